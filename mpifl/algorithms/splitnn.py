@@ -32,7 +32,7 @@ class SplitNN(Algorithm):
 
     layout: ClassVar[Literal["horizontal", "vertical"]] = "vertical"
     scored_at_silos: ClassVar[bool] = False
-    ignores: ClassVar[frozenset[str]] = frozenset({"evaluate.silos"})
+    ignores: ClassVar[frozenset[str]] = frozenset({"evaluate.silos", "local.keep_optimizer"})
 
     local_steps: PositiveInt = 1
     """Q of FedBCD: the steps that each side takes on a batch between two exchanges."""

@@ -30,6 +30,7 @@ from .errors import (
 from .files import (
     Buffer as Buffer,
     allow_many_open_files as allow_many_open_files,
+    check_open_files as check_open_files,
     digest_of as digest_of,
     no_link as no_link,
     read_start as read_start,

@@ -13,9 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from mpifl.common.errors import Unwritable
+from mpifl.common.errors import InputError, Unwritable
 
 Buffer: TypeAlias = bytes | memoryview
+_SPARE_FILES = 32
+"""Files that a training opens now and then: of checkpoints, of shared memory, of the process that parses."""
 
 
 def write_atomic(path: Path, content: Buffer | Iterable[Buffer], mode: int = 0o666) -> None:
@@ -124,6 +126,19 @@ def allow_many_open_files() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # macOS: "unlimited" is more than it grants
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def check_open_files(shards: int) -> None:
+    """See that this process may open the files of its silos, beside those that it has open and a few more.
+
+    Raises:
+        InputError: it may not.
+    """
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needs = shards + _SPARE_FILES + sum(1 for _ in os.scandir("/dev/fd"))
+    if allowed != resource.RLIM_INFINITY and allowed < needs:
+        what = f"this rank hosts {shards} silos, a file each, and needs {needs} files in all"
+        raise InputError(f"ulimit -n = {allowed}: {what}; raise the limit (ulimit -Hn), or take more ranks")
 
 
 def written_after(path: Path, other: Path) -> bool:

@@ -16,6 +16,10 @@ from mpifl.silo import EVALUATION_BATCH, EvaluationBatch, FlatModel, Silo
 from mpifl.transforms import PLAIN_LINES, LineCodecs, Transform
 
 
+def _takes_part(silo: int, shard: Shard) -> None:
+    """See nothing against it: a silo that spends no budget takes part."""
+
+
 @dataclass(frozen=True)
 class WorkerContext:
     """What all silos of a run have in common: where things lie, and what is done.
@@ -25,6 +29,7 @@ class WorkerContext:
         personal: Where silos' own models go, if they stay at the site; else into the run folder.
         seal: By which the site seals what its silos keep, if the run folder may be another's.
         lines: How lines of dialogues are written.
+        check: Sees, before the first round, that a silo whose shard was opened can take part.
         site: Whose ledger is on the disk before an answer leaves, if its silos note their answers there.
     """
 
@@ -43,6 +48,7 @@ class WorkerContext:
     evaluation_batch: EvaluationBatch = EVALUATION_BATCH
     augment: Change | None = None
     silo: Callable[..., Silo] = Silo
+    check: Callable[[int, Shard], object] = _takes_part
     sums: FixedSums | None = None
     tells: type[Telling] = Telling
     """What makes of a silo's fault what the server is told of it."""

@@ -259,7 +259,7 @@ class Worker:
         return self._shards[id]
 
     def _open(self, id: int, request: Open, vectors: dict[str, Tensor]) -> AnyReply:
-        self._shard(id)
+        self._context.check(id, self._shard(id))
         return Done(silo=id)
 
     def _save(self, id: int, request: Save, vectors: dict[str, Tensor]) -> AnyReply:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from mpifl.privacy import (
     noise_for,
 )
 from mpifl.run import HARMLESS, Job, is_silo_level
-from mpifl.silo import Guard, PrivateSilo, Silo, steps_of
+from mpifl.silo import Guard, steps_of
 from mpifl.tracking import Record
 from mpifl.transforms import LEFT, STEPS
 
@@ -80,15 +80,23 @@ def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
     _tell_of_search(job, {entry.examples["train"] for entry in spec.silos})
     found, stated = list[SiloPlan](), stated_noise(job, spec)
     for silo, entry in enumerate(spec.silos):
-        local, count = job.local, entry.examples["train"]
-        if local.epochs_of is not None:
-            local = local.model_copy(update={"epochs": local.epochs_of[silo % len(local.epochs_of)]})
-        batch = count if local.batch_size == "full" else min(local.batch_size, count)
-        steps = max(steps_of(local, count), 1) * algorithm.trainings
+        count = entry.examples["train"]
+        batch, steps = round_of(job, spec, silo, algorithm.trainings)
         noise = stated[silo] or _noise(job, batch / count, steps * job.rounds)
         found.append(SiloPlan(names[silo], count, batch, steps, noise))
     check_countable(plan.rate for plan in found)
     return found
+
+
+def round_of(job: Job, spec: AnySpec, silo: int, trainings: int) -> tuple[int, int]:
+    """Return how many examples a silo's step is expected to draw, and how many steps it takes in a round."""
+    local, count = job.local, spec.silos[silo].examples["train"]
+    if job.privacy is not None and job.privacy.in_sum:
+        return count, 1
+    if local.epochs_of is not None:
+        local = local.model_copy(update={"epochs": local.epochs_of[silo % len(local.epochs_of)]})
+    batch = count if local.batch_size == "full" else min(local.batch_size, count)
+    return batch, max(steps_of(local, count), 1) * trainings
 
 
 def stated_noise(job: Job, spec: AnySpec) -> list[float | None]:
@@ -147,8 +155,8 @@ def _noise(job: Job, rate: float, steps: int) -> float:
     return noise_for(privacy.epsilon, privacy.delta, rate, steps, privacy.accountant)
 
 
-def silo_maker(job: Job, spec: AnySpec, noise: Sequence[float], site: Site | None) -> Callable[..., Silo]:
-    """Return what makes the silos of a rank: private ones where the job has `[privacy]`.
+def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: Site | None) -> Guard | None:
+    """Return what the private silos of a rank have in common; None where the job has no `[privacy]`.
 
     Args:
         job: The job.
@@ -160,12 +168,12 @@ def silo_maker(job: Job, spec: AnySpec, noise: Sequence[float], site: Site | Non
         InputError: what draws noise is not installed.
     """
     if job.privacy is None or site is None:
-        return Silo
+        return None
     budgets = [(job.privacy.epsilon, job.privacy.delta)] if job.privacy.epsilon is not None else []
     budgets += [(site.budget.epsilon, site.budget.delta)] if site.budget else []
     Draws(site.secret, "at the start")  # which says what is not installed
     names = [entry.name or "" for entry in spec.silos]
-    guard = Guard(
+    return Guard(
         site,
         job.privacy,
         job.name,
@@ -179,7 +187,6 @@ def silo_maker(job: Job, spec: AnySpec, noise: Sequence[float], site: Site | Non
         rate_of_sum(job, spec),
         _digest_of_silos(spec),
     )
-    return functools.partial(PrivateSilo, guard=guard)
 
 
 def _digest_of_silos(spec: AnySpec) -> str:

@@ -6,6 +6,7 @@ import os
 import pwd
 import socket
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from mpifl.data import AnySpec
 from mpifl.exchange import KindsAlone
 from mpifl.privacy import SITES_FILE, VARIABLE, Seal, Site, site_folder, site_of_worker
 from mpifl.run import Job, is_silo_level
-from mpifl.training.accounting import run_of, silo_maker, stated_noise
+from mpifl.silo import PrivateSilo
+from mpifl.training.accounting import guard_of, run_of, stated_noise
 from mpifl.training.devices import device_name
+from mpifl.training.rooms import room_of
 from mpifl.wire import started_by
 
 
@@ -45,7 +48,9 @@ def kept_at_site(
     if is_worker and not job.secure:
         _refuse_unmasked()
     site = site_of_worker(job.privacy is not None and not is_silo_level(job)) if is_worker else None
-    kept: dict[str, Any] = {"silo": silo_maker(job, spec, noise, site)}
+    kept: dict[str, Any] = {}
+    if (guard := guard_of(job, spec, noise, site)) is not None:
+        kept |= {"silo": partial(PrivateSilo, guard=guard), "check": room_of(job, spec, guard)}
     if site is not None:
         _hold_against_budget(job, site)
         kept["site"] = site

@@ -12,7 +12,16 @@ import torch
 
 from mpifl.aggregation import FixedSums, Rule, Weighing
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
+from mpifl.common import (
+    InputError,
+    Names,
+    RankLost,
+    ShardError,
+    Table,
+    allow_many_open_files,
+    check_open_files,
+    lock,
+)
 from mpifl.data import (
     AnySpec,
     Batches,
@@ -186,6 +195,7 @@ def _assemble(
     transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)
     placed = _placed(job, spec, transport)
+    check_open_files(len(placed.get(transport.rank, [])))
     sums = sums_of(job, spec, algorithm, run, placed, transport.rank, plan["id"])
     context = WorkerContext(
         lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task),

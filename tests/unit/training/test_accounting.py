@@ -174,9 +174,14 @@ def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys
     assert found[-1]["epsilon"] == pytest.approx(3.0, rel=1e-3)
     assert found[-1]["epsilon"] <= 3.0
     assert [record["budget_left"] for record in found] == [3, 2, 1, 0]
-    with pytest.raises(Exception, match="all alike: silo 0: privacy budget is spent"):
+    told = r"^silo 0: privacy budget is spent \(and 1 more silos\); \[cohort\] quorum below 1 would"
+    with pytest.raises(InputError, match=told):
         start("another", seed=5, privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01})
-    assert "silo 1: its privacy budget is spent: epsilon 3 at delta 0.01" in capsys.readouterr().err
+    assert "silo 1: its privacy budget is spent: epsilon 3 at delta 0.01; " in capsys.readouterr().err
+    assert not (start.site.parent / "another" / "metrics.jsonl").exists()
+    assert len(records(start("again", privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01}))) == 4, (
+        "for nothing"
+    )
 
 
 def test_a_sites_own_budget_ends_a_run_before_it_is_passed(start, capsys):
@@ -188,6 +193,7 @@ def test_a_sites_own_budget_ends_a_run_before_it_is_passed(start, capsys):
     assert [record["budget_left"] for record in found] == [1, 0]
     assert (run / "model.safetensors").exists()
     said = capsys.readouterr().err
+    assert "silo 0: its privacy budget allows 2 of 4 rounds: epsilon " in said
     assert "ends after round 2 of 4: another would pass a silo's privacy budget" in said
     spent = [one for entry in Site(start.site).entries("", "") for one in entry.steps]
     assert epsilon_of(spent[: len(spent) // 2], 0.001) <= budget

@@ -13,7 +13,7 @@ from mpifl.common import InputError, Names
 from mpifl.exchange import KindsAlone
 from mpifl.privacy import Site
 from mpifl.run import check_job
-from mpifl.silo import PrivateSilo, Silo
+from mpifl.silo import PrivateSilo
 from mpifl.training.at_site import kept_at_site, whose
 from mpifl.training.loop import train
 from mpifl.training.sharing import sharing
@@ -39,12 +39,12 @@ def kept(tmp_path, monkeypatch):
 
 def test_a_usual_job_keeps_nothing_and_needs_no_site(kept, monkeypatch):
     monkeypatch.delenv("MPIFL_SITE")
-    assert kept() == {"silo": Silo}
+    assert kept() == {}
 
 
 def test_a_private_job_tells_kinds_alone(kept, tmp_path):
     found = kept(privacy=PRIVACY)
-    assert found.keys() == {"silo", "site", "tells"}
+    assert found.keys() == {"silo", "check", "site", "tells"}
     assert found["silo"].func is PrivateSilo
     assert found["silo"].keywords["guard"].site is found["site"]
     assert found["tells"] is KindsAlone
@@ -72,7 +72,7 @@ def test_where_sums_are_masked_states_are_sealed_and_personal_models_stay(kept, 
     assert kept(**SECURE, rounds=9)["seal"].open(sealed, 3) == b"a state"  # a run that goes on
     with pytest.raises(ValueError, match="is not what this site has sealed"):
         kept(**SECURE, seed=1)["seal"].open(sealed, 3)
-    assert kept(**SECURE, is_worker=False).keys() == {"silo", "tells"}
+    assert kept(**SECURE, is_worker=False).keys() == {"tells"}
 
 
 def test_without_a_site_one_line_says_what_would_do(kept, monkeypatch):
@@ -232,7 +232,7 @@ def test_a_site_that_lists_others_gives_no_sum_without_masks(kept, tmp_path):
     (tmp_path / "site/sites.toml").symlink_to("not mounted")
     with pytest.raises(InputError, match=r"has a sites.toml, and the job has no \[security\] with masks"):
         kept()
-    assert kept(is_worker=False) == {"silo": Silo}
+    assert kept(is_worker=False) == {}
 
 
 def test_a_site_with_a_budget_tells_no_bare_figures_unless_it_says_so(kept, tmp_path):

@@ -2,6 +2,7 @@
 and whether it can compute as the job wants."""
 
 import os
+import resource
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
+from mpifl.common.files import check_open_files
 from mpifl.run import Job, check_job, read_job
 from mpifl.run.tables import Evaluate
 from mpifl.tasks import TASKS
@@ -54,6 +56,26 @@ def test_bfloat16_on_a_cpu_is_refused_in_a_line(tmp_path):
     with pytest.raises(InputError, match=r"\[local\] precision = 'bf16': .* take 'fp32'") as refused:
         build.build(job, tmp_path / "run", (), False, Placed())
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("allowed", "silos"), [(200, 200), (40, 8), (12, 1)])
+def test_a_rank_that_may_not_open_its_shards_says_so_at_the_start(monkeypatch, tmp_path, allowed, silos):
+    limits = {resource.RLIMIT_NOFILE: (allowed, allowed)}
+    monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
+    told = rf"^ulimit -n = {allowed}: this rank hosts {silos} silos, a file each, .*; raise the limit"
+    with pytest.raises(InputError, match=told):
+        check_open_files(silos)
+    limits[resource.RLIMIT_NOFILE] = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    check_open_files(silos)
+    write_folder(tmp_path / "shards", [8] * 8)
+    limits[resource.RLIMIT_NOFILE] = (allowed, allowed)
+    job = check_job(
+        {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 1, "model": {"name": "logreg"}}, "it"
+    )
+    monkeypatch.setattr(resource, "setrlimit", lambda *given: None)
+    if allowed < 200:
+        with pytest.raises(InputError, match=rf"ulimit -n = {allowed}: this rank hosts 8 silos"):
+            build.build(job, tmp_path / "run", (), False, Placed())
 
 
 def normed(shape, classes):

@@ -181,6 +181,11 @@ def test_what_has_no_effect_over_columns_is_said(yard):
     assert job.idle(job.build_algorithm()) == ["[algorithm] name = 'splitnn': makes no use of evaluate.silos"]
     job = read_job(job_of(yard))
     assert job.idle(job.build_algorithm()) == []
+    kept = read_job(job_of(yard, local={"optimizer": "adam", "keep_optimizer": True}))
+    assert job.idle(kept.build_algorithm()) == []
+    assert kept.idle(kept.build_algorithm()) == [
+        "[algorithm] name = 'splitnn': makes no use of local.keep_optimizer"
+    ]
 
 
 def test_one_silo_is_no_split_network(tmp_path):
