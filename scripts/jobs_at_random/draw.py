@@ -1,0 +1,171 @@
+"""Jobs drawn over the keys of the schema: each has one key in the focus, in a setting where it is allowed."""
+
+from __future__ import annotations
+
+import copy
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import tomli_w
+
+from mpifl.common import InputError
+from mpifl.run.job import read_job
+from mpifl.tools import keys
+from mpifl.training.validation import check_privacy, validate_job
+from scripts.jobs_at_random import settings
+
+Job = dict[str, Any]
+Schema = Mapping[str, Any]
+MORE, REFUSED, TRIES = 5, 0.03, 40
+"""Keys beside the focus at most; the chance that one of them may be refused; settings that are tried."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A key of a table; `of` is whose it is, where the table names something."""
+
+    table: str
+    key: str
+    of: str
+    schema: Schema
+
+    def __str__(self) -> str:
+        of = f" ({self.of})" if self.of else ""
+        return f"{self.table}.{self.key}{of}" if self.table else self.key
+
+    def values(self, draw: Random) -> list[Any]:
+        """Return values to take, in an order that is drawn: edges, and those that are named."""
+        named = settings.VALUES.get(f"{self.table}.{self.key}".strip("."))
+        found = list(named) if named is not None else list(_values(self.schema, draw))
+        draw.shuffle(found)
+        return found
+
+    def put(self, job: Job, value: Any) -> None:
+        """Give the key this value."""
+        table = job.setdefault(self.table, {}) if self.table else job
+        if self.of and table.get("name", settings.USUAL[self.table]) != self.of:
+            table.clear()
+            table["name"] = self.of
+        table[self.key] = value
+
+
+def cells() -> list[Cell]:
+    """Return all keys of the schema that can be trained with here."""
+    whole = keys.schema()
+    found = []
+    for name, entry in whole["properties"].items():
+        if name in keys.NAMED:
+            for of in keys.NAMED[name]:
+                table = whole["$defs"][f"{name}.{of}"]["properties"]
+                found += [Cell(name, key, of, one) for key, one in table.items() if key != "name"]
+            found.append(Cell(name, "name", "", {"enum": [*keys.NAMED[name]]}))
+        elif ref := _definition(entry):
+            found += [Cell(name, key, "", one) for key, one in whole["$defs"][ref]["properties"].items()]
+        else:
+            found.append(Cell("", name, "", entry))
+    return [one for one in found if str(one).partition(" ")[0] not in settings.NOT_DRAWN]
+
+
+def _definition(entry: Schema) -> str:
+    refs = [one["$ref"] for one in [entry, *entry.get("anyOf", ())] if "$ref" in one]
+    return refs[0].rpartition("/")[2] if refs else ""
+
+
+def _values(entry: Schema, draw: Random) -> Iterator[Any]:
+    """Yield what a schema allows: all that is named, both ends of a range, and some between."""
+    for one in entry.get("anyOf", ()):
+        yield from _values(one, draw)
+    yield from entry.get("enum", [])
+    kind = entry.get("type")
+    if kind == "boolean":
+        yield from (True, False)
+    elif kind == "integer":
+        low, high = entry.get("minimum", entry.get("exclusiveMinimum", -1) + 1), entry.get("maximum", 40)
+        yield from {n for n in (low, low + 1, low + 2, 3, 7, min(high, 40)) if low <= n <= high}
+    elif kind == "number":
+        yield from _numbers(entry)
+    elif kind == "array":
+        inner = list(_values(entry["items"], draw))
+        yield from ([draw.choice(inner) for _ in range(n)] for n in (1, 2, 3) if inner)
+
+
+def _numbers(entry: Schema) -> Iterator[float]:
+    """Yield the ends of a range, the numbers next to those that are not in it, and some of each size."""
+    low = entry.get("minimum", math.nextafter(entry.get("exclusiveMinimum", -1e30), math.inf))
+    high = entry.get("maximum", math.nextafter(entry.get("exclusiveMaximum", 1e30), -math.inf))
+    yield from {float(n) for n in (low, high, 1e-300, 1e-9, 0.01, 0.1, 0.5, 1, 3, 40.5) if low <= n <= high}
+
+
+def drawn(number: int, seed: int, every: list[Cell], shards: Callable[[str, int], Path]) -> tuple[Job, Cell]:
+    """Return the job of this number, and the key that it is about.
+
+    Args:
+        number: 0, 1, 2, ...; the focus goes round all keys.
+        seed: Together with the number the only source of what is drawn.
+        every: All keys.
+        shards: Makes the folder of a federation, by its kind and number.
+    """
+    draw = Random(f"{seed} {number}")
+    order = [*every]
+    Random(f"{seed} {number // len(every)}").shuffle(order)
+    focus = order[number % len(every)]
+    job = _around(focus, draw, shards)
+    for cell in draw.sample(every, 3 * MORE)[: draw.randint(0, 3 * MORE)]:
+        if values := cell.values(draw):
+            changed = copy.deepcopy(job)
+            cell.put(changed, values[0])
+            if (not cell.of and draw.random() < REFUSED) or refusal(changed) is None:
+                job = changed
+    return {"name": f"random-{number}", **job}, focus
+
+
+def _around(focus: Cell, draw: Random, shards: Callable[[str, int], Path]) -> Job:
+    """Return a job that has the focus, in the first setting that allows it; else in any."""
+    every = [*settings.SETTINGS]
+    draw.shuffle(every)
+    every.sort(key=lambda one: not (focus.table in one.tables and _same_name(focus, one.tables)))
+    values, job = focus.values(draw), {}
+    for nth, setting in enumerate(every[:TRIES]):
+        job = copy.deepcopy({**settings.COMMON, **setting.tables})
+        job["shards"] = str(shards(setting.kind, draw.randrange(settings.FEDERATIONS)))
+        job["seed"] = draw.choice([0, 1, 3, 2**31])
+        if values:
+            focus.put(job, values[nth % len(values)])
+        if refusal(job) is None:
+            return job
+    return job
+
+
+def _same_name(focus: Cell, tables: Job) -> bool:
+    return not focus.of or tables[focus.table].get("name", settings.USUAL[focus.table]) == focus.of
+
+
+def refusal(job: Job) -> str | None:
+    """Return the line with which a job is refused before ranks start; None where it is not."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(tomli_w.dumps({"name": "drawn", **job}))
+        file.flush()
+        try:
+            read = read_job(Path(file.name))
+            spec = validate_job(read, "the job")
+            if read.privacy is not None:
+                check_privacy(read, spec, "the job")
+        except InputError as error:
+            return str(error)
+    return None
+
+
+def touched(job: Job, every: list[Cell]) -> list[Cell]:
+    """Return the keys that a job gives, other than `shards` and such as stand in each."""
+    found = []
+    for cell in every:
+        table = job.get(cell.table, {}) if cell.table else job
+        name = table.get("name", settings.USUAL.get(cell.table, ""))
+        if cell.key in table and (not cell.of or cell.of == name):
+            found.append(cell)
+    return found

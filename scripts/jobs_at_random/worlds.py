@@ -1,0 +1,170 @@
+"""A training in a world of some ranks: whole, or killed and gone on with; and what it has come to."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import tomli_w
+
+PATIENCE, COMPILING = 120.0, 300.0
+"""Seconds after which a training hangs, and one that may have to wait for a compiler."""
+TRAINED, REFUSED, LOST, STOPPED, FAILED, HUNG = "trained", "refused", "lost", "stopped", "failed", "hung"
+_COSTS = re.compile(
+    r"time|seconds|rank_seconds|wire_|bytes_received|bytes_of_silo_max|server_rss_mb|parties|train_seconds"
+)
+"""Figures of a round that may differ from run to run."""
+
+
+@dataclass(frozen=True)
+class World:
+    """How many ranks there are, how many of them are taken for one node, and when they are killed."""
+
+    ranks: int
+    nodes_of: int | None = None
+    killed: float | None = None
+    """The share of a whole run's time after which all ranks are killed."""
+
+    def __str__(self) -> str:
+        nodes = f", nodes of {self.nodes_of}" if self.nodes_of else ""
+        killed = f", killed at {self.killed:.2f} of its time" if self.killed is not None else ""
+        return f"{self.ranks} ranks{nodes}{killed}"
+
+
+@dataclass(frozen=True)
+class End:
+    """What a training came to: how it ended, what it made or said, how long it took."""
+
+    how: str
+    what: Any
+    seconds: float
+    said: str = ""
+
+
+class Trainer:
+    """Trains jobs by the command that users give, in folders of its own.
+
+    Args:
+        folder: Where the runs lie.
+        python: What starts Python.
+        launcher: What starts ranks.
+        environment: Of the ranks.
+    """
+
+    def __init__(
+        self, folder: Path, python: list[str], launcher: list[str], environment: dict[str, str]
+    ) -> None:
+        self.folder, self.python, self.launcher, self.environment = folder, python, launcher, environment
+
+    def train(self, job: dict[str, Any], world: World, expected: float = 2.0) -> End:
+        """Return what a job comes to in a world; where that is killed the job goes on in a world of two ranks
+        more or less."""
+        run = Path(tempfile.mkdtemp(dir=self.folder))
+        (run / "job.toml").write_text(tomli_w.dumps(job))
+        for place in (run / "site", run / "out" / "privacy"):
+            if "privacy" in job:  # the same secrets in each world
+                place.mkdir(mode=0o700, parents=True)
+                (place / "key").write_bytes(bytes(range(32)))
+        patience = COMPILING if job.get("local", {}).get("compile") else PATIENCE
+        try:
+            if world.killed is None:
+                return self._end(run, self._started(run, world), patience)
+            self._kill(self._started(run, world), world.killed * expected)
+            other = World(world.ranks - 2 if world.ranks > 3 else world.ranks + 2, world.nodes_of)
+            begun = (run / "out" / "job.toml").exists()
+            return self._end(run, self._started(run, other, *(["--resume"] if begun else [])), patience)
+        finally:
+            shutil.rmtree(run, ignore_errors=True)
+
+    def _started(self, run: Path, world: World, *more: str) -> subprocess.Popen[str]:
+        nodes = {"MPIFL_RANKS_PER_NODE": str(world.nodes_of)} if world.nodes_of else {}
+        train = ["-m", "mpifl", "train", "job.toml", "--out", "out", *more]
+        start = [*self.launcher, "-n", str(world.ranks), *self.python] if world.ranks > 1 else self.python
+        return subprocess.Popen(
+            [*start, *train],
+            cwd=run,
+            env={**self.environment, **nodes, "MPIFL_SITE": str(run / "site"), "TMPDIR": str(run)},
+            stdin=subprocess.DEVNULL,
+            stdout=(run / "stdout").open("w"),
+            stderr=(run / "stderr").open("w"),
+            text=True,
+            start_new_session=True,
+        )
+
+    def _kill(self, process: subprocess.Popen[str], seconds: float) -> None:
+        """Kill a launcher after a while; its ranks end with it, since what started them is gone."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        _kill_all(process)
+
+    def _end(self, run: Path, process: subprocess.Popen[str], patience: float) -> End:
+        start = time.monotonic()
+        try:
+            code = process.wait(patience)
+        except subprocess.TimeoutExpired:
+            _kill_all(process)
+            return End(HUNG, None, patience, _tail(run))
+        seconds = time.monotonic() - start
+        said = (run / "stderr").read_text(errors="replace")
+        last = next((line for line in said.splitlines()[::-1] if line.startswith("error: ")), "")
+        last = last.replace(str(run), "RUN")
+        if "Traceback (most recent call last)" in said or code not in (0, 2, 3):
+            return End(FAILED, code, seconds, _tail(run))
+        if code:
+            return End({2: REFUSED, 3: LOST}[code], last, seconds, _tail(run))
+        return End(TRAINED, _made(run / "out"), seconds, _tail(run))
+
+
+def _kill_all(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _tail(run: Path) -> str:
+    return (run / "stderr").read_text(errors="replace")[-3000:]
+
+
+def _made(run: Path) -> dict[str, Any]:
+    """Return the sha256 of all that a run made that must not depend on ranks: the model, each silo's state,
+    the rounds' figures."""
+    last = max((run / "checkpoints").glob("round_*"), default=None)
+    body = json.loads((last / "checkpoint.json").read_text()) if last else {}
+    model = run / "model.safetensors"
+    return {
+        "model": hashlib.sha256(model.read_bytes()).hexdigest() if model.exists() else None,
+        "server": body.get("server"),
+        "silos": body.get("silos"),
+        "rounds": [_figures(json.loads(line)) for line in _lines(run / "metrics.jsonl")],
+    }
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def _figures(record: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in record.items() if not _COSTS.match(key)}
+    return {**kept, "faults": sorted(map(str, kept.get("faults", [])))}
+
+
+def worlds(job: dict[str, Any], draw: Random) -> tuple[World, World]:
+    """Return two worlds that a job is to come to the same in; every third one of them is killed."""
+    least = 4 if job.get("security", {}).get("masks", True) and "security" in job else 1
+    crew = job.get("silo", {}).get("ranks", 1)
+    sizes = [n for n in range(least, 7) if n == 1 or ((n - 1) % crew == 0 and (crew == 1 or n > 1))]
+    first, second = draw.sample(sizes, 2) if len(sizes) > 1 else (sizes * 2)[:2]
+    killed = draw.uniform(0.2, 1.1) if draw.random() < 0.3 else None
+    return World(first), World(second, draw.choice([None, None, 1, 2, 3]), killed)
