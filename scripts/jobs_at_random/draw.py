@@ -40,7 +40,7 @@ class Cell:
 
     def values(self, draw: Random) -> list[Any]:
         """Return values to take, in an order that is drawn: edges, and those that are named."""
-        named = settings.VALUES.get(f"{self.table}.{self.key}".strip("."))
+        named = settings.VALUES.get(str(self), settings.VALUES.get(str(self).partition(" ")[0]))
         found = list(named) if named is not None else list(_values(self.schema, draw))
         draw.shuffle(found)
         return found
@@ -91,7 +91,7 @@ def _values(entry: Schema, draw: Random) -> Iterator[Any]:
         yield from _numbers(entry)
     elif kind == "array":
         inner = list(_values(entry["items"], draw))
-        yield from ([draw.choice(inner) for _ in range(n)] for n in (1, 2, 3) if inner)
+        yield from (draw.sample(inner, n) for n in (1, 2, 3) if n <= len(inner))
 
 
 def _numbers(entry: Schema) -> Iterator[float]:

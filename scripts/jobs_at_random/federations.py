@@ -87,8 +87,9 @@ def make(kind: str, number: int, folder: Path) -> Path:
         return out
     draw = Random(f"{kind} {number}")
     silos = draw.randint(2, 13)
-    equal = draw.randint(3, 60)
-    sizes = [draw.randint(3, 60) for _ in range(silos)]
+    least = 15 if kind == "public" else 3  # so that public examples are not all of a silo's
+    equal = draw.randint(least, 60)
+    sizes = [draw.randint(least, 60) for _ in range(silos)]
     sizes = [equal] * silos if number % 2 else sizes  # equal silos tie wherever sizes are compared
     sizes = [3] * CROWD if kind == "crowd" else sizes
     rows = _rows(kind, number, sizes, draw)
@@ -96,8 +97,8 @@ def make(kind: str, number: int, folder: Path) -> Path:
     options = [word for option in KINDS[kind][1] for word in ("--option", option)]
     scheme = SCHEME.get(kind, ["natural"])
     held = ["--valid", "0.2"] if draw.random() < 0.5 else []
-    public = kind == "public" or (draw.random() < 0.3 and kind != "columns")
-    held += ["--public", "0.3"] if public else []
+    public = kind == "public" or (draw.random() < 0.3 and kind not in ("columns", "crowd"))
+    held += ["--public", "0.1"] if public else []
     asked = ["partition", "npz", "--data", str(folder / f"{kind}-{number}.npz"), "--out", str(out)]
     with contextlib.redirect_stdout(io.StringIO()):
         data_prep([*asked, "--scheme", *scheme, *held, *options, "--seed", "7"], standalone_mode=False)

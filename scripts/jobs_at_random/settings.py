@@ -35,11 +35,18 @@ VALUES: dict[str, list[Any]] = {
     "threads": [1, 2],
     "model.name": ["logreg", "mlp", "2nn"],
     "data.augment": ["flip", "crop", "flip-crop", "scripts.jobs_at_random.plugins:shifted"],
-    "task.loss": ["cross_entropy", "focal", "bce", "mse", "mae", "huber", "dice_ce", "dice", "cox"],
-    "task.main": ["accuracy", "f1", "auroc", "mae", "r2", "dice", "iou", "perplexity", "c_index"],
+    "task.main (classification)": ["accuracy"],
+    "task.main (binary)": ["auroc", "accuracy"],
+    "task.main (multilabel)": ["auroc"],
+    "task.main (regression)": ["rmse", "mae"],
+    "task.main (segmentation)": ["dice"],
+    "task.main (language)": ["perplexity", "accuracy"],
+    "task.main (survival)": ["c_index"],
     "task.weights": ["balanced", [0.0, 1.0], [1.0, 2.0, 0.5], [0.3, 1.0, 4.0]],
-    "task.metrics": [[name] for name in ("accuracy", "auroc", "f1", "mse", "rmse", "iou", "perplexity")]
-    + [["matthews", "cohen_kappa", "accuracy"], [{"name": "fbeta", "beta": 2.0}], ["balanced_accuracy"]],
+    "task.weights (binary)": ["balanced", [0.0, 1.0], [2.0, 0.5]],
+    "task.weights (multilabel)": [[0.0, 1.0, 3.0], [0.5, 1.0, 2.0]],
+    "task.weights (segmentation)": ["balanced", [0.5, 1.0]],
+    "task.weights (language)": ["balanced", [1.0, 2.0, 0.5, 1.0, 1.0, 0.0, 3.0]],
     "task.ignore": [0, 255, -100],
     "task.mean": [0.5, [0.1, -3.0]],
     "task.deviation": [2.0, [0.5, 100.0]],
@@ -175,7 +182,7 @@ def _robust() -> list[Setting]:
 def _trust() -> list[Setting]:
     silent: Table = {"evaluate": {"silos": False}}
     example: Table = {"clip": 0.5, "noise": 1.0, "delta": 1e-3, "accountant": "rdp"}
-    silo: Table = {"level": "silo", "clip": 0.2, "noise": 0.8, "delta": 0.05, "accountant": "rdp"}
+    silo: Table = {"level": "silo", "clip": 0.2, "noise": 0.8, "delta": 0.005, "accountant": "rdp"}
     alike: Table = {"cohort": {"weights": "uniform"}}
     drawn: Table = {"cohort": {"weights": "uniform", "select": "poisson", "fraction": 0.6}}
     spent = {key: value for key, value in example.items() if key != "noise"} | {"epsilon": 20.0}
