@@ -72,7 +72,7 @@ class Draws:
 
     def normal(self, count: int) -> Tensor:
         """Return numbers from the standard normal distribution, float32 of shape [count]; see `normal`."""
-        found = torch.zeros(count)
+        found = torch.zeros(count, device="cpu")  # whatever a user's code has made the default
         self.add_normal(found, 1.0)
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
@@ -16,6 +17,7 @@ from mpifl.exchange import Federation, Follower
 from mpifl.run import Claim, Job, checkpoint, claim, describe, note_lost, trim_metrics, write_environment
 from mpifl.tracking import Progress, Record, observers
 from mpifl.training.build import build, successor
+from mpifl.training.long_steps import LongSteps
 from mpifl.training.metrics import reportable, title
 from mpifl.training.parts import Training, assemble
 from mpifl.training.recovery import latest_mirror
@@ -77,7 +79,8 @@ def _train(
     force: bool,
     on_round: Callable[[Record], bool],
 ) -> End:
-    resolved, spec, server, exchange = build(job, out, overrides, resume, transport, force)
+    with LongSteps() if transport.is_server else contextlib.nullcontext():
+        resolved, spec, server, exchange = build(job, out, overrides, resume, transport, force)
     if isinstance(exchange, Follower):
         exchange.serve()
         return End.FINISHED
@@ -90,7 +93,8 @@ def _train(
             mirror = latest_mirror(exchange)
             server.round = mirror.round if mirror else 0  # before silos are asked anything
         try:
-            end = _run(assemble(resolved, spec, out, server, exchange), resume, force, on_round)
+            with LongSteps(lambda: server.round):
+                end = _run(assemble(resolved, spec, out, server, exchange), resume, force, on_round)
         except (InputError, RoundLost):  # all ranks wait for the next request; after others they may not
             _stop(exchange)
             raise

@@ -1,5 +1,6 @@
 """Lines of a dialogue in a node's memory: what a rank says of them is looked at before it is believed."""
 
+import math
 import os
 import struct
 
@@ -98,3 +99,10 @@ def test_lines_of_earlier_requests_without_end_are_refused(transport):
     with pytest.raises(ValueError, match="line after line"):
         heard(transport, 0, 0)
     assert Lines(transport, SERIAL).hear(0, LIMIT).number == 7
+
+
+@pytest.mark.parametrize("until", [0.0, -math.inf, math.nan, 5e-324])
+def test_a_wait_until_a_time_that_is_none_looks_once(transport, until):
+    looks = []
+    assert not transport._until(lambda: looks.append(1), until=until)
+    assert len(looks) == 1

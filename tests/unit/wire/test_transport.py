@@ -15,8 +15,10 @@ import torch
 from device.pages import Pages
 from hypothesis import given, strategies as st
 
+from mpifl.wire import deaths
 from mpifl.wire.deaths import survivable
 from mpifl.wire.doorbell import MOST_NOTIFICATIONS, Doorbell
+from mpifl.wire.joining import world
 from mpifl.wire.memory import SEALS, Memory
 from mpifl.wire.mpi_facts import facts
 from mpifl.wire.nodes import Nodes, children
@@ -76,6 +78,7 @@ def test_a_vector_that_others_can_read_is_adopted_as_it_is():
 
 READER = """
 import sys, torch
+from mpifl.wire.joining import world
 from mpifl.wire.memory import Memory
 process, handle = map(int, sys.argv[1:])
 vector = Memory(shared=True).attach(process, handle, 3, torch.float64)
@@ -208,3 +211,12 @@ def test_memory_that_is_no_segment_is_never_locked(monkeypatch):
     memory.pinned(torch.empty(3))
     memory.pinned(memory.empty(0, torch.float32))
     assert not pages.locked
+
+
+def test_a_suspected_death_that_mpi_does_not_confirm_is_waited_for_in_vain(monkeypatch):
+    monkeypatch.setattr(deaths, "DETECTION_TIMEOUT", 0.02)
+    watch = deaths.Watch(world()._comm.Dup())
+    watch._on, looks = True, []
+    watch.check = lambda: looks.append(1)
+    watch.wait_for_failure()
+    assert 1 <= len(looks) <= 21

@@ -1,0 +1,102 @@
+"""The step in which the server computes for long: said by a thread that looks at the server's stack.
+
+A round notes nothing for it, and so costs what it did. Training and scoring are long by their nature. The
+user is told elsewhere of ranks that are waited for.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import takewhile
+from pathlib import Path
+from types import CodeType, FrameType
+
+PATIENCE = 60.0
+"""Seconds of computing after which the step is said, and again after twice as many."""
+LOOKS = 24
+"""Looks at the stack in that time: the step is what all of them have in common since it was said last."""
+_LONG = {
+    ("mpifl.exchange.worker", "_work"),  # also a user's own loop
+    ("mpifl.wire.point_to_point", "_until"),
+    ("mpifl.wire.nodes", "poll"),
+}
+"""Functions that train, or wait for other ranks."""
+_LONG_ROOMS = ("mpifl.silo.", "mpifl.exchange.speakers")
+
+Step = tuple[CodeType, int]
+"""A function of the stack, and the line in it."""
+
+
+class LongSteps:
+    """Says on stderr, while it is entered, in which step the thread that made it computes for long.
+
+    Args:
+        round: Returns what changes where a new step begins.
+    """
+
+    def __init__(self, round: Callable[[], object] = lambda: None) -> None:
+        self._round, self._of = round, threading.get_ident()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="long steps", daemon=True)
+
+    def __enter__(self) -> LongSteps:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        common: list[Step] = []
+        since, due, round = time.monotonic(), PATIENCE, self._round()
+        while not self._over.wait(PATIENCE / LOOKS):
+            steps, now = list(self._stack()), time.monotonic()
+            if not steps or self._round() != round:
+                common, since, due, round = [], now, PATIENCE, self._round()
+                continue
+            common = _in_common(common or steps, steps)
+            if now - since >= due:
+                print(_said(now - since, common), file=sys.stderr, flush=True)
+                common, due = [], 2 * due
+
+    def _stack(self) -> Iterator[Step]:
+        """Yield the steps of the stack, the outermost first; none where the time is not the server's own."""
+        frames = list(_outwards(sys._current_frames().get(self._of)))
+        if not any(map(_is_long, frames)):
+            for frame in reversed(frames):
+                yield frame.f_code, frame.f_lineno
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_long(frame: FrameType) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    return (module, frame.f_code.co_name) in _LONG or module.startswith(_LONG_ROOMS)
+
+
+def _in_common(before: list[Step], now: list[Step]) -> list[Step]:
+    """Return the calls that both have in common, with the lines of now."""
+    both = takewhile(lambda pair: pair[0][0] is pair[1][0], zip(before, now, strict=False))
+    return [latest for _, latest in both]
+
+
+def _said(seconds: float, steps: list[Step]) -> str:
+    """Return a line about the innermost step that is mpifl's or the user's own."""
+    own = [(code, line) for code, line in steps if _is_own(code.co_filename)]
+    code, line = (own or steps)[-1]
+    where = "/".join(Path(code.co_filename).parts[-2:])
+    what = f"the server has computed for {seconds:.0f} s, and neither trained nor scored"
+    return f"{what}; it is in {code.co_name} ({where}, line {line})"
+
+
+def _is_own(file: str) -> bool:
+    package = str(Path(__file__).parents[1])
+    return file.startswith(package) or not file.startswith((sys.prefix, sys.base_prefix, "<"))

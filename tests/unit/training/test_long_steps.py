@@ -1,0 +1,103 @@
+"""The server says by itself in which step it computes for long; training and scoring it leaves alone."""
+
+import re
+import struct
+import time
+
+import pytest
+import tomli_w
+from unit.builders import Alone, write_folder
+
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.training import long_steps
+from mpifl.training.long_steps import LongSteps
+from mpifl.training.loop import train
+from mpifl.wire.joining import world
+from mpifl.wire.transport import DONE, Transport
+
+PATIENCE = 0.3
+SAID = re.compile(
+    r"the server has computed for \d+ s, and neither trained nor scored; it is in (\w+) \((\S+), line (\d+)\)"
+)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(long_steps, "PATIENCE", PATIENCE)
+
+
+def spin(seconds=0.0):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(1e-4)
+
+
+def alternating(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for _ in range(3):
+            spin(PATIENCE / 20)
+        time.sleep(PATIENCE / 20)
+
+
+class Spinning(FedAvg):
+    """Its server and its silos compute for a time."""
+
+    server: float = 0.0
+    silos: float = 0.0
+
+    def round(self, server, cohort):
+        found = super().round(server, cohort)
+        spin(self.server)
+        return found
+
+    def train(self, silo, w):
+        alternating(self.silos)
+        return super().train(silo, w)
+
+
+def trained(folder, **algorithm):
+    write_folder(folder, [4, 4])
+    tables = {
+        "name": "long",
+        "shards": str(folder),
+        "seed": 1,
+        "rounds": 1,
+        "model": {"name": "mlp", "hidden": [4]},
+        "algorithm": {"name": "unit.training.test_long_steps:Spinning", **algorithm},
+        "local": {"lr": 0.1, "epochs": 1, "batch_size": 2},
+    }
+    (folder / "job.toml").write_text(tomli_w.dumps(tables))
+    train(folder / "job.toml", folder / "run", (), False, Alone())
+
+
+def test_a_step_that_takes_long_is_said_with_its_place_and_training_is_not(tmp_path, capsys):
+    trained(tmp_path, server=4 * PATIENCE, silos=4 * PATIENCE)
+    found = SAID.findall(capsys.readouterr().err)
+    own = [step for step, file, _ in found if file == "training/test_long_steps.py"]
+    assert {*own} <= {"round", "spin"}, "its round, and what that calls; no method of a silo"
+    assert 1 <= len(own) <= 4, "after a time, and after twice as long"
+
+
+def test_of_a_wait_for_ranks_nothing_is_said(capsys):
+    transport = Transport(world()._comm.Dup())
+    with LongSteps():
+        assert transport._next(0, DONE, time.perf_counter() + 3 * PATIENCE) is None
+        transport.post(0, struct.pack("<q", 1), DONE)
+        assert transport._next(0, DONE) == (0, struct.pack("<q", 1))
+    assert capsys.readouterr().err == ""
+
+
+def test_steps_of_many_rounds_are_not_taken_for_a_long_one(capsys):
+    rounds = [0]
+    with LongSteps(lambda: rounds[0]):
+        for _ in range(8):
+            spin(PATIENCE / 2)
+            rounds[0] += 1
+    assert capsys.readouterr().err == ""
+
+
+def test_a_loop_is_said_and_not_what_it_calls_in_turn(capsys):
+    with LongSteps():
+        alternating(2 * PATIENCE)
+    assert SAID.findall(capsys.readouterr().err)[0][:2] == ("alternating", "training/test_long_steps.py")
