@@ -14,7 +14,7 @@ from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import chosen, dataset_of, with_options
 from data_prep.sources.reading import needed, noted
-from mpifl.common import InputError
+from mpifl.common import InputError, mapped
 
 SPAN = 1 << 25  # bytes that are read at once, at least a chunk
 H5_FAULTS = (OSError, KeyError, ValueError, RuntimeError, TypeError)  # h5py's, for damaged files
@@ -60,6 +60,7 @@ def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:
         raise InputError(f"{path}: {name} lies in another file; copy it into this one")
     offset = dataset.id.get_offset() if dataset.chunks is None else None
     if offset is not None and dataset.size and kind != "b":  # a byte of a bool may be neither 0 nor 1
+        mapped.note(path, path.stat().st_size)
         return np.memmap(path, dtype=dataset.dtype, mode="r", offset=offset, shape=dataset.shape)
     rows = ChunkedRows(path, name, dataset)
     return rows if name.startswith("x") else rows[:]

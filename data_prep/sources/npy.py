@@ -11,7 +11,7 @@ from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import chosen, dataset_of, with_options
 from data_prep.sources.reading import held_in, needed, noted, unreadable
 from data_prep.tables import MAGIC, size_of_array
-from mpifl.common import InputError
+from mpifl.common import InputError, mapped
 
 
 @with_options
@@ -38,6 +38,7 @@ def _mapped(path: Path) -> np.ndarray:
             file.seek(0)
             if (promised := size_of_array(file)) > (size := path.stat().st_size):
                 raise ValueError(f"its header promises {promised:,} bytes, there are {size:,}")
+        mapped.note(path, size)
         # labels and silos, which are used whole, are mapped like the features: pages are read as they are
         # used
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))

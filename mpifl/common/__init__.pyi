@@ -4,6 +4,7 @@ from . import (
     floors as floors,
     imports as imports,
     lock as lock,
+    mapped as mapped,
     native as native,
     rng as rng,
     signals as signals,

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from mpifl.common import ShardError, digest_of
+from mpifl.common import ShardError, digest_of, mapped
 from mpifl.data.hdf5_process import Parser, Unparsed
 
 PIECE = 16 << 20
@@ -90,6 +90,7 @@ class Opened:
     @functools.cached_property
     def _whole(self) -> np.ndarray:
         """The file, mapped once: every mapping holds a file descriptor for as long as an array lives."""
+        mapped.note(self.path, self._size)
         return np.memmap(self._file, np.uint8, mode="c")
 
     def _read(self, name: str, of: Stored) -> np.ndarray:

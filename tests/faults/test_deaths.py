@@ -154,6 +154,21 @@ def test_a_killed_worker_ends_the_job(wrecks: dict[str, Wreck], who: str) -> Non
     assert (wreck.rounds, max(wreck.checkpoints)) == (2, 2)
 
 
+def test_a_shard_that_is_cut_while_it_is_mapped_stands_in_the_last_line_of_its_rank(
+    yard: Path, digits: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(digits / "many", tmp_path / "shards")
+    arguments = train(yard / "steady.toml", tmp_path / "run", "--set", f"shards={tmp_path / 'shards'}")
+    with Command(tmp_path / "command", 2, *arguments, trouble={"hold": 3}) as command:
+        command.reached()
+        for file in (tmp_path / "shards").glob("silo_*.h5"):
+            os.truncate(file, 4096)
+        assert command.release().end(SOON).code
+    (said,) = {line.partition(": ")[2] for line in own_lines(command.err) if "silo_0001.h5" in line}
+    assert re.fullmatch(r"was cut from \d+ to 4096 bytes while it was mapped; restore it", said)
+    assert lines_of(tmp_path / "run") == 2
+
+
 @pytest.mark.parametrize("silo", [1, 2])
 def test_a_line_that_is_not_finite_ends_the_training_in_a_line(yard: Path, tmp_path: Path, silo: int) -> None:
     """Silo 1 is the label holder's own, silo 2 speaks over MPI."""
