@@ -49,7 +49,9 @@ def test_a_rule_that_cannot_be_followed_is_refused(what: str) -> None:
 
 
 def test_no_such_rule_is_one_line() -> None:
-    with pytest.raises(InputError, match=r"\[model\] buffers = \"mean\": should be 'any', 'all', 'min'") as refused:
+    with pytest.raises(
+        InputError, match=r"\[model\] buffers = \"mean\": should be 'any', 'all', 'min'"
+    ) as refused:
         checked(model={"name": "2nn", "buffers": {"ready": "mean"}})
     assert "\n" not in str(refused.value)
 
