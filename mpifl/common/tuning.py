@@ -40,9 +40,10 @@ def subnormals_as_zero() -> Iterator[None]:
 
     Threads take it over from the one that starts them, for good: torch must not have any yet.
     """
+    import numpy as np
     import torch
 
-    found = not float(torch.tensor(1e-30) * 1e-10)  # torch does not say
+    found = not np.float32(1e-30) * np.float32(1e-10)  # torch does not say, and is not to compute yet
     torch.set_flush_denormal(True)
     try:
         yield

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from mpifl.aggregation import SENTINELS, Question, SumPlan
-from mpifl.common import InputError
+from mpifl.common import InputError, processor
 from mpifl.privacy import Draws, Offer, Released, Releases, SecuritySettings, Session, add_masks, digest
 from mpifl.wire import Compute, Purpose
 
@@ -100,6 +100,7 @@ class Party:
             terms=self._terms.terms,
             data={self._terms.silos[silo]: self._terms.data[silo] for silo in question.answers},
             job=self._terms.job,
+            processor=processor(),
         )
         self._releases.check(entry)
         about = [self._terms.run, request.round, request.attempt, request.serial, request.work, message]

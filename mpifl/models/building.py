@@ -118,10 +118,10 @@ def _try_out(module: nn.Module, features: Inputs, width: int, task: Task) -> Non
     if not isinstance(module, nn.Module):
         raise TypeError(f"it returns {type(module).__name__}, not a torch.nn.Module")
     with _buffers_kept(module):
-        task.check_outputs(task.outputs(module.eval(), _examples(features)), 2, width)
+        task.check_outputs(task.outputs(module.eval(), examples(features)), 2, width)
         if any(one.ragged for one in by_path("x", features).values()):
             try:
-                task.outputs(module, _examples(features, rows=1))
+                task.outputs(module, examples(features, rows=1))
             except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
                 raise ValueError(f"examples have unequal lengths, and of one row it says: {error}") from None
 
@@ -159,7 +159,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-def _examples(features: Inputs, rows: int | None = None) -> Any:
+def examples(features: Inputs, rows: int | None = None) -> Any:
     """Return two examples of zeros, as a model receives them; ragged ones have so many rows."""
     zeros = each(lambda one: _zeros(one, rows), features)
     if isinstance(features, dict):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpifl.common import InputError, RoundLost
+from mpifl.common import InputError, RoundLost, moved_from, processor
 from mpifl.privacy.accountant import Steps, epsilon_of
 from mpifl.privacy.budgets import Budgets
 from mpifl.privacy.draws import Draws
@@ -87,7 +87,8 @@ class Account:
         assert entry is not None
         if entry.answer != answer:
             what = "the same question would get another answer, whose difference no noise protects"
-            raise InputError(f"{what}; go on with the software and the machine that answered it first")
+            where = moved_from(entry.processor)
+            raise InputError(f"{what}; go on with the software and the machine that answered it first{where}")
         left, entries = {} if entry.left is None else {ANSWERS_LEFT: entry.left}, self._site.entries()
         return {KEY: self._secret.known_by, EVENTS: len(entries), LINES: self._known_by(entries), **left}
 
@@ -106,6 +107,7 @@ class Account:
             taken=[(step.noise, step.rate, step.count)],
             total=len(entries) + 1,
             left=self._budgets.room([*before, whole], more),
+            processor=processor(),
             **about,
         )
 

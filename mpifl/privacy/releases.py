@@ -34,6 +34,7 @@ class Released(BaseModel):
         terms: The digest of the job, whatever it is asked of.
         data: The sha256 of the shards of those in `answers`, by name.
         job: The job's name, for people.
+        processor: What has computed it here, for people.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -51,6 +52,7 @@ class Released(BaseModel):
     terms: str = ""
     data: dict[str, str] = {}
     job: str = ""
+    processor: str = ""
 
     @property
     def question(self) -> _Question:
@@ -142,18 +144,23 @@ class Releases:
         if line.set != entry.set:
             raise self._refusal(entry, f"{again}, {_other_set(line, entry)}")
         if line.message != entry.message:
-            raise self._refusal(entry, f"{again}, and is now asked with another model or other numbers")
+            what = f"{again}, and is now asked with another model or other numbers"
+            raise self._refusal(entry, what, line)
         if line.grids != entry.grids:
             raise self._refusal(entry, f"{again}, and its sums are to be rounded otherwise")
         if line.noise != entry.noise:
             raise self._refusal(entry, f"{again}, and is now asked with other noise")
         for silo, answer in entry.answers.items():
             if silo in line.silos and line.answers.get(silo) != answer:
-                raise self._refusal(entry, f"{again}, and the answer of silo {silo!r} is another now")
+                what = f"{again}, and the answer of silo {silo!r} is another now"
+                raise self._refusal(entry, what, line)
 
-    def _refusal(self, entry: Released, why: str) -> InputError:
+    def _refusal(self, entry: Released, why: str, before: Released | None = None) -> InputError:
+        """Refuse a sum; where its bits are others than before, name the processor that came to those."""
         what = f"round {self._shown(entry)} of job {entry.job!r} is not released ({entry.work})"
         would = "go on with the run from its own last checkpoint, or take another seed"
+        if before and before.processor and before.processor != entry.processor:
+            would = f"it was computed on {before.processor}, and this is {entry.processor}; {would}"
         return InputError(f"{self._ledger.path}: {what}: {why}; {would}")
 
     def _shown(self, entry: Released) -> int:

@@ -38,6 +38,7 @@ class Entry(BaseModel):
         taken: The steps: (noise, rate, count) each.
         total: Steps of the silo in this run, these included.
         left: How many more questions like it the budget allows; None without a budget.
+        processor: What has computed the answer, for people.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
@@ -52,6 +53,7 @@ class Entry(BaseModel):
     taken: list[tuple[float, float, int]]
     total: int = 0
     left: int | None = None
+    processor: str = ""
 
     @property
     def steps(self) -> list[Steps]:

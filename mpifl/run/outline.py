@@ -39,6 +39,9 @@ class Outline(BaseModel):
     "gpu" is any that torch finds, Intel's too."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
     """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
+    kernels: Literal["own", "avx2"] = "own"
+    """What a processor computes by: its own best instructions, or what all x86 with AVX2 have in common.
+    Then other kinds of them come to the same bits, more slowly."""
     model: Model
     """Which model is trained."""
     data: Data = Data()
@@ -83,6 +86,16 @@ class Outline(BaseModel):
     @model_validator(mode="after")
     def _fit_for_the_rule(self) -> Outline:
         self.aggregation.check(self.cohort.weights, self.cohort.select, self.compression.up)
+        return self
+
+    @model_validator(mode="after")
+    def _kernels_can_be_pinned(self) -> Outline:
+        if self.kernels == "avx2" and self.device != "cpu":
+            raise ValueError("kernels = 'avx2': is of processors, not of GPUs; take device = 'cpu' with it")
+        if self.kernels == "avx2" and self.local.compile:
+            raise ValueError(
+                "kernels = 'avx2': does not hold what [local] compile = true compiles; leave one out"
+            )
         return self
 
 

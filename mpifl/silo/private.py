@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError, accelerators, rng
+from mpifl.common import InputError, accelerators, moved_from, processor, rng
 from mpifl.privacy import EDITION, Budgets, BudgetSpent, Draws, Entry, PrivacySettings, Site, Steps, digest
 from mpifl.silo.chain import OfOutputs
 from mpifl.silo.dpsgd import DPSGD
@@ -111,7 +111,8 @@ class PrivateSilo(Silo):
         assert entry is not None
         if entry.answer != answer:
             what = "the same question would get another answer, whose difference no noise protects"
-            raise InputError(f"{what}; go on with the software and the machine that answered it first")
+            where = moved_from(entry.processor)
+            raise InputError(f"{what}; go on with the software and the machine that answered it first{where}")
         told = {"private_steps": float(entry.total)}
         told |= {"budget_left": float(entry.left)} if entry.left is not None else {}
         return told | self._unprotected()
@@ -134,6 +135,7 @@ class PrivateSilo(Silo):
             taken=[(one.noise, one.rate, one.count) for one in taken],
             total=before.by_run[guard.run] + total,
             left=self._left([*before.spent, *taken], Steps(taken[0].noise, taken[0].rate, total)),
+            processor=processor(),
         )
 
     def _left(self, spent: Sequence[Steps], like: Steps) -> int | None:

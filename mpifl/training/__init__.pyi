@@ -1,7 +1,15 @@
 from . import loop as loop
 from .accounting import figures_of_plan as figures_of_plan, plans as plans, refuse_without as refuse_without
 from .agreement import agree as agree
+from .architectures import models_of as models_of
 from .at_site import user_name as user_name
+from .bits import (
+    BITS as BITS,
+    PROCESSOR as PROCESSOR,
+    about_bits as about_bits,
+    about_plain as about_plain,
+    differing as differing,
+)
 from .devices import (
     device_name as device_name,
     device_of as device_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from mpifl.privacy import SITES_FILE, VARIABLE, Seal, Site, site_folder, site_of
 from mpifl.run import Job, is_silo_level
 from mpifl.silo import PrivateSilo
 from mpifl.training.accounting import guard_of, run_of, stated_noise
+from mpifl.training.bits import about_plain
 from mpifl.training.devices import device_name
 from mpifl.training.rooms import room_of
 from mpifl.wire import started_by
@@ -106,20 +107,24 @@ BOTTOMS = "bottoms"
 """Of what a rank says of itself: the parameters of each bottom of a split network that it has."""
 
 
-def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:
+def about_rank(
+    device: torch.device, silos: int, job: Job, bits: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return what a rank says of itself.
 
     Args:
         device: On which it trains.
         silos: How many it hosts.
         job: The job.
+        bits: What it says of how it computes the model; None where ranks have models of their own.
     """
     about = {
         "host": socket.gethostname(),
         "device": device_name(device),
         "threads": str(torch.get_num_threads()),
     }
-    return about | {"silos": str(silos), "pid": str(os.getpid())} | whose(job)
+    computes = about_plain(device) if bits is None else bits
+    return about | {"silos": str(silos), "pid": str(os.getpid())} | dict(computes) | whose(job)
 
 
 def whose(job: Job) -> dict[str, str]:

@@ -14,7 +14,7 @@ from mpifl.run import Job
 from mpifl.server import Server
 from mpifl.silo import Asked, FlatModel, Trains
 from mpifl.training.architectures import models_of
-from mpifl.training.devices import threads_of
+from mpifl.training.devices import settle
 from mpifl.wire import Transport
 
 
@@ -50,9 +50,9 @@ def followed(job: Job, spec: AnySpec, transport: Transport) -> tuple[Server, Fol
     crew = transport.crew
     assert crew is not None
     assert isinstance(spec, FederationSpec)
-    torch.set_num_threads(threads_of(job.threads, transport.place()[1]))
     algorithm = job.build_algorithm().for_federation(spec)
     try:
+        settle(job, transport.place()[1])
         models = models_of(job, spec, algorithm, torch.device("cpu"), is_reporter=False)
     except InputError as error:
         crew.be_ready(str(error))

@@ -8,7 +8,7 @@ import socket
 
 import torch
 
-from mpifl.common import InputError
+from mpifl.common import InputError, pin_kernels
 from mpifl.run import Job
 from mpifl.silo import Lanes
 from mpifl.wire import Transport
@@ -26,6 +26,21 @@ def rank_device(job: Job, nth: int, is_worker: bool) -> torch.device:
         to_do = "take 'fp32', or device = 'gpu' where there is one"
         raise InputError(f"[local] precision = '{precision}': {what}; {to_do}")
     return device
+
+
+def settle(job: Job, workers: int) -> None:
+    """Have this process compute from now on by the job's kernels, with as many threads as it may.
+
+    Args:
+        job: The job.
+        workers: How many the node has.
+
+    Raises:
+        InputError: it cannot compute by these kernels.
+    """
+    if job.kernels == "avx2":
+        pin_kernels()
+    torch.set_num_threads(threads_of(job.threads, workers))
 
 
 def threads_of(wanted: int | str, workers: int) -> int:

@@ -10,8 +10,9 @@ from mpifl.data import FederationSpec
 from mpifl.exchange import Batching, Worker, WorkerContext
 from mpifl.run import Job
 from mpifl.training.at_site import about_rank
+from mpifl.training.bits import about_bits
 from mpifl.training.crews import trains_of
-from mpifl.training.devices import place_on_gpus, rank_device, threads_of
+from mpifl.training.devices import place_on_gpus, rank_device, settle
 from mpifl.wire import Transport
 
 
@@ -24,7 +25,8 @@ def worker_of(context: WorkerContext, job: Job, silos: Sequence[int], transport:
     device = context.models[0].device
     trains = trains_of(job, context.algorithm, context.models, device, transport)
     hosts = Batching if job.local.batched else Worker
-    return hosts(context, silos, about_rank(device, len(silos), job), transport, trains)
+    bits = about_bits(context.models[0], context.algorithm.task, context.spec.features)
+    return hosts(context, silos, about_rank(device, len(silos), job, bits), transport, trains)
 
 
 def settled_device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
@@ -33,7 +35,7 @@ def settled_device(job: Job, spec: FederationSpec, transport: Transport) -> torc
     A server that is no worker has the GPU behind theirs, if it has work for one: a GPU takes memory of its
     own for each process.
     """
-    torch.set_num_threads(threads_of(job.threads, transport.place()[1] * transport.crew_size))
+    settle(job, transport.place()[1] * transport.crew_size)
     is_worker = transport.rank in transport.workers
     if not is_worker and spec.test is None and spec.public is None:
         return torch.device("cpu")

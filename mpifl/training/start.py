@@ -7,8 +7,9 @@ from typing import Any
 
 from mpifl.common import InputError, RoundLost
 from mpifl.exchange import first_of
-from mpifl.run import checkpoint, note_lost, read_metrics
+from mpifl.run import checkpoint, note_lost, read_environment, read_metrics
 from mpifl.tracking import Progress, Record
+from mpifl.training.bits import differing, moved
 from mpifl.training.parts import Training
 from mpifl.training.recovery import latest_mirror, state_of
 from mpifl.training.sharing import cost_of_masks, sharing
@@ -33,10 +34,18 @@ def open_shards(t: Training) -> dict[str, dict[str, str]]:
         raise InputError(f"{first}{others}{without}")
     for silo, why in faults.items():
         t.observers.note(f"going on without silo {t.exchange.names[silo]} while it is broken: {why}")
-    for warning in filter(None, [t.job.attack.warning, *_idle_workers(t), *_idle_settings(t), *_sharing(t)]):
+    origins, member = t.exchange.transport.origins, t.exchange.membership
+    ranks = {str(origins[rank]): about for rank, about in sorted(member.about.items())}
+    noted = [
+        t.job.attack.warning,
+        *_idle_workers(t),
+        *_idle_settings(t),
+        *_sharing(t),
+        *_other_bits(t, ranks),
+    ]
+    for warning in filter(None, noted):
         t.observers.note(warning)
-    origins = t.exchange.transport.origins
-    return {str(origins[rank]): about for rank, about in sorted(t.exchange.membership.about.items())}
+    return ranks
 
 
 def first_progress(t: Training, resume: bool) -> Progress:
@@ -44,6 +53,15 @@ def first_progress(t: Training, resume: bool) -> Progress:
     if t.exchange.transport.origins[0] != 0:
         return _succeed(t)
     return (_restore(t) if resume else None) or _begin(t)
+
+
+def _other_bits(t: Training, ranks: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Say which ranks compute other bits than the others, or than those did who have begun this run."""
+    before = read_environment(t.out).get("ranks", {})
+    return [
+        differing({int(rank): about for rank, about in ranks.items()}),
+        moved([*before.values()], [*ranks.values()]),
+    ]
 
 
 def _idle_workers(t: Training) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from torch import nn
@@ -10,7 +11,7 @@ from torch import nn
 from mpifl import models
 from mpifl.aggregation import memory_of
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, Names
+from mpifl.common import InputError, Names, pin_kernels
 from mpifl.data import AnySpec, Change, VerticalSpec, load_change, read_any
 from mpifl.privacy import Draws
 from mpifl.run import (
@@ -41,6 +42,9 @@ def validate_job(job: Job, source: str) -> AnySpec:
     Raises:
         InputError: they are not, or do not.
     """
+    if job.kernels == "avx2":
+        with suppress(InputError):  # ranks may be elsewhere, and say it of themselves
+            pin_kernels()  # before models are made, which computes
     spec = read_any(Path(job.shards))
     check_layout(job, spec, source)
     try:

@@ -22,7 +22,7 @@ from mpifl.run import Job, check_vertical_data
 from mpifl.server import Server
 from mpifl.silo import Bottom, ColumnSilo, FlatModel, learnable
 from mpifl.training.at_site import BOTTOMS, about_rank, kept_at_site
-from mpifl.training.devices import rank_device, threads_of
+from mpifl.training.devices import rank_device, settle
 from mpifl.training.halves import check_half, checked_bottom, load_half, top_of
 from mpifl.transforms import LineCodecs
 from mpifl.wire import Transport, survivable
@@ -47,7 +47,7 @@ def assemble_vertical(
     algorithm = job.build_algorithm().for_federation(spec)
     check_vertical_data(job, algorithm, spec)
     nth, workers = transport.place()
-    torch.set_num_threads(threads_of(job.threads, workers))
+    settle(job, workers)
     device = rank_device(job, nth, is_worker=True)
     module = top_of(job, spec, algorithm)
     if trained is None:

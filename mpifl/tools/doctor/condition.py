@@ -34,6 +34,7 @@ from mpifl.exchange import place
 from mpifl.run import Job
 from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
 from mpifl.tools.doctor.gpus import Gpu, examine_gpu
+from mpifl.tools.doctor.processors import Computes, examine_processor
 from mpifl.tools.doctor.site_folder import SiteFolder, examine_site
 from mpifl.training import (
     Trial,
@@ -114,11 +115,14 @@ class Condition(Message):
     user: str = ""
     site: SiteFolder | None = None
     batched: Trial | None = None
+    computes: Computes = Computes()
 
 
 def examine_rank(transport: Transport, plan: Plan) -> Condition:
     """Look at everything that concerns this rank alone; nothing is left behind."""
     _, workers = transport.place()
+    spec, job = (parse_any(plan.spec) if plan.spec else None), plan.job and Job.model_validate_json(plan.job)
+    computes = examine_processor(job or None, spec, workers)  # before anything else computes
     program, family = started_by() or (None, None)
     device, fault, gpu = _device(plan.device, transport)
     return Condition(
@@ -146,6 +150,7 @@ def examine_rank(transport: Transport, plan: Plan) -> Condition:
         user=user_name(),
         site=_site(plan),
         batched=None if fault else _batched(plan, transport),
+        computes=computes,
     )
 
 

@@ -13,6 +13,7 @@ from mpifl.tools.doctor.findings import Finding, State
 from mpifl.tools.doctor.gpus import judge_gpus
 from mpifl.tools.doctor.grouping import Conditions, differing, grouped, named, numbers
 from mpifl.tools.doctor.sites import of_sites
+from mpifl.training import BITS, PROCESSOR, differing as differing_bits
 from mpifl.wire import RANKS_PER_NODE, own_launcher
 
 LITTLE = 1 << 30
@@ -26,7 +27,7 @@ WORSE, BETTER = 1.05, 0.8
 def judge(conditions: Conditions, plan: Plan) -> list[Finding]:
     """Return what all ranks' conditions mean, in the order in which things go wrong."""
     ranks = (_mpi, _launcher, _tolerance, _gpu_buffers, _versions, _nodes, _doorbells, _cores, _signals)
-    tools = (_devices, _kernels, _compile, _batched, _hdf5, _shards, _run, of_sites, of_crews)
+    tools = (_devices, _processors, _kernels, _compile, _batched, _hdf5, _shards, _run, of_sites, of_crews)
     findings = [finding for look in ranks for finding in look(conditions)]
     return findings + [finding for look in tools for finding in look(conditions, plan)]
 
@@ -182,6 +183,20 @@ def _devices(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
         yield Finding("device", "ok", f"device = '{plan.device}': {said}")
     workers = conditions[1:] or conditions  # the server computes little
     yield from judge_gpus([(c.host, c.gpu) for c in workers if c.gpu is not None])
+
+
+def _processors(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
+    told = {c.rank: {PROCESSOR: c.computes.processor, BITS: c.computes.bits} for c in conditions}
+    for fault, cannot in grouped(
+        [c for c in conditions if c.computes.fault], lambda c: c.computes.fault
+    ).items():
+        yield Finding("processors", "bad", f"{named([c.rank for c in cannot])}: {fault}")
+    found, _, remedy = differing_bits(told).partition("; ")
+    if found:
+        yield Finding("processors", "warning", found, remedy)
+    elif all(told[rank][BITS] for rank in told):
+        kinds = sorted({one[PROCESSOR] for one in told.values()})
+        yield Finding("processors", "ok", f"{', '.join(kinds)}: two steps have the same bits on all ranks")
 
 
 def _kernels(conditions: Conditions, plan: Plan) -> Iterator[Finding]:

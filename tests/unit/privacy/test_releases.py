@@ -104,6 +104,16 @@ def test_what_would_tell_silos_apart_is_refused_and_not_noted(folder: Path, othe
     assert len(lines(folder)) == 1
 
 
+@pytest.mark.parametrize("other", [{"message": "n"}, {"answers": OTHER}], ids=str)
+def test_bits_of_another_processor_name_both(folder: Path, other):
+    Releases(folder).record(entry(processor="old (AVX2)"))
+    with pytest.raises(InputError, match=r"computed on old \(AVX2\), and this is new \(AVX512\); go on with"):
+        Releases(folder).check(entry(processor="new (AVX512)", **other))
+    with pytest.raises(InputError) as same:
+        Releases(folder).check(entry(processor="old (AVX2)", **other))
+    assert "computed on" not in str(same.value)
+
+
 def test_of_two_ranks_that_come_at_once_the_second_sees_what_the_first_has_released(folder: Path):
     ranks = [Releases(folder) for _ in range(8)]
     for rank in ranks:

@@ -12,7 +12,7 @@ from scipy import stats
 from torch import nn
 from unit.builders import FEATURES, arrays, cross_entropy, make_silo, net
 
-from mpifl.common import InputError
+from mpifl.common import InputError, processor
 from mpifl.data.batches import Batches
 from mpifl.data.ragged import Ragged
 from mpifl.data.shards import Split
@@ -86,8 +86,22 @@ def test_another_answer_to_the_same_question_is_refused(tmp_path):
     silo = private(tmp_path / "site")
     silo.ask({"w": torch.zeros(len(silo.model.trained)) + 0.1})
     run = silo.train_locally(torch.zeros(len(silo.model.trained)) + 0.1, LOCAL)
-    with pytest.raises(InputError, match="the same question would get another answer"):
+    with pytest.raises(InputError, match=r"the same question would get another answer.* answered it first$"):
         silo.settle({"delta": run.delta * 2}, {})
+
+
+def test_a_site_that_moved_to_another_processor_is_told_which_one_answered_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("mpifl.silo.private.processor", lambda: "old (AVX2)")
+    answered(private(tmp_path / "site"))
+    assert [entry.processor for entry in Site(tmp_path / "site").entries()] == ["old (AVX2)"]
+    silo = private(tmp_path / "site")
+    silo.ask({"w": torch.zeros(len(silo.model.trained)) + 0.1})
+    run = silo.train_locally(torch.zeros(len(silo.model.trained)) + 0.1, LOCAL)
+    with pytest.raises(InputError) as refused:
+        silo.settle({"delta": run.delta * 2}, {})
+    assert str(refused.value).endswith(
+        f"the machine that answered it first, old (AVX2); this is {processor()}"
+    )
 
 
 def test_a_step_is_the_clipped_sum_with_noise_by_the_expected_batch(tmp_path):

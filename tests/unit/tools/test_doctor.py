@@ -242,7 +242,7 @@ def rank(number, **more):
         "launcher": "/opt/mpi/bin/prterun", "family": "Open MPI", "device": "cpu", "cores": [0, 1, 2, 3],
         "threads": 1,
         "kernels": "compiled", "compiler": "/usr/bin/cc", "cpp": "/usr/bin/g++", "versions": "1", "hdf5": "2",
-        "deaf": [],
+        "deaf": [], "computes": {"processor": "a", "bits": "1"},
     }  # fmt: skip
     return Condition(**{**given, **more})
 
@@ -258,6 +258,8 @@ ONE_BAD = {
     "deaf": ({"deaf": ["SIGTERM"]}, "signals", "warning"),
     "no gpu": ({"device": "none", "device_fault": "no GPU"}, "device", "bad"),
     "tensors": ({"kernels": "tensors"}, "sums", "warning"),
+    "other bits": ({"computes": {"processor": "b", "bits": "2"}}, "processors", "warning"),
+    "not pinned": ({"computes": {"processor": "b", "fault": "it cannot"}}, "processors", "bad"),
     "no g++": ({"cpp": None}, "compile = true", "warning"),
     "shard": ({"shards": Shards(count=1, faults=["cut"])}, "shards", "bad"),
     "disk": ({"run": Disk(folder="/", system="nfs4", fault="Read-only")}, "run folder", "bad"),
