@@ -1,7 +1,7 @@
 """Random streams derived from what they are for, never stored and never global.
 
 A stream is named by (seed, purpose, silo, round). Who else runs, where and in what order cannot touch it. So
-a run gives the same bits on any number of ranks and after any restart.
+a run gives the same bits on any number of ranks and after any restart, on processors of one kind.
 """
 
 from __future__ import annotations

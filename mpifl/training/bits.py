@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mpifl.common import processor, ranks_named
+from mpifl.common import processor, ranks_named, rng
 from mpifl.data import Features, Inputs
-from mpifl.models import examples
+from mpifl.models import build, examples
 from mpifl.silo import FlatModel
 from mpifl.tasks import CLASSIFICATION, Task
 
@@ -39,9 +39,7 @@ def about_bits(model: FlatModel, task: Task, features: Inputs) -> dict[str, str]
 
 def about_plain(device: torch.device) -> dict[str, str]:
     """Return the same of a perceptron, where ranks train models of their own."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        module = nn.Sequential(nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 64))
+    module = build("mlp", {"hidden": [128]}, PLAIN, 64, seed=0)
     return about_bits(FlatModel(module, device), CLASSIFICATION, PLAIN)
 
 
@@ -53,14 +51,11 @@ def bits_of(module: nn.Module, task: Task, features: Inputs) -> str:
     Returns:
         16 hexadecimal digits; "" of a model that cannot be asked so, which is not compared.
     """
-    drawn = torch.get_rng_state()
     try:
-        torch.manual_seed(0)  # dropout
-        return _digest(_stepped(copy.deepcopy(module), task, _rows(module, features)))
+        with rng.inside(0, "two steps", device=torch.device("cpu")):  # dropout
+            return _digest(_stepped(copy.deepcopy(module), task, _rows(module, features)))
     except Exception:  # of the user's code any; the training says what is wrong, if anything is
         return ""
-    finally:
-        torch.set_rng_state(drawn)
 
 
 def differing(about: Mapping[int, Mapping[str, str]]) -> str:
