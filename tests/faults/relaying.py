@@ -87,8 +87,8 @@ def _relayed_job(transport: Any, record: bytes, ranks: Any, tag: int) -> None:
     _send_all(transport, FORGED[PLAN["as"]](record) if tag == RECORD else record, ranks, tag)
 
 
-if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(LEADER):
-    if (PLAN["what"] == "job") == (__name__ == "__main__"):  # once, and the job before it is read
-        Transport._send_all = _relayed_job if PLAN["what"] == "job" else _relayed  # type: ignore[method-assign]
+LIES = PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(LEADER)
+if LIES and (PLAN["what"] == "job") == (__name__ == "__main__"):  # once, and of the job before it is read
+    Transport._send_all = _relayed_job if PLAN["what"] == "job" else _relayed  # type: ignore[method-assign]
 if __name__ == "__main__":
     runpy.run_module("mpifl", run_name="__main__", alter_sys=True)
