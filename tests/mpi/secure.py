@@ -24,6 +24,7 @@ import tomli_w
 import torch
 from torch import Tensor
 
+import mpifl.exchange.broadcast
 from mpifl import Cohort, FedAvg, Server, Silo, Update
 from mpifl.aggregation.beats import Beats
 from mpifl.aggregation.fixed_sum import FixedSum
@@ -92,6 +93,7 @@ TAP = Tap()
 RANK = -1
 CHANGES: dict[str, Change] = {}
 """What is done otherwise in this training, by what it is done to."""
+_real_digest, _truly_told = mpifl.exchange.broadcast.heard_after, [b""]
 _real = {
     (kind, name): getattr(kind, name)
     for kind, names in (
@@ -122,9 +124,15 @@ def _read(transport: Any, rank: int, handle: int, length: int, dtype: Any) -> Te
 
 def _broadcast_record(transport: Any, record: bytes | None = None) -> bytes:
     told: bytes = _real[Transport, "broadcast_record"](transport, record)
+    _truly_told[0] = told
     heard = json.loads(told) if told.startswith(b"{") else {}
     what = "verdict" if "accepted" in heard else "job" if "spec" in heard else heard.get("work", "")
     return json.dumps(CHANGES[what](heard)).encode() if what in CHANGES else told
+
+
+def _heard_after(heard: str, record: bytes) -> str:
+    """A server that tells a rank otherwise knows what it told it."""
+    return _real_digest(heard, _truly_told[0])
 
 
 def _attested(transport: Any, record: bytes, rank: int) -> bytes:
@@ -223,7 +231,7 @@ def _look_at_memory(moment: str) -> None:
             content = entry.read_bytes()
         except OSError:
             continue
-        for dtype in (torch.float32, torch.float64, torch.int64):
+        for dtype in (torch.float32, torch.float64, torch.int64) if content else ():
             values = torch.frombuffer(bytearray(content), dtype=dtype).double().nan_to_num(0, 0, 0)
             found = max(found, *(_alike(values, one.double()) for one in delta[-4:]))
     TAP.open_memory.append((moment, found))
@@ -237,6 +245,7 @@ def _alike(values: Tensor, delta: Tensor) -> float:
 
 
 def _patch() -> None:
+    mpifl.exchange.broadcast.heard_after = _heard_after
     for (kind, name), act in zip(
         _real,
         (
