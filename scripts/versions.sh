@@ -137,11 +137,12 @@ mapfile -t found < <(pythons)
 echo '| date | what | versions | modules, commands | demo | trainings of the examples | unit tests |'
 echo '|---|---|---|---|---|---|---|'
 case $what in
-floor)                                           # other libraries than these are newer, and deprecate what they call
+floor)
+    export PYTEST_ADDOPTS='-W default'           # what these libraries need is newer, and deprecates what they call
     venv floor "${found[0]}" "$(asked features)" --resolution lowest-direct
-    row 'lowest' floor 'not lora' -W default "$@"
+    row lowest floor 'not lora' "$@"
     venv floor-hf "${found[0]}" "$(asked features),hf" --resolution lowest-direct
-    row 'lowest with `hf`' floor-hf lora -W default tests/unit/models
+    row 'lowest with `hf`' floor-hf lora tests/unit/models
     ;;
 newest)
     venv newest "${found[-1]}" "$(asked features),hf"
