@@ -119,7 +119,8 @@ class Command:
         return found
 
     def send(self, number: int, process: int | None = None) -> None:
-        os.kill(process or self._process.pid, number)
+        with contextlib.suppress(ProcessLookupError):  # what it came to says it
+            os.kill(process or self._process.pid, number)
 
     def end(self) -> tuple[int, str]:
         """Wait; return the exit code and what was said. Raise AssertionError for what was left."""

@@ -202,9 +202,7 @@ def test_intels_mpirun_is_a_script_that_hands_no_signal_on(tmp_path, monkeypatch
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "none"))
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     wishes = SlurmOptions(nodes=2, launcher="mpirun")
-    with pytest.raises(
-        InputError, match=r"hands no signal on; put its mpiexec\.hydra on the PATH"
-    ):
+    with pytest.raises(InputError, match=r"hands no signal on; put its mpiexec\.hydra on the PATH"):
         submit._launcher(wishes, 5, 1)
     hydra = tmp_path / "mpiexec.hydra"
     hydra.symlink_to("mpirun")
