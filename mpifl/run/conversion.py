@@ -6,11 +6,10 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -23,29 +22,31 @@ Place = tuple[str, ...]
 
 def conversion(path: Path) -> str:
     """Say how a file of `torch.save`'s becomes one that is read."""
-    program = f"from mpifl.run import convert; convert({str(path)!r})"
+    load = f"torch.load({str(path)!r}, map_location='cpu', weights_only=True)"
+    program = f"import torch; from mpifl.run import convert; convert(lambda: {load}, {str(path)!r})"
     quoted = f'"{program}"' if _PLAIN.fullmatch(str(path)) else shlex.quote(program)
     return f"convert it: python -c {quoted}"
 
 
-def convert(source: str | Path, key: str | None = None) -> None:
+def convert(load: Callable[[], Any], source: str | Path, key: str | None = None) -> None:
     """Write the weights of a file of `torch.save`'s beside it, as .safetensors; say which were taken.
 
-    No code of the file's is run. Weights may lie within other things, such as a checkpoint of a training.
+    Weights may lie within other things, such as a checkpoint of a training.
 
     Args:
+        load: Loads the file, without running code of its.
         source: The file.
         key: Which of several weights; by default those with the most numbers.
     """
     try:
-        print(_converted(Path(source), key))
+        print(_converted(load, Path(source), key))
     except InputError as error:
         sys.exit(str(error))
 
 
-def _converted(source: Path, key: str | None) -> str:
+def _converted(load: Callable[[], Any], source: Path, key: str | None) -> str:
     try:
-        held = torch.load(source, map_location="cpu", weights_only=True)
+        held = load()
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror or one_line(error)}") from None
     except Exception:  # whatever torch says to what somebody else wrote
@@ -61,7 +62,7 @@ def _converted(source: Path, key: str | None) -> str:
     new = source.with_suffix(".safetensors")
     save_file({name: value.contiguous().clone() for name, value in found[taken].items()}, new)
     others = ", ".join(name or "the file itself" for name in found if name != taken)
-    left = f"; not taken: {others} (convert(PATH, KEY) takes another)" if others else ""
+    left = f"; not taken: {others} (a third argument of convert takes another)" if others else ""
     return f"{new}: {len(found[taken])} tensors{f' of {json.dumps(taken)}' if taken else ''}{left}"
 
 

@@ -25,7 +25,8 @@ class Model(BaseModel):
     weights: str | None = None
     """A safetensors file of parameters to start from."""
     strict: bool = True
-    """Whether that file must have all parameters and no others; if not, a line says what was left out."""
+    """Whether that file must have all parameters and no others; if not, what fits by name and shape is taken,
+    and a line says what was left out."""
     save: Literal["all", "trained"] = "all"
     """What model.safetensors holds: all parameters, or those that are trained, such as LoRA's adapters."""
     buffers: dict[str, BufferRule] = {}
