@@ -41,9 +41,7 @@ def models_of(
             check_training(job, spec, algorithm, module, nth)
         personal = algorithm.personal_names(module)
         saves, rules = table.save, table.buffers
-        found.append(
-            FlatModel(module, device, personal, is_reporter=is_reporter, saves=saves, rules=rules)
-        )
+        found.append(FlatModel(module, device, personal, is_reporter=is_reporter, saves=saves, rules=rules))
     return found
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
-from mpifl.common import InputError, Names, one_line, rng
+from mpifl.common import InputError, Names, one_line
 from mpifl.data import Batches, Change, Inputs, Shard, Split
 from mpifl.silo import FlatModel, LocalTraining, Objective, Silo, check_batches, why_one_row
 from mpifl.tasks import CLASSIFICATION, Task
