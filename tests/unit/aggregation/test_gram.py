@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from unit.aggregation.test_rules import taken_up
 from unit.builders import Alone
 
@@ -55,6 +55,7 @@ def test_what_is_no_sum_of_products_is_refused(value):
         Digits(2).add(torch.tensor([[1.0, 0.5], [value, 2.0]], dtype=torch.float64))
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(), min_size=4, max_size=4))
 def test_cutting_into_digits_ends_whatever_is_given(values):
     found = Digits(2)

@@ -1,7 +1,7 @@
 """What the leader of a crew believes of its followers' answers."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpifl.exchange.crew import Answer, Leader
 from mpifl.wire.memory import Memory
@@ -26,12 +26,14 @@ def leader(serials, asked):
     return built
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 50), st.data())
 def test_answers_that_were_not_waited_for_are_passed_over(asked, data):
     earlier = data.draw(st.lists(st.integers(0, asked - 1), max_size=asked - 1))
     leader([*earlier, asked], asked)._await(1)
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 50), st.data())
 def test_a_follower_answers_no_more_often_than_it_was_asked(asked, data):
     wrong = data.draw(st.lists(st.integers(0, 99).filter(lambda n: n != asked), min_size=asked))

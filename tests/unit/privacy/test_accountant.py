@@ -6,7 +6,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import norm
 
 from mpifl.common import InputError
@@ -104,6 +104,7 @@ def groups_of(taken):
 AWKWARD = [0.0, 5e-324, 1.0, math.nextafter(1, 2), math.nextafter(1, 0), 1e308, math.inf]
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([*AWKWARD, math.nan]) | st.floats(0, 3), min_size=1), st.integers(1, 10**6))
 def test_the_search_for_noise_ends_whatever_costs_what(costs, start):
     """Costs need not even fall: none keeps the search from its end, after 96 looks at most."""
@@ -120,6 +121,7 @@ def test_the_search_for_noise_ends_whatever_costs_what(costs, start):
     assert 1 <= least < accountant.LARGEST
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**9), st.integers(1, 10**6), st.floats(0, 1e-3), st.sampled_from([0.0, 0.5, 1.0]))
 def test_the_search_finds_a_jump_wherever_it_is(edge, start, slope, low):
     """Near the floor of Renyi accounting a cost hardly falls, and then at once: the search went by ones."""
@@ -140,6 +142,7 @@ def test_the_noise_for_a_budget_at_the_floor_of_renyi_accounting(by):
     assert epsilon_of([Steps(noise - 1e-3, 0.01, 100)], 1e-5, by) > 0.0035
 
 
+@settings(deadline=None)
 @given(st.sampled_from(AWKWARD) | st.floats(0), st.sampled_from(AWKWARD[:5]) | st.floats(0, 1))
 def test_the_closed_form_ends_and_falls_with_delta(mu, delta):
     epsilon = accountant.gaussian_epsilon(mu, delta)
@@ -160,6 +163,7 @@ def test_steps_of_which_something_is_no_number_have_no_epsilon(rate, by):
             epsilon_of([Steps(noise, rate, 10)], 1e-5, by)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**9), st.lists(st.sampled_from([*AWKWARD, math.nan]), min_size=1))
 def test_the_search_for_steps_that_a_budget_affords_ends(count, costs):
     looks, found = itertools.count(), itertools.cycle(costs)

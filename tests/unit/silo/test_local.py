@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings as how, strategies as st
 from pydantic import ValidationError
 from torch import nn
 from unit.builders import (
@@ -34,14 +34,15 @@ from mpifl.silo.silo import Silo
 from mpifl.tasks import CLASSIFICATION, Classification
 
 
+@how(deadline=None, max_examples=30)
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 20), st.integers(1, 5), st.booleans())
 def test_a_training_of_so_many_steps_ends_after_them(examples, size, steps, accumulate, drop_last):
-    settings = LocalTraining(steps=steps, batch_size=size, accumulate=accumulate, drop_last=drop_last)
-    drawn = way.PLAIN.batches(batches(examples), settings, stream(0), ())
+    table = LocalTraining(steps=steps, batch_size=size, accumulate=accumulate, drop_last=drop_last)
+    drawn = way.PLAIN.batches(batches(examples), table, stream(0), ())
     assert sum(ends for _, ends in itertools.islice(drawn, 20 * 60 * 5)) == steps
     assert next(drawn, None) is None
-    settings = LocalTraining(steps=steps, batch_size=size, drop_last=drop_last)
-    assert len(list(itertools.islice(half.order(settings, examples, 1, 0), steps + 1))) == steps
+    table = LocalTraining(steps=steps, batch_size=size, drop_last=drop_last)
+    assert len(list(itertools.islice(half.order(table, examples, 1, 0), steps + 1))) == steps
 
 
 def trained(settings, n=24, seed=0, model=None, objective=cross_entropy, **more):
