@@ -26,7 +26,8 @@ WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED = 2, 3, 4, 5, 75
 a run that was looked at is going on; stopped by a signal. The third and the last: resume me."""
 
 _OURS = {0, 1, WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED}
-_FIRST = 5.0
+_FIRST = 10.0
+"""Seconds in which the first rank ends the others."""
 """Seconds in which the first rank ends the others."""
 _UsageError: type[Exception] = typer.BadParameter.__base__  # type: ignore[assignment]  # click's, or typer's copy of it
 _speaks: list[Callable[[], bool]] = [lambda: rank() == "0"]
