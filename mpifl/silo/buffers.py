@@ -197,14 +197,17 @@ class Statistics:
         Raises:
             InputError: it cannot; the line names the buffer.
         """
+        numbers = vector[: self.averaged]
+        sound = bool((numbers.abs() < EXACT).all())  # a look at all at once, which mostly does
         sizes = [one.tensor.numel() for one in self._averaged]
-        for one, part in zip(self._averaged, torch.split(vector[: self.averaged], sizes), strict=True):
+        for one, part in [] if sound else zip(self._averaged, torch.split(numbers, sizes), strict=True):
             real = one.tensor.dtype.is_floating_point
             if part.numel() and not bool((part.isfinite() if real else part.abs() < EXACT).all()):
                 what = "is not finite" if real else "is beyond 2^53"
                 raise InputError(no_mean(one.name, one.tensor, what))
-        for one in self._taken:
-            if one.tensor.is_floating_point() and bool(one.tensor.isnan().any()):
+        words = torch.split(vector[self.averaged :], [count_of(one.tensor) for one in self._taken])
+        for one, bits in zip(self._taken, words, strict=True):
+            if one.tensor.is_floating_point() and bool(from_words(bits, one.tensor).isnan().any()):
                 raise InputError(f"the buffer '{one.name}' holds NaN after training: '{one.rule}' has none")
 
     def taken_of(self, told: Mapping[int, Tensor]) -> Tensor:
@@ -264,5 +267,5 @@ def _is_as(holder: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     return holder.keys() == known.keys() and all(holder[key] is one for key, one in known.items())
 
 
-def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.device, torch.layout]:
-    return tensor.shape, tensor.dtype, tensor.device, tensor.layout
+def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.layout]:
+    return tensor.shape, tensor.dtype, tensor.layout

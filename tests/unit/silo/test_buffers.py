@@ -297,6 +297,15 @@ def test_what_is_not_finite_after_training_is_named(tmp_path):
         rounds(tmp_path, torch.tensor([3e38, 1e38], dtype=torch.float16).fill_(65504), {})
 
 
+def test_of_a_training_that_diverged_altogether_the_sum_says_so():
+    silo, transform = make_silo(model_of(torch.zeros(2))), RunningStatistics()
+    silo.received["statistics"] = torch.zeros(2).double()
+    silo.learned_statistics = torch.full((2,), torch.inf).double()
+    transform.update(silo, silo.update(delta=torch.tensor([torch.nan])))
+    with pytest.raises(InputError, match=r"the buffer '0.b' is not finite after training"):
+        transform.update(silo, silo.update(delta=torch.zeros(1)))
+
+
 LIES = {"no bits": 0.5, "too large": 2.0**32, "negative": -1.0, "no flag": 3.0}
 
 
