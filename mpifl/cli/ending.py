@@ -28,7 +28,6 @@ a run that was looked at is going on; stopped by a signal. The third and the las
 _OURS = {0, 1, WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED}
 _FIRST = 10.0
 """Seconds in which the first rank ends the others."""
-"""Seconds in which the first rank ends the others."""
 _UsageError: type[Exception] = typer.BadParameter.__base__  # type: ignore[assignment]  # click's, or typer's copy of it
 _speaks: list[Callable[[], bool]] = [lambda: rank() == "0"]
 """Whether this rank tells the user; the last holds: another may become the server."""

@@ -16,6 +16,8 @@ from torch import Tensor
 from mpifl.common import InputError, choices, one_line
 
 _PLAIN = re.compile(r"[\w./+@%:, -]+")
+DEEPEST = 20
+"""How deep weights may lie: a dict of a stranger's file may hold itself."""
 Place = tuple[str, ...]
 """The keys by which weights are reached in a file."""
 
@@ -68,7 +70,7 @@ def _converted(load: Callable[[], Any], source: Path, key: str | None) -> str:
 
 def _weights(held: Any, place: Place) -> Iterator[tuple[Place, dict[str, Tensor]]]:
     """Yield the dicts of tensors by name, and how each is reached; an optimizer's go by numbers."""
-    if not isinstance(held, dict):
+    if not isinstance(held, dict) or len(place) > DEEPEST:
         return
     tensors = {name: value for name, value in held.items() if isinstance(value, Tensor)}
     if tensors and all(isinstance(name, str) for name in tensors):

@@ -29,6 +29,8 @@ SHARED = 1 << 28
 """Bytes of frozen parameters above which the copy has those of the model itself."""
 SEED = 0
 """Of the made-up examples and of what the two steps draw."""
+DEEPEST = 6
+"""How many containers deep an attribute is looked into: one may hold itself."""
 _OWN = {*vars(nn.Module()), "training"}
 """Attributes of every module."""
 
@@ -226,8 +228,10 @@ def _traces(module: nn.Module) -> dict[str, str]:
     return found | {f"frozen parameter '{name}'": _trace(p) for name, p in frozen}
 
 
-def _trace(value: Any) -> str:
-    """Return a text that changes when a value does; "" for what no text can be made of."""
+def _trace(value: Any, depth: int = 0) -> str:
+    """Return a text that changes when a value does; "" for what no text can be made of, or is too deep."""
+    if depth > DEEPEST:
+        return ""
     if isinstance(value, bool | int | float | str | None):
         return repr(value)
     if isinstance(value, Tensor):
@@ -244,5 +248,6 @@ def _trace(value: Any) -> str:
     if isinstance(value, torch.Generator):
         return repr(value.get_state().tolist())
     if isinstance(value, dict):
-        return repr([(_trace(key), _trace(one)) for key, one in value.items()])
-    return repr([_trace(one) for one in value]) if isinstance(value, list | tuple | set | deque) else ""
+        value = [part for pair in value.items() for part in pair]
+    several = isinstance(value, list | tuple | set | deque)
+    return repr([_trace(one, depth + 1) for one in value]) if several else ""
