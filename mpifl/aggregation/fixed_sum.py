@@ -15,7 +15,6 @@ from mpifl.aggregation.fixed_plan import Part, PlannedVector, SumPlan, part_of, 
 from mpifl.aggregation.fixed_point import DIGITS, numbers_of
 from mpifl.aggregation.masking import Question
 from mpifl.aggregation.party_sums import PER_SCALAR, SENTINELS, FixedSums, PartySums, averages_in
-from mpifl.aggregation.vectors import are_readable
 from mpifl.common import InputError, RoundLost, ranks_named
 from mpifl.wire import (
     Compute,
@@ -87,10 +86,6 @@ class FixedSum:
             raise ValueError("it masks its sum, or does not, otherwise than the job says")
         if self._how.check_offer is not None:
             self._how.check_offer([header.silo for header in headers], part.offer)
-        told = (vector for header in headers for vector in header.vectors.items())
-        lying = ((part.vectors[name], _width(vector), torch.int64) for name, vector in told)
-        if not are_readable(transport, rank, lying):
-            raise ValueError("its sums cannot be read where it says that they will lie")
 
     def place(self, reports: Mapping[int, Report]) -> list[SumPlan]:
         """Say, at the server, what is added up; see `Aggregator`."""
@@ -266,7 +261,7 @@ class FixedSum:
         return content.double().mul_(grid / vector.total).float()
 
 
-def _width(vector: PlannedVector | VectorHeader) -> int:
+def _width(vector: PlannedVector) -> int:
     return vector.length * (DIGITS if vector.combined == "summed" else 1) + SENTINELS
 
 

@@ -21,7 +21,6 @@ from mpifl.aggregation.mean import WeightedMean
 from mpifl.aggregation.party_sums import PER_SCALAR, SENTINELS, PartySums
 from mpifl.wire import Compute, Done, Header, Report, Update, VectorHeader, Verdict, summed, uniform
 from mpifl.wire.memory import Memory
-from mpifl.wire.nodes import Nodes
 
 REQUEST = Compute(work="train", cohort=[0, 1, 2])
 HOW = FixedSums(range=128.0, largest_weight=lambda work: 600.0, silos=3)
@@ -203,26 +202,6 @@ def test_under_masks_a_part_without_an_offer_is_refused() -> None:
 def test_a_handle_that_is_no_number_of_a_file_is_refused(handle: int) -> None:
     with pytest.raises(ValueError, match=r"vectors\.delta"):
         part_of(json.loads(json.dumps([{**GOOD, "vectors": {"delta": handle}}])), [header(0)])
-
-
-class Here:
-    """The server's end of a world whose last rank is on another node; nothing can be read of others."""
-
-    rank = 0
-
-    def __init__(self) -> None:
-        self.nodes = Nodes([0, 0, 0, 1], 0)
-
-    def read(self, rank: int, handle: int, length: int, dtype: torch.dtype) -> torch.Tensor:
-        raise OSError(f"segment {handle} is empty, and {length} elements of {dtype} do not lie there")
-
-
-def test_a_sum_that_cannot_be_read_is_refused_before_any_is_released() -> None:
-    """That of another node is looked for by its leader."""
-    here: Any = Here()
-    sum_of().accept(here, 3, [GOOD], [header(0)])
-    with pytest.raises(ValueError, match="its sums cannot be read where it says"):
-        sum_of().accept(here, 2, [GOOD], [header(0)])
 
 
 def test_a_plan_has_the_weights_of_those_who_have_a_vector() -> None:
