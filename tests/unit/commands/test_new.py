@@ -131,7 +131,7 @@ def test_a_file_that_is_there_is_kept_unless_forced() -> None:
     [
         (
             ["--kind", "tables"],
-            "--kind tables: no such kind; did you mean 'table'? there are digits, table, regression",
+            r"--kind tables: no such kind; did you mean 'table'\? there are digits, table, regression",
         ),
         (["--kind", "table"], "--data: not given, and there is no terminal to ask"),
         (["--kind", "table", "--data", "own.csv"], "--label: not given, and there is no terminal to ask"),

@@ -151,9 +151,12 @@ def test_a_users_factory_gets_what_it_has_parameters_for(name, features, argumen
 WRONG = {
     "unknown": (
         ("3nn", MNIST, {}),
-        f"[model] name = '3nn': none such; did you mean '2nn'? take {', '.join(MODELS)} or your own",
+        f"[model] name = '3nn': none such; did you mean 'cnn'? take {', '.join(MODELS)} or your own",
     ),
-    "unknown key": (("mlp", MNIST, {"hiden": [3]}), "[model] has no key 'hiden'; mlp takes hidden"),
+    "unknown key": (
+        ("mlp", MNIST, {"hiden": [3]}),
+        "has no key 'hiden'; did you mean 'hidden'? mlp takes hidden",
+    ),
     "key of a model without": (
         ("2nn", MNIST, {"hidden": [3]}),
         "[model] has no key 'hidden'; 2nn takes none",
