@@ -175,7 +175,10 @@ WRONG = {
         ("toy_models:plain", Features(shape=(5,), dtype="float32"), {}),
         "shapes cannot be multiplied",
     ),
-    "integers for a linear layer": (("toy_models:plain", Features(shape=(4,), dtype="uint8"), {}), "dtype"),
+    "integers for a linear layer": (
+        ("toy_models:plain", Features(shape=(4,), dtype="uint8"), {}),
+        "uint8 without a scale, which a model receives as tokens",
+    ),
     "other answers": (
         ("toy_models:transposed", SMALL, {}),
         "it answers 2 examples with shape [6], not [2, 3]",
