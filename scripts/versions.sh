@@ -31,22 +31,25 @@ pythons() {
     done | sort -n -s -u -k 1,1 | cut -d ' ' -f 2
 }
 
-uv() {
-    [[ -x $made/uv/bin/uv ]] || { python3 -m venv "$made/uv" && "$made/uv/bin/python" -m pip install -q uv; } >&2
-    "$made/uv/bin/uv" "$@"
+uv=$made/uv/bin/uv
+get_uv() {
+    [[ -x $uv ]] || { .venv/bin/python -m venv --clear "$made/uv" && "$made/uv/bin/python" -m pip install -q uv; } >&2
 }
 
-# The extras of pyproject.toml but those that are no feature ("features"), or what dev has beside them ("tools").
+# The extras of pyproject.toml that are features, but hf, which needs a newer PyTorch; or the tools that dev has beside.
 asked() {
     .venv/bin/python - "$1" <<'PYTHON'
-import pathlib, sys
+import pathlib
+import sys
+
 try:
     import tomllib
 except ImportError:
     import tomli as tomllib
 extras = tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
 tools = [one for one in extras["dev"] if not one.startswith("mpifl[")]
-print(*(tools if sys.argv[1] == "tools" else sorted(extras.keys() - {"all", "dev", "docs", "oracles", "mpich", "hf"})), sep="\n" if sys.argv[1] == "tools" else ",")
+features = sorted(extras.keys() - {"all", "dev", "docs", "oracles", "mpich", "hf"})
+print("\n".join(tools) if sys.argv[1] == "tools" else ",".join(features))
 PYTHON
 }
 
@@ -54,9 +57,9 @@ PYTHON
 venv() {
     local name=$1 python=$2 extras=$3
     shift 3
-    uv venv -q --seed --clear -p "$python" "$made/$name"
+    "$uv" venv -q --seed --clear -p "$python" "$made/$name"
     mapfile -t tools < <(asked tools)
-    uv pip install -q -p "$made/$name/bin/python" "$@" -e "$root[$extras]" "${tools[@]}"
+    timeout "$patience" "$uv" pip install -q -p "$made/$name/bin/python" "$@" -e "$root[$extras]" "${tools[@]}"
 }
 
 inside() { # NAME COMMAND...: with a venv's programs
@@ -107,7 +110,7 @@ demo() {
 }
 export -f everything demo
 
-failed=0
+failed=0 patience=3600                           # seconds that packages may take
 row() { # WHAT NAME EXAMPLES TESTS...: try a venv, and print its row
     local what=$1 name=$2 examples=$3 cells=()
     shift 3
@@ -134,6 +137,11 @@ PYTHON
 mapfile -t found < <(pythons)
 [[ ${#found[@]} -gt 0 ]] || die "no Python 3.10 or newer on the PATH, nor in ~/.pyenv"
 [[ $# -gt 0 ]] || set -- tests/unit tests/data_prep
+if ! get_uv; then
+    [[ $what == short ]] || die "uv is not to be had"
+    echo "left out: no other Python was tried, for uv is not to be had" >&2
+    exit 0
+fi
 echo '| date | what | versions | modules, commands | demo | trainings of the examples | unit tests |'
 echo '|---|---|---|---|---|---|---|'
 case $what in
@@ -153,10 +161,13 @@ short)
     for python in "${found[@]}"; do
         version=$("$python" -c 'import sys; print(*sys.version_info[:2], sep=".")')
         [[ $version != "$own" ]] || continue
-        if ! venv "$version" "$python" "$(asked features),hf" -c scripts/constraints.txt 2>"$made/said"; then
+        code=0 patience=600
+        venv "$version" "$python" "$(asked features),hf" -c scripts/constraints.txt 2>"$made/said" || code=$?
+        if ((code)); then                        # a network that is away or slow is no fault of ours; all else is
             cat "$made/said" >&2
-            grep -qiE 'failed to (fetch|download)|error sending request|dns error' "$made/said" || failed=1
-            echo "left out: Python $version, whose packages are not to be had" >&2
+            ((code == 124)) || grep -qiE 'failed to (fetch|download)|error sending request|dns error' "$made/said" || failed=1
+            echo "left out: Python $version, whose packages did not come" >&2
+            rm -rf "${made:?}/$version"
             continue
         fi
         row pinned "$version" ''

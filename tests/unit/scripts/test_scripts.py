@@ -12,19 +12,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-SETUP = (ROOT / "scripts" / "setup.sh").read_text()
+
+def function(name, script="setup.sh"):
+    """Return a function of a script."""
+    text = (ROOT / "scripts" / script).read_text()
+    return re.search(rf"^{name}\(\) {{.*?(^}}|}}$)", text, re.DOTALL | re.MULTILINE)[0]
 
 
-def function(name):
-    """Return a function of scripts/setup.sh."""
-    return re.search(rf"^{name}\(\) {{.*?(^}}|}}$)", SETUP, re.DOTALL | re.MULTILINE)[0]
-
-
-def run(tmp_path, name, call, **variables):
+def run(tmp_path, name, call, script="setup.sh", **variables):
     given = "\n".join(f"{key}={value}" for key, value in variables.items())
-    script = (
-        f'set -euo pipefail\n{given}\ndie() {{ echo "error: $*" >&2; exit 1; }}\n{function(name)}\n{call}\n'
-    )
+    script = f'set -euo pipefail\n{given}\ndie() {{ echo "error: $*" >&2; exit 1; }}\n{function(name, script)}\n{call}\n'
     return subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
 
 
@@ -71,3 +68,27 @@ def test_no_python_is_too_new():
 
 def test_the_demo_shows_its_rounds_wherever_its_output_goes():
     assert tomllib.loads((ROOT / "jobs" / "demo.toml").read_text())["tracking"]["console"] == "always"
+
+
+def test_other_versions_are_tried_on_each_python_once_the_lowest_first(tmp_path):
+    for name, version in (("python3", 12), ("python3.10", 10), ("python3.12", 12), ("python3.11", 9)):
+        given = f"import sys; sys.version_info = (3, {version}); sys.executable = '{name}'; "
+        (tmp_path / name).write_text(f'#!/bin/sh\nexec {sys.executable} -c "{given} $2"\n')
+        (tmp_path / name).chmod(0o755)
+    call = f"PATH={tmp_path}:/bin PYENV_ROOT=/none pythons"
+    found = run(tmp_path, "pythons", call, "versions.sh").stdout.split()
+    assert [one for one in found if not one.startswith("/")] == ["python3.10", "python3"]
+
+
+@pytest.mark.parametrize("what", ["features", "tools"])
+def test_what_is_tried_at_its_lowest_is_what_the_project_asks_for(tmp_path, what):
+    """No list of it is kept twice."""
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")
+    found = re.split(r"[,\n]", run(tmp_path, "asked", f"asked {what}", "versions.sh").stdout.strip())
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = extras.keys() - {"all", "dev", "docs", "oracles", "mpich", "hf"}
+    assert set(found) == (
+        wanted if what == "features" else {one for one in extras["dev"] if one[:5] != "mpifl"}
+    )
