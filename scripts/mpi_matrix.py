@@ -59,6 +59,7 @@ quorum = 0.5
 [checkpoint]
 every = 1
 """
+CUT = "--scheme dirichlet --alpha 1 --silos 4 --seed 1"
 LARGE = ("--set", "model.hidden=[8192, 9000]", "--set", "rounds=1", "--set", "local.batch_size=512")
 """A model of 298 MB."""
 
@@ -151,7 +152,6 @@ class Cells:
 
     def __init__(self, library: Library, others: list[Library], folder: Path, bits: dict[str, str]) -> None:
         self._library, self._others, self._folder, self._bits = library, others, folder, bits
-        self._version = ""
 
     def _run(self, run: str) -> Path:
         return self._folder / f"{self._library.name} {run}".replace(" ", "_")
@@ -178,7 +178,7 @@ class Cells:
         """Train by the library's launcher."""
         for n in (1, 2, 3, 5):
             self._whole(f"by {n}", *(self._library.start(n) if n > 1 else []), *self._train(f"by {n}"))
-        return "one sha256"
+        return f"sha256 {self._bits['steady'][:8]}"
 
     def _interrupted(self, run: str, ranks: int, act: Callable[[Command], None]) -> tuple[int, str]:
         command = self._command(*self._train(run, ranks=ranks))
@@ -232,13 +232,13 @@ class Cells:
         """A silo that fails in every round: the others train on."""
         more = ("--set", "algorithm.name=own:Failing")
         self._whole("failing", *self._train("failing", *more, ranks=3), what="failing")
-        return "same bits"
+        return f"sha256 {self._bits['failing'][:8]}"
 
     def large(self) -> str:
         """A model of 298 MB."""
         self._whole("large", *self._train("large", *LARGE, ranks=3), what="large")
         shutil.rmtree(self._run("large"))
-        return "same bits"
+        return f"sha256 {self._bits['large'][:8]}"
 
     def mixed(self) -> str:
         """The other libraries' launchers: they bring ranks together, or one line says why not."""
@@ -261,10 +261,8 @@ class Cells:
         code, said = self._command(self._library.python, "-m", "mpifl", "doctor", "--ranks", "2").end()
         assert code == 0, said[-600:]
         assert "not recognised" not in said, "launcher not recognised"
-        self._version = next(
-            line.split("(MPI")[0].split("library")[-1] for line in said.splitlines() if "(MPI" in line
-        )
-        return self._version.strip()
+        (told,) = (line for line in said.splitlines() if " MPI library " in line)
+        return told.split(" MPI library ")[1].split("(MPI")[0].strip()
 
 
 COLUMNS = {
@@ -280,9 +278,11 @@ COLUMNS = {
 }
 
 
-def rows(libraries: list[Library], wanted: list[str], folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield each library's name and cells."""
+def rows(libraries: list[Library], words: list[str], folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each library's name and cells; words choose libraries and cells, by default all."""
     bits: dict[str, str] = {}
+    chosen = [word for word in words if word in COLUMNS.values()] or list(COLUMNS.values())
+    wanted = [word for word in words if word not in chosen]
     for library in libraries:
         if wanted and not any(word in library.name for word in wanted):
             continue
@@ -290,14 +290,11 @@ def rows(libraries: list[Library], wanted: list[str], folder: Path) -> Iterator[
         for column, method in COLUMNS.items():
             began = time.monotonic()
             try:
-                row.append(getattr(cells, method)())
+                row.append(getattr(cells, method)() if method in chosen else "-")
             except AssertionError as error:
                 row.append(f"**{error}**".replace("\n", " "))
-            print(
-                f"{library.name}: {column}: {row[-1]} ({time.monotonic() - began:.0f} s)",
-                file=sys.stderr,
-                flush=True,
-            )
+            took = f"{time.monotonic() - began:.0f} s"
+            print(f"{library.name}: {column}: {row[-1]} ({took})", file=sys.stderr, flush=True)
         yield library.name, row
 
 
@@ -312,21 +309,9 @@ def main() -> int:
         folder = Path(name)
         (folder / "own.py").write_text(OWN)
         (folder / "job.toml").write_text(JOB)
-        shards = [
-            "digits",
-            "--out",
-            "shards",
-            "--scheme",
-            "dirichlet",
-            "--alpha",
-            "1",
-            "--silos",
-            "4",
-            "--seed",
-            "1",
-        ]
+        command = f"{sys.executable} -m data_prep partition digits --out shards {CUT}"
         subprocess.run(
-            [sys.executable, "-m", "data_prep", "partition", *shards], cwd=folder, check=True,
+            command.split(), cwd=folder, check=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         table += [
