@@ -152,6 +152,21 @@ def test_a_signal_to_the_command_ends_its_ranks_with_a_checkpoint(
     assert f"--out {tmp_path / 'run'} --ranks 2 --resume" in command.out
 
 
+def test_a_worker_that_is_killed_is_told_as_it_is_whatever_the_launcher_ends_with(
+    yard: Path, tmp_path: Path
+) -> None:
+    """Open MPI's ends with 137, MPICH's with 9."""
+    run = tmp_path / "run"
+    arguments = train(yard / "steady.toml", run, "--ranks", "2")
+    with Command(tmp_path / "command", 1, *arguments, trouble={"hold": 3}) as command:
+        command.reached()
+        os.kill(pid_of(run, 1), signal.SIGKILL)
+        assert command.release().end().code in (4, 137)
+    assert own_lines(command.err)[-1] == (
+        f"error: {run}: ranks died, and the training ended with them; go on with --resume"
+    )
+
+
 def test_a_command_that_is_killed_takes_its_ranks_along(yard: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     arguments = train(yard / "steady.toml", run, "--ranks", "2", "--set", "rounds=99999")
