@@ -38,7 +38,7 @@ class Steady(FedAvg):
 
 class Failing(FedAvg):
     def train(self, silo, w):
-        if silo.name == "silo 1":
+        if silo.id == 1:
             raise ValueError("this silo fails")
         return super().train(silo, w)
 """
