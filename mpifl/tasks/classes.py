@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import NonNegativeFloat
@@ -55,6 +55,12 @@ class OfPlaces(OfClasses):
     def fits(self, facts: Facts) -> bool:
         """Return whether a federation's targets are of its kind."""
         return facts.classes is not None and facts.shape != ()
+
+    def check_targets(self, split: str, y: Any) -> None:
+        """See that an example has several: a federation does not say it of plain class numbers."""
+        if not isinstance(y, dict) and len(y.shape) == 1:
+            what = f"each example has one class number, and the task '{self.kind}' takes several"
+            raise ValueError(f'{what}; take "classification"')
 
 
 class OfAnswers(Named):

@@ -84,20 +84,33 @@ def check_first_step(learner: Learner, examples: Sequence[int], names: Names | N
     if not any(p.requires_grad for p in learner.module.parameters()):
         what = "has no parameter that is trained; leave requires_grad of one or more as it is"
         raise InputError(f"{learner.where}: {what}")
-    steps, local = _Steps(learner), learner.local
-    layer = steps.refuses_one_row() if any(why_one_row(local, count) for count in examples) else ""
-    if why := steps.problem(rows=1 if local.batch_size == 1 and not layer else 2):
+    steps = _Steps(learner)
+    layer, why = steps.tried(examples)
+    if why and steps.places:
+        layer, why = _Steps(learner, steps.places).tried(examples)
+    if why:
         raise InputError(f"{learner.where}: {why}")
     for silo, count in enumerate(examples):
         where = learner.where if names is None else f"the model of silo {names[silo]}"
-        check_batches(local, count, where, layer)
+        check_batches(learner.local, count, where, layer)
 
 
 class _Steps:
-    """Steps of a copy of a model."""
+    """Steps of a copy of a model.
 
-    def __init__(self, learner: Learner) -> None:
+    Attributes:
+        places: For what shape of class numbers an example has it answers, where a federation does not say
+            that shape, and the model answers for more than one.
+
+    Args:
+        learner: The model.
+        places: The shape of an example's class numbers.
+    """
+
+    def __init__(self, learner: Learner, places: tuple[int, ...] = ()) -> None:
         self._learner = learner
+        self._places = places
+        self.places: tuple[int, ...] = ()
         frozen = [p for p in learner.module.parameters() if not p.requires_grad]
         held = {id(p): p for p in frozen} if sum(p.nbytes for p in frozen) > SHARED else {}
         try:
@@ -107,15 +120,21 @@ class _Steps:
         self._model = FlatModel(module, personal=learner.personal, rules=learner.rules, is_reporter=False)
         self._start = self._model.trained.clone()
 
-    def problem(self, rows: int) -> str:
+    def tried(self, examples: Sequence[int]) -> tuple[str, str]:
+        """Return what keeps it from training on one row, and why it cannot train at all; "" if nothing."""
+        local = self._learner.local
+        layer = self._refuses_one_row() if any(why_one_row(local, count) for count in examples) else ""
+        return layer, self._problem(rows=1 if local.batch_size == 1 and not layer else 2)
+
+    def _problem(self, rows: int) -> str:
         """Say why a step cannot be taken, or what differs between two from one state; "" if nothing."""
         before = _traces(self._model.module)
         try:
             first, second = self._taken(rows), self._taken(rows)
+        except InputError as error:
+            return str(error)
         except Exception as error:  # whatever the user's code says
             return f"cannot take a step of training: {self._explained(error, rows)}"
-        if moved := self._moved():
-            return f"training gives its parameter '{moved}' other memory; write its values in place (copy_)"
         if not (differs := [name for name in first if not _same(first[name], second.get(name))]):
             return ""
         after = _traces(self._model.module)
@@ -131,7 +150,7 @@ class _Steps:
         what = f"two trainings from one state on one batch end at other {differs[0]}"
         return f"{what}, and silos on one rank would train otherwise than apart: {cause}"
 
-    def refuses_one_row(self) -> str:
+    def _refuses_one_row(self) -> str:
         """Return what keeps the model from training on one row, "" if nothing does."""
         try:
             self._taken(1)
@@ -150,11 +169,18 @@ class _Steps:
             run = silo.train_locally(self._start, _one_step(local, rows))
         finally:
             watch.remove()
+            self._see_places(answers)
         tensors = [leaf.detach().clone() for leaf in tree_leaves(answers) if torch.is_tensor(leaf)]
         found: dict[str, Any] = {"answers": tensors, "losses": run.loss}
         buffers = self._model.module.named_buffers()
         found |= {f"values of the buffer '{name}'": buffer.detach().clone() for name, buffer in buffers}
         return {**found, "parameters": run.end.clone()}
+
+    def _see_places(self, answers: Sequence[Any]) -> None:
+        classes, targets = self._learner.aim
+        plain = classes is not None and targets is None and self._learner.task.aligned
+        if plain and answers and isinstance(answers[0], Tensor):
+            self.places = tuple(answers[0].shape[2:])
 
     def _silo(self, rows: int) -> Silo:
         of = self._learner
@@ -172,13 +198,7 @@ class _Steps:
         )
 
     def _split(self, rows: int) -> Split:
-        return Split(*made_up(self._learner.features, self._learner.aim, rows, SEED))
-
-    def _moved(self) -> str:
-        """Return the name of a parameter whose data the model has replaced: nothing reads or sets those."""
-        held = self._model
-        pairs = zip(held.names, held.parameters, held.views(held.trained), strict=True)
-        return next((name for name, p, view in pairs if p.data_ptr() != view.data_ptr()), "")
+        return Split(*made_up(self._learner.features, self._learner.aim, rows, SEED, self._places))
 
     def _explained(self, error: Exception, rows: int) -> str:
         """Say why a step failed: by what the model answers in training, or else in the error's words."""
@@ -224,8 +244,7 @@ def _traces(module: nn.Module) -> dict[str, str]:
         for key, value in vars(part).items():
             if key not in _OWN and (told := _trace(value)):
                 found[f"attribute '{place + '.' * bool(place)}{key}'"] = told
-    frozen = ((name, p) for name, p in module.named_parameters() if not p.requires_grad)
-    return found | {f"frozen parameter '{name}'": _trace(p) for name, p in frozen}
+    return found
 
 
 def _trace(value: Any, depth: int = 0) -> str:

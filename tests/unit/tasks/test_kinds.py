@@ -355,6 +355,14 @@ def test_labels_other_than_0_and_1_name_the_file_and_the_first_row(monkeypatch, 
     assert learnable(shard, TASKS["multilabel"](ignore=3)) is shard
 
 
+@pytest.mark.parametrize("kind", ["segmentation", "language"])
+def test_one_class_number_an_example_is_none_for_each_place(kind):
+    shard = Shard(Path("silo_0003.h5"), {"test": Split(np.zeros((7, 4)), np.zeros(7, np.int64))})
+    told = r"silo_0003\.h5: test: each example has one class number, and .* take \"classification\""
+    with pytest.raises(ShardError, match=told):
+        learnable(shard, TASKS[kind]())
+
+
 def test_the_servers_test_set_is_looked_through_as_well(tmp_path):
     x, targets = np.zeros((6, 3), "f4"), Targets(dtype="int64", shape=(2,))
     features, y = Features(shape=(3,), dtype="float32"), np.zeros((6, 2), "i8")
