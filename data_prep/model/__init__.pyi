@@ -1,5 +1,5 @@
 from .dataset import Cut as Cut, Dataset as Dataset
-from .doubts import Doubt as Doubt, doubts as doubts
+from .doubting import Doubt as Doubt, doubts as doubts
 from .rows import (
     Alter as Alter,
     Beside as Beside,

@@ -66,10 +66,10 @@ def _taken(run: Path) -> int | None:
 
 def _cut_off(run: Path, code: int, *, begun: bool) -> str:
     """Say how a launched training ended that did not come to its end, and what to do."""
-    from mpifl.run import checkpoint
-
     if not begun:
         return f"the launcher ended ({code}) before the training began; run the same command again"
+    from mpifl.run import checkpoint
+
     died = "ranks died, and the training ended with them"
     if checkpoint.committed(run):
         return f"{died}; go on with --resume"

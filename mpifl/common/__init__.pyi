@@ -46,7 +46,7 @@ from .lock import cannot_be_written as cannot_be_written
 from .names import Names as Names
 from .others import places as places, seeded as seeded
 from .plugins import load_plugin as load_plugin
-from .processor import moved_from as moved_from, pin_kernels as pin_kernels, processor as processor
+from .processors import moved_from as moved_from, pin_kernels as pin_kernels, processor as processor
 from .programs import runnable as runnable
 from .rng import derive as derive, numpy_stream as numpy_stream
 from .signals import SIGNALS as SIGNALS

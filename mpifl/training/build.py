@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 import torch
 
@@ -16,8 +15,6 @@ from mpifl.common import (
     InputError,
     Names,
     RankLost,
-    ShardError,
-    Table,
     allow_many_open_files,
     check_open_files,
     lock,
@@ -33,7 +30,7 @@ from mpifl.data import (
     read_any,
 )
 from mpifl.exchange import Federation, Follower, Knowledge, WorkerContext, place
-from mpifl.run import Job, ReleasedFile, check_job, check_run, read_environment, read_job
+from mpifl.run import Job, ReleasedFile, check_run, read_environment
 from mpifl.server import Server
 from mpifl.silo import ALONE, FlatModel, Lanes, learnable
 from mpifl.tasks import Task
@@ -43,6 +40,7 @@ from mpifl.training.architectures import models_of
 from mpifl.training.at_site import kept_at_site
 from mpifl.training.crews import followed
 from mpifl.training.devices import lanes_of
+from mpifl.training.given import Given, resolved, source_of, told_of
 from mpifl.training.hosting import settled_device, worker_of
 from mpifl.training.securing import sums_of
 from mpifl.training.silo_level import protected
@@ -58,9 +56,6 @@ from mpifl.training.validation import (
 from mpifl.training.vertical import assemble_vertical, tags_here
 from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport
-
-Given: TypeAlias = Path | Table | Job
-"""A job: its file, its tables, or itself."""
 
 
 def build(
@@ -125,47 +120,33 @@ def _prepared(
         if transport.follows:
             return _Prepared(job, spec, followed(job, spec, transport))
     except InputError as error:
-        raise InputError(f"{_source_of(given)}: {error}") from None
+        raise InputError(f"{source_of(given)}: {error}") from None
     try:
         check_told(job, spec)
         built, problem = _assembled(job, spec, Path(plan["out"]), transport, plan), ""
     except InputError as error:
-        source = "" if isinstance(error, ShardError) else f"{_source_of(given)}: "
-        built, problem = None, f"{source}{error}"
+        built, problem = None, told_of(error, given)
     tags = tags_here(job, spec, transport) if isinstance(spec, VerticalSpec) else {}
     return _Prepared(job, spec, built, problem, tags)
 
 
 def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, force: bool) -> dict[str, str]:
     """Read on rank 0 what all ranks have to know."""
-    job = _resolved(given, overrides)
+    job = resolved(given, overrides)
     try:
         check_tracking(job)
         spec = read_any(Path(job.shards))
         job.evaluate.check(splits_of(spec))
     except InputError as error:
-        source = "" if isinstance(error, ShardError) else f"{_source_of(given)}: "
-        raise InputError(f"{source}{error}") from None
-    check_layout(job, spec, _source_of(given))
-    check_rule(job, spec, _source_of(given))
+        raise InputError(told_of(error, given)) from None
+    check_layout(job, spec, source_of(given))
+    check_rule(job, spec, source_of(given))
     lock.check(out)
     check_run(out, job, resume, force, spec)
-    noise = [plan.noise for plan in check_privacy(job, spec, _source_of(given))]
+    noise = [plan.noise for plan in check_privacy(job, spec, source_of(given))]
     told = {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
     known = read_environment(out).get("released", "")
     return {**told, "noise": json.dumps(noise), "id": ReleasedFile(out, known).id if job.secure else ""}
-
-
-def _resolved(given: Given, overrides: tuple[str, ...]) -> Job:
-    """Return the job that is given as a file, as tables or as a Job, with every default filled in."""
-    if isinstance(given, Path):
-        return read_job(given, overrides)
-    table = given.model_dump(mode="json", exclude_none=True) if isinstance(given, Job) else given
-    return check_job(table, _source_of(given))
-
-
-def _source_of(given: Given) -> str:
-    return str(given) if isinstance(given, Path) else "the job"
 
 
 def _assembled(
@@ -226,9 +207,8 @@ def _assemble(
 
 
 def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
-    sizes = [entry.examples["train"] for entry in spec.silos]
-    job.cohort.check(len(sizes))
-    return place(sizes, transport.workers)
+    job.cohort.check(len(spec.silos))
+    return place([entry.examples["train"] for entry in spec.silos], transport.workers)
 
 
 def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: FixedSums | None) -> Knowledge:

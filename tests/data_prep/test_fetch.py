@@ -270,7 +270,7 @@ def test_the_command_fetches_and_then_partitions(tmp_path, server, monkeypatch, 
     )
     assert "4 silos, 20 examples" in capsys.readouterr().out
     assert command("partition", "npz", "--fetch", "--out", str(tmp_path / "o"), "--scheme", "iid") == 2
-    assert "--fetch: has no address for 'npz'; it knows mnist" in capsys.readouterr().err
+    assert "--fetch: has no address for 'npz'; did you mean 'npy'? it knows mnist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", KNOWN)

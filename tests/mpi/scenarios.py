@@ -52,7 +52,7 @@ JOBS = [
     ),
     job("stateful", shards="many", algorithm={"name": "scenarios:Stateful"}, cohort={"fraction": 0.6}),
     job("lost", shards="many", algorithm={"name": "scenarios:LosesARound"}, cohort={"fraction": 0.6}),
-    job("odd", shards="many", algorithm={"name": "scenarios:Odd"}, cohort={"quorum": 0.5}),
+    job("odd", shards="many", rounds=2, algorithm={"name": "scenarios:Odd"}, cohort={"quorum": 0.5}),
     job("nan", shards="many", algorithm={"name": "scenarios:Poisoned"}, cohort={"quorum": 0.5}),
     job("few", shards="few"),
     job("wide", shards="many", rounds=2, model={"name": "mlp", "hidden": [4096]}),  # its first layer is large

@@ -171,7 +171,12 @@ def _parts(sums: Any) -> Any:
 
 def _combine(sums: Any, transport: Any, verdict: Any) -> Any:
     _look_at_memory("before the verdict")
-    combined = _real[FixedSum, "combine"](sums, transport, verdict)
+    if "room" in CHANGES:  # before the others hear that the sums lie there
+        transport.done = lambda serial: (CHANGES["room"](sums), type(transport).done(transport, serial))
+    try:
+        combined = _real[FixedSum, "combine"](sums, transport, verdict)
+    finally:
+        transport.__dict__.pop("done", None)
     _look_at_memory("after the sum")
     return combined
 
@@ -181,17 +186,12 @@ def _result(sums: Any, plan: Any, totals: Any, tails: Any, silos: int) -> Any:
     return _real[FixedSum, "_result"](sums, plan, totals, tails, silos)
 
 
-def _leaves(sums: Any, transport: Any, verdict: Any, plan: Any, own: Any) -> Any:
+def _leaves(sums: Any, plan: Any, own: Any) -> Any:
     _look_at_memory("released")
     if "leaving" in CHANGES:
         CHANGES["leaving"](sums)
     TAP.handed += 1
-    if "room" in CHANGES:  # before the others hear that the sums lie there
-        transport.done = lambda serial: (CHANGES["room"](sums), type(transport).done(transport, serial))
-    try:
-        return _real[FixedSum, "_hand_over"](sums, transport, verdict, plan, own)
-    finally:
-        transport.__dict__.pop("done", None)
+    return _real[FixedSum, "_hand_over"](sums, plan, own)
 
 
 def _readiness(sums: Any, transport: Any, verdict: Any, plan: Any, own: Any) -> Any:

@@ -19,7 +19,7 @@ def launched(tmp_path, monkeypatch):
         script.write_text(f"#!/bin/sh\n{ranks}\nexit {code}\n")
         script.chmod(0o755)
         monkeypatch.setenv("MPIFL_MPIRUN", str(script))
-        return ending.code_of_launched(launcher.launch(2), tmp_path / "run")
+        return ending.code_of_launched(lambda: launcher.launch(2), tmp_path / "run")
 
     yield start
     for name, handler in found.items():
@@ -27,7 +27,8 @@ def launched(tmp_path, monkeypatch):
 
 
 LEAVES = 'printf {} >"$MPIFL_EXIT_CODE"'
-DIED = "ranks died, and the training ended with them; go on with --resume"
+TAKES = 'mkdir "${0%/*}/run" && touch "${0%/*}/run/job.toml"'
+DIED = "ranks died, and the training ended with them before the first checkpoint; start anew with --resume"
 
 
 @pytest.mark.parametrize("own", [0, 1, 9, 143])
@@ -40,7 +41,7 @@ def test_the_code_of_rank_0_is_the_runs_whatever_the_launchers_is(launched, capf
 @pytest.mark.parametrize(("own", "code"), [(0, 4), (9, 4), (15, 4), (137, 137), (143, 143)])
 def test_ranks_that_died_are_told_where_rank_0_left_nothing(launched, capfd, own, code):
     """Hydra ends with 9 where a rank was killed, and its word is not that of the run."""
-    assert launched("", own) == code
+    assert launched(TAKES, own) == code
     assert capfd.readouterr().err.endswith(f": {DIED}\n")
 
 

@@ -463,7 +463,7 @@ def test_a_report_of_before_is_dropped_and_one_of_the_future_is_refused():
 def test_a_rank_that_reports_of_before_without_end_does_not_keep_the_deadline_from_biting():
     waiting = gathering.Gathering(Slow(*[(1, Report(serial=6).encode())] * 10_000), Membership({}), 0.05)
     waiting._transport.asked = 2
-    assert list(waiting.reports(7, 0.05)) == []
+    assert list(waiting.reports(SEVENTH, 0.05)) == []
     assert waiting._membership.timed_out == {1, 2}
     assert len(waiting._transport.reports) > 0
 

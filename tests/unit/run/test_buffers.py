@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from unit.builders import Alone, write_folder
 
-from mpifl.common import InputError, RoundLost
+from mpifl.common import InputError
 from mpifl.run.job import Job, check_job
 from mpifl.training.loop import train
 
@@ -92,13 +92,13 @@ def job_in(folder: Path, **buffers: str) -> Path:
     return path
 
 
-def test_what_has_no_rule_ends_a_run_by_one_line_and_a_rule_lets_it_train(tmp_path: Path) -> None:
+def test_what_has_no_rule_is_refused_at_the_start_and_a_rule_lets_it_train(tmp_path: Path) -> None:
     with pytest.raises(
-        RoundLost, match=r"'ready' \(bool\).* ready = \"any\" or \"all\" or \"reset\""
-    ) as lost:
+        InputError, match=r"'ready' \(bool\).* ready = \"any\" or \"all\" or \"reset\""
+    ) as refused:
         train(job_in(tmp_path), tmp_path / "one", (), False, Alone())
-    assert "\n" not in str(lost.value)
-    with pytest.raises(RoundLost, match=r"'low' \(float32\).* low = \"min\" or \"max\" or \"reset\""):
+    assert "\n" not in str(refused.value)
+    with pytest.raises(InputError, match=r"'low' \(float32\).* low = \"min\" or \"max\" or \"reset\""):
         train(job_in(tmp_path, ready="any"), tmp_path / "two", (), False, Alone())
     train(job_in(tmp_path, ready="any", low="min"), tmp_path / "run", (), False, Alone())
     with pytest.raises(InputError, match=r"it differs in model.buffers.low; resume with the job"):
