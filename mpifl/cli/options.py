@@ -14,7 +14,9 @@ JobFile = Annotated[
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=completing.runs)]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key: local.lr=0.05")]
 Out = Annotated[Path | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME by default.")]
-Ranks = Annotated[int | None, typer.Option(metavar="N", min=1, help="Start so many ranks, without mpirun.")]
+Ranks = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Start so many ranks by the MPI's mpirun.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")]
 Trust = Annotated[
     list[str], typer.Option(metavar="MODULE:NAME", help="Import this code, if the run's job names it.")

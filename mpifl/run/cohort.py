@@ -23,7 +23,7 @@ class CohortTable(BaseModel):
     deadline: Annotated[float, Field(gt=0)] | None = None
     """Seconds after which a rank that has not answered is left out of the round."""
     weights: Literal["examples", "uniform"] = "examples"
-    """What a silo's update weighs in the mean: its training examples, or 1. By a rule of columns it is 1."""
+    """What a silo's update weighs in the mean: its training examples, or 1. By any other rule it is 1."""
     select: str = "uniform"
     """How silos are drawn: all alike, by p_k = n_k / n,
     by their last losses, each by itself in secret (poisson), or by your own "module:function"."""
