@@ -35,13 +35,13 @@ class Outline(BaseModel):
     rounds: PositiveInt
     """How many rounds to train."""
     device: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
-    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes one if there is one.
-    "gpu" is any that torch finds and that has float64, Intel's too."""
+    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes one if there; "gpu" any
+    with float64 that torch finds."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
     """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
     kernels: Literal["own", "avx2"] = "own"
-    """What a processor computes by: its own best instructions, or what all x86 with AVX2 have in common.
-    Then other kinds of them are meant to come to the same bits, more slowly."""
+    """What a processor computes by: its own best instructions, or what all x86 with AVX2 have in common, more
+    slowly. By the latter bits are meant to be the same."""
     model: Model
     """Which model is trained."""
     data: Data = Data()

@@ -30,8 +30,8 @@ class Model(BaseModel):
     save: Literal["all", "trained"] = "all"
     """What model.safetensors holds: all parameters, or those that are trained, such as LoRA's adapters."""
     buffers: dict[str, BufferRule] = {}
-    """What becomes of buffers that training writes, by name or pattern: "min", "max", "any" or "all" over the
-    silos, or "reset" before each training."""
+    """What becomes of buffers that training writes, by names or patterns: "min" and "max" over silos; flags
+    by "any" and "all"; with "reset" each training begins anew."""
 
     @property
     def arguments(self) -> Table:
