@@ -31,7 +31,7 @@ class Model(BaseModel):
     """What model.safetensors holds: all parameters, or those that are trained, such as LoRA's adapters."""
     buffers: dict[str, BufferRule] = {}
     """What becomes of buffers that training writes, by names or patterns: "min" and "max" over silos; flags
-    by "any" and "all"; with "reset" each training begins anew."""
+    by "any" and "all"; "reset" begins them anew in each training."""
 
     @property
     def arguments(self) -> Table:
