@@ -16,7 +16,6 @@ from mpifl.common import (
     Names,
     RankLost,
     allow_many_open_files,
-    check_open_files,
     lock,
 )
 from mpifl.data import (
@@ -39,7 +38,7 @@ from mpifl.training.agreement import agree, agree_on
 from mpifl.training.architectures import models_of
 from mpifl.training.at_site import kept_at_site
 from mpifl.training.crews import followed
-from mpifl.training.devices import lanes_of
+from mpifl.training.devices import lanes_of, settle_kernels
 from mpifl.training.given import Given, resolved, source_of, told_of
 from mpifl.training.hosting import settled_device, worker_of
 from mpifl.training.securing import sums_of
@@ -134,6 +133,7 @@ def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, for
     """Read on rank 0 what all ranks have to know."""
     job = resolved(given, overrides)
     try:
+        settle_kernels(job)  # a rule of the user's is tried below, which computes
         check_tracking(job)
         spec = read_any(Path(job.shards))
         job.evaluate.check(splits_of(spec))
@@ -176,7 +176,6 @@ def _assemble(
     transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)
     placed = _placed(job, spec, transport)
-    check_open_files(len(placed.get(transport.rank, [])))
     sums = sums_of(job, spec, algorithm, run, placed, transport.rank, plan["id"])
     context = WorkerContext(
         lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task),

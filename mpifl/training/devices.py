@@ -38,9 +38,18 @@ def settle(job: Job, workers: int) -> None:
     Raises:
         InputError: it cannot compute by these kernels.
     """
+    settle_kernels(job)
+    torch.set_num_threads(threads_of(job.threads, workers))
+
+
+def settle_kernels(job: Job) -> None:
+    """Have this process compute from now on by the job's kernels; nothing may have been computed before.
+
+    Raises:
+        InputError: it cannot.
+    """
     if job.kernels == "avx2":
         pin_kernels()
-    torch.set_num_threads(threads_of(job.threads, workers))
 
 
 def threads_of(wanted: int | str, workers: int) -> int:

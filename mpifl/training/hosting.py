@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from mpifl.common import check_open_files
 from mpifl.data import FederationSpec
 from mpifl.exchange import Batching, Worker, WorkerContext
 from mpifl.run import Job
@@ -20,8 +21,9 @@ def worker_of(context: WorkerContext, job: Job, silos: Sequence[int], transport:
     """Return what answers for a rank's silos.
 
     Raises:
-        InputError: a rank of its crew cannot take part.
+        InputError: it may not open that many files, or a rank of its crew cannot take part.
     """
+    check_open_files(len(silos))
     device = context.models[0].device
     trains = trains_of(job, context.algorithm, context.models, device, transport)
     hosts = Batching if job.local.batched else Worker

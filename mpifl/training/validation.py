@@ -11,7 +11,7 @@ from torch import nn
 from mpifl import models
 from mpifl.aggregation import memory_of
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, Names, pin_kernels
+from mpifl.common import InputError, Names
 from mpifl.data import AnySpec, Change, VerticalSpec, load_change, read_any
 from mpifl.privacy import Draws
 from mpifl.run import (
@@ -27,6 +27,7 @@ from mpifl.silo import check_layers, check_tensors, rules_of
 from mpifl.tasks import summable
 from mpifl.tracking import check_tracking
 from mpifl.training.accounting import SiloPlan, plans
+from mpifl.training.devices import settle_kernels
 from mpifl.training.first_step import Learner, check_first_step
 from mpifl.training.halves import check_halves
 from mpifl.training.silo_level import mechanism_of
@@ -42,9 +43,8 @@ def validate_job(job: Job, source: str) -> AnySpec:
     Raises:
         InputError: they are not, or do not.
     """
-    if job.kernels == "avx2":
-        with suppress(InputError):  # ranks may be elsewhere, and say it of themselves
-            pin_kernels()  # before models are made, which computes
+    with suppress(InputError):  # ranks may be elsewhere, and say it of themselves
+        settle_kernels(job)  # before models are made, which computes
     spec = read_any(Path(job.shards))
     check_layout(job, spec, source)
     try:

@@ -100,6 +100,24 @@ def test_a_training_in_a_process_that_has_computed_otherwise_is_refused(tmp_path
         train({**tables, "device": "cpu", "kernels": "avx2"}, tmp_path / "run", (), False, Alone())
 
 
+ORDER = []
+
+
+def noted(rows):
+    """A rule of the user's, which is tried at the start."""
+    ORDER.append("tried")
+    return rows[0]
+
+
+def test_kernels_are_pinned_before_a_rule_of_the_users_is_tried(tmp_path, monkeypatch):
+    monkeypatch.setattr("mpifl.training.devices.pin_kernels", lambda: ORDER.append("pinned"))
+    write_folder(tmp_path / "shards", [8, 8])
+    tables = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 1, "model": {"name": "logreg"}}
+    job = {**tables, "device": "cpu", "kernels": "avx2", "aggregation": {"rule": f"{__name__}:noted"}}
+    train(job, tmp_path / "run", (), False, Alone())
+    assert ORDER[:2] == ["pinned", "tried"]
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [
