@@ -85,7 +85,7 @@ class Buffers:
         *,
         apart: bool = False,
     ) -> None:
-        self._rules = rules_of(module, rules or {}, personal)
+        self._rules, self._apart = rules_of(module, rules or {}, personal), apart
         parts = [(path, part._buffers) for path, part in module.named_modules(remove_duplicate=False)]
         self._holders = [(f"{path}." if path else "", holder, dict(holder)) for path, holder in parts]
         self._frozen = [*_frozen(module)]
@@ -132,14 +132,15 @@ class Buffers:
             if isinstance(now, Tensor) and isinstance(was, Tensor) and _kind(now) == _kind(was):
                 settled.append((was, now.detach().clone()))
             elif self._rules.get(name) != RESET:
-                raise InputError(replacement(name, now, was))
+                raise InputError(replacement(name, now, was, apart=self._apart))
         for was, value in settled:  # behind the clones: two may have changed places
             was.copy_(value)
         self._put_themselves_back()
         for one in (*self._constant, *self._frozen):
             if one.is_written:
+                told = {"kept": one.kept, "apart": self._apart}
                 raise InputError(
-                    frozen(one.name) if one in self._frozen else refusal(one.name, one.tensor, kept=one.kept)
+                    frozen(one.name) if one in self._frozen else refusal(one.name, one.tensor, **told)
                 )
 
     def _put_themselves_back(self) -> None:

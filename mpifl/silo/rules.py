@@ -102,20 +102,29 @@ def combined(values: Sequence[Tensor], rule: str) -> Tensor:
     return unordered(keys.amin(0) if rule == "min" else keys.amax(0), stacked.dtype)
 
 
-def refusal(name: str, buffer: Tensor, *, kept: bool) -> str:
-    """Say that training wrote to a buffer that nothing follows, and what would do."""
+def refusal(name: str, buffer: Tensor, *, kept: bool, apart: bool) -> str:
+    """Say that training wrote to a buffer that nothing follows, and what would do.
+
+    Args:
+        name: The buffer's.
+        buffer: Itself.
+        kept: Whether model files hold it.
+        apart: Whether nobody averages its model, of which a job has no rules.
+    """
     dtype = str(buffer.dtype).removeprefix("torch.")
     wrote = f"training wrote to the buffer '{name}' ({dtype}), and nothing says what becomes of that"
+    if apart:
+        return f"{wrote}; register it as persistent"
     choices = " or ".join(f'"{rule}"' for rule in (rules_for(buffer) if kept else (RESET,)))
     other = "keep it at the silos by algorithm 'fedper'" if kept else "register it as persistent"
     return f"{wrote}; say {KEY} = {{ {_toml(name)} = {choices} }}, or {other}"
 
 
-def replacement(name: str, now: Any, was: Any) -> str:
-    """Say that something else lies where a buffer was, and what would do."""
+def replacement(name: str, now: Any, was: Any, *, apart: bool) -> str:
+    """Say that something else lies where a buffer was, and what would do; see `refusal`."""
     lay, lies = map(_described, (was, now))
-    to_do = f'write into it (copy_), or say {KEY} = {{ {_toml(name)} = "{RESET}" }}'
-    return f"training has replaced the buffer '{name}', {lay}, by {lies}; {to_do}"
+    rule = "" if apart else f', or say {KEY} = {{ {_toml(name)} = "{RESET}" }}'
+    return f"training has replaced the buffer '{name}', {lay}, by {lies}; write into it (copy_){rule}"
 
 
 def no_mean(name: str, buffer: Tensor, what: str) -> str:

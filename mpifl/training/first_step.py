@@ -52,6 +52,7 @@ class Learner:
         remake: Builds the model again, for one that cannot be copied.
         personal: Names of what stays at the silos.
         rules: What becomes of buffers that training writes to, by their names or patterns.
+        apart: Whether nobody averages it, so that it keeps them all.
     """
 
     where: str
@@ -66,6 +67,7 @@ class Learner:
     augment: Change | None = None
     personal: Collection[str] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
+    apart: bool = False
 
 
 def check_first_step(learner: Learner, examples: Sequence[int], names: Names | None = None) -> None:
@@ -117,7 +119,8 @@ class _Steps:
             module = copy.deepcopy(learner.module, dict(held))
         except (RuntimeError, TypeError, AttributeError):  # as with a tensor that is no leaf, or a lock
             module = learner.remake()
-        self._model = FlatModel(module, personal=learner.personal, rules=learner.rules, is_reporter=False)
+        personal, rules, apart = learner.personal, learner.rules, learner.apart
+        self._model = FlatModel(module, personal=personal, is_reporter=False, rules=rules, apart=apart)
         self._start = self._model.trained.clone()
 
     def tried(self, examples: Sequence[int]) -> tuple[str, str]:

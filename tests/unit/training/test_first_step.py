@@ -1,5 +1,6 @@
 """What cannot be trained, or not alike on any number of ranks, is one line before round 1."""
 
+import contextlib
 import copy
 import itertools
 import random
@@ -354,6 +355,41 @@ def test_class_numbers_whose_shape_a_federation_does_not_say(tmp_path):
     model["counts"] = True
     with pytest.raises(InputError, match=TWICE + ATTRIBUTE % "calls"):
         validate_job(check_job(tables(tmp_path, "", model=model), "the job"), "the job")
+
+
+class Noting(Own):
+    """Notes in buffers that it was trained; of how it does so each case says more."""
+
+    def __init__(self, shape, classes, kept=True, replaces=False):
+        super().__init__(shape, classes)
+        self.replaces = replaces
+        self.register_buffer("known", torch.tensor(False), persistent=kept)
+        self.register_buffer("low", torch.full((), float("inf")))
+
+    def forward(self, x):
+        if self.training and not self.known:
+            self.known.fill_(True)
+            low = torch.minimum(self.low, x.detach().min())
+            self.low = low.double() if self.replaces else low
+        return self.body(x)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({}, ""),
+        ({"kept": False}, r"'known' \(bool\), .* becomes of that; register it as persistent$"),
+        ({"replaces": True}, r"replaced the buffer 'low', .* by float64 \[\]; write into it \(copy_\)$"),
+    ],
+)
+def test_a_half_keeps_all_buffers_that_are_kept(tmp_path, arguments, line):
+    """A job can say nothing else of them, and no line tells to."""
+    write_vertical_folder(tmp_path / "shards", {"train": 9, "test": 3})
+    more = {"algorithm": {"name": "splitnn"}, "vertical": {"cut": 3}}
+    model = {"name": f"{__name__}:Noting", **arguments}
+    job = check_job(tables(tmp_path, "", model=model, **more), "the job")
+    with pytest.raises(InputError, match=line) if line else contextlib.nullcontext():
+        validate_job(job, "the job")
 
 
 @pytest.mark.parametrize("model", ["Auxiliary", "Counting", "Normed"])
