@@ -7,6 +7,7 @@ silo's result depend on who trained before it, is one line at the start.
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -251,16 +252,21 @@ def _traces(module: nn.Module) -> dict[str, str]:
 
 
 def _trace(value: Any, depth: int = 0) -> str:
-    """Return a text that changes when a value does; "" for what no text can be made of, or is too deep."""
-    if depth > DEEPEST:
+    """Return a text that changes when a value does; "" for what no text can be made of, or is too deep.
+
+    A list of parameters has none either: those are put back.
+    """
+    if depth > DEEPEST or isinstance(value, nn.Parameter):
         return ""
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        value = value.tolist()
     if isinstance(value, bool | int | float | str | None):
         return repr(value)
     if isinstance(value, Tensor):
         values = value.tolist() if value.numel() <= 1000 else (value._version, value.data_ptr())
         return f"{value.dtype} {list(value.shape)} {values}"
-    if isinstance(value, np.ndarray | np.generic):
-        return repr(value.tolist())
+    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     if isinstance(value, np.random.Generator):
         return repr(value.bit_generator.state)
     if isinstance(value, np.random.RandomState):

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import itertools
 import random
+import time
 
 import numpy as np
 import pytest
@@ -105,6 +106,14 @@ class Moving(Flagged):
         return self.body(x * self.scale)
 
 
+class Listing(Counting):
+    """Has a list of its parameters, as torch's recurrent layers have."""
+
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        self.all = [*self.parameters()]
+
+
 class Averaging(Own):
     """Keeps a mean of its batches in a tensor that is no buffer."""
 
@@ -178,6 +187,26 @@ class Uncopied(Own):
         return self.last
 
 
+class Table(Own):
+    """Has a large table of numpy's, to which it writes as it trains."""
+
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        self.table = np.zeros(1 << 25, np.float32)
+
+    def forward(self, x):
+        self.table[-1] += self.training
+        return self.body(x) + float(self.table[-1])
+
+
+def test_a_large_table_is_looked_at_without_a_copy_of_it_as_text(tmp_path):
+    write_folder(tmp_path / "shards", [8, 9])
+    began = time.perf_counter()
+    with pytest.raises(InputError, match=TWICE + ATTRIBUTE % "table"):
+        validate_job(check_job(tables(tmp_path, "Table"), "the job"), "the job")
+    assert time.perf_counter() - began < 20
+
+
 def sumless(outputs, y):
     """A loss of a shape that none may have."""
     return cross_entropy(outputs, y)[0].expand(3), 1
@@ -196,6 +225,7 @@ REFUSED = {
     "Frozen": r"has no parameter that is trained; leave requires_grad",
     "Detached": NO_STEP + r"its loss depends on no parameter that is trained",
     "Counting": TWICE + ATTRIBUTE % "steps",
+    "Listing": TWICE + ATTRIBUTE % "steps",
     "Flagged": TWICE + ATTRIBUTE % "known",
     "Moving": r"'.*': training has put other memory in the parameter 'scale' \(\.data\); write into it",
     "Averaging": TWICE + ATTRIBUTE % "mean",
