@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from mpifl.data import Features, Inputs
 from mpifl.models import build, examples
 from mpifl.silo import FlatModel
 from mpifl.tasks import CLASSIFICATION, Task
+from mpifl.training.copies import copied
 
 STEPS, RATE = 2, 0.01
 ROWS = 32
@@ -53,7 +53,7 @@ def bits_of(module: nn.Module, task: Task, features: Inputs) -> str:
     """
     try:
         with rng.inside(0, "two steps", device=torch.device("cpu")):  # dropout
-            return _digest(_stepped(copy.deepcopy(module), task, _rows(module, features)))
+            return _digest(_stepped(copied(module), task, _rows(module, features)))
     except Exception:  # of the user's code any; the training says what is wrong, if anything is
         return ""
 

@@ -6,7 +6,6 @@ silo's result depend on who trained before it, is one line at the start.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,10 +23,9 @@ from mpifl.common import InputError, Names, one_line
 from mpifl.data import Batches, Change, Inputs, Shard, Split
 from mpifl.silo import FlatModel, LocalTraining, Objective, Silo, check_batches, why_one_row
 from mpifl.tasks import CLASSIFICATION, Task
+from mpifl.training.copies import copied
 from mpifl.training.made_up import Aim, made_up
 
-SHARED = 1 << 28
-"""Bytes of frozen parameters above which the copy has those of the model itself."""
 SEED = 0
 """Of the made-up examples and of what the two steps draw."""
 DEEPEST = 6
@@ -114,10 +112,8 @@ class _Steps:
         self._learner = learner
         self._places = places
         self.places: tuple[int, ...] = ()
-        frozen = [p for p in learner.module.parameters() if not p.requires_grad]
-        held = {id(p): p for p in frozen} if sum(p.nbytes for p in frozen) > SHARED else {}
         try:
-            module = copy.deepcopy(learner.module, dict(held))
+            module = copied(learner.module)
         except (RuntimeError, TypeError, AttributeError):  # as with a tensor that is no leaf, or a lock
             module = learner.remake()
         personal, rules, apart = learner.personal, learner.rules, learner.apart

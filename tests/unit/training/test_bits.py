@@ -100,6 +100,19 @@ def test_a_training_in_a_process_that_has_computed_otherwise_is_refused(tmp_path
         train({**tables, "device": "cpu", "kernels": "avx2"}, tmp_path / "run", (), False, Alone())
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_what_is_frozen_and_large_is_not_copied(monkeypatch, large):
+    """A rank has little memory beside a large model of which it trains a part."""
+    monkeypatch.setattr("mpifl.training.copies.SHARED", 99 if large else 1000)
+    module = net()
+    module[0].requires_grad_(False)
+    seen, hook = [], torch.nn.Module.__call__
+    monkeypatch.setattr(torch.nn.Linear, "__call__", lambda of, x: seen.append(of.weight) or hook(of, x))
+    assert bits_of(module, CLASSIFICATION, FEATURES)
+    assert (seen[0] is module[0].weight) == large
+    assert seen[1] is not module[2].weight
+
+
 ORDER = []
 
 
