@@ -7,7 +7,7 @@ from torch import nn
 from mpifl.common import InputError
 
 
-def check_layers(module: nn.Module, given: str = "[privacy]") -> None:
+def check_layers(module: nn.Module, given: str) -> None:
     """See that a model treats each example by itself.
 
     Args:

@@ -21,7 +21,16 @@ from torch.utils._pytree import tree_leaves
 
 from mpifl.common import InputError, Names, one_line
 from mpifl.data import Batches, Change, Inputs, Shard, Split
-from mpifl.silo import FlatModel, LocalTraining, Objective, Silo, check_batches, why_one_row
+from mpifl.silo import (
+    Asked,
+    FlatModel,
+    LocalRun,
+    LocalTraining,
+    Objective,
+    Silo,
+    check_batches,
+    why_one_row,
+)
 from mpifl.tasks import CLASSIFICATION, Task
 from mpifl.training.copies import copied
 from mpifl.training.made_up import Aim, made_up
@@ -52,6 +61,7 @@ class Learner:
         personal: Names of what stays at the silos.
         rules: What becomes of buffers that training writes to, by their names or patterns.
         apart: Whether nobody averages it, so that it keeps them all.
+        by_example: The keys by which each example is trained on by itself, so that no buffer may learn.
     """
 
     where: str
@@ -67,6 +77,7 @@ class Learner:
     personal: Collection[str] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
     apart: bool = False
+    by_example: Sequence[str] = ()
 
 
 def check_first_step(learner: Learner, examples: Sequence[int], names: Names | None = None) -> None:
@@ -195,7 +206,16 @@ class _Steps:
             objective=of.own,
             own_objective=of.own,
             augment=of.augment,
+            trains=self._trained,
         )
+
+    def _trained(self, asked: Asked) -> LocalRun:
+        run = asked.plainly()
+        if self._learner.by_example and (wrote := self._model.buffers.written()):
+            key = self._learner.by_example[0]
+            what = f"training wrote to the buffer '{wrote[0]}', and by {key} none may learn"
+            raise InputError(f"{what}; take a layer without it, or leave {key.partition(' ')[0]} out")
+        return run
 
     def _split(self, rows: int) -> Split:
         return Split(*made_up(self._learner.features, self._learner.aim, rows, SEED, self._places))

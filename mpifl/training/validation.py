@@ -111,6 +111,7 @@ def check_training(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Mod
         augment_of(job, spec),
         algorithm.personal_names(module),
         table.buffers,
+        by_example=_keys_by_example(job),
     )
     sizes = [entry.examples.get("train", 0) for entry in spec.silos]
     mine = [size if algorithm.architecture_of(silo) == nth else 0 for silo, size in enumerate(sizes)]
@@ -169,13 +170,16 @@ def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module
     """
     algorithm.task.check(spec, module)
     algorithm.check(module, spec)
-    if is_silo_level(job):
-        if why := why_no_statistics(algorithm, module):
-            raise InputError(why)
-    elif job.privacy is not None:
-        check_layers(module)
-    if job.silo.parts > 1:
-        check_layers(module, f"[silo] parts = {job.silo.parts}")
+    if is_silo_level(job) and (why := why_no_statistics(algorithm, module)):
+        raise InputError(why)
+    for key in _keys_by_example(job):
+        check_layers(module, key)
+
+
+def _keys_by_example(job: Job) -> list[str]:
+    """Return the keys of a job by which a model is to treat each example by itself."""
+    private = job.privacy is not None and not is_silo_level(job)
+    return ["[privacy]"] * private + [f"[silo] parts = {job.silo.parts}"] * (job.silo.parts > 1)
 
 
 def check_privacy(job: Job, spec: AnySpec, source: str) -> list[SiloPlan]:

@@ -246,6 +246,24 @@ def test_what_cannot_be_trained_is_a_line_at_the_start(tmp_path, model):
         build.build(job, tmp_path / "run", (), False, Placed())
 
 
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ({"silo": {"parts": 2}}, r"\[silo\] parts = 2"),
+        ({"privacy": {"level": "example", "noise": 1.0, "clip": 1.0, "delta": 1e-5}}, r"\[privacy\]"),
+    ],
+)
+def test_no_buffer_learns_where_each_example_stands_by_itself(tmp_path, more, key):
+    """Not even one that is put back: a silo's own batches would see what others of it have left."""
+    write_folder(tmp_path / "shards", [8, 9])
+    model = {"name": f"{__name__}:Seeded", "buffers": {"low": "reset", "seen": "reset"}}
+    table = tables(tmp_path, "", model=model, evaluate={"silos": False})
+    validate_job(check_job(table, "the job"), "the job")
+    line = rf"': training wrote to the buffer 'low', and by {key} none may learn; .* or leave \[\w+\] out$"
+    with pytest.raises(InputError, match=line):
+        validate_job(check_job({**table, **more}, "the job"), "the job")
+
+
 @pytest.mark.parametrize("model", ["Own", "Seeded", "Uncopied", "Normed"])
 @pytest.mark.parametrize("local", [{}, {"optimizer": "adam", "accumulate": 2, "warmup": 3}])
 def test_the_trial_leaves_no_trace(tmp_path, model, local):
