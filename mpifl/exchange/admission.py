@@ -19,7 +19,7 @@ from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
 from mpifl.exchange.reading import Refused
 from mpifl.server import Server
 from mpifl.tasks import state_lengths
-from mpifl.transforms import common_name, is_own, own_name, statistics_lengths
+from mpifl.transforms import common_name, is_own, length_name, own_name, statistics_lengths
 from mpifl.wire import (
     Combination,
     Compute,
@@ -106,7 +106,7 @@ class Knowledge:
         """Return what the answers of these silos to a message must be."""
         lengths = {name: len(value) for name, value in message.items() if isinstance(value, Tensor)}
         if "statistics" in server.state:
-            lengths |= statistics_lengths(server, silos)
+            lengths |= statistics_lengths(server)
         if self.algorithm.purpose(work) == "evaluation":
             lengths |= state_lengths(self.algorithm.task)
         weights = {silo: self.weight(work, silo) for silo in silos}
@@ -209,7 +209,7 @@ def _check_update(header: Header, request: Compute | Converse, expected: Expecte
     if expected.sent is not None and (why := wrong_vectors(how, expected.sent)):
         raise Refused(why)
     for name, vector in header.vectors.items():
-        if vector.length != (length := expected.lengths.get(name, expected.parameters)):
+        if vector.length != (length := expected.lengths.get(length_name(name), expected.parameters)):
             raise Refused(wrong_length(name, vector.length, length))
         if is_own(name) and name != own_name(header.silo):
             raise Refused(f"it sends '{name[:100]}', which is another silo's")

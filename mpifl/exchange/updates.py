@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Unlike
 from mpifl.silo import Silo
-from mpifl.transforms import common_name
+from mpifl.transforms import common_name, length_name
 from mpifl.wire import (
     Compute,
     Header,
@@ -49,7 +49,8 @@ def check_update(update: Update, request: Compute, silo: Silo) -> None:
     if request.sent is not None and (why := wrong_vectors(how, request.sent)):
         raise Unlike(f"its update was refused: {why}")
     for name, value in update.vectors.items():
-        found, expected = unmarked(value).numel(), request.lengths.get(name, request.parameters)
+        found = unmarked(value).numel()
+        expected = request.lengths.get(length_name(name), request.parameters)
         if found != expected:
             raise InputError(f"its update was refused: {wrong_length(name, found, expected)}")
 

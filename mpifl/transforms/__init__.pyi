@@ -20,6 +20,7 @@ from .statistics import (
     RunningStatistics as RunningStatistics,
     common_name as common_name,
     is_own as is_own,
+    length_name as length_name,
     own_name as own_name,
     statistics_lengths as statistics_lengths,
 )

@@ -5,8 +5,6 @@ So do buffers that a job has a rule for: the server is told what each silo has m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from torch import Tensor
 
 from mpifl.common import InputError, RoundLost
@@ -34,11 +32,16 @@ def common_name(name: str, silo: int) -> str:
     return _OF if name == own_name(silo) else name
 
 
-def statistics_lengths(server: Server, silos: Iterable[int]) -> dict[str, int]:
-    """Return the lengths of the vectors that an update of these silos has of statistics, by name."""
+def statistics_lengths(server: Server) -> dict[str, int]:
+    """Return the lengths of the vectors that an update has of statistics, by what `length_name` returns."""
     averaged = server.model.statistics.averaged
     taken = len(server.model.statistics) - averaged
-    return {STATISTICS: averaged, **({own_name(silo): taken for silo in silos} if taken else {})}
+    return {STATISTICS: averaged, **({_OF: taken} if taken else {})}
+
+
+def length_name(name: str) -> str:
+    """Return by which name the length of a vector is told: those of single silos are of one length."""
+    return _OF if is_own(name) else name
 
 
 class RunningStatistics(Transform):

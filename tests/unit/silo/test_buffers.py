@@ -322,6 +322,15 @@ def test_nan_is_no_extreme():
         statistics.taken_of({1: words_of(torch.tensor([torch.nan]))})
 
 
+def test_a_request_is_as_long_however_many_silos_have_vectors_of_their_own(tmp_path):
+    spec = write_folder(tmp_path, [9] * 30)
+    algorithm, model = FedAvg(local=LOCAL), model_of(torch.ones(3), rules=LOW)
+    server, federation = make_federation(tmp_path, spec, algorithm, model, [RunningStatistics()])
+    few, many = (federation.knowledge.expected(server, "train", range(n), {}) for n in (1, 30))
+    assert few.lengths == many.lengths
+    assert "statistics" in few.lengths
+
+
 def test_another_silos_vector_is_refused(tmp_path):
     class Lies(RunningStatistics):
         def update(self, silo, update, purpose="training"):
