@@ -86,10 +86,13 @@ class QFedAvg(FedAvg):
         """Answer for step = -Delta_k."""
         lipschitz = 1 / self.local.at_round(silo.round).lr
         loss = silo.loss(w) + TINY
-        h = self.q * loss ** (self.q - 1) * float(step.square().sum()) + lipschitz * loss**self.q
+        try:
+            h = self.q * loss ** (self.q - 1) * float(step.square().sum()) + lipschitz * loss**self.q
+        except OverflowError:  # as Python says of a power beyond float64
+            h = math.inf
         if not math.isfinite(h):  # a mean without it would be of other silos than the steps'
             raise InputError(
-                f"h = {h}: the step or the loss at w is beyond what q-FFL can weigh; take a lower [local] lr"
+                f"h = {h}: the step or the loss at w is beyond what q-FFL can weigh; take a lower [local] lr, or a lower q"
             )
         return silo.update(step=step * loss**self.q, h=h, train_loss=train_loss)
 

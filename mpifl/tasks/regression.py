@@ -49,7 +49,7 @@ class Regression(Named):
         shape = Facts.of(spec).shape
         for key in OWN_UNITS:
             given, wanted = getattr(self, key), shape[-1] if shape else 1
-            if isinstance(given, list) and shape is not None and len(given) != wanted:
+            if isinstance(given, list) and len(given) != wanted:
                 raise InputError(
                     f"[task] {key}: {len(given)} are given; take {wanted}, one for each column of targets"
                 )

@@ -83,8 +83,7 @@ class Trainer:
                 return self._end(run, self._started(run, world), patience)
             self._kill(self._started(run, world), world.killed * expected)
             other = World(world.ranks - 2 if world.ranks > 3 else world.ranks + 2, world.nodes_of)
-            begun = (run / "out" / "job.toml").exists()
-            return self._end(run, self._started(run, other, *(["--resume"] if begun else [])), patience)
+            return self._end(run, self._started(run, other, "--resume"), patience)
         finally:
             shutil.rmtree(run, ignore_errors=True)
 

@@ -51,6 +51,8 @@ def test_a_step_that_qffl_cannot_weigh_is_refused_and_never_in_a_mean_without_it
     w = silo.model.trained.clone()
     with pytest.raises(InputError, match="h = inf"):
         QFedAvg()._answer(silo, w, torch.full_like(w, 1e30), 1.0)
+    with pytest.raises(InputError, match="h = inf"):
+        QFedAvg(q=1e30)._answer(silo, 100 * w, torch.ones_like(w), 1.0)
 
 
 class Silent:

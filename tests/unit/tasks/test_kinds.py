@@ -355,6 +355,12 @@ def test_labels_other_than_0_and_1_name_the_file_and_the_first_row(monkeypatch, 
     assert learnable(shard, TASKS["multilabel"](ignore=3)) is shard
 
 
+def test_one_class_number_an_example_has_one_mean():
+    task = TASKS["regression"](mean=[0.1, -3.0])
+    with pytest.raises(InputError, match=r"\[task\] mean: 2 are given; take 1, one for each column"):
+        task.for_federation(federation(3, None))
+
+
 @pytest.mark.parametrize("kind", ["segmentation", "language"])
 def test_one_class_number_an_example_is_none_for_each_place(kind):
     shard = Shard(Path("silo_0003.h5"), {"test": Split(np.zeros((7, 4)), np.zeros(7, np.int64))})
