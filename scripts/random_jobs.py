@@ -5,14 +5,16 @@
     python -m scripts.random_jobs --replay 17 --seed 1         # one of them again, with what it said
 
 Each job has a small federation of 2 to 13 silos, and one key in its focus. It is trained in two worlds of 1
-to 6 ranks. The second may have forced nodes, and every third is killed and gone on with. Both must end with
-the same bits, or with the same line of refusal, and within a time. The same seed draws the same jobs and
-worlds. Exit code 1: something was found.
+to 6 ranks, of which the second may have forced nodes. Most jobs are trained one after another in the worlds
+of their chunk. Every tenth is trained by the command that users give; most of these are killed and gone on
+with. Both worlds must end with the same bits, or with the same line of refusal, and within a time. The same
+seed draws the same jobs and worlds. Exit code 1: something was found.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import sys
@@ -20,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +42,10 @@ from scripts.jobs_at_random.draw import Cell, cells, drawn, touched  # noqa: E40
 from scripts.jobs_at_random.federations import make  # noqa: E402
 
 Job = dict[str, Any]
+CHUNK = 24
+"""Jobs that are drawn at once, and share worlds."""
+ALONE = 10
+"""Every so many jobs one is trained by the command, in worlds of its own, most of which are killed."""
 BY_RANKS = ("rank", "worker")
 """Words of refusals that may differ between worlds, since they are about the ranks."""
 
@@ -68,29 +74,64 @@ class Jobs:
         """Return the job of a number, and the key that it is about."""
         return drawn(number, self.seed, self.cells, lambda kind, nth: make(kind, nth, self.folder))
 
-    def try_one(self, number: int, job: Job, focus: Cell) -> None:
-        """Train a job in two worlds, and note what became of it."""
-        first, second = worlds.worlds(job, Random(f"{self.seed} {number} worlds"))
+    def try_chunk(self, drawn: Mapping[int, tuple[Job, Cell]]) -> None:
+        """Train some jobs by their numbers, each in two worlds, and note what became of them."""
+        numbers = [*drawn]
+        alone = {number for number in numbers if self._is_alone(number, drawn[number][0])}
+        for number in alone:
+            self._try_alone(number, *drawn[number])
+        together: dict[int, list[int]] = {}
+        for number in numbers:
+            if number not in alone:
+                together.setdefault(worlds.least_of(drawn[number][0]), []).append(number)
+        for least, chosen in together.items():
+            jobs = [drawn[number][0] for number in chosen]
+            pair = self._common(numbers[0], least)
+            ends = [self.trainer.train_all(jobs, world) for world in pair]
+            for number, *two in zip(chosen, *ends, strict=True):
+                self._note(number, *drawn[number], *zip(pair, two, strict=True))
+
+    def _is_alone(self, number: int, job: Job) -> bool:
+        return worlds.is_alone(job) or number % ALONE == 0
+
+    def _try_alone(self, number: int, job: Job, focus: Cell) -> None:
+        first, second = worlds.own_worlds(job, Random(f"{self.seed} {number} worlds"))
         one = self.trainer.train(job, first)
         other = self.trainer.train(job, second, one.seconds)
-        with self._lock:
-            self._note(number, job, focus, (first, one), (second, other))
+        self._note(number, job, focus, (first, one), (second, other))
+
+    def _common(self, number: int, least: int) -> tuple[worlds.World, worlds.World]:
+        return worlds.common_worlds(least, Random(f"{self.seed} {number // CHUNK} {least} worlds"))
+
+    def replay(self, number: int) -> None:
+        """Train one job by itself, in the worlds that it has among others."""
+        job, focus = self.draw(number)
+        if self._is_alone(number, job):
+            self._try_alone(number, job, focus)
+            return
+        pair = self._common(number, worlds.least_of(job))
+        self._note(number, job, focus, *((world, self.trainer.train(job, world)) for world in pair))
 
     def try_all(self, numbers: Iterable[int], lanes: int, until: float) -> None:
-        """Draw and train one job after another, several at once, until a time."""
-        free = threading.Semaphore(lanes)
+        """Draw and train chunks of jobs, several at once, until a time."""
+        free, source = threading.Semaphore(lanes), iter(numbers)
         with ThreadPoolExecutor(lanes) as pool:
             trying: list[Future[None]] = []
-            for number in numbers:
+            while chunk := list(itertools.islice(source, CHUNK)):
                 free.acquire()
                 if time.monotonic() > until or any(one.done() and one.exception() for one in trying):
                     break
-                trying.append(pool.submit(self.try_one, number, *self.draw(number)))
+                drawn = {number: self.draw(number) for number in chunk}  # by the main thread: it makes shards
+                trying.append(pool.submit(self.try_chunk, drawn))
                 trying[-1].add_done_callback(lambda _: free.release())
         for one in trying:
             one.result()
 
     def _note(self, number: int, job: Job, focus: Cell, *ends: tuple[worlds.World, worlds.End]) -> None:
+        with self._lock:
+            self._count(number, job, focus, *ends)
+
+    def _count(self, number: int, job: Job, focus: Cell, *ends: tuple[worlds.World, worlds.End]) -> None:
         one, other = (end for _, end in ends)
         counts = self.tally.trained if worlds.TRAINED in (one.how, other.how) else self.tally.refused
         counts.update(map(str, touched(job, self.cells)))
@@ -143,11 +184,13 @@ def main() -> None:
     asked = parser.parse_args()
     begun = time.monotonic()
     numbers = range(10**9) if asked.jobs is None else range(asked.jobs)
-    numbers = numbers if asked.replay is None else range(asked.replay, asked.replay + 1)
-    bounded = asked.jobs is not None or asked.replay is not None
     with tempfile.TemporaryDirectory() as scratch:
         jobs = Jobs(asked.seed, Path(scratch))
-        jobs.try_all(numbers, asked.lanes, math.inf if bounded else begun + asked.minutes * 60)
+        if asked.replay is not None:
+            jobs.replay(asked.replay)
+        else:
+            until = math.inf if asked.jobs else begun + asked.minutes * 60
+            jobs.try_all(numbers, asked.lanes, until)
         report(jobs, time.monotonic() - begun)
     sys.exit(bool(jobs.tally.found))
 

@@ -91,9 +91,8 @@ class QFedAvg(FedAvg):
         except OverflowError:  # as Python says of a power beyond float64
             h = math.inf
         if not math.isfinite(h):  # a mean without it would be of other silos than the steps'
-            raise InputError(
-                f"h = {h}: the step or the loss at w is beyond what q-FFL can weigh; take a lower [local] lr, or a lower q"
-            )
+            what = "the step or the loss at w is beyond what q-FFL can weigh"
+            raise InputError(f"h = {h}: {what}; take a lower [local] lr, or a lower q")
         return silo.update(step=step * loss**self.q, h=h, train_loss=train_loss)
 
 

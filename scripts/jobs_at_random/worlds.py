@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -19,6 +20,9 @@ from typing import Any
 
 import tomli_w
 
+from scripts.jobs_at_random import drive
+
+Job = dict[str, Any]
 PATIENCE, COMPILING = 120.0, 300.0
 """Seconds after which a training hangs, and one that may have to wait for a compiler."""
 TRAINED, REFUSED, LOST, STOPPED, FAILED, HUNG = "trained", "refused", "lost", "stopped", "failed", "hung"
@@ -68,15 +72,10 @@ class Trainer:
     ) -> None:
         self.folder, self.python, self.launcher, self.environment = folder, python, launcher, environment
 
-    def train(self, job: dict[str, Any], world: World, expected: float = 2.0) -> End:
-        """Return what a job comes to in a world; where that is killed the job goes on in a world of two ranks
-        more or less."""
-        run = Path(tempfile.mkdtemp(dir=self.folder))
-        (run / "job.toml").write_text(tomli_w.dumps(job))
-        for place in (run / "site", run / "out" / "privacy"):
-            if "privacy" in job:  # the same secrets in each world
-                place.mkdir(mode=0o700, parents=True)
-                (place / "key").write_bytes(bytes(range(32)))
+    def train(self, job: Job, world: World, expected: float = 2.0) -> End:
+        """Return what a job comes to by the command that users give; where the world is killed it goes on in
+        one of two ranks more or less."""
+        run = self._folder(job)
         patience = COMPILING if job.get("local", {}).get("compile") else PATIENCE
         try:
             if world.killed is None:
@@ -87,12 +86,61 @@ class Trainer:
         finally:
             shutil.rmtree(run, ignore_errors=True)
 
+    def train_all(self, jobs: Sequence[Job], world: World) -> list[End]:
+        """Return what jobs come to that are trained one after another in one world.
+
+        One that ends the world by a fault, or hangs, is trained once more by itself, and the others behind it
+        in a new world.
+        """
+        runs = [self._folder(job) for job in jobs]
+        found: list[End] = []
+        try:
+            while len(found) < len(runs):
+                found += self._ended(runs[len(found) :], world)
+                if len(found) < len(runs):
+                    found.append(self.train(jobs[len(found)], world))
+        finally:
+            for run in runs:
+                shutil.rmtree(run, ignore_errors=True)
+        return found
+
+    def _ended(self, runs: Sequence[Path], world: World) -> list[End]:
+        """Train the jobs of folders in one world; return the ends of those before the first without one."""
+        names = runs[0] / "folders"
+        names.write_text("".join(f"{run}\n" for run in runs))
+        process = self._launched(runs[0], world, "-m", "scripts.jobs_at_random.drive", str(names))
+        left, since, found = list(runs), time.monotonic(), list[End]()
+        while left:
+            gone = process.poll() is not None
+            if (left[0] / drive.END).exists():
+                found.append(_end_of(left.pop(0), time.monotonic() - since))
+                since = time.monotonic()
+            elif gone or time.monotonic() - since > PATIENCE:
+                break
+            else:
+                time.sleep(0.02)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE if not left else 0)
+        _kill_all(process)
+        return found
+
+    def _folder(self, job: Job) -> Path:
+        run = Path(tempfile.mkdtemp(dir=self.folder))
+        (run / "job.toml").write_text(tomli_w.dumps(job))
+        if "privacy" in job or "protect" in job.get("vertical", {}):  # the same secrets in each world
+            for place in (run / "site", run / "out" / "privacy"):
+                place.mkdir(mode=0o700, parents=True)
+                (place / "key").write_bytes(bytes(range(32)))
+        return run
+
     def _started(self, run: Path, world: World, *more: str) -> subprocess.Popen[str]:
+        return self._launched(run, world, "-m", "mpifl", "train", "job.toml", "--out", "out", *more)
+
+    def _launched(self, run: Path, world: World, *act: str) -> subprocess.Popen[str]:
         nodes = {"MPIFL_RANKS_PER_NODE": str(world.nodes_of)} if world.nodes_of else {}
-        train = ["-m", "mpifl", "train", "job.toml", "--out", "out", *more]
         start = [*self.launcher, "-n", str(world.ranks), *self.python] if world.ranks > 1 else self.python
         return subprocess.Popen(
-            [*start, *train],
+            [*start, *act],
             cwd=run,
             env={**self.environment, **nodes, "MPIFL_SITE": str(run / "site"), "TMPDIR": str(run)},
             stdin=subprocess.DEVNULL,
@@ -115,15 +163,23 @@ class Trainer:
         except subprocess.TimeoutExpired:
             _kill_all(process)
             return End(HUNG, None, patience, _tail(run))
-        seconds = time.monotonic() - start
         said = (run / "stderr").read_text(errors="replace")
         last = next((line for line in said.splitlines()[::-1] if line.startswith("error: ")), "")
-        last = last.replace(str(run), "RUN")
-        if "Traceback (most recent call last)" in said or code not in (0, 2, 3):
-            return End(FAILED, code, seconds, _tail(run))
-        if code:
-            return End({2: REFUSED, 3: LOST}[code], last, seconds, _tail(run))
-        return End(TRAINED, _made(run / "out"), seconds, _tail(run))
+        return _end(run, code, last, time.monotonic() - start)
+
+
+def _end_of(run: Path, seconds: float) -> End:
+    """Return the end that the ranks of a world have left."""
+    left = json.loads((run / drive.END).read_text())
+    return _end(run, left["code"], left["last"], seconds)
+
+
+def _end(run: Path, code: int, last: str, seconds: float) -> End:
+    if "Traceback (most recent call last)" in _tail(run, everything=True) or code not in (0, 2, 3):
+        return End(FAILED, code, seconds, _tail(run))
+    if code:
+        return End({2: REFUSED, 3: LOST}[code], last.replace(str(run), "RUN"), seconds, _tail(run))
+    return End(TRAINED, _made(run / "out"), seconds, _tail(run))
 
 
 def _kill_all(process: subprocess.Popen[str]) -> None:
@@ -132,8 +188,9 @@ def _kill_all(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def _tail(run: Path) -> str:
-    return (run / "stderr").read_text(errors="replace")[-3000:]
+def _tail(run: Path, *, everything: bool = False) -> str:
+    said = (run / "stderr").read_text(errors="replace")
+    return said if everything else said[-3000:]
 
 
 def _made(run: Path) -> dict[str, Any]:
@@ -159,11 +216,31 @@ def _figures(record: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "faults": sorted(map(str, kept.get("faults", [])))}
 
 
-def worlds(job: dict[str, Any], draw: Random) -> tuple[World, World]:
-    """Return two worlds that a job is to come to the same in; every third one of them is killed."""
-    least = 4 if job.get("security", {}).get("masks", True) and "security" in job else 1
+def is_alone(job: Job) -> bool:
+    """Return whether a job must have a world of its own: it changes what ranks are, or pins their kernels."""
+    return (
+        job.get("silo", {}).get("ranks", 1) > 1
+        or "kernels" in job
+        or bool(job.get("local", {}).get("compile"))
+    )
+
+
+def least_of(job: Job) -> int:
+    """Return how few ranks a job can have: a sum under masks needs three parties."""
+    return 4 if "security" in job and job["security"].get("masks", True) else 1
+
+
+def common_worlds(least: int, draw: Random) -> tuple[World, World]:
+    """Return two worlds that jobs are to come to the same in."""
+    first, second = draw.sample(range(least, 7), 2)
+    return World(first), World(second, draw.choice([None, None, 1, 2, 3]))
+
+
+def own_worlds(job: Job, draw: Random) -> tuple[World, World]:
+    """Return two worlds for one job, of which the second may be killed."""
     crew = job.get("silo", {}).get("ranks", 1)
+    least = least_of(job)
     sizes = [n for n in range(least, 7) if n == 1 or ((n - 1) % crew == 0 and (crew == 1 or n > 1))]
     first, second = draw.sample(sizes, 2) if len(sizes) > 1 else (sizes * 2)[:2]
-    killed = draw.uniform(0.2, 1.1) if draw.random() < 0.3 else None
+    killed = draw.uniform(0.2, 1.1) if draw.random() < 0.7 else None
     return World(first), World(second, draw.choice([None, None, 1, 2, 3]), killed)
