@@ -108,26 +108,6 @@ class AggregationSettings(BaseModel):
     def _own(self) -> bool:
         return ":" in self.rule
 
-    def check(self, weights: str, select: str, up: str) -> None:
-        """See that the rule goes with `[cohort] weights` and `select`, and with `[compression] up`.
-
-        Raises:
-            ValueError: it does not.
-        """
-        if not self.is_mean and weights != "uniform":
-            alike = f"by [aggregation] rule = '{self.rule}' silos count alike"
-            why = "since a silo could claim any number of examples; take 'uniform', or leave it out"
-            raise ValueError(f"[cohort] weights = '{weights}': {alike}, {why}")
-        if not self.is_mean and select in ("examples", "power-of-choice"):
-            what = "examples" if select == "examples" else "losses"
-            why = f"silos are drawn by the {what} that they claim, so that liars would be most of a round"
-            raise ValueError(
-                f"[cohort] select = '{select}': by [aggregation] rule = '{self.rule}' {why}; take 'uniform'"
-            )
-        if not self.is_mean and up in ("qsgd", "topk"):
-            why = f"[aggregation] rule = '{self.rule}' compares single elements, which it draws or leaves out"
-            raise ValueError(f"[compression] up = '{up}': {why}; take 'bfloat16', 'float16' or 'none'")
-
     def check_share(self, asked: int) -> None:
         """See that a share of the silos that a round asks is one silo at least.
 

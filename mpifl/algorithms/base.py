@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor, nn
 
 from mpifl.algorithms.asking import Cohort
@@ -17,6 +17,7 @@ from mpifl.common import InputError
 from mpifl.data import AnySpec
 from mpifl.server import SGD, Server, ServerOptimizer
 from mpifl.silo import (
+    LOCAL,
     UNSPLIT,
     LocalTraining,
     Objective,
@@ -68,6 +69,10 @@ class Algorithm(BaseModel, ABC):
     ignores: ClassVar[frozenset[str]] = frozenset()
     """Keys of a job, `table.key`, that it makes no use of."""
 
+    ways: ClassVar[tuple[str, ...]] = ()
+    """Columns of the table of `[local]` (`mpifl/silo/fits.py`) that say what it honours; none where it
+    honours all."""
+
     noised: ClassVar[frozenset[str]] = frozenset({"delta"})
     """Names of all vectors of its updates, each as long as w, where silos are protected: one norm bounds them
     together."""
@@ -80,6 +85,13 @@ class Algorithm(BaseModel, ABC):
     task: Task = CLASSIFICATION
     vertical: VerticalSettings = UNSPLIT
     """How the network is split, where silos have columns."""
+
+    @model_validator(mode="after")
+    def _honours(self) -> Algorithm:
+        for way in self.ways:
+            if why := LOCAL.why_not(way, self.local, name=type(self).__name__.lower()):
+                raise ValueError(why)
+        return self
 
     def for_federation(self, spec: AnySpec) -> Algorithm:
         """Return the algorithm with a task that knows the federation.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from mpifl.algorithms.fedavg import FedAvg
@@ -21,15 +21,10 @@ class Ditto(FedAvg):
     """
 
     trainings: ClassVar[int] = 2
+    ways: ClassVar[tuple[str, ...]] = ("ditto",)
 
     strength: Annotated[float, Field(ge=0, alias="lambda")] = 0.1
     """The strength of the pull of personal models towards the global model."""
-
-    @model_validator(mode="after")
-    def _one_optimizer(self) -> Ditto:
-        if self.local.keep_optimizer:
-            raise ValueError("ditto trains two models at a silo; leave [local] keep_optimizer out")
-        return self
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train the personal model near w, then do as FedAvg does."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import model_validator
 from torch import Tensor
 
 from mpifl.algorithms.asking import Cohort
@@ -24,17 +23,7 @@ class FedNova(FedAvg):
     """
 
     needs_mean: ClassVar[str] = "its step is multiplied by a mean of numbers, which no rule bounds"
-
-    @model_validator(mode="after")
-    def _known_accumulation(self) -> FedNova:
-        if key := self.local.alters_steps:
-            raise ValueError(f"fednova counts equal steps that begin at rest; leave [local] {key} out")
-        if self.local.optimizer != "sgd" or self.local.nesterov:
-            raise ValueError(
-                "fednova knows how often a gradient counts for sgd with or without momentum only; "
-                "take [local] optimizer = 'sgd' and nesterov = false"
-            )
-        return self
+    ways: ClassVar[tuple[str, ...]] = ("fednova",)
 
     def why_not_noised(self) -> str:
         """Say that a number of the silos is a factor of its step."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import model_validator
 from torch import Tensor
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.silo import LocalTraining, Silo
+from mpifl.silo import LOCAL, Silo
 from mpifl.wire import Update
 
 
@@ -18,23 +17,8 @@ class FedSGD(FedAvg):
 
     unlike_fedavg: ClassVar[str] = "is one gradient of all examples"
 
-    ignores: ClassVar[frozenset[str]] = frozenset(f"local.{key}" for key in LocalTraining.model_fields) - {
-        "local.lr",
-        "local.lr_decay",
-    }
-
-    @model_validator(mode="after")
-    def _plain_steps(self) -> FedSGD:
-        if key := self.local.alters_steps:
-            who = f"{type(self).__name__.lower()} takes one plain gradient step a round"
-            raise ValueError(f"{who}; leave [local] {key} out")
-        if not self.local.plain:
-            raise ValueError(
-                f"{type(self).__name__.lower()} takes one plain gradient step a round; "
-                "take [local] optimizer = 'sgd', "
-                "momentum = 0, weight_decay = 0 (momentum belongs to [server_optimizer])"
-            )
-        return self
+    ways: ClassVar[tuple[str, ...]] = ("fedsgd",)
+    ignores: ClassVar[frozenset[str]] = frozenset(f"local.{key}" for key in LOCAL.idle("fedsgd"))
 
     def why_not_augmented(self) -> str:
         """Say that it has one gradient of everything."""

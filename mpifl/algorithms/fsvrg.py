@@ -6,7 +6,6 @@ import math
 from typing import Any, ClassVar
 
 import torch
-from pydantic import model_validator
 from torch import Tensor, nn
 
 from mpifl.algorithms.asking import Cohort
@@ -35,19 +34,10 @@ class FSVRG(FedAvg):
 
     needs_mean: ClassVar[str] = "silos correct their steps by the mean of all gradients"
     absolute: ClassVar[frozenset[str]] = frozenset({"gradient"})
+    ways: ClassVar[tuple[str, ...]] = ("fsvrg",)
 
     scaling: bool = False
     """Scale each feature by how often it occurs; for logistic regression on sparse features."""
-
-    @model_validator(mode="after")
-    def _plain_steps(self) -> FSVRG:
-        if key := self.local.alters_steps:
-            raise ValueError(f"fsvrg's step is its own; leave [local] {key} out")
-        if not self.local.plain:
-            raise ValueError(
-                "fsvrg's step is its own; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0"
-            )
-        return self
 
     def why_not_private(self) -> str:
         """Say that it takes a gradient of all examples."""

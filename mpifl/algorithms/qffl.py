@@ -31,25 +31,17 @@ class QFedAvg(FedAvg):
     """
 
     needs_mean: ClassVar[str] = "its step is divided by a sum of numbers, which no rule bounds"
+    ways: ClassVar[tuple[str, ...]] = ("qffl",)
     ignores: ClassVar[frozenset[str]] = frozenset({"cohort.weights"})
 
     q: Annotated[float, Field(ge=0)] = 1.0
     """The power of the loss by which silos weigh; 0 is FedAvg with equal weights."""
 
     @model_validator(mode="after")
-    def _plain_steps(self) -> QFedAvg:
-        name = type(self).__name__.lower()
-        if key := self.local.alters_steps:
-            raise ValueError(f"{name} goes by plain steps at one learning rate; leave [local] {key} out")
-        if not self.local.plain:
-            raise ValueError(
-                f"{name} takes a change divided by lr for a gradient, "
-                "as long as plain steps make it, and F_k for what "
-                "they descend on; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0"
-            )
+    def _own_step(self) -> QFedAvg:
         if self.server_optimizer != SGD():
             raise ValueError(
-                f"{name}'s quotient is the step of its server, length and all; "
+                f"{type(self).__name__.lower()}'s quotient is the step of its server, length and all; "
                 "take [server_optimizer] name = 'sgd', "
                 "lr = 1.0, momentum = 0"
             )
@@ -99,6 +91,7 @@ class QFedAvg(FedAvg):
 class QFedSGD(QFedAvg, FedSGD):
     """q-FedSGD (Li et al. 2020, Algorithm 1): Delta_k is the gradient of all the silo's data at w."""
 
+    ways: ClassVar[tuple[str, ...]] = QFedAvg.ways + FedSGD.ways
     ignores: ClassVar[frozenset[str]] = QFedAvg.ignores | FedSGD.ignores
 
     def train(self, silo: Silo, w: Tensor) -> Update:

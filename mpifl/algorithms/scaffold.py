@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import model_validator
 from torch import Tensor
 
 from mpifl.algorithms.asking import Cohort
@@ -32,26 +31,12 @@ class Scaffold(Controlled):
 
     needs_mean: ClassVar[str] = "the server's control variate must stay the mean of the silos'"
     accumulated: ClassVar[frozenset[str]] = frozenset({"shift"})
+    ways: ClassVar[tuple[str, ...]] = ("scaffold",)
     at_server: ClassVar[str] = "c"
     at_silo: ClassVar[str] = "c"
 
     option: Literal["I", "II"] = "II"
     """How a silo's control is renewed: by a full gradient (I), or by the steps just done (II)."""
-
-    @model_validator(mode="after")
-    def _known_steps(self) -> Scaffold:
-        if key := self.local.alters_steps:
-            why = "scaffold tells a gradient from how far equal steps, begun at rest, went"
-            raise ValueError(f"{why}; leave [local] {key} out")
-        if self.local.optimizer != "sgd" or self.local.nesterov:
-            raise ValueError(
-                "scaffold tells a silo's mean gradient from how far its steps went, "
-                "and corrects each step's gradient "
-                "by it: it knows how for sgd with or without momentum only; "
-                "take [local] optimizer = 'sgd' and "
-                "nesterov = false"
-            )
-        return self
 
     def why_not_augmented(self) -> str:
         """Say that the controls of option I are full gradients."""

@@ -14,7 +14,7 @@ from mpifl.algorithms.asking import Cohort, Conversation
 from mpifl.algorithms.base import Algorithm
 from mpifl.common import rng
 from mpifl.server import Server
-from mpifl.silo import ColumnSilo, Half, Score, Scoring, begun, in_order, order, steps_of
+from mpifl.silo import LOCAL, ColumnSilo, Half, Score, Scoring, begun, in_order, order, steps_of
 from mpifl.wire import Update
 
 Lines: TypeAlias = "Generator[Tensor, Tensor | None, Update]"
@@ -32,7 +32,9 @@ class SplitNN(Algorithm):
 
     layout: ClassVar[Literal["horizontal", "vertical"]] = "vertical"
     scored_at_silos: ClassVar[bool] = False
-    ignores: ClassVar[frozenset[str]] = frozenset({"evaluate.silos", "local.keep_optimizer"})
+    ignores: ClassVar[frozenset[str]] = frozenset(
+        {"evaluate.silos", *(f"local.{key}" for key in LOCAL.idle("split"))}
+    )
 
     local_steps: PositiveInt = 1
     """Q of FedBCD: the steps that each side takes on a batch between two exchanges."""

@@ -8,18 +8,15 @@ from pathlib import Path
 from mpifl.aggregation import Rule, Weighing
 from mpifl.algorithms import ALGORITHMS, ELSEWHERE, Algorithm
 from mpifl.common import InputError, Table, read_toml
-from mpifl.run.buffers import check_buffers
 from mpifl.run.cohort import CohortTable
-from mpifl.run.crews import check_crews
+from mpifl.run.fits import IN_EFFECT
 from mpifl.run.naming import make_named
+from mpifl.run.needs import check_fits
 from mpifl.run.outline import Outline, flat
-from mpifl.run.private import check_private
-from mpifl.run.secure import check_secure
 from mpifl.run.tables import Evaluate
 from mpifl.run.validation import validated
-from mpifl.run.vertical import check_vertical
 from mpifl.server import OPTIMIZERS, ServerOptimizer
-from mpifl.silo import UNSPLIT, LocalTraining
+from mpifl.silo import LOCAL, UNSPLIT, LocalTraining
 from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task, names_in
 from mpifl.transforms import STATISTICS
 
@@ -107,9 +104,8 @@ class Job(Outline):
         tables = {"local": LocalTraining(), "cohort": CohortTable(), "evaluate": Evaluate()}
         given = flat({name: getattr(self, name).model_dump() for name in tables})
         usual = flat({name: table.model_dump() for name, table in tables.items()})
-        ignored = algorithm.ignores - (
-            {"local.batch_size"} if self.privacy and self.privacy.in_sum else set()
-        )
+        in_sum = {f"local.{key}" for key in LOCAL.idle("sum")}
+        ignored = in_sum if IN_EFFECT["sum"](self) else algorithm.ignores
         return sorted(key for key in ignored if given.get(key) not in (None, usual.get(key)))
 
 
@@ -171,11 +167,7 @@ def _check_tables(job: Job, algorithm: Algorithm) -> None:
     _check_clip(job, algorithm)
     _check_augment(job, algorithm)
     _check_target(job, algorithm.task.main_metric)
-    check_private(job, algorithm)
-    check_secure(job, algorithm)
-    check_vertical(job, algorithm)
-    check_crews(job, algorithm)
-    check_buffers(job)
+    check_fits(job, algorithm)
 
 
 def _completed(job: Job, algorithm: Algorithm) -> dict[str, Table]:
@@ -220,10 +212,6 @@ def _check_augment(job: Job, algorithm: Algorithm) -> None:
     if why := algorithm.why_not_augmented():
         what = f"{job.algorithm['name']} {why}"
         raise InputError(f"[data] augment = '{name}': {what}; leave augment out")
-    if ":" in name and (job.local.compile or job.local.batched):
-        key = "compile" if job.local.compile else "batched"
-        what = f"a function of your own may change shapes, for which [local] {key} = true has no step"
-        raise InputError(f"[data] augment = '{name}': {what}; leave one of them out")
 
 
 def _check_target(job: Job, metric: MetricInfo) -> None:

@@ -12,6 +12,7 @@ from mpifl.aggregation import AggregationSettings, with_uniform_weights
 from mpifl.common import Table, read_toml
 from mpifl.privacy import PrivacySettings, SecuritySettings
 from mpifl.run.cohort import CohortTable
+from mpifl.run.fits import why_not
 from mpifl.run.tables import Checkpoint, Data, Evaluate, Model, Tracking
 from mpifl.run.validation import validated
 from mpifl.silo import LocalTraining, SiloSettings, VerticalSettings
@@ -84,18 +85,16 @@ class Outline(BaseModel):
         return with_uniform_weights(table) if isinstance(table, dict) else table
 
     @model_validator(mode="after")
-    def _fit_for_the_rule(self) -> Outline:
-        self.aggregation.check(self.cohort.weights, self.cohort.select, self.compression.up)
-        return self
-
-    @model_validator(mode="after")
     def _kernels_can_be_pinned(self) -> Outline:
         if self.kernels == "avx2" and self.device != "cpu":
             raise ValueError("kernels = 'avx2': is of processors, not of GPUs; take device = 'cpu' with it")
-        if self.kernels == "avx2" and self.local.compile:
-            raise ValueError(
-                "kernels = 'avx2': does not hold what [local] compile = true compiles; leave one out"
-            )
+        return self
+
+    @model_validator(mode="after")
+    def _fits(self) -> Outline:
+        for way in ("usual", "rule", "compile", "batched"):
+            if why := why_not(way, self):
+                raise ValueError(why)
         return self
 
 

@@ -1,8 +1,7 @@
-"""What a job over silos with columns of the same rows may not ask, and what it needs."""
+"""What a job over silos with columns of the same rows needs of their folder and of their models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -10,100 +9,11 @@ from torch import nn
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
 from mpifl.data import AnySpec, VerticalSpec
-from mpifl.server import SGD
-from mpifl.transforms import OWN_KEYS
 
 if TYPE_CHECKING:
     from mpifl.run.job import Job
 
-_ALL = "every silo holds columns of every row"
-_ALIKE = f"{_ALL}, and all train on the same batches"
 _LINEAR = (nn.Linear, nn.Flatten, nn.Identity, nn.Sequential)
-
-
-def check_vertical(job: Job, algorithm: Algorithm) -> None:
-    """See that a job goes with silos that have columns, where its algorithm is for such.
-
-    Raises:
-        InputError: it asks what has no meaning there; the line says what would do.
-    """
-    name = job.algorithm["name"]
-    if algorithm.layout == "horizontal":
-        if job.vertical is not None:
-            what = f"'{name}' trains one model, which is not split; take 'splitnn', or leave [vertical] out"
-            raise InputError(f"[algorithm] name = '{name}': {what}")
-        return
-    if job.vertical is None:
-        what = "the network is split by [vertical], and the job has none; it needs cut, the width of a line"
-        raise InputError(f"[algorithm] name = '{name}': {what}")
-    for why in (*_of_tables(job), *_of_cohort(job), *_of_local(job, algorithm)):
-        raise InputError(why)
-
-
-def _of_cohort(job: Job) -> Iterator[str]:
-    cohort = job.cohort
-    if cohort.fraction < 1:
-        yield f"[cohort] fraction = {cohort.fraction:g}: {_ALL}, so that all take part; leave it out"
-    if cohort.quorum < 1:
-        yield f"[cohort] quorum = {cohort.quorum:g}: {_ALL}, so that all must answer; leave it out"
-    if cohort.deadline is not None:
-        yield f"[cohort] deadline = {cohort.deadline:g}: {_ALL}, so that nobody is left out; leave it out"
-    if cohort.select != "uniform":
-        yield f"[cohort] select = '{cohort.select}': {_ALL}, so that none is drawn; leave it out"
-    if cohort.weights != "examples" and job.aggregation.is_mean:  # other rules set it
-        yield f"[cohort] weights = '{cohort.weights}': {_ALL}, and none weighs more; leave it out"
-
-
-def _of_local(job: Job, algorithm: Algorithm) -> Iterator[str]:
-    local = job.local
-    if local.epochs_of is not None:
-        yield f"[local] epochs_of: {_ALIKE}; take epochs or steps"
-    if local.stragglers:
-        yield f"[local] stragglers = {local.stragglers:g}: {_ALIKE}; leave it out"
-    if local.deadline is not None:
-        yield f"[local] deadline = {local.deadline:g}: {_ALIKE}; leave it out"
-    if local.accumulate > 1:
-        yield f"[local] accumulate = {local.accumulate}: each batch is a step; leave it out"
-    if local.compile:
-        yield "[local] compile = true: a step is shared with the holder of labels; leave it out"
-    if local.batched:
-        yield "[local] batched = true: silos have columns, and halves of their own; leave it out"
-    if local.precision != "fp32":
-        yield f"[local] precision = '{local.precision}': lines are float32; take 'fp32'"
-    if local.batch_size != "full" and (why := algorithm.task.why_no_mean()):
-        yield f"[local] batch_size = {local.batch_size}: {why}; take 'full'"
-
-
-def _of_tables(job: Job) -> Iterator[str]:
-    optimizer = job.server_optimizer
-    if optimizer.get("name", "sgd") != "sgd" or _changed(job):
-        yield "[server_optimizer]: there is no mean to step along; [local] says how each half steps"
-    if not job.aggregation.is_mean or job.aggregation.clip is not None:
-        yield "[aggregation]: lines are not averaged; leave it out"
-    if job.compression.up == "topk":
-        yield "[compression] up = 'topk': top and bottoms need all of a line; take 'qsgd' or 'bfloat16'"
-    if job.compression.error_feedback:
-        yield "[compression] error_feedback = true: each line is of other rows than the last; leave it out"
-    if job.compression.bucket not in (None, OWN_KEYS["qsgd"]["bucket"]):
-        yield f"[compression] bucket = {job.compression.bucket}: each row is a bucket; leave it out"
-    if job.attack.kind != "none":
-        yield f"[attack] kind = '{job.attack.kind}': is of updates, and these silos send lines; leave it out"
-    if job.privacy is not None:
-        yield "[privacy]: clips and noises updates, and these silos send lines; leave it out"
-    if job.security is not None:
-        yield "[security]: sums updates, and these silos send lines; leave it out"
-    if job.data.augment is not None:
-        yield f"[data] augment = '{job.data.augment}': silos would change their columns apart; leave it out"
-    if job.evaluate.at != "server":
-        yield f"[evaluate] at = '{job.evaluate.at}': no worker has the whole network; leave it out"
-    if job.evaluate.keep_best:
-        yield "[evaluate] keep_best = true: bottoms stay at their silos as they are at the end; leave it out"
-    if job.checkpoint.mirror:
-        yield "[checkpoint] mirror = true: another rank would learn the labels; leave it out"
-
-
-def _changed(job: Job) -> bool:
-    return any(job.server_optimizer.get(key, value) != value for key, value in SGD().model_dump().items())
 
 
 def check_vertical_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:

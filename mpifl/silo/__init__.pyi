@@ -2,6 +2,7 @@ from . import local as local
 from .asked import Asked as Asked, Trains as Trains
 from .columns import Bottom as Bottom, ColumnSilo as ColumnSilo, in_order as in_order
 from .dtypes import check_tensors as check_tensors
+from .fits import LOCAL as LOCAL, Fits as Fits
 from .flat import (
     FlatModel as FlatModel,
     Objective as Objective,

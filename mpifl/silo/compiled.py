@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from mpifl.silo.codegen import Loss, NotCompiled, compile_graph, trace
+from mpifl.silo.fits import LOCAL
 from mpifl.silo.flat import FlatModel, Objective, in_precision, scalar
 from mpifl.silo.graphs import Graphs, recorded
 from mpifl.silo.optimizers import OPTIMIZERS, SGD, Batch, Constant, Correction, Proximal
-from mpifl.silo.settings import LocalTraining
+from mpifl.silo.settings import OWN_WORK, LocalTraining
 
-_BAKED = {"optimizer", "momentum", "nesterov", "beta1", "beta2", "epsilon", "weight_decay", "precision"}
-"""Settings that a step is compiled for; the others may change from training to training."""
 ALIKE = 0.05
 """What a compiled step may differ by from the traced one, of its length.
 Rounding makes 1e-6, and 1e-2 in bfloat16."""
@@ -225,17 +224,16 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
 
 def _key(local: LocalTraining, objective: Objective, correct: Correction | None, batch: Batch) -> Hashable:
     """Return what one compiled step is good for."""
-    if local.batch_size == "full":
-        raise NotCompiled("batch_size = 'full' gives each silo another shape; name a number")
+    if why := LOCAL.why_not("compile", local, "~"):
+        raise NotCompiled(why)
     if not all(isinstance(part, Tensor) for part in batch):
         raise NotCompiled("arrays with names are for the plain step")
-    if key := local.alters_steps or ("accumulate" if local.accumulate > 1 else ""):
-        raise NotCompiled(f"{key} is for the plain step")
     if correct is not None and not isinstance(correct, Constant | Proximal):
         raise NotCompiled("the algorithm corrects gradients by a function of its own")
     function, owner = identity(objective)
     shapes = tuple((tuple(t.shape), t.stride(), t.dtype) for t in batch)
-    return function, owner, type(correct), shapes, str(local.model_dump(include=_BAKED))
+    settings = local.model_dump(exclude={"lr", *OWN_WORK})
+    return function, owner, type(correct), shapes, str(settings)
 
 
 def identity(objective: Objective) -> tuple[Hashable, int]:

@@ -18,6 +18,7 @@ from mpifl.data import Batches, rows
 from mpifl.silo import compiled
 from mpifl.silo.chain import OfOutputs, chain
 from mpifl.silo.dense import Dense
+from mpifl.silo.fits import LOCAL
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Optimizer, Proximal
 from mpifl.silo.settings import LocalTraining
@@ -193,7 +194,7 @@ def _optimizer(
 ) -> Optimizer | None:
     """Return what takes the steps of a training; None if they are plain and need nothing kept."""
     known = correct is None or isinstance(correct, Constant | Proximal)
-    if local.plain and local.accumulate == 1 and known:
+    if known and LOCAL.honours("plain", local):
         return None
     schedule = local.schedule_of(round, steps_of(local, len(batches)))
     optimizer = OPTIMIZERS[local.optimizer](local, model.trained, schedule)

@@ -19,6 +19,7 @@ from mpifl.common import InputError, accelerators, moved_from, processor, rng
 from mpifl.privacy import EDITION, Budgets, BudgetSpent, Draws, Entry, PrivacySettings, Site, Steps, digest
 from mpifl.silo.chain import OfOutputs
 from mpifl.silo.dpsgd import DPSGD
+from mpifl.silo.fits import LOCAL
 from mpifl.silo.local import Constant, Correction, LocalRun, LocalTraining, Proximal
 from mpifl.silo.silo import Silo
 from mpifl.silo.way import Way, steps_of
@@ -157,7 +158,7 @@ class PrivateSilo(Silo):
         Raises:
             InputError: the budget does not allow for it.
         """
-        if settings.accumulate > 1 or settings.precision != "fp32" or settings.compile:
+        if not LOCAL.honours("private", settings):
             raise self._refusal("takes steps by accumulate, compile or half precision")
         if self._guard.scale is not None:
             raise self._refusal("takes steps of its own, where the noise is that of one sum a round")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
+from mpifl.silo.fits import LOCAL
 from mpifl.silo.schedule import Schedule, Shape
 
 if TYPE_CHECKING:  # a job is looked at without paying for torch
@@ -15,6 +16,8 @@ BufferRule: TypeAlias = Literal["any", "all", "min", "max", "reset"]
 """What becomes of a buffer that training writes, where it is not averaged."""
 LARGEST = 1e30
 """Of a factor: what it multiplies is float32, which ends at 3e38."""
+OWN_WORK = {"epochs", "steps", "epochs_of", "stragglers"}
+"""Keys of `[local]` by which silos may do unequal work with one and the same step."""
 EVALUATION_BATCH = 1000
 """Examples of a pass over all of a silo's, whose size is of no consequence but for memory."""
 EvaluationBatch: TypeAlias = PositiveInt | Literal["auto"]
@@ -49,6 +52,9 @@ class LocalTraining(BaseModel):
     how far and in which batches a silo trains in one round."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    filled_in: ClassVar[dict[str, Any]] = {"epochs": 1}
+    """What keys are that nobody has given, where it is not their default."""
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     """The optimizer of a silo's steps."""
@@ -109,7 +115,7 @@ class LocalTraining(BaseModel):
     @classmethod
     def _one_epoch(cls, given: Any) -> Any:
         if isinstance(given, dict) and all(given.get(k) is None for k in ("steps", "epochs", "epochs_of")):
-            return {**given, "epochs": 1}
+            return {**given, **cls.filled_in}
         return given
 
     @model_validator(mode="after")
@@ -130,8 +136,9 @@ class LocalTraining(BaseModel):
             raise ValueError("schedule_rounds above 1 counts steps, as all silos take alike; give steps")
         if self.schedule_rounds > 1 and self.stragglers:
             raise ValueError("schedule_rounds above 1 counts steps, and stragglers take fewer; leave one out")
-        if self.batched and (why := self.why_single):
-            raise ValueError(f"batched steps take several silos at once, and {why}; leave one out")
+        for way in ("usual", *(way for way in ("compile", "batched") if getattr(self, way))):
+            if why := LOCAL.why_not(way, self):
+                raise ValueError(why)
         if not self.batched and self.chunk != type(self).model_fields["chunk"].default:
             raise ValueError("chunk is of batched steps; take batched = true, or leave it out")
         if self.keep_optimizer and self.optimizer == "sgd" and not self.momentum:
@@ -161,12 +168,6 @@ class LocalTraining(BaseModel):
         return self.model_copy(update={unit: int(torch.randint(1, whole + 1, (), generator=generator))})
 
     @property
-    def plain(self) -> bool:
-        """Whether a step is trained -= lr * gradient and nothing else."""
-        simple = self.optimizer == "sgd" and not self.momentum and not self.weight_decay
-        return simple and self.clip_norm is None and self.constant_rate and self.precision != "fp16"
-
-    @property
     def full(self) -> bool:
         """Whether all numbers of a pass are float32."""
         return self.precision in ("fp32", "tf32")
@@ -175,31 +176,6 @@ class LocalTraining(BaseModel):
     def constant_rate(self) -> bool:
         """Whether all steps of a round have one learning rate."""
         return self.schedule == "constant" and not self.warmup
-
-    @property
-    def alters_steps(self) -> str:
-        """Name the key by which a step is more than its optimizer's, begun anew each round, at one rate; ""
-        if none is given."""
-        given = {
-            "clip_norm": self.clip_norm is not None,
-            "schedule": self.schedule != "constant",
-            "warmup": self.warmup > 0,
-            "keep_optimizer": self.keep_optimizer,
-            "precision": self.precision == "fp16",  # which leaves steps out
-        }
-        return next((key for key, is_given in given.items() if is_given), "")
-
-    @property
-    def why_single(self) -> str:
-        """Say what of these settings is of one silo alone, and never of a batched step; "" if nothing is."""
-        whys = {
-            "compile makes a step of one": self.compile,
-            "deadline stops each by its clock": self.deadline is not None,
-            "accumulate takes steps of several batches": self.accumulate > 1,
-            "fp16 leaves steps of single silos out": self.precision == "fp16",
-            "batch_size = 'full' gives each another shape": self.batch_size == "full",
-        }
-        return next((why for why, holds in whys.items() if holds), "")
 
     def schedule_of(self, round: int, steps: int) -> Schedule:
         """Return the schedule of a round, counted from 0, in which a silo takes so many steps."""

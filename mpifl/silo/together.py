@@ -21,13 +21,12 @@ from mpifl.silo.compiled import identity
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalRun
 from mpifl.silo.optimizers import OPTIMIZERS, SGD, Batch, Constant, Number, Optimizer, Proximal, clip
+from mpifl.silo.settings import OWN_WORK
 from mpifl.silo.stacked import Stack
 from mpifl.silo.way import PLAIN, rows_of
 
 Outcome: TypeAlias = Callable[[Asked], LocalRun]
 """What came of a training: asked once more, a silo gets its run of it, or the error."""
-OWN_WORK = {"epochs", "steps", "epochs_of", "stragglers"}
-"""Settings in which the silos of a stack may differ."""
 _TOLD: set[str] = set()
 _STACKS: WeakKeyDictionary[FlatModel, dict[Hashable, Stack | NotCompiled]] = WeakKeyDictionary()
 

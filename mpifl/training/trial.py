@@ -11,7 +11,17 @@ import torch
 
 from mpifl.data import FederationSpec, open_shard
 from mpifl.run import Job
-from mpifl.silo import OPTIMIZERS, Asked, LocalRun, LocalTraining, Silo, learnable, train_together, why_apart
+from mpifl.silo import (
+    LOCAL,
+    OPTIMIZERS,
+    Asked,
+    LocalRun,
+    LocalTraining,
+    Silo,
+    learnable,
+    train_together,
+    why_apart,
+)
 from mpifl.training.architectures import models_of
 from mpifl.training.validation import augment_of
 from mpifl.wire import Message
@@ -62,7 +72,7 @@ def try_batching(job: Job, spec: FederationSpec, hosted: Sequence[int], device: 
     Raises:
         InputError: the job is not one that could start.
     """
-    if job.privacy is not None or job.local.why_single or len(hosted) < 2:
+    if job.privacy is not None or LOCAL.why_not("batched", job.local) or len(hosted) < 2:
         return None
     algorithm = job.build_algorithm().for_federation(spec)
     settings = {"steps": STEPS, "epochs": None, "epochs_of": None, "stragglers": 0.0, "keep_optimizer": False}

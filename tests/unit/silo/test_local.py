@@ -27,6 +27,7 @@ from mpifl.common.errors import InputError
 from mpifl.data.batches import Batches
 from mpifl.data.shards import Shard, Split
 from mpifl.silo import half, local, way
+from mpifl.silo.fits import LOCAL
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
 from mpifl.silo.scoring import mean_loss
@@ -95,7 +96,7 @@ def test_twenty_steps_are_those_of_torch(settings, corrected):
 
 @pytest.mark.parametrize("settings", [{"lr": 0.1}, {"lr": 1 / 3, "batch_size": 5, "epochs": 3}], ids=str)
 def test_a_correction_by_zero_changes_no_bit_of_the_plain_path(settings):
-    assert LocalTraining(**settings).plain
+    assert LOCAL.honours("plain", LocalTraining(**settings))
     corrected = trained(
         settings, correct=lambda gradient, at, batch: gradient.add_(torch.zeros_like(gradient))
     )
@@ -294,7 +295,7 @@ def test_stragglers_do_a_part_of_their_work_as_often_as_they_are_told(settings, 
     [({}, True), ({"momentum": 0.5}, False), ({"weight_decay": 0.1}, False), ({"optimizer": "adam"}, False)],
 )
 def test_only_bare_gradient_descent_is_plain(settings, plain):
-    assert LocalTraining(**settings).plain is plain
+    assert LOCAL.honours("plain", LocalTraining(**settings)) is plain
 
 
 @pytest.mark.parametrize(

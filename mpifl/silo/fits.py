@@ -1,0 +1,169 @@
+"""What goes with what: for each way of training, the keys that it honours. What nobody has listed is refused.
+
+A table is a text with a row a key and a column a way. Keys of one table with the same cells may stand in one
+row, as `table.one,other`. A cell is one of these:
+
+- `+` The key is honoured.
+- `a|b` It is honoured with these values alone. Of a value that is a table, all values must be among them.
+- `-` It is refused, unless it is left out.
+- `.` and `.a|b` It is of no use there, and a line says so. Values beside those behind the dot are refused.
+- `~` and `~a|b` Another step takes its place, unless the value is behind the tilde.
+- `=` It is told elsewhere: in the column of the key itself, which is a way too, or by what no cell can say.
+
+A key without a row and a row without a cell are refused. A table has no say in a way that is no column of it.
+Beside it stand the texts of refusals: the way, the key, and the line. Where a way refuses several keys, the
+first of these lines is shown.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+# `plain` is lr * gradient and nothing else, which the program takes by itself, and says no word of it.
+_LOCAL = """
+key             usual plain compile batched parts private sum    masks split fedsgd fsvrg qffl scaffold fednova ditto
+optimizer       +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +
+lr              +     +     +       +       +     +       +      +     +     +      +     +    +        +       +
+lr_decay        +     +     +       +       +     +       +      +     +     +      +     +    +        +       +
+momentum        +     ~     +       +       +     +       -      +     +     -      -     -    +        +       +
+nesterov        +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +
+beta1           +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +
+beta2           +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +
+epsilon         +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +
+weight_decay    +     ~     +       +       +     +       -      +     +     -      -     -    +        +       +
+clip_norm       +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +
+schedule        +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +
+warmup          +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +
+schedule_rounds +     +     +       +       +     +       .      +     +     .      +     +    +        +       +
+keep_optimizer  +     +     ~       +       +     +       -      +     .     -      -     -    -        -       -
+epochs          +     +     +       +       +     +       .      +     +     .      +     +    +        +       +
+steps           +     +     +       +       +     +       .      +     +     .      +     +    +        +       +
+batch_size      +     +     ~number number  +     +       +      +     +     .      +     +    +        +       +
+accumulate      +     ~     ~       -       -     -       .      +     -     .      +     +    +        +       +
+drop_last       +     +     +       +       +     +       .      +     +     .      +     +    +        +       +
+stragglers      +     +     +       +       +     +       .      +     -     .      +     +    +        +       +
+deadline        +     +     +       -       +     -       .      -     -     .      +     +    +        +       +
+epochs_of       +     +     +       +       +     +       .      +     -     .      +     +    +        +       +
+compile         +     +     +       -       -     -       .      +     -     .      ~     +    +        +       +
+batched         +     +     =       +       -     -       .      +     -     .      ~     +    +        +       +
+chunk           +     +     =       +       -     -       .      +     -     .      +     +    +        +       +
+precision       +     ~wide ~wide   wide    wide  fp32    .wide  +     fp32  .wide  wide  wide wide     wide    +
+"""  # noqa: E501
+_SETS = {"wide": "fp32|tf32|bf16"}
+"""Values that have a name in cells; wide: passes whose numbers have the range of float32."""
+
+NOBODY = "nobody has said that the way '{way}' honours {key} = {value}; leave one of them out"
+_WHY = """
+batched  compile                                                       batched steps take several silos at once, and compile makes a step of one; leave one out
+batched  deadline                                                      batched steps take several silos at once, and deadline stops each by its clock; leave one out
+batched  accumulate                                                    batched steps take several silos at once, and accumulate takes steps of several batches; leave one out
+batched  precision                                                     batched steps take several silos at once, and fp16 leaves steps of single silos out; leave one out
+batched  batch_size                                                    batched steps take several silos at once, and batch_size = 'full' gives each another shape; leave one out
+compile  batch_size                                                    batch_size = 'full' gives each silo another shape; name a number
+compile  clip_norm,schedule,warmup,keep_optimizer,precision,accumulate {key} is for the plain step
+fedsgd   clip_norm,schedule,warmup,keep_optimizer,precision            {name} takes one plain gradient step a round; leave [local] {key} out
+fsvrg    clip_norm,schedule,warmup,keep_optimizer,precision            fsvrg's step is its own; leave [local] {key} out
+qffl     clip_norm,schedule,warmup,keep_optimizer,precision            {name} goes by plain steps at one learning rate; leave [local] {key} out
+scaffold clip_norm,schedule,warmup,keep_optimizer,precision            scaffold tells a gradient from how far equal steps, begun at rest, went; leave [local] {key} out
+fednova  clip_norm,schedule,warmup,keep_optimizer,precision            fednova counts equal steps that begin at rest; leave [local] {key} out
+fedsgd   optimizer,momentum,nesterov,weight_decay                      {name} takes one plain gradient step a round; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0 (momentum belongs to [server_optimizer])
+fsvrg    optimizer,momentum,nesterov,weight_decay                      fsvrg's step is its own; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0
+qffl     optimizer,momentum,nesterov,weight_decay                      {name} takes a change divided by lr for a gradient, as long as plain steps make it, and F_k for what they descend on; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0
+scaffold optimizer,nesterov                                            scaffold tells a silo's mean gradient from how far its steps went, and corrects each step's gradient by it: it knows how for sgd with or without momentum only; take [local] optimizer = 'sgd' and nesterov = false
+fednova  optimizer,nesterov                                            fednova knows how often a gradient counts for sgd with or without momentum only; take [local] optimizer = 'sgd' and nesterov = false
+ditto    keep_optimizer                                                ditto trains two models at a silo; leave [local] keep_optimizer out
+"""  # noqa: E501
+
+
+class Fits:
+    """A table of what goes with what, and the texts of its refusals.
+
+    Attributes:
+        cells: The cells, by way and key.
+        why: The texts, by way and key.
+    """
+
+    def __init__(self, text: str, why: str) -> None:
+        (_, *ways), *rows = (line.split() for line in text.strip().splitlines())
+        said = (line.split(maxsplit=2) for line in why.strip().splitlines())
+        self.cells: dict[str, dict[str, str]] = {way: {} for way in ways}
+        for names, *cells in rows:
+            for way, cell in zip(ways, cells, strict=False):
+                self.cells[way] |= dict.fromkeys(_keys(names), cell)
+        self.why = {(way, key): text for way, names, text in said for key in _keys(names)}
+
+    def outcome(self, way: str, key: str, value: Any, usual: Any = None) -> str:
+        """Return what becomes of a key: one of + - . ~
+
+        Args:
+            way: How is trained.
+            key: The key.
+            value: What it is.
+            usual: What it is where it is left out.
+        """
+        cell = self.cells[way].get(key, "-")
+        mark, values = (cell[0], cell[1:]) if cell[0] in "+-.~=" else ("", cell)
+        if mark in ("+", "=") or value is None or (mark and value == usual):
+            return "+"
+        listed = _listed(value, values) if values else mark == "."
+        return {"": "-+", "-": "--", ".": "-.", "~": "~+"}[mark][listed]
+
+    def unlike(self, way: str, table: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
+        """Yield the outcome, the key and the value of what a way does not just honour in a table."""
+        for key, usual in self._narrow(way, type(table), prefix) if way in self.cells else ():
+            value = getattr(table, key)
+            if (outcome := self.outcome(way, prefix + key, value, usual)) != "+":
+                yield outcome, prefix + key, value
+
+    def honours(self, way: str, table: BaseModel) -> bool:
+        """Tell whether a way honours all of a table."""
+        return not any(self.unlike(way, table))
+
+    def why_not(self, way: str, table: BaseModel, outcome: str = "-", **names: Any) -> str:
+        """Say what a way refuses in a table, or, of outcome ~, what another step is for; "" if nothing."""
+        found = {key: value for one, key, value in self.unlike(way, table) if one == outcome}
+        return self.first(way, found, **names)
+
+    def first(self, way: str, refused: Mapping[str, Any], **names: Any) -> str:
+        """Return the text of the first of some keys that a way refuses; "" if there is none."""
+        told = [key for of, key in self.why if of == way and key in refused]
+        for key in told or refused:
+            text, value = self.why.get((way, key), NOBODY), refused[key]
+            if isinstance(value, Mapping):
+                values = self.cells[way].get(key, "")
+                value = next(f"{at} = '{one}'" for at, one in value.items() if not _listed(one, values))
+            return text.format(way=way, key=key, value=value, **names)
+        return ""
+
+    def idle(self, way: str) -> frozenset[str]:
+        """Return the keys of which a way makes no use."""
+        return frozenset(key for key, cell in self.cells[way].items() if cell.startswith("."))
+
+    @functools.cache  # noqa: B019 - there are few tables, and all of them stay
+    def _narrow(self, way: str, kind: type[BaseModel], prefix: str) -> list[tuple[str, Any]]:
+        """Return the keys of a table that a way does not honour in any case, and their usual values."""
+        filled = getattr(kind, "filled_in", {})
+        usual = {key: filled.get(key, field.default) for key, field in kind.model_fields.items()}
+        return [(key, usual[key]) for key in usual if self.cells[way].get(prefix + key) != "+"]
+
+
+def _keys(names: str) -> list[str]:
+    table, dot, keys = names.rpartition(".")
+    return [f"{table}{dot}{key}" for key in keys.split(",")]
+
+
+def _listed(value: Any, values: str) -> bool:
+    """Tell whether a cell lists a value; `number` is any number, `own` any name of the user's own code."""
+    if isinstance(value, Mapping):
+        return all(_listed(one, values) for one in value.values())
+    names = _SETS.get(values, values).split("|")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) in names or ("number" in names and number) or ("own" in names and ":" in str(value))
+
+
+LOCAL = Fits(_LOCAL, _WHY)
+"""The keys of `[local]`."""

@@ -1,0 +1,182 @@
+"""The table of what goes with what: how it is read, and that training does what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import BaseModel
+from unit.builders import cross_entropy, make_silo, net
+from unit.fits import KEYS
+
+from mpifl.algorithms.ditto import Ditto
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.fednova import FedNova
+from mpifl.algorithms.fedsgd import FedSGD
+from mpifl.algorithms.fsvrg import FSVRG
+from mpifl.algorithms.qffl import QFedAvg
+from mpifl.algorithms.scaffold import Scaffold
+from mpifl.silo import LOCAL, FlatModel, LocalTraining, Silo, begun, order, steps_of, train_together
+from mpifl.silo.dpsgd import DPSGD
+from mpifl.silo.fits import Fits
+from mpifl.silo.half import Half
+from mpifl.silo.parts import PartOf, Parts, counted_of, take_here
+
+N, ROUND = 23, 1
+MODEL = FlatModel(net())
+"""Lent to all trainings, so that what a batched step needs is made once."""
+W = MODEL.trained.clone()
+
+NO_DIFFERENCE = {
+    "compile": "a compiled step equals the plain one to rounding; test_compiled.py",
+    "batched": "a batched step equals the plain one to rounding; test_together.py",
+    "chunk": "how many silos are in a step changes no silo's steps; test_together.py",
+    "tf32": "only GPUs round to it",
+}
+"""What changes nothing of a training here, and why."""
+ELSEWHERE = {
+    "compile": "test_compiled.py holds it against the plain step, since each takes a compiler's seconds",
+    "masks": "silos train as without; only what becomes of their updates is another",
+    "sum": "the batch is drawn with the rate that training/accounting.py makes of it",
+}
+"""Ways that are not trained by here, and why."""
+
+
+def of_parts(silo: Silo, settings: LocalTraining, of_outputs: object) -> Parts:
+    vectors = [torch.empty_like(W) for _ in range(3)]
+    counted = counted_of(cross_entropy, silo._counted)
+    return Parts(counted, 3, take_here, PartOf(settings.precision, 5), vectors)
+
+
+def private(silo: Silo, settings: LocalTraining, of_outputs: object) -> DPSGD:
+    size = N if settings.batch_size == "full" else settings.batch_size
+    return DPSGD(b"x" * 32, "p", 1.0, 0.8, size / N, steps_of(settings, N), float(size))
+
+
+def silo_of(local: LocalTraining, **more: Any) -> Silo:
+    """A silo in its second round, which has kept an optimizer's state if it is to go on with one."""
+    state = {"optimizer 0": torch.ones_like(W), "optimizer steps": 5}
+    return make_silo(MODEL, N, id=1, round=ROUND, state=state if local.keep_optimizer else {}, **more)
+
+
+def by_silo(name: str, local: LocalTraining) -> torch.Tensor:
+    kinds = {"parts": of_parts, "private": private}
+    kind = type("Kind", (Silo,), {"_way": kinds[name]}) if name in kinds else Silo
+    together = {"trains": lambda asked: train_together([asked], 2)[0](asked)} if name == "batched" else {}
+    silo = silo_of(local, kind=kind, **together)
+    return FedAvg(local=local).train(silo, W).vectors["delta"]
+
+
+def by_halves(name: str, local: LocalTraining) -> torch.Tensor:
+    silo = silo_of(local)
+    half = Half(MODEL, local, ROUND, steps_of(local, N), {**begun(MODEL, local), "w": W})
+    x, y = next(silo._splits["train"].in_order(N))
+    for rows in order(local, N, 0, ROUND):
+        half.learn(cross_entropy(MODEL.module, x[rows], y[rows]))
+    return MODEL.trained.clone()
+
+
+def by_algorithm(name: str, local: LocalTraining) -> torch.Tensor:
+    silo = silo_of(local)
+    away = torch.linspace(-0.1, 0.1, len(W))
+    update = {
+        "fedsgd": lambda: FedSGD(local=local).train(silo, W),
+        "fsvrg": lambda: FSVRG(local=local).train_reduced(silo, W, away),
+        "qffl": lambda: QFedAvg(local=local).train(silo, W),
+        "scaffold": lambda: Scaffold(local=local).train_corrected(silo, W, away),
+        "fednova": lambda: FedNova(local=local).train(silo, W),
+        "ditto": lambda: Ditto(local=local).train(silo, W),
+    }[name]()
+    return torch.cat([*update.vectors.values(), silo.kept.get("v", W)])
+
+
+TRAINED = {
+    **dict.fromkeys(("usual", "plain", "batched", "parts", "private"), by_silo),
+    **dict.fromkeys(("fedsgd", "fsvrg", "qffl", "scaffold", "fednova", "ditto"), by_algorithm),
+    "split": by_halves,
+}
+HONOURED = [
+    (way, given)
+    for way in TRAINED
+    for key, samples in KEYS.items()
+    for given in samples
+    if key not in NO_DIFFERENCE and given[key] != "tf32"
+    if all(LOCAL.outcome(way, other, value) == "+" for other, value in given.items())
+]
+
+
+def test_each_way_is_trained_by_or_told_why_not():
+    assert {*TRAINED} | {*ELSEWHERE} == {*LOCAL.cells}
+    assert {*KEYS} == {*LocalTraining.model_fields}
+
+
+@pytest.mark.parametrize(("way", "given"), HONOURED, ids=str)
+def test_each_key_that_is_honoured_changes_what_is_trained(way, given):
+    key, *needed = given
+    usual = {"lr": 0.1, "batch_size": 5} | ({"momentum": 0.4} if way == "usual" else {})
+    if way == "usual" and "optimizer" in given:
+        usual["momentum"] = 0.0
+    without = {**usual, **{other: given[other] for other in needed}}
+    one, other = (
+        TRAINED[way](way, LocalTraining(**keys)) for keys in (without, {**without, key: given[key]})
+    )
+    assert not torch.equal(one, other)
+    assert torch.equal(one, TRAINED[way](way, LocalTraining(**without))), "the way is not drawn anew"
+
+
+class Table(BaseModel):
+    """A table with a key that has a row, one without, and one without a cell."""
+
+    told: int = 0
+    listed: str = "a"
+    some: int = 0
+    new: int = 0
+
+
+TOLD = Fits(
+    "key one two three\ntold + - .\nlisted a|b ~a|own .a|b\nsome - +",
+    "two told {value} is told",
+)
+
+
+@pytest.mark.parametrize(
+    ("way", "given", "outcome"),
+    [
+        ("one", {"told": 3}, ""),
+        ("one", {"listed": "b"}, ""),
+        ("one", {"listed": "c"}, "-"),
+        ("two", {"told": 3}, "-"),
+        ("two", {"told": 0}, ""),
+        ("two", {"listed": "a"}, ""),
+        ("two", {"listed": "b"}, "~"),
+        ("two", {"listed": "mine:b"}, ""),
+        ("three", {"told": 3}, "."),
+        ("three", {"listed": "b"}, "."),
+        ("three", {"listed": "c"}, "-"),
+        ("three", {"some": 1}, "-"),
+        ("one", {"new": 1}, "-"),
+        ("none", {"new": 1, "told": 1}, ""),
+    ],
+)
+def test_a_cell_says_what_becomes_of_a_key(way, given, outcome):
+    assert [found for found, *_ in TOLD.unlike(way, Table(**given))] == [*outcome]
+    assert TOLD.honours(way, Table(**given)) is (outcome == "")
+
+
+def test_the_first_text_is_told_and_what_has_none_is_said_by_nobody():
+    assert TOLD.why_not("two", Table(told=3, new=1)) == "3 is told"
+    line = "nobody has said that the way 'two' honours new = 1; leave one of them out"
+    assert TOLD.why_not("two", Table(new=1)) == line
+    assert TOLD.why_not("two", Table()) == ""
+
+
+@pytest.mark.parametrize("way", [way for way in LOCAL.cells if way != "plain"])
+def test_a_new_key_without_a_row_or_a_cell_is_refused_on_each_way(way):
+    class Newer(LocalTraining):
+        clip_value: float | None = None
+
+    assert LOCAL.why_not(way, Newer.model_construct(clip_value=1e-9)).startswith("nobody has said")
+    with pytest.raises(ValueError, match=r"nobody has said that the way 'usual' honours clip_value = 1e-09"):
+        Newer(clip_value=1e-9)
+    assert Newer().clip_value is None
