@@ -53,6 +53,7 @@ batched         +     +     =       +       -     -       .      +     -     .  
 chunk           +     +     =       +       -     -       .      +     -     .      +     +    +        +       +
 precision       +     ~wide ~wide   wide    wide  fp32    .wide  +     fp32  .wide  wide  wide wide     wide    +
 """  # noqa: E501
+_MARKS = "+-.~="
 _SETS = {"wide": "fp32|tf32|bf16"}
 """Values that have a name in cells; wide: passes whose numbers have the range of float32."""
 
@@ -106,7 +107,7 @@ class Fits:
             usual: What it is where it is left out.
         """
         cell = self.cells[way].get(key, "-")
-        mark, values = (cell[0], cell[1:]) if cell[0] in "+-.~=" else ("", cell)
+        mark, values = (cell[0], cell[1:]) if cell[0] in _MARKS else ("", cell)
         if mark in ("+", "=") or value is None or (mark and value == usual):
             return "+"
         listed = _listed(value, values) if values else mark == "."
@@ -116,7 +117,7 @@ class Fits:
         """Yield the outcome, the key and the value of what a way does not just honour in a table."""
         for key, usual in self._narrow(way, type(table), prefix) if way in self.cells else ():
             value = getattr(table, key)
-            if (outcome := self.outcome(way, prefix + key, value, usual)) != "+":
+            if value != usual and (outcome := self.outcome(way, prefix + key, value)) != "+":
                 yield outcome, prefix + key, value
 
     def honours(self, way: str, table: BaseModel) -> bool:
@@ -145,10 +146,11 @@ class Fits:
 
     @functools.cache  # noqa: B019 - there are few tables, and all of them stay
     def _narrow(self, way: str, kind: type[BaseModel], prefix: str) -> list[tuple[str, Any]]:
-        """Return the keys of a table that a way does not honour in any case, and their usual values."""
+        """Return the keys of a table that a way does not honour in any case, and the value that is none."""
         filled = getattr(kind, "filled_in", {})
         usual = {key: filled.get(key, field.default) for key, field in kind.model_fields.items()}
-        return [(key, usual[key]) for key in usual if self.cells[way].get(prefix + key) != "+"]
+        cells = {key: self.cells[way].get(prefix + key, "-") for key in usual}
+        return [(key, usual[key] if cells[key][0] in _MARKS else None) for key in usual if cells[key] != "+"]
 
 
 def _keys(names: str) -> list[str]:
