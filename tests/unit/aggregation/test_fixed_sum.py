@@ -233,3 +233,14 @@ def test_noise_is_for_masked_sums_alone_and_what_is_beyond_the_range_is_cut() ->
         update = Update(weight=1.0, vectors={"w": torch.tensor([0.5, odd])}, noise={"w": 1.0})
         with pytest.raises(ValueError, match="'w' holds"):
             sums_of(update, how=masked)
+
+
+@pytest.mark.parametrize("counted", [1, 2, 3])
+def test_a_sum_over_more_or_fewer_silos_than_count_is_not_whole(counted: int) -> None:
+    sums = FixedSum(HOW, Memory(shared=False))
+    sums.begin(REQUEST, {}, [])
+    delta = PlannedVector(name="delta", length=3, combined="weighted", total=1.0)
+    plan = SumPlan(vectors=[delta], scalars=[], parties={1: Part(vectors={"delta": 7}, scalars=[])})
+    total = torch.tensor([0, 0, 0, 1, counted])  # the sum of one party, over so many silos
+    found = sums._result(plan, {"delta": total}, {1: torch.tensor([1, 2])}, silos=2)
+    assert (found is not None) is (counted == 2)

@@ -585,3 +585,40 @@ def test_knowledge_is_of_the_vectors_that_are_sent_the_statistics_and_p(tmp_path
     assert found.parameters == len(model.shared)
     assert found.lengths == {"w": len(model.shared), "c": 3, "statistics": 11}
     assert knowledge.weight("evaluate", 0) == 2.0
+
+
+def test_nobody_waits_for_a_silent_rank_until_it_answers() -> None:
+    def gathered(silent, *reports):
+        members = Membership({})
+        members.silent = silent
+        waiting = gathering.Gathering(Slow(*reports), members, None)
+        waiting._transport.asked = 2
+        return [rank for rank, _ in waiting.reports(SEVENTH, None)], members.silent, members.timed_out
+
+    first, second = (1, Report(serial=7).encode()), (2, Report(serial=7).encode())
+    assert gathered({2}, first) == ([1], {2}, {2})
+    assert gathered({2}, second, first) == ([2, 1], set(), set())
+    assert gathered({1, 2}) == ([], {1, 2}, {1, 2})
+
+
+@pytest.mark.parametrize(("quorum", "asked", "enough"), [(0.07, 100, 7), (0.55, 100, 55), (0.5, 3, 2)])
+def test_a_quorum_is_no_silo_more_than_it_says(quorum, asked, enough):
+    """0.07 * 100 is 7.000000000000001."""
+    request, judge = Compute(work="train", cohort=[*range(asked)]), Judge(quorum, Names())
+
+    def reason(answered):
+        good = [header(silo) for silo in range(answered)]
+        bad = [Done(silo=silo, fault=f"no {'x' * silo}") for silo in range(answered, asked)]
+        return judge.reason_to_lose(request, [*good, *bad])
+
+    assert reason(enough) is None
+    assert reason(enough - 1).startswith(f"{enough - 1} of {asked} silos answered")
+
+
+def test_a_payload_has_eight_bytes_an_element_and_room_for_eight_more_at_most():
+    def sent(count):
+        vector = VectorHeader(length=P, window=0, bytes=count)
+        return faults(report(Header(silo=0, weight=10.0, vectors={"delta": vector})))
+
+    assert sent(8 * (P + 8)) == [None]
+    assert "was sent as 105 bytes" in sent(8 * (P + 8) + 1)[0]

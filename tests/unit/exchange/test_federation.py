@@ -349,3 +349,19 @@ def test_silos_that_fail_for_several_reasons_or_late_may_be_asked_again(federati
     with pytest.raises(RoundLost) as lost:  # one silo is not all
         federation.cohort([3], server).mean(Working().stumble, how="alike")
     assert not lost.value.in_vain
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_checkpoint_that_a_death_has_spoilt_is_due_again_at_once(federation, server, world, folder, dies):
+    server.state["w"] = torch.zeros(4)
+    recovery = Recovery(federation, server, folder / "run", [10] * 6, print)
+    table = Checkpoint(every=2, background=True)
+    checkpoints = CheckpointManager(folder / "run", table, server, recovery, Observers().note)
+    rounds(federation, server, Working().count, 2)
+    checkpoints.update()
+    world._founders = range(world.size + dies)  # one of those who began has died since
+    checkpoints._give_up("a silo is lost")
+    rounds(federation, server, Working().count, 1)
+    checkpoints.update()
+    checkpoints.commit_if_written(wait=True)
+    assert (3 in checkpoint.rounds(folder / "run")) is dies

@@ -432,3 +432,9 @@ def test_a_schedule_goes_by_the_steps_of_a_silo_that_is_one_small_batch():
 def test_accumulating_one_batch_of_everything_is_refused():
     with pytest.raises(ValidationError, match="and 'full' is one; give batch_size a number"):
         LocalTraining(accumulate=2, batch_size="full")
+
+
+def test_a_deadline_lets_a_step_of_several_batches_end():
+    model = FlatModel(net())
+    run = trained({"deadline": 1e-9, "epochs": 5, "batch_size": 4, "accumulate": 3}, n=40, model=model)
+    assert (run.steps, run.examples) == (1, 12)

@@ -9,13 +9,17 @@ import pytest
 import tomli_w
 import torch
 from safetensors.torch import load_file, save_file
-from unit.builders import Alone, write_folder
+from unit.builders import Alone, net, write_folder
 
 from mpifl.common.errors import InputError, Unwritable
 from mpifl.data.batches import Batches
 from mpifl.report.evaluate import evaluate_run
 from mpifl.report.runs import read_run
-from mpifl.run import checkpoint, read_job, read_metrics, round_of
+from mpifl.run import ROUND, Evaluate, checkpoint, read_job, read_metrics, round_of
+from mpifl.server.server import Server
+from mpifl.silo.flat import FlatModel
+from mpifl.tasks import ACCURACY
+from mpifl.training.best import BEST, BestModel
 from mpifl.training.loop import train
 
 
@@ -206,3 +210,15 @@ def test_so_many_examples_are_scored_at_a_time(run, tmp_path, largest):
     for key in ("train_loss", "test_accuracy", "silo_accuracy_pooled"):
         assert usual[-1][key] == small[-1][key]
     assert usual[-1]["test_loss"] == pytest.approx(small[-1]["test_loss"])
+
+
+@pytest.mark.parametrize(("of_file", "kept"), [(3, True), (2, False), (None, False)])
+def test_the_best_is_forgotten_where_its_file_is_of_another_round(tmp_path, of_file, kept):
+    server, path = Server([FlatModel(net())]), tmp_path / "best.safetensors"
+    server.state[BEST] = torch.tensor([0.9, 3, 1, 4], dtype=torch.float64)
+    if of_file is not None:
+        checkpoint.write_model(path, server.models[0], {ROUND: str(of_file)})
+    BestModel(Evaluate(keep_best=True), ACCURACY, server, tmp_path).begin()
+    best, of_round, since, last = server.state[BEST].tolist()
+    assert (path.exists(), of_round, since, last) == ((True, 3, 1, 4) if kept else (False, 0, 0, 4))
+    assert best == 0.9 if kept else best != best

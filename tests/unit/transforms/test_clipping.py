@@ -18,7 +18,7 @@ from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
 from mpifl.training.loop import train
 from mpifl.transforms.clipping import Clipping
-from mpifl.wire.updates import Mean, Uniform, Update, uniform
+from mpifl.wire.updates import Mean, Uniform, Update, summed, uniform, unmarked
 
 SILO = make_silo(FlatModel(net()))
 LOCAL = LocalTraining(lr=0.1, batch_size=10, epochs=1)
@@ -236,3 +236,15 @@ def test_algorithms_whose_updates_are_changes_are_taken(name):
 def test_a_bound_is_above_0_and_finite(clip):
     with pytest.raises(InputError, match=r"^toy.toml: \[aggregation\] clip = "):
         job({"name": "fedavg"}, aggregation={"clip": clip})
+
+
+def test_what_is_added_up_is_neither_clipped_nor_part_of_the_norm():
+    delta, count = torch.tensor([3.0, 4.0]), torch.tensor([1000.0])
+    update = Clipping(5.0).update(SILO, Update(1.0, {"delta": delta, "count": summed(count)}))
+    assert update.vectors["delta"] is delta
+    assert update.scalars == {"clipped": 0.0}
+    update = Clipping(2.5).update(SILO, Update(1.0, {"delta": delta, "count": summed(count)}))
+    assert update.vectors["delta"].tolist() == [1.5, 2.0]
+    assert unmarked(update.vectors["count"]).tolist() == [1000.0]
+    alone = Clipping(2.5).update(SILO, Update(1.0, {"count": summed(count)}))
+    assert alone.scalars == {}, "there is nothing to clip"
