@@ -17,7 +17,8 @@ from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.algorithms.fsvrg import FSVRG
 from mpifl.algorithms.qffl import QFedAvg
 from mpifl.algorithms.scaffold import Scaffold
-from mpifl.silo import LOCAL, FlatModel, LocalTraining, Silo, begun, order, steps_of, train_together
+from mpifl.silo import LOCAL, FlatModel, LocalTraining, Silo, begun, compiled, order, steps_of, train_together
+from mpifl.silo.codegen import NotCompiled
 from mpifl.silo.dpsgd import DPSGD
 from mpifl.silo.fits import Fits
 from mpifl.silo.half import Half
@@ -123,6 +124,26 @@ def test_each_key_that_is_honoured_changes_what_is_trained(way, given):
     )
     assert not torch.equal(one, other)
     assert torch.equal(one, TRAINED[way](way, LocalTraining(**without))), "the way is not drawn anew"
+
+
+@pytest.mark.parametrize(
+    ("key", "given"), [(key, given) for key, samples in KEYS.items() for given in samples], ids=str
+)
+def test_a_compiled_step_honours_a_key_or_says_that_the_plain_step_takes_its_place(key, given):
+    settings = {**given, "compile": True}
+    if "batched" in settings:
+        with pytest.raises(ValueError, match="compile makes a step of one"):
+            LocalTraining(**settings)
+        return
+    local, batch = LocalTraining(**settings), (torch.zeros(5, 4), torch.zeros(5, dtype=torch.int64))
+    plain = [one for one, value in given.items() if LOCAL.outcome("compile", one, value) == "~"]
+    if not plain:
+        assert compiled._key(local, cross_entropy, None, batch)
+    else:
+        with pytest.raises(
+            NotCompiled, match=f"{plain[0]}.* (is for the plain step|gives each silo another)"
+        ):
+            compiled._key(local, cross_entropy, None, batch)
 
 
 class Table(BaseModel):
