@@ -76,15 +76,15 @@ class QFedAvg(FedAvg):
 
     def _answer(self, silo: Silo, w: Tensor, step: Tensor, train_loss: float) -> Update:
         """Answer for step = -Delta_k."""
-        lipschitz = 1 / self.local.at_round(silo.round).lr
+        lr = self.local.at_round(silo.round).lr
         loss = silo.loss(w) + TINY
         try:
-            h = self.q * loss ** (self.q - 1) * float(step.square().sum()) + lipschitz * loss**self.q
-        except OverflowError:  # as Python says of a power beyond float64
+            h = self.q * loss ** (self.q - 1) * float(step.square().sum()) + 1 / lr * loss**self.q
+        except (OverflowError, ZeroDivisionError):  # as Python says of what is beyond float64
             h = math.inf
         if not math.isfinite(h):  # a mean without it would be of other silos than the steps'
-            what = "the step or the loss at w is beyond what q-FFL can weigh"
-            raise InputError(f"h = {h}: {what}; take a lower [local] lr, or a lower q")
+            what = f"[local] lr = {lr:g}: h = {h}, beyond what q-FFL can weigh at this step and this loss"
+            raise InputError(f"{what}; take another lr, or a lower q")
         return silo.update(step=step * loss**self.q, h=h, train_loss=train_loss)
 
 

@@ -72,7 +72,7 @@ class _Adaptive(ServerOptimizer):
     """The learning rate of the server."""
     beta1: Share = 0.9
     """The decay of the first moment."""
-    tau: Annotated[float, Field(gt=0, le=LARGEST)] = 1e-3
+    tau: Annotated[float, Field(gt=0, le=1e18)] = 1e-3  # its square is a float32
     """Added to the root of the second moment; small values adapt more."""
 
     def step(self, state: State, delta: Tensor) -> None:

@@ -127,10 +127,10 @@ class Trainer:
     def _folder(self, job: Job) -> Path:
         run = Path(tempfile.mkdtemp(dir=self.folder))
         (run / "job.toml").write_text(tomli_w.dumps(job))
-        if "privacy" in job or "protect" in job.get("vertical", {}):  # the same secrets in each world
-            for place in (run / "site", run / "out" / "privacy"):
-                place.mkdir(mode=0o700, parents=True)
-                (place / "key").write_bytes(bytes(range(32)))
+        of_run = "privacy" in job or "protect" in job.get("vertical", {})
+        for place in (run / "site", *([run / "out" / "privacy"] if of_run else [])):
+            place.mkdir(mode=0o700, parents=True)
+            (place / "key").write_bytes(bytes(range(32)))  # the same secrets in each world
         return run
 
     def _started(self, run: Path, world: World, *more: str) -> subprocess.Popen[str]:

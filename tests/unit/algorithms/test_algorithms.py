@@ -53,6 +53,9 @@ def test_a_step_that_qffl_cannot_weigh_is_refused_and_never_in_a_mean_without_it
         QFedAvg()._answer(silo, w, torch.full_like(w, 1e30), 1.0)
     with pytest.raises(InputError, match="h = inf"):
         QFedAvg(q=1e30)._answer(silo, 100 * w, torch.ones_like(w), 1.0)
+    silo.round = 2
+    with pytest.raises(InputError, match=r"\[local\] lr = 0: h = inf"):
+        QFedAvg(local=LocalTraining(lr_decay=5e-324))._answer(silo, w, torch.ones_like(w), 1.0)
 
 
 class Silent:

@@ -106,3 +106,10 @@ def test_the_defaults_are_those_of_the_paper(defaults):
 def test_settings_out_of_range_and_of_another_rule_are_refused(name, settings):
     with pytest.raises(ValidationError):
         OPTIMIZERS[name](**settings)
+
+
+@pytest.mark.parametrize("name", ["adagrad", "adam", "yogi"])
+def test_the_largest_tau_can_be_squared(name):
+    assert torch.isfinite(stepped(name, lr=0.1, tau=1e18)["w"]).all()
+    with pytest.raises(ValueError, match="less than or equal to 1000"):
+        stepped(name, lr=0.1, tau=1e19)
