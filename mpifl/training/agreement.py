@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from mpifl.common import InputError, Names
 from mpifl.data import Alignment
-from mpifl.wire import Message, Text, Transport
+from mpifl.wire import Message, Report, Text, Transport
 
 
 class Readiness(Message):
@@ -66,7 +66,7 @@ def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], 
     """
     own = Readiness(problem=problem, alignments=dict(alignments))
     if transport.is_server:
-        found = _found([own, *(_read(said) for _, said in transport.reports())], names)
+        found = _found([own, *(_read(said) for _, said in transport.reports(_is_of_before))], names)
         transport.broadcast_record(found.encode())
     else:
         transport.report(own.encode())
@@ -74,6 +74,14 @@ def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], 
     if found:
         raise InputError(found)
     transport.agreed += 1
+
+
+def _is_of_before(said: bytes) -> bool:
+    """Tell whether a record is a report of an earlier training in this world, which came too late for it."""
+    try:
+        return bool(Report.model_validate_json(said).serial)
+    except ValidationError:
+        return False
 
 
 def _read(said: bytes) -> Readiness:

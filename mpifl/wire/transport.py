@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from mpifl.wire.crews import Crewed
 from mpifl.wire.deaths import renumbered, survivors
 from mpifl.wire.memory import Memory, pieces_of
 
+STALE = 16  # reports of what was before that are dropped of each rank
 CHUNK_BYTES = 1 << 24
 """Bytes of a vector that travel between nodes at a time; Open MPI 5 cannot count to 2^31."""
 RECORD, REPORT, HANDLE, SUM, DONE, VECTOR = range(1, 7)
@@ -173,8 +174,7 @@ class Transport(Crewed):
         self._count(vector.nbytes, outward=self.is_server)
 
     def _send_directly(self, piece: Tensor) -> None:
-        """Send a piece of a vector from the server to the leader of each node;
-        wait for those that are not silent."""
+        """Send a piece from the server to the leader of each node; wait for those that are not silent."""
         if not self.is_server:
             self.wait(self._started(self._comm.Irecv, piece, 0, VECTOR))
             return
@@ -188,19 +188,22 @@ class Transport(Crewed):
         """Send a record from a worker to the server."""
         self._send_all(record, [0], REPORT)
 
-    def reports(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (rank, record) as the workers' reports arrive at the server, one from each."""
-        awaited = set(range(1, self.size))
-        for rank in [rank for rank in awaited if self._early[rank]]:
-            awaited.remove(rank)
-            yield rank, self._early[rank].popleft()
-        while awaited and (found := self.next_report()):
+    def reports(self, is_stale: Callable[[bytes], bool] | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield (rank, record) as the workers' reports arrive at the server, one from each; some that
+        `is_stale` tells to be of what was before are dropped."""
+        awaited, dropped = set(range(1, self.size)), Counter[int]()
+        while awaited:
+            early = next((rank for rank in awaited if self._early[rank]), 0)
+            if not (found := (early, self._early[early].popleft()) if early else self.next_report()):
+                return
             rank, record = found
-            if rank in awaited:
+            if rank not in awaited:  # who reports again before the others have once waits its turn
+                self._early[rank].append(record)
+            elif is_stale and dropped[rank] < STALE and is_stale(record):
+                dropped[rank] += 1
+            else:
                 awaited.remove(rank)
                 yield rank, record
-            else:  # a rank that reports again before the others have once waits its turn
-                self._early[rank].append(record)
 
     def next_report(
         self, until: float | None = None, longest: Mapping[int, int] | None = None
@@ -270,8 +273,7 @@ class Transport(Crewed):
 
     def _add_sum(self, total: Tensor, child: int, depth: int) -> Tensor:
         """Add what a node sends that itself waits for others, `depth` levels of them."""
-        if child not in self.silent:
-            # it waits for its own node as well
+        if child not in self.silent:  # it waits for its own node as well
             until = time.perf_counter() + (depth + 1) * self.transfer_timeout
             found = self._next_buffer(child, SUM, until, limit=total.nbytes)
             if found and len(found[1]) == total.nbytes:

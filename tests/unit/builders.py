@@ -164,7 +164,7 @@ class Alone(Transport):
         self.told.append(record)
         return super().broadcast_record(record)
 
-    def reports(self):
+    def reports(self, is_stale=None):
         return iter(())
 
 

@@ -61,7 +61,8 @@ def test_a_planted_fault_is_found(
 def test_a_job_is_the_same_whenever_it_is_drawn(jobs: random_jobs.Jobs) -> None:
     again = random_jobs.Jobs.draw(jobs, 9)
     assert again == jobs.draw(9)
-    assert worlds.worlds(again[0], Random("1")) == worlds.worlds(again[0], Random("1"))
+    assert worlds.own_worlds(again[0], Random("1")) == worlds.own_worlds(again[0], Random("1"))
+    assert jobs._common(30, 4) == random_jobs.Jobs._common(jobs, 25, 4)
 
 
 def test_ends_that_agree_and_such_that_do_not() -> None:

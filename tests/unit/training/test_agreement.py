@@ -5,6 +5,7 @@ import pytest
 from mpifl.common.errors import InputError
 from mpifl.common.names import Names
 from mpifl.training.agreement import Readiness, agree_on
+from mpifl.wire import Report
 
 NAMES = Names(["north", "south"])
 
@@ -18,9 +19,10 @@ class Server:
     def __init__(self, *said):
         self.left, self.told = [one.encode() for one in said], None
 
-    def reports(self):
+    def reports(self, is_stale):
         for rank in range(1, 1 + len(self.left)):
-            yield rank, self.left.pop(0)
+            if not is_stale(record := self.left.pop(0)):
+                yield rank, record
 
     def broadcast_record(self, record):
         assert not self.left, "ranks wait until their reports are taken"
@@ -33,3 +35,9 @@ def test_the_servers_own_problem_waits_for_no_buffer():
     with pytest.raises(InputError, match=r"^mine$"):
         agree_on(server, "mine", {}, NAMES)
     assert server.told == "mine"
+
+
+def test_a_report_of_an_earlier_training_is_none_of_this_one():
+    server = Server(Report(serial=7), Readiness(), Readiness(problem="theirs"))
+    with pytest.raises(InputError, match=r"^theirs$"):
+        agree_on(server, "", {}, NAMES)
