@@ -34,7 +34,7 @@ class Alone(Transport):
         self.nodes, self.memory = Nodes([0], 0), Memory(shared=False)
         self.origins, self._founders, self.silent = [0], [0], set()
 
-    def reports(self) -> Any:
+    def reports(self, is_stale: Any = None) -> Any:
         return iter(())
 
 
