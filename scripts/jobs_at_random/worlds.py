@@ -199,11 +199,16 @@ def _made(run: Path) -> dict[str, Any]:
     last = max((run / "checkpoints").glob("round_*"), default=None)
     body = json.loads((last / "checkpoint.json").read_text()) if last else {}
     model = run / "model.safetensors"
+    rounds = [_figures(json.loads(line)) for line in _lines(run / "metrics.jsonl")]
+    for record in rounds[
+        :-1
+    ]:  # a killed run has released more than its checkpoint knows, and says so at once
+        record.pop("epsilon", None)
     return {
         "model": hashlib.sha256(model.read_bytes()).hexdigest() if model.exists() else None,
         "server": body.get("server"),
         "silos": body.get("silos"),
-        "rounds": [_figures(json.loads(line)) for line in _lines(run / "metrics.jsonl")],
+        "rounds": rounds,
     }
 
 
