@@ -215,7 +215,7 @@ class Party:
             raise InputError(
                 f"[security] least = {settings.least}: {what}; start more, or take another least"
             )
-        if 2 * len(taking_part) <= (1 + settings.colluding) * len(parties):
+        if 2 * len(taking_part) - len(parties) <= settings.colluding * len(parties):  # 1 + a share may be 2
             what = f"{len(taking_part)} of {len(parties)} parties have a part in the sum, too few"
             gone = sorted(set(self._named(drawn)).difference(accepted))
             back = ", ".join(map(repr, gone[:3])) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")

@@ -67,7 +67,7 @@ class Writing:
             ValueError: it stands for none.
         """
         if (codec := self._codec(silo, width)) is None:
-            return floats(payload, rows, width)
+            return _of_own(floats(payload, rows, width))
         written = torch.from_numpy(np.frombuffer(payload, np.uint8))
         try:
             return codec.decode(written, rows * width).view(rows, width)
@@ -81,7 +81,7 @@ class Writing:
             ValueError: the codec cannot write it.
         """
         if self.codec is None or silo == self.home:
-            return line, self.counted(silo, 4 * line.numel())
+            return _of_own(line), self.counted(silo, 4 * line.numel())
         payload = bytearray(self.write(line, silo, number))
         return self.read(memoryview(payload), silo, *line.shape).to(line.device), len(payload)
 
@@ -91,6 +91,12 @@ class Writing:
 
     def _codec(self, silo: int, width: int) -> Codec | None:
         return None if self.codec is None or silo == self.home else self.codec.by_rows(width)
+
+
+def _of_own(line: Tensor) -> Tensor:
+    """Return a line in memory of its own, row after row: where numbers lie otherwise, products may round
+    otherwise."""
+    return line.clone(memory_format=torch.contiguous_format)
 
 
 def _bytes_of(found: Tensor) -> memoryview:

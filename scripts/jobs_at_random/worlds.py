@@ -80,7 +80,7 @@ class Trainer:
         try:
             if world.killed is None:
                 return self._end(run, self._started(run, world), patience)
-            self._kill(self._started(run, world), world.killed * expected)
+            self._kill(run, self._started(run, world), world.killed * expected)
             other = World(world.ranks - 2 if world.ranks > 3 else world.ranks + 2, world.nodes_of)
             return self._end(run, self._started(run, other, "--resume"), patience)
         finally:
@@ -150,11 +150,14 @@ class Trainer:
             start_new_session=True,
         )
 
-    def _kill(self, process: subprocess.Popen[str], seconds: float) -> None:
-        """Kill a launcher after a while; its ranks end with it, since what started them is gone."""
+    def _kill(self, run: Path, process: subprocess.Popen[str], seconds: float) -> None:
+        """Kill a launcher after a while; its ranks end soon, since what started them is gone."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
         _kill_all(process)
+        until = time.monotonic() + PATIENCE
+        while _is_inhabited(run) and time.monotonic() < until:
+            time.sleep(0.02)
 
     def _end(self, run: Path, process: subprocess.Popen[str], patience: float) -> End:
         start = time.monotonic()
@@ -186,6 +189,15 @@ def _kill_all(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _is_inhabited(folder: Path) -> bool:
+    """Return whether a process works in a folder."""
+    for process in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if process.readlink() == folder:
+                return True
+    return False
 
 
 def _tail(run: Path, *, everything: bool = False) -> str:

@@ -313,7 +313,8 @@ def test_fewer_parties_than_least_are_too_few(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("colluding", "gone", "enough"), [(1 / 3, 1, True), (1 / 3, 2, False), (0.0, 2, True), (0.6, 1, True)]
+    ("colluding", "gone", "enough"),
+    [(1 / 3, 1, True), (1 / 3, 2, False), (0.0, 2, True), (0.6, 1, True), (1 - 2**-53, 0, True)],
 )
 def test_a_set_shares_an_honest_party_with_any_other(
     tmp_path: Path, colluding: float, gone: int, enough: bool

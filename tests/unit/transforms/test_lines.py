@@ -40,6 +40,16 @@ def test_a_line_that_stays_on_its_rank_is_what_the_other_side_would_read(name, k
     assert nbytes == ROWS * per_row[name]
 
 
+@pytest.mark.parametrize(("name", "silo"), [*((name, 0) for name, _ in CODECS), ("qsgd", HOME)])
+def test_what_is_read_lies_in_memory_of_its_own_row_after_row_wherever_it_comes_from(name, silo):
+    """Products round otherwise where numbers lie otherwise: a column of a gradient is no line that came."""
+    way, cut = writing(name), torch.cat([line(), line()], 1)[:, :WIDTH]
+    payload = bytearray(3) + way.write(cut, silo, 0)
+    for found in (way.carried(cut, silo, 0)[0], way.read(memoryview(payload)[3:], silo, *cut.shape)):
+        assert found.is_contiguous()
+        assert found.data_ptr() % 64 == 0
+
+
 def test_halves_are_rounded_to_the_nearest():
     assert torch.equal(there(writing("float16"), line())[0], float16(line()))
     assert torch.equal(there(writing("bfloat16"), line())[0], line().bfloat16().float())
