@@ -24,7 +24,11 @@ WAYS = {
     "rule": "`[aggregation] rule`, any but the mean",
     "fedsgd": "the algorithms `fedsgd` and `qfedsgd`",
     "qffl": "the algorithms `qfedavg` and `qfedsgd`",
-    **{name: f"the algorithm `{name}`" for name in ("fsvrg", "scaffold", "fednova", "ditto")},
+    **{
+        name: f"the algorithm `{name}`"
+        for name in ("fsvrg", "scaffold", "fednova", "ditto", "fedsam", "fedrep")
+    },
+    "paired": "the algorithms `pfedme` and `apfl`",
 }
 """What the columns stand for; `plain` is none that a job could ask for."""
 MARKS = {"+": "yes", "-": "no", ".": "no use", "~": "other step", "=": "see"}
@@ -85,7 +89,7 @@ def algorithms() -> str:
     """Return what goes with each algorithm as it is by default."""
     lines = [["algorithm", *ABOUT], ["---"] * (len(ABOUT) + 1)]
     for name, kind in ALGORITHMS.items():
-        made: Algorithm = kind(personal=["head.*"]) if name == "fedper" else kind()
+        made: Algorithm = kind(personal=["head.*"]) if name in ("fedper", "fedrep") else kind()
         split = made.layout == "vertical"
         said = ["no" if split or why(made) else "yes" for why in ABOUT.values()]
         lines.append([f"`{name}`", *said])

@@ -1,17 +1,22 @@
 """The algorithms by the names that a job calls them."""
 
+from mpifl.algorithms.apfl import APFL
 from mpifl.algorithms.asking import Cohort
 from mpifl.algorithms.base import Algorithm
 from mpifl.algorithms.ditto import Ditto
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.feddf import FedDF
 from mpifl.algorithms.feddyn import FedDyn
+from mpifl.algorithms.fedexp import FedExP
 from mpifl.algorithms.fednova import FedNova
 from mpifl.algorithms.fedper import FedBN, FedPer
 from mpifl.algorithms.fedprox import FedProx
+from mpifl.algorithms.fedrep import FedRep
+from mpifl.algorithms.fedsam import FedSAM
 from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.algorithms.fsvrg import FSVRG
 from mpifl.algorithms.moon import Moon
+from mpifl.algorithms.pfedme import PFedMe
 from mpifl.algorithms.qffl import QFedAvg, QFedSGD
 from mpifl.algorithms.scaffold import Scaffold
 from mpifl.algorithms.splitnn import SplitNN
@@ -20,6 +25,8 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedsgd": FedSGD,
     "fedavg": FedAvg,
     "fedprox": FedProx,
+    "fedexp": FedExP,
+    "fedsam": FedSAM,
     "fednova": FedNova,
     "scaffold": Scaffold,
     "feddyn": FedDyn,
@@ -28,7 +35,10 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "qfedsgd": QFedSGD,
     "fedper": FedPer,
     "fedbn": FedBN,
+    "fedrep": FedRep,
     "ditto": Ditto,
+    "pfedme": PFedMe,
+    "apfl": APFL,
     "moon": Moon,
     "feddf": FedDF,
     "splitnn": SplitNN,

@@ -25,33 +25,33 @@ from pydantic import BaseModel
 
 # `plain` is lr * gradient and nothing else, which the program takes by itself, and says no word of it.
 _LOCAL = """
-key             usual plain compile batched parts private sum    masks split fedsgd fsvrg qffl scaffold fednova ditto
-optimizer       +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +
-lr              +     +     +       +       +     +       +      +     +     +      +     +    +        +       +
-lr_decay        +     +     +       +       +     +       +      +     +     +      +     +    +        +       +
-momentum        +     ~     +       +       +     +       -      +     +     -      -     -    +        +       +
-nesterov        +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +
-beta1           +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +
-beta2           +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +
-epsilon         +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +
-weight_decay    +     ~     +       +       +     +       -      +     +     -      -     -    +        +       +
-clip_norm       +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +
-schedule        +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +
-warmup          +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +
-schedule_rounds +     +     +       +       +     +       .      +     +     .      +     +    +        +       +
-keep_optimizer  +     +     ~       +       +     +       -      +     .     -      -     -    -        -       -
-epochs          +     +     +       +       +     +       .      +     +     .      +     +    +        +       +
-steps           +     +     +       +       +     +       .      +     +     .      +     +    +        +       +
-batch_size      +     +     ~number number  +     +       +      +     +     .      +     +    +        +       +
-accumulate      +     ~     ~       -       -     -       .      +     -     .      +     +    +        +       +
-drop_last       +     +     +       +       +     +       .      +     +     .      +     +    +        +       +
-stragglers      +     +     +       +       +     +       .      +     -     .      +     +    +        +       +
-deadline        +     +     +       -       +     -       .      -     -     .      +     +    +        +       +
-epochs_of       +     +     +       +       +     +       .      +     -     .      +     +    +        +       +
-compile         +     +     +       -       -     -       .      +     -     .      ~     +    +        +       +
-batched         +     +     =       +       -     -       .      +     -     .      ~     +    +        +       +
-chunk           +     +     =       +       -     -       .      +     -     .      +     +    +        +       +
-precision       +     ~wide ~wide   wide    wide  fp32    .wide  +     fp32  .wide  wide  wide wide     wide    +
+key             usual plain compile batched parts private sum    masks split fedsgd fsvrg qffl scaffold fednova ditto fedsam fedrep paired
+optimizer       +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
+lr              +     +     +       +       +     +       +      +     +     +      +     +    +        +       +     +      +      +
+lr_decay        +     +     +       +       +     +       +      +     +     +      +     +    +        +       +     +      +      +
+momentum        +     ~     +       +       +     +       -      +     +     -      -     -    +        +       +     +      +      -
+nesterov        +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
+beta1           +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
+beta2           +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
+epsilon         +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
+weight_decay    +     ~     +       +       +     +       -      +     +     -      -     -    +        +       +     +      -      -
+clip_norm       +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
+schedule        +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
+warmup          +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
+schedule_rounds +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
+keep_optimizer  +     +     ~       +       +     +       -      +     .     -      -     -    -        -       -     +      -      -
+epochs          +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
+steps           +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
+batch_size      +     +     ~number number  +     +       +      +     +     .      +     +    +        +       +     +      +      +
+accumulate      +     ~     ~       -       -     -       .      +     -     .      +     +    +        +       +     -      +      -
+drop_last       +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
+stragglers      +     +     +       +       +     +       .      +     -     .      +     +    +        +       +     +      +      +
+deadline        +     +     +       -       +     -       .      -     -     .      +     +    +        +       +     +      +      +
+epochs_of       +     +     +       +       +     +       .      +     -     .      +     +    +        +       +     +      +      +
+compile         +     +     +       -       -     -       .      +     -     .      ~     +    +        +       +     ~      ~      ~
+batched         +     +     =       +       -     -       .      +     -     .      ~     +    +        +       +     ~      ~      ~
+chunk           +     +     =       +       -     -       .      +     -     .      +     +    +        +       +     +      +      +
+precision       +     ~wide ~wide   wide    wide  fp32    .wide  +     fp32  .wide  wide  wide wide     wide    +     wide   +      wide
 """  # noqa: E501
 _MARKS = "+-.~="
 _SETS = {"wide": "fp32|tf32|bf16"}
@@ -76,6 +76,13 @@ fsvrg    optimizer,momentum,nesterov,weight_decay                      fsvrg's s
 qffl     optimizer,momentum,nesterov,weight_decay                      {name} takes a change divided by lr for a gradient, as long as plain steps make it, and F_k for what they descend on; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0
 scaffold optimizer,nesterov                                            scaffold tells a silo's mean gradient from how far its steps went, and corrects each step's gradient by it: it knows how for sgd with or without momentum only; take [local] optimizer = 'sgd' and nesterov = false
 fednova  optimizer,nesterov                                            fednova knows how often a gradient counts for sgd with or without momentum only; take [local] optimizer = 'sgd' and nesterov = false
+fedsam   precision                                                     fedsam takes a second gradient of each batch, whose loss is not scaled; take [local] precision = 'bf16', 'tf32' or 'fp32'
+fedsam   accumulate                                                    fedsam's second gradient is of one batch; leave [local] accumulate out
+fedrep   weight_decay                                                  fedrep holds one part of the model still, which would decay; take [local] weight_decay = 0
+fedrep   keep_optimizer                                                fedrep trains two parts in turns; leave [local] keep_optimizer out
+paired   clip_norm,schedule,warmup,keep_optimizer,accumulate           {name} trains two models by plain steps along the same batches; leave [local] {key} out
+paired   precision                                                     {name} trains two models by plain steps along the same batches; take [local] precision = 'bf16', 'tf32' or 'fp32'
+paired   optimizer,momentum,nesterov,weight_decay                      {name} trains two models by plain steps along the same batches; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0
 ditto    keep_optimizer                                                ditto trains two models at a silo; leave [local] keep_optimizer out
 """  # noqa: E501
 

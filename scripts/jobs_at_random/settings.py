@@ -124,6 +124,11 @@ def _algorithms() -> list[Setting]:
         "fedper": {"personal": ["head.*"]},
         "fedbn": {},
         "ditto": {},
+        "fedexp": {},
+        "fedsam": {},
+        "fedrep": {"personal": ["head.*"], "head_epochs": 2},
+        "pfedme": {},
+        "apfl": {},
         "moon": {},
         "feddf": {"distill_steps": 2, "distill_batch": 8},
     }

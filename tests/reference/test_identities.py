@@ -55,6 +55,9 @@ TO_THE_BIT = [
     (job("fedavgm-0", cohort=SOME, server_optimizer={"name": "sgd", "momentum": 0.0}), "fedavg"),
     (job("ditto", "ditto", cohort=SOME, **{"lambda": 0.7}), "fedavg"),
     (job("moon-0", "moon", mu=0.0, cohort=SOME), "fedavg"),
+    (job("fedsam-0", "fedsam", rho=0.0, cohort=SOME), "fedavg"),
+    (job("apfl", "apfl", adaptive=True, cohort=SOME), "fedavg"),
+    (job("fedexp-never", "fedexp", epsilon=1e9, cohort=SOME), "fedavg"),
     (job("renamed", shards="renamed", cohort=SOME), "fedavg"),
     (job("fedexp-one", "example_algorithm:FedExP", shards="first"), job("fedavg-one", shards="first")),
     (job("topk-all", cohort=SOME, compression=ALL_OF_IT), "fedavg"),
@@ -96,6 +99,8 @@ DESCENT = [
         ("fedper", {}, {"personal": ["head.*"]}),
         ("ditto", {}, {"lambda": 1.5}),
         ("moon", {}, {"mu": 3.0}),
+        ("fedexp", {}, {}),
+        ("apfl", {}, {}),
     ]
 ]
 ONE_EXAMPLE = job("fsvrg-example", "fsvrg", shards="example", local={"lr": 0.3, "batch_size": 1})
@@ -124,6 +129,11 @@ PERMUTED = [
         ("fedbn", {}, {"model": {"name": "problems:normalised"}}),
         ("ditto", {}, {}),
         ("moon", {}, {}),
+        ("fedexp", {}, {}),
+        ("fedsam", {"momentum": 0.5}, {}),
+        ("fedrep", {}, {"personal": ["head.*"], "head_epochs": 2}),
+        ("pfedme", {}, {}),
+        ("apfl", {}, {"adaptive": True}),
     ]
 ]
 job("ditto-alone", "ditto", **{"lambda": 0.0})

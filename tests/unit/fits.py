@@ -53,7 +53,12 @@ WAYS: dict[str, Tables] = {
     "split": SPLIT,
     "rule": {"aggregation": {"rule": "median"}},
     "qffl": {"algorithm": {"name": "qfedavg"}},
-    **{name: {"algorithm": {"name": name}} for name in ("fedsgd", "fsvrg", "scaffold", "fednova", "ditto")},
+    "paired": {"algorithm": {"name": "pfedme"}},
+    "fedrep": {"algorithm": {"name": "fedrep", "personal": ["head.*"]}},
+    **{
+        name: {"algorithm": {"name": name}}
+        for name in ("fedsgd", "fsvrg", "scaffold", "fednova", "ditto", "fedsam")
+    },
 }
 """What asks for a way."""
 CLASSES = {"kind": "backdoor", "silos": [0]}

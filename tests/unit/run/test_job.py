@@ -317,7 +317,8 @@ def test_under_a_rule_of_columns_silos_count_alike_by_themselves(read):
 @pytest.mark.parametrize("name", AVERAGING)
 def test_a_rule_of_columns_is_for_algorithms_whose_updates_it_can_combine(read, name):
     allowed = {"fedavg", "fedprox", "fedsgd", "moon", "ditto", "fedper", "fedbn"}
-    personal = '\npersonal = ["x"]' if name == "fedper" else ""
+    allowed |= {"fedsam", "fedrep", "pfedme", "apfl"}
+    personal = '\npersonal = ["x"]' if name in ("fedper", "fedrep") else ""
     job = read(LEAST + f'[algorithm]\nname = "{name}"{personal}\n[aggregation]\nrule = "median"\n')
     if name in allowed:
         assert job.build_rule(job.build_algorithm()) is not None
@@ -445,7 +446,7 @@ def test_a_bad_override_is_one_line(read, override, reason):
     assert "\n" not in str(refused.value)
 
 
-OWN = {"fedper": 'personal = ["head.*"]\n'}
+OWN = dict.fromkeys(("fedper", "fedrep"), 'personal = ["head.*"]\n')
 """What an algorithm cannot do without."""
 
 

@@ -10,9 +10,12 @@ from pydantic import BaseModel
 from unit.builders import cross_entropy, make_silo, net
 from unit.fits import KEYS
 
+from mpifl.algorithms.apfl import APFL
 from mpifl.algorithms.ditto import Ditto
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fednova import FedNova
+from mpifl.algorithms.fedrep import FedRep
+from mpifl.algorithms.fedsam import FedSAM
 from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.algorithms.fsvrg import FSVRG
 from mpifl.algorithms.qffl import QFedAvg
@@ -88,13 +91,19 @@ def by_algorithm(name: str, local: LocalTraining) -> torch.Tensor:
         "scaffold": lambda: Scaffold(local=local).train_corrected(silo, W, away),
         "fednova": lambda: FedNova(local=local).train(silo, W),
         "ditto": lambda: Ditto(local=local).train(silo, W),
+        "fedsam": lambda: FedSAM(local=local, rho=0.5).train(silo, W),
+        "fedrep": lambda: FedRep(local=local, personal=[]).train(silo, W),
+        "paired": lambda: APFL(local=local).train(silo, W),
     }[name]()
     return torch.cat([*update.vectors.values(), silo.kept.get("v", W)])
 
 
 TRAINED = {
     **dict.fromkeys(("usual", "plain", "batched", "parts", "private"), by_silo),
-    **dict.fromkeys(("fedsgd", "fsvrg", "qffl", "scaffold", "fednova", "ditto"), by_algorithm),
+    **dict.fromkeys(
+        ("fedsgd", "fsvrg", "qffl", "scaffold", "fednova", "ditto", "fedsam", "fedrep", "paired"),
+        by_algorithm,
+    ),
     "split": by_halves,
 }
 HONOURED = [

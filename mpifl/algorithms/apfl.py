@@ -1,0 +1,55 @@
+"""Each silo mixes the global model with one of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.silo import Batch, Silo, in_precision
+from mpifl.wire import Update
+
+
+class APFL(FedAvg):
+    """APFL (Deng et al. 2020, Algorithm 1): silo k is judged by alpha v_k + (1 - alpha) w.
+
+    Each batch moves w_k as FedAvg does, and v_k by the gradient of that mixture: v_k -= eta alpha grad
+    F_k(alpha v_k + (1 - alpha) w_k). v_k starts from the w of the silo's first round. With `adaptive` each
+    step moves alpha by gradient descent, too (equation 10), between 0 and 1.
+    """
+
+    ways: ClassVar[tuple[str, ...]] = ("paired",)
+
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """How much of a silo's mixture is its own model; 0 is FedAvg, 1 training alone."""
+    adaptive: bool = False
+    """Have each silo learn its alpha."""
+
+    def why_not_private(self) -> str:
+        """Say that steps go by gradients that nobody clips."""
+        return "takes a second gradient of each batch, which no noise protects; take ditto"
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        """Train w_k as FedAvg does, and v_k beside it."""
+        objective = in_precision(self.local.precision, self.objective)
+        lr = self.local.at_round(silo.round).lr
+        v, alpha = silo.state.get("v", w).clone(), float(silo.state.get("alpha", self.alpha))
+
+        def beside(gradient: Tensor, at: Tensor, batch: Batch) -> None:
+            nonlocal alpha
+            found = silo.model.gradient_at(torch.lerp(at, v, alpha), objective, batch)
+            slope = float(found.double().dot((v - at).double())) if self.adaptive else 0.0
+            v.sub_(found, alpha=lr * alpha)
+            alpha = min(max(alpha - lr * slope, 0.0), 1.0)
+
+        run = silo.train_locally(w, self.local, correct=beside)
+        silo.keep(v=v, alpha=alpha)
+        return silo.update(delta=run.delta, train_loss=run.loss)
+
+    def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
+        """Return the mixture."""
+        own, alpha = silo.state.get("v", w), float(silo.state.get("alpha", self.alpha))
+        return torch.lerp(w, own, alpha)

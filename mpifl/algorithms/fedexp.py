@@ -1,0 +1,66 @@
+"""A server that goes further where the silos' steps disagree."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from mpifl.algorithms.asking import Cohort
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.server import SGD, Server
+from mpifl.silo import Silo
+from mpifl.wire import Update
+
+
+class FedExP(FedAvg):
+    """FedExP (Jhunjhunwala et al. 2023, Algorithm 1): w moves by eta_g times the mean of the deltas.
+
+    eta_g = max(1, sum_k p_k ||delta_k||^2 / (2 (||sum_k p_k delta_k||^2 + epsilon))). The paper's p_k are 1 /
+    M, `[cohort] weights = "uniform"`.
+    """
+
+    needs_mean: ClassVar[str] = "its server's step goes by the mean of the updates' squared norms"
+
+    epsilon: Annotated[float, Field(gt=0)] = 1e-3
+    """Added to the squared norm of the mean, so that the step stays small where deltas are."""
+
+    @model_validator(mode="after")
+    def _own_step(self) -> FedExP:
+        if self.server_optimizer != SGD():
+            raise ValueError(
+                "fedexp's server has a step of its own; take [server_optimizer] name = 'sgd', "
+                "lr = 1.0, momentum = 0"
+            )
+        return self
+
+    def why_not_clipped(self) -> str:
+        """Say that norms are reported as they are."""
+        return "the server's step goes by the norms of the updates as they are"
+
+    def why_not_private(self) -> str:
+        """Say that norms are reported."""
+        return "reports the norms of updates, and a norm is a query; take fedavg"
+
+    def why_not_noised(self) -> str:
+        """Say that norms are reported."""
+        return "it reports the norms of updates, and a norm is a query; take fedavg"
+
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        """Move w along the weighted mean of the silos' deltas, as far as their norms allow."""
+        mean = cohort.mean(self.train, w=server.state["w"])
+        delta, scalars = mean["delta"], dict(mean.scalars)
+        factor = max(1.0, scalars.pop("squared_norm") / (2 * (squared_norm(delta) + self.epsilon)))
+        server.state["w"] += factor * delta
+        return {**scalars, "eta_g": factor}
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        """Train as FedAvg does, and tell how far that went."""
+        run = silo.train_locally(w, self.local)
+        return silo.update(delta=run.delta, train_loss=run.loss, squared_norm=squared_norm(run.delta))
+
+
+def squared_norm(vector: Tensor) -> float:
+    """Return the squared L2 norm of a vector, added up in float64."""
+    return float(vector.double().square().sum())

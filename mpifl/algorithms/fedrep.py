@@ -1,0 +1,48 @@
+"""A shared representation, and a head of each silo's own, trained in turns."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import PositiveInt
+from torch import Tensor
+
+from mpifl.algorithms.fedper import FedPer
+from mpifl.silo import Batch, Silo
+from mpifl.wire import Update
+
+
+class FedRep(FedPer):
+    """FedRep (Collins et al. 2021, Algorithm 1): first a silo's own layers are trained, then the shared.
+
+    While one part is trained the other stands still. `head_epochs` are those of the silo's own layers;
+    `[local]` says how long the shared ones are trained. Both begin the optimizer anew.
+    """
+
+    trainings: ClassVar[int] = 2
+    ways: ClassVar[tuple[str, ...]] = ("fedrep",)
+
+    head_epochs: PositiveInt = 10
+    """Epochs of the silo's own layers in a round."""
+
+    def why_not_private(self) -> str:
+        """Say that the two trainings are of unequal length."""
+        return "trains its own layers for another number of steps than the shared ones; take fedper"
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        """Train the personal layers, then the shared ones; send the shared, keep the personal."""
+        shared = len(w)
+
+        def own_alone(gradient: Tensor, at: Tensor, batch: Batch) -> None:
+            gradient[:shared].zero_()
+
+        def shared_alone(gradient: Tensor, at: Tensor, batch: Batch) -> None:
+            gradient[shared:].zero_()
+
+        whole = {"epochs": self.head_epochs, "steps": None, "epochs_of": None, "stragglers": 0.0}
+        head = self.local.model_copy(update=whole)
+        first = silo.train_locally(self.personal_model(silo, w), head, correct=own_alone)
+        start, statistics = first.end.clone(), silo.model.statistics.read()
+        run = silo.train_locally(start, self.local, correct=shared_alone, statistics=statistics)
+        silo.keep(personal=run.end[shared:], personal_statistics=silo.model.personal_statistics.read())
+        return silo.update(delta=run.delta[:shared].clone(), train_loss=run.loss)

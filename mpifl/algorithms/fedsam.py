@@ -1,0 +1,45 @@
+"""Each silo looks for flat minima: steps go by the gradient at the worst point near by."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.silo import Batch, Silo, in_precision
+from mpifl.wire import Update
+
+
+class FedSAM(FedAvg):
+    """FedSAM (Qu et al. 2022, Algorithm 1; Caldarola et al. 2022): steps go by the gradient at w + rho g /
+    ||g||.
+
+    g is the batch's gradient at w. Both gradients are of the same batch. Running statistics learn from the
+    pass at w.
+    """
+
+    unlike_fedavg: ClassVar[str] = "goes by gradients beside the model"
+    ways: ClassVar[tuple[str, ...]] = ("fedsam",)
+
+    rho: Annotated[float, Field(ge=0)] = 0.05
+    """How far away the second gradient is taken; 0 is FedAvg."""
+
+    def why_not_private(self) -> str:
+        """Say that steps go by gradients that nobody clips."""
+        return "takes a second gradient of each batch, which no noise protects; take fedavg"
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        """Train from w by the gradients at the worst points near by."""
+        objective = in_precision(self.local.precision, self.objective)
+
+        def sharpen(gradient: Tensor, at: Tensor, batch: Batch) -> None:
+            length = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
+            if self.rho and length:
+                worst = at.add(gradient, alpha=self.rho / length)
+                gradient.copy_(silo.model.gradient_at(worst, objective, batch))
+
+        run = silo.train_locally(w, self.local, correct=sharpen)
+        return silo.update(delta=run.delta, train_loss=run.loss)
