@@ -50,6 +50,5 @@ class APFL(FedAvg):
         return silo.update(delta=run.delta, train_loss=run.loss)
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
-        """Return the mixture."""
-        own, alpha = silo.state.get("v", w), float(silo.state.get("alpha", self.alpha))
-        return torch.lerp(w, own, alpha)
+        """Return the mixture; a silo that has not trained yet has w alone."""
+        return torch.lerp(w, silo.state["v"], float(silo.state["alpha"])) if "v" in silo.state else w
