@@ -160,14 +160,17 @@ class Task:
     def risk(self, w, k):
         return float(self.cross_entropy(self.model(w).eval(), k, slice(None)))
 
-    def train(self, w, k, t, objective=None, penalty=None, correction=None):
-        """Train from w on objective + penalty, `correction` added to each gradient;
-        return (end, steps, loss)."""
-        net = self.model(w)
+    def optimizer(self, parameters, t):
         named = {"momentum", "nesterov", "weight_decay"}
         more = {key: value for key, value in self.local.items() if key in named}
-        optimizer = OPTIMIZERS[self.local.get("optimizer", "sgd")](net.parameters(), lr=self.lr(t), **more)
-        losses, batches = [], self.batches(k, t)
+        return OPTIMIZERS[self.local.get("optimizer", "sgd")](parameters, lr=self.lr(t), **more)
+
+    def train(self, w, k, t, objective=None, penalty=None, correction=None, names=None, batches=None):
+        """Train from w on objective + penalty, `correction` added to each gradient, all parameters or those
+        of `names`; return (end, steps, loss)."""
+        net = self.model(w)
+        optimizer = self.optimizer([v for n, v in net.named_parameters() if names is None or n in names], t)
+        losses, batches = [], self.batches(k, t) if batches is None else batches
         for i in batches:
             optimizer.zero_grad()
             loss = (objective or self.cross_entropy)(net, k, i)
@@ -190,6 +193,10 @@ class Task:
 
     def zeros(self):
         return {name: torch.zeros_like(v) for name, v in self.start.items()}
+
+
+def scaled(by, a):
+    return {name: by * v for name, v in a.items()}
 
 
 def near(centre, mu):
@@ -559,3 +566,151 @@ def feddf(o):
             w[index] = {name: v.clone() for name, v in student.state_dict().items()}
     o.server_keeps = {"w" if index == 0 else f"w_{index}": v for index, v in enumerate(w)}
     return w[0]
+
+
+def fedexp(o):
+    """Jhunjhunwala et al. 2023, Algorithm 1: w <- w + eta_g Delta, eta_g = max(1, sum_k ||Delta_k||^2 /
+    (2M (||Delta||^2 + epsilon))).
+
+    The paper counts silos alike. With shares p_k, sum_k p_k ||Delta_k||^2 takes the place of the mean of the
+    squares. The norms are those of parameters; running statistics are averaged and not extrapolated.
+    """
+    w, epsilon = o.start, o.own.get("epsilon", 0.001)
+    learned = [name for name, _ in o.net.named_parameters()]
+    for t in range(o.rounds):
+        s = o.cohort(t)
+        ends, _, losses = zip(*[o.train(w, k, t) for k in s], strict=True)
+        deltas = [minus(end, w) for end in ends]
+        mean = average(o.p(s), deltas)
+        squares = [norm({name: delta[name] for name in learned}) ** 2 for delta in deltas]
+        over = sum(p * square for p, square in zip(o.p(s), squares, strict=True))
+        eta_g = max(1.0, over / (2 * (norm({name: mean[name] for name in learned}) ** 2 + epsilon)))
+        o.report(s, losses, eta_g=eta_g)
+        w = {name: w[name] + (eta_g if name in learned else 1.0) * d for name, d in mean.items()}
+    return w
+
+
+def climb(o, net, k, i, rho):
+    """Give the parameters the gradient at w + rho g / ||g||, g being the gradient at w; return the loss at w.
+
+    The model is then what the pass at w has made of it, with the running statistics that it learned from
+    that pass.
+    """
+    names, parameters = zip(*net.named_parameters(), strict=True)
+    loss = o.cross_entropy(net, k, i)
+    g = dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+    after, length = {name: v.clone() for name, v in net.state_dict().items()}, norm(g)
+    if length > 0:
+        net.load_state_dict({**after, **plus({name: after[name] for name in names}, g, rho / length)})
+        g = dict(zip(names, torch.autograd.grad(o.cross_entropy(net, k, i), parameters), strict=True))
+        net.load_state_dict(after)
+    for name, parameter in net.named_parameters():
+        parameter.grad = g[name]
+    return float(loss.detach())
+
+
+def fedsam(o):
+    """Qu et al. 2022, Algorithm 1 (FedSAM); Caldarola et al. 2022, the same of Foret et al. 2021's SAM.
+
+    Qu et al. have a global learning rate eta_g; it is 1 here, as in FedAvg.
+    """
+    w, rho = o.start, o.own.get("rho", 0.05)
+    for t in range(o.rounds):
+        s, ends, losses = o.cohort(t), [], []
+        for k in s:
+            net, seen = o.model(w), []
+            optimizer = o.optimizer(net.parameters(), t)
+            for i in o.batches(k, t):
+                seen += [climb(o, net, k, i, rho)] * len(i)
+                if "clip_norm" in o.local:
+                    length = norm({name: v.grad for name, v in net.named_parameters()})
+                    for v in net.parameters():
+                        v.grad *= min(1.0, o.local["clip_norm"] / length)
+                optimizer.step()
+            ends.append({name: v.clone() for name, v in net.state_dict().items()})
+            losses.append(sum(seen) / len(seen))
+        o.report(s, losses)
+        w = average(o.p(s), ends)
+    return w
+
+
+def fedrep(o):
+    """Collins et al. 2021, Algorithm 1: the head by tau_h steps with the representation fixed, then the
+    representation with the head fixed; the representations are averaged.
+
+    tau_h is so many epochs, and each of the two trainings draws the order of its batches anew.
+    """
+    prefixes = tuple(p.rstrip("*") for p in o.own.get("personal", ["head.*"]))
+    at_home = {name for name in o.start if name.startswith(prefixes)}
+    shared = o.start.keys() - at_home
+    w, own = o.start, {k: {name: o.start[name] for name in at_home} for k in range(len(o.n))}
+    for t in range(o.rounds):
+        s, ends, losses = o.cohort(t), [], []
+        for k in s:
+            order, epochs = rng.torch_stream(o.seed, "train", k, t), o.own.get("head_epochs", 10)
+            batches = in_batches(o.n[k], o.local["batch_size"], order, epochs)
+            middle, _, _ = o.train({**w, **own[k]}, k, t, names=at_home, batches=batches)
+            end, _, loss = o.train(middle, k, t, names=shared)
+            own[k] = {name: end[name] for name in at_home}
+            ends, losses = [*ends, end], [*losses, loss]
+        o.report(s, losses)
+        w = {name: v if name not in at_home else o.start[name] for name, v in average(o.p(s), ends).items()}
+    o.personal = {k: {**w, **v} for k, v in own.items()}
+    return w
+
+
+def pfedme(o):
+    """T. Dinh et al. 2020, Algorithm 1, for models without running statistics.
+
+    A step sets theta near the minimum of f(theta; batch) + (lambda/2) ||theta - w_k||^2 and takes
+    w_k <- w_k - eta lambda (w_k - theta); the server takes w <- (1 - beta) w + beta mean_k w_k. The paper
+    leaves open how theta is found, to an accuracy nu: here by gradient steps from w_k. In the paper all silos
+    train and a cohort is averaged; here the cohort alone trains.
+    """
+    w, pull = o.start, o.own.get("lambda", 15.0)
+    for t in range(o.rounds):
+        s, ends, losses = o.cohort(t), [], []
+        for k in s:
+            w_k, seen = w, []
+            for i in o.batches(k, t):
+                theta = w_k
+                for step in range(o.own.get("inner_steps", 5)):
+                    g = o.gradient(theta, k, i)
+                    seen += [float(o.loss.detach())] * len(i) if step == 0 else []
+                    g = plus(g, minus(theta, w_k), pull)
+                    theta = plus(theta, g, -o.own.get("inner_lr", 0.01))
+                w_k = plus(w_k, minus(w_k, theta), -o.lr(t) * pull)
+            o.personal[k] = theta
+            ends, losses = [*ends, w_k], [*losses, sum(seen) / len(seen)]
+        o.report(s, losses)
+        w = plus(w, average(o.p(s), [minus(end, w) for end in ends]), o.server["lr"])
+    return w
+
+
+def apfl(o):
+    """Deng et al. 2020, Algorithm 1, for models without running statistics.
+
+    All three steps are taken at the values before them: w_k <- w_k - eta grad f(w_k), v_k <- v_k - eta grad_v
+    f(v-bar), which is eta alpha_k grad f(v-bar), and alpha_k <- alpha_k - eta <grad f(v-bar), v_k - w_k>, cut
+    to [0, 1]. The loss that is told is f(w_k). The paper's personal model ends with the silo's own w_k, here
+    with the averaged w.
+    """
+    w, v, alpha = o.start, {}, {}
+    for t in range(o.rounds):
+        s, ends, losses = o.cohort(t), [], []
+        for k in s:
+            w_k, seen, v[k], a = w, [], v.get(k, w), alpha.get(k, o.own.get("alpha", 0.5))
+            for i in o.batches(k, t):
+                g_mixed = o.gradient(plus(scaled(a, v[k]), w_k, 1 - a), k, i)
+                g = o.gradient(w_k, k, i)
+                seen += [float(o.loss.detach())] * len(i)
+                slope = sum(float((g_mixed[name] * (v[k][name] - w_k[name])).sum()) for name in w)
+                w_k, v[k] = plus(w_k, g, -o.lr(t)), plus(v[k], g_mixed, -o.lr(t) * a)
+                if o.own.get("adaptive", False):
+                    a = min(max(a - o.lr(t) * slope, 0.0), 1.0)
+            alpha[k] = a
+            ends, losses = [*ends, w_k], [*losses, sum(seen) / len(seen)]
+        o.report(s, losses)
+        w = average(o.p(s), ends)
+    o.personal = {k: plus(scaled(alpha[k], v_k), w, 1 - alpha[k]) for k, v_k in v.items()}
+    return w

@@ -139,6 +139,47 @@ CASES: dict[str, dict[str, Any]] = {
     "feddyn-by-examples": job("feddyn", alpha=0.3, rounds=5, cohort=BY_EXAMPLES),
     "fedavg-clipped": job("fedavg", "clipped", rounds=5, aggregation={"clip": 0.2}, local={"lr_decay": 0.8}),
     "fedavg-by-losses": job("fedavg", rounds=8, cohort=BY_LOSSES),
+    "fedexp": job("fedexp", local={"epochs": 2, "lr_decay": 0.9}),
+    "fedexp-uniform": job("fedexp", rounds=5, epsilon=0.01, cohort=ALIKE, local={"epochs": 3}),
+    "fedexp-stragglers": job(
+        "fedexp", rounds=5, cohort={"fraction": 1.0}, local={"epochs": 4, "stragglers": 0.6, "momentum": 0.5}
+    ),
+    "fedsam": job("fedsam", local={"epochs": 2, "lr_decay": 0.9}),
+    "fedsam-momentum": job(
+        "fedsam", rho=0.2, cohort=ALIKE, local={"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
+    ),
+    "fedsam-clipped": job("fedsam", rho=0.5, local={"clip_norm": 0.3, "epochs": 4, "stragglers": 0.6}),
+    "fedsam-adam": job("fedsam", rho=0.1, local={"optimizer": "adam", "lr": 0.01}),
+    "fedrep": job("fedrep", personal=["head.bias"], local={"epochs": 2, "lr_decay": 0.9}),
+    "fedrep-momentum": job(
+        "fedrep",
+        personal=["head.bias"],
+        head_epochs=3,
+        cohort=ALIKE,
+        local={"momentum": 0.9, "weight_decay": 0.01},
+    ),
+    "pfedme": job("pfedme", local={"lr": 0.05, "epochs": 3}),
+    "pfedme-server": job(
+        "pfedme",
+        **{"lambda": 3.0},
+        inner_steps=3,
+        inner_lr=0.1,
+        server_optimizer={"name": "sgd", "lr": 1.5},
+        local={"epochs": 4, "stragglers": 0.6, "lr_decay": 0.9},
+    ),
+    "pfedme-uniform": job(
+        "pfedme",
+        **{"lambda": 1.0},
+        inner_steps=1,
+        inner_lr=0.2,
+        server_optimizer={"name": "sgd", "lr": 0.5},
+        cohort=ALIKE,
+        local={"lr": 0.5, "steps": 7},
+    ),
+    "apfl": job("apfl", local={"epochs": 2, "lr_decay": 0.9}),
+    "apfl-uniform": job("apfl", alpha=0.8, cohort=ALIKE, local={"epochs": 4, "stragglers": 0.6}),
+    "apfl-adaptive": job("apfl", alpha=0.3, adaptive=True, rounds=5, local={"epochs": 2, "lr_decay": 0.9}),
+    "apfl-adaptive-fast": job("apfl", adaptive=True, rounds=5, cohort=ALIKE, local={"lr": 1.0, "epochs": 3}),
     "scaffold-II-by-losses": job("scaffold", option="II", rounds=8, cohort=BY_LOSSES),
     "feddyn-by-losses": job("feddyn", alpha=0.3, rounds=8, cohort={**BY_LOSSES, "weights": "examples"}),
 }
@@ -149,6 +190,16 @@ ON_A_NETWORK = {
     "fedbn-everyone": job(
         "fedbn", "fedper", model=NORMALISED, cohort={"fraction": 1.0, "weights": "uniform"}
     ),
+    "fedrep-head": job("fedrep", personal=["head.*"], model=MLP),
+    "fedrep-base": job(
+        "fedrep",
+        personal=["features.1.weight", "head.bias"],
+        head_epochs=2,
+        model=MLP,
+        local={"epochs": 4, "stragglers": 0.6, "momentum": 0.5},
+    ),
+    "fedexp-statistics": job("fedexp", rounds=5, model=NORMALISED, cohort={"fraction": 1.0}),
+    "fedsam-statistics": job("fedsam", rho=0.3, model=NORMALISED, local={"epochs": 2}),
     "feddf": job("feddf", prototypes=[], model=MLP, **DISTILLED),
     "feddf-prototypes": job("feddf", prototypes=[OTHER], model=MLP, **DISTILLED),
     "feddf-statistics": job("feddf", rounds=2, prototypes=[], model=NORMALISED, **DISTILLED),
@@ -299,7 +350,10 @@ def test_silos_keep_what_the_oracles_keep(compared: Any, name: str) -> None:
         assert_kept(file, task.kept[silo])
 
 
-@pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(("fedper", "fedbn", "ditto", "personal"))])
+PERSONAL = ("fedper", "fedbn", "ditto", "personal", "fedrep", "pfedme", "apfl")
+
+
+@pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(PERSONAL)])
 def test_each_silo_ends_with_its_own_model(compared: Any, name: str) -> None:
     run, task, _ = compared(name)
     files = files_of_silos(run / "personal")
@@ -315,3 +369,5 @@ def test_the_cases_are_not_all_alike(compared: Any) -> None:
     assert len(mus) > 3
     taus = {figures["tau_eff"] for figures in compared("fednova-stragglers-mlp")[1].figures}
     assert len(taus) > 1
+    etas = [figures["eta_g"] for name in JOBS if "fedexp" in name for figures in compared(name)[1].figures]
+    assert min(etas) == 1 < max(etas)
