@@ -256,7 +256,7 @@ def test_mpifl_imports_neither_data_prep_nor_tests():
 
 def test_the_wire_alone_joins_the_world_and_its_library_is_asked_whose_it_is():
     found = {name_of(path) for path in FILES for _, name in imports(path) if name.split(".")[0] == "mpi4py"}
-    names = ("deaths", "joining", "libraries", "mpi_facts", "nodes", "point_to_point")
+    names = ("ground", "libraries", "mpi_facts")
     assert found == {f"mpifl/wire/{name}.py" for name in names}
     asked = {name for _, name, _ in calls(TREES[ROOT / "mpifl/wire/libraries.py"]) if name.startswith("mpi.")}
     assert asked == {"mpi.get_vendor"}

@@ -42,8 +42,6 @@ from mpifl.wire import (
     Transport,
     VectorSpec,
     Verdict,
-    mark_unresponsive,
-    wait_for_exit,
 )
 
 _ATTEMPTS = 1000
@@ -217,10 +215,10 @@ class Federation:
                 self.recover()
         timed_out = sorted(self.membership.timed_out)
         processes = {rank: one.process for rank, one in self.transport.nodes.neighbours.items()}
-        mark_unresponsive([processes.get(rank) for rank in timed_out])
+        self.transport.ground.mark_unresponsive([processes.get(rank) for rank in timed_out])
         if self._deadline:
             others = processes.keys() - {*timed_out, self.transport.rank}
-            wait_for_exit([processes[rank] for rank in sorted(others)], self._deadline)
+            self.transport.ground.wait_for_exit([processes[rank] for rank in sorted(others)], self._deadline)
         return [self.transport.origins[rank] for rank in timed_out]
 
     def exchange(

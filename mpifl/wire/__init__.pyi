@@ -6,13 +6,13 @@ from . import (
 )
 from .crews import Crew as Crew, why_no_crews as why_no_crews
 from .deaths import renumbered as renumbered, survivable as survivable
+from .ground import Ground as Ground
 from .joining import (
     abort_world as abort_world,
     die as die,
     leave as leave,
     library as library,
-    mark_unresponsive as mark_unresponsive,
-    wait_for_exit as wait_for_exit,
+    met as met,
     world as world,
 )
 from .launcher import (

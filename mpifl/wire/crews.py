@@ -7,15 +7,13 @@ follow hear their leader alone.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mpifl.common import InputError, RankLost
 from mpifl.wire.deaths import Watch, joined_in_time, met_or_lost
+from mpifl.wire.ground import Ground
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import left_of, split, split_leaders
 from mpifl.wire.point_to_point import PIECE, PointToPoint
@@ -34,11 +32,11 @@ class Crew(PointToPoint):
         memory: What the crew shares.
     """
 
-    def __init__(self, comm: Any, name: int) -> None:
-        super().__init__(comm, None)
+    def __init__(self, comm: Any, name: int, ground: Ground) -> None:
+        super().__init__(comm, None, ground)
         self.leads = comm.Get_rank() == 0
         self.followers = range(1, comm.Get_size()) if self.leads else range(0)
-        self.memory = Memory(shared=len(self.nodes) == 1)
+        self.memory = Memory(shared=len(self.nodes) == 1, segments=ground.segments)
         self._name = name
         self._readiness: dict[int, str] = {}
 
@@ -64,7 +62,7 @@ class Crew(PointToPoint):
         """Return what a follower says next; one that has died, or says nothing in `transfer_timeout`, is this
         rank's death."""
         with contextlib.suppress(RankLost):
-            if found := self._next(follower, PIECE, time.perf_counter() + self.transfer_timeout):
+            if found := self._next(follower, PIECE, self.ground.clock() + self.transfer_timeout):
                 return found[1]
         self._perish(follower)
 
@@ -84,9 +82,8 @@ class Crew(PointToPoint):
         who = f"rank {self._name}: rank {self._name + follower} of its crew has died or hangs"
         print(f"{who}; the crew ends", file=sys.stderr, flush=True)
         for member in self.followers:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process_of(member), signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+            self.ground.kill(self.process_of(member))
+        self.ground.kill(self.ground.process)
         raise SystemExit  # not reached
 
 
@@ -132,16 +129,16 @@ class Crewed(Railway):
         if ranks == 1 or self.size == 1 or self._world is not None:
             return
         self._check_crews(ranks)
-        with joined_in_time(), met_or_lost(self._comm):
+        with joined_in_time(self.ground), met_or_lost(self._comm, self.ground):
             self._form(ranks)
 
     def _form(self, ranks: int) -> None:
         world = {name: getattr(self, name) for name in _OF_WORLD}
-        crew = self._started(split, self._comm, (self.rank - 1) // ranks if self.rank else None)
+        crew = self._started(split, self._comm, self.ground, (self.rank - 1) // ranks if self.rank else None)
         leaders = [0, *range(1, self.size, ranks)]
-        federation = self._started(split, self._comm, 0 if self.rank in leaders else None)
+        federation = self._started(split, self._comm, self.ground, 0 if self.rank in leaders else None)
         if self.rank:
-            self.crew = Crew(crew, self.origins[self.rank])
+            self.crew = Crew(crew, self.origins[self.rank], self.ground)
         if self.rank in leaders:
             self._enter(federation, leaders)
             self._founders = self.origins
@@ -168,7 +165,7 @@ class Crewed(Railway):
         Raises:
             RankLost: one of them has died meanwhile.
         """
-        self._comm, self._watch = comm, Watch(comm)
+        self._comm, self._watch = comm, Watch(comm, self.ground)
         self.origins = [self.origins[rank] for rank in ranks]
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.nodes = left_of(self.nodes, ranks)

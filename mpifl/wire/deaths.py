@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import time
 from collections.abc import Iterator, Mapping, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpifl.common import RankLost, StartLost, ranks_named
+
+if TYPE_CHECKING:
+    from mpifl.wire.ground import Ground
 
 _LAUNCHERS_WORD = "OMPI_MCA_mpi_ft_enable"
 """What `--with-ft ulfm` sets. MPI's functions for it answer under any launcher."""
@@ -31,25 +32,25 @@ def survivable() -> bool:
 
 
 @contextlib.contextmanager
-def joined_in_time() -> Iterator[None]:
+def joined_in_time(ground: Ground) -> Iterator[None]:
     """Die rather than wait for ever for a rank that died before there was a world;
     MPI_Init notices no death."""
     if survivable():
         given = os.environ.get(JOIN_SECONDS, "")
         seconds = float(given) if given.isdigit() and int(given) else _JOIN_SECONDS
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        ground.alarm(seconds)
     try:
         yield
     finally:
         if survivable():
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            ground.alarm(0)
 
 
 @contextlib.contextmanager
-def met_or_lost(comm: Any) -> Iterator[None]:
+def met_or_lost(comm: Any, ground: Ground) -> Iterator[None]:
     """Have a death among the ranks of a communicator, who are about to meet, raise StartLost: some may have
     met, and others not."""
-    watch = Watch(comm)
+    watch = Watch(comm, ground)
     try:
         yield
     except (RankLost, watch.error) as error:
@@ -64,16 +65,14 @@ def met_or_lost(comm: Any) -> Iterator[None]:
 class Watch:
     """Watches the ranks of a communicator; where deaths end the job anyway it sees none and costs nothing."""
 
-    def __init__(self, comm: Any) -> None:
-        from mpi4py import MPI
-
-        self._comm = comm
+    def __init__(self, comm: Any, ground: Ground) -> None:
+        self._comm, self._ground, mpi = comm, ground, ground.mpi
         self._on = survivable() and comm.Get_size() > 1
-        self._signs = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
-        self.error: Any = MPI.Exception
+        self._signs = (mpi.ERR_PROC_FAILED, mpi.ERR_PROC_FAILED_PENDING, mpi.ERR_REVOKED)
+        self.error: Any = mpi.Exception
         """What MPI raises."""
         if self._on:
-            comm.Set_errhandler(MPI.ERRORS_RETURN)
+            comm.Set_errhandler(mpi.ERRORS_RETURN)
 
     def check(self) -> None:
         """Raise RankLost if a rank has died or another has noticed a death; nothing is sent for this."""
@@ -83,21 +82,17 @@ class Watch:
 
     def failed(self) -> list[int]:
         """Return the ranks that this one knows to have died."""
-        from mpi4py import MPI
-
         group = self._comm.Get_failed()
-        found = MPI.Group.Translate_ranks(group, list(range(group.size)), self._comm.Get_group())
+        found = self._ground.mpi.Group.Translate_ranks(group, list(range(group.size)), self._comm.Get_group())
         return sorted(map(int, found))
 
     def wait_for_failure(self) -> None:
         """Wait until MPI confirms a suspected failure, then raise RankLost; return if it does not."""
-        from mpi4py import MPI
-
-        deadline = time.monotonic() + DETECTION_TIMEOUT
-        while self._on and time.monotonic() < deadline:
+        deadline = self._ground.clock() + DETECTION_TIMEOUT
+        while self._on and self._ground.clock() < deadline:
             self.check()
-            MPI.COMM_SELF.Iprobe()  # MPI hears of nothing unless it is called to make progress
-            time.sleep(1e-3)
+            self._ground.mpi.COMM_SELF.Iprobe()  # MPI hears of nothing unless it is called to make progress
+            self._ground.sleep(1e-3)
 
     def translate_error(self, error: Exception) -> Exception:
         """Return RankLost, with all other ranks alarmed, for what MPI raises when a rank dies; else the error
@@ -114,19 +109,17 @@ class Watch:
         return RankLost()
 
 
-def survivors(comm: Any) -> tuple[Any, list[int]]:
+def survivors(comm: Any, mpi: Any) -> tuple[Any, list[int]]:
     """Return a communicator of the ranks that live, and the rank that each had; all who live call this
     together.
 
     A rank that computes comes when it next looks for a message.
     """
-    from mpi4py import MPI
-
     comm.Revoke()
-    living = _shrunk(comm)
-    living.Set_errhandler(MPI.ERRORS_RETURN)
+    living = _shrunk(comm, mpi)
+    living.Set_errhandler(mpi.ERRORS_RETURN)
     group, before = living.Get_group(), comm.Get_group()
-    return living, [int(rank) for rank in MPI.Group.Translate_ranks(group, list(range(group.size)), before)]
+    return living, [int(rank) for rank in mpi.Group.Translate_ranks(group, list(range(group.size)), before)]
 
 
 def renumbered(ranks: Set[int], new: Mapping[int, int]) -> set[int]:
@@ -139,10 +132,8 @@ def renumbered(ranks: Set[int], new: Mapping[int, int]) -> set[int]:
     return {new[rank] for rank in ranks if rank in new}
 
 
-def _shrunk(comm: Any) -> Any:
-    from mpi4py import MPI
-
+def _shrunk(comm: Any, mpi: Any) -> Any:
     for _ in range(_TRIES - 1):
-        with contextlib.suppress(MPI.Exception):  # one more died meanwhile
+        with contextlib.suppress(mpi.Exception):  # one more died meanwhile
             return comm.Shrink()
     return comm.Shrink()

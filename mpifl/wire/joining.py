@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
-import signal
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import NoReturn
 
 from mpifl.common import InputError
 from mpifl.wire import libraries
 from mpifl.wire.deaths import joined_in_time, met_or_lost, survivable
+from mpifl.wire.ground import HERE, Ground
 from mpifl.wire.nodes import RANKS_PER_NODE
 from mpifl.wire.transport import Transport
 
-_DAEMONS = ("prterun", "prted", "prte", "mpirun", "mpiexec")
-_GRACE = 5.0
-"""Seconds in which the launcher ends its ranks."""
 _ALONE = {"OMPI_MCA_btl": "self"}
 """Without a launcher Open MPI 5 leaves a segment of 16 MB in /dev/shm behind, if it may make one."""
 _WORKSTATION = {
@@ -30,9 +23,6 @@ _WORKSTATION = {
     "OMPI_MCA_osc": "^ucx",
 }
 """What lets Open MPI start in 0.2 s instead of 1.2 s where no fabric is needed."""
-_hanging: list[int | None] = []
-_leaving: list[int] = []
-_farewell = 0.0
 
 
 def world() -> Transport:
@@ -46,13 +36,23 @@ def world() -> Transport:
     vendor, (major, *_) = mpi.get_vendor()
     if not mpi.Is_initialized():  # a script may have done so
         libraries.hold_to_launcher(vendor, major, library())
-    with _settled_for_one_node(libraries.finds_others(vendor, major)), joined_in_time():
+    with _settled_for_one_node(libraries.finds_others(vendor, major)), joined_in_time(HERE):
         if not mpi.Is_initialized():
             mpi.Init_thread()
         if mpi.COMM_WORLD.Get_size() == 1 and libraries.promised() > 1:
             raise libraries.alone(library())
-        with met_or_lost(mpi.COMM_WORLD):
-            return Transport(mpi.COMM_WORLD.Dup(), _ranks_per_node())
+        return met(HERE)
+
+
+def met(ground: Ground) -> Transport:
+    """Meet the other ranks of the world that this ground lies under.
+
+    Raises:
+        InputError: the environment names no number of ranks for a node.
+        StartLost: a rank has died meanwhile.
+    """
+    with met_or_lost(ground.mpi.COMM_WORLD, ground):
+        return Transport(ground.mpi.COMM_WORLD.Dup(), _ranks_per_node(), ground)
 
 
 def _ranks_per_node() -> int | None:
@@ -64,96 +64,29 @@ def _ranks_per_node() -> int | None:
 
 def abort_world(code: int) -> None:
     """End every rank of the world at once."""
-    from mpi4py import MPI
-
-    if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.Get_size() > 1:
+    mpi = HERE.mpi
+    if mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.Get_size() > 1:
         # MPI_Abort hangs there, and a rank that merely left would be taken for dead and survived
         if survivable():
-            _end_launcher()
+            HERE.end_launcher()
             leave(code)
-        MPI.COMM_WORLD.Abort(code)
+        mpi.COMM_WORLD.Abort(code)
 
 
 def die() -> None:
-    """End this rank alone, where deaths end nobody else: by a signal, since the launcher tells nobody of a
-    rank that exits."""
+    """End this rank alone, where deaths end nobody else."""
     if survivable():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def mark_unresponsive(processes: Sequence[int | None]) -> None:
-    """Remember ranks that hang, so that this one does not wait for them when it leaves.
-
-    Args:
-        processes: Theirs, None for one on another node.
-    """
-    _hanging.extend(processes)
-
-
-def wait_for_exit(processes: Sequence[int], seconds: float) -> None:
-    """Have this rank wait so long for others to leave before it leaves itself, and then end those that have
-    not.
-
-    Only where deaths end nobody else: elsewhere MPI_Finalize waits for them.
-    """
-    global _farewell
-    _farewell = seconds
-    for process in processes if survivable() and hasattr(os, "pidfd_open") else ():
-        # it is gone, or this kernel or a container's filter does not have the call
-        with contextlib.suppress(OSError):
-            _leaving.append(os.pidfd_open(process))
+        HERE.die()
 
 
 def leave(code: int) -> NoReturn:
     """Exit; where ranks may have died or hang without MPI_Finalize, which would wait for them."""
-    if _hanging and not survivable():
-        from mpi4py import MPI
-
-        sys.stdout.flush()
-        sys.stderr.flush()
-        MPI.COMM_WORLD.Abort(code)  # the launcher ends them, and its exit code is this one
-    _end_hanging()
-    if survivable():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        _see_off()
-        os._exit(code)
-    sys.exit(code)
-
-
-def _end_hanging() -> None:
-    for process in filter(None, _hanging):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-    if None in _hanging:
-        _end_launcher()
-
-
-def _see_off() -> None:
-    """Wait for those that `wait_for_exit` names, and end who is late."""
-    until = time.monotonic() + _farewell
-    for process in _leaving:
-        if not select.select([process], [], [], max(until - time.monotonic(), 0.0))[0]:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(process, signal.SIGKILL)
-
-
-def _end_launcher() -> None:
-    """Ask the launcher, which started this process, to end all others."""
-    parent = os.getppid()
-    with contextlib.suppress(OSError):
-        if Path(f"/proc/{parent}/comm").read_text().strip() in _DAEMONS:
-            os.kill(parent, signal.SIGTERM)
-            time.sleep(_GRACE)
+    HERE.leave(code)
 
 
 def library() -> str:
     """Name the MPI library in use."""
-    from mpi4py import MPI
-
-    return libraries.name_of(MPI)
+    return libraries.name_of(HERE.mpi)
 
 
 @contextlib.contextmanager

@@ -38,11 +38,14 @@ class Memory:
         everywhere: Whether all other ranks can.
     """
 
-    def __init__(self, *, shared: bool, everywhere: bool = True) -> None:
+    def __init__(
+        self, *, shared: bool, everywhere: bool = True, segments: type[Segment] | None = None
+    ) -> None:
         self.shared, self.everywhere = shared, everywhere
-        self._free: defaultdict[int, list[_Segment]] = defaultdict(list)
-        self._lent: dict[int, _Segment] = {}
-        self._attached: dict[tuple[int, int], _Segment] = {}
+        self._segments = segments or Segment
+        self._free: defaultdict[int, list[Segment]] = defaultdict(list)
+        self._lent: dict[int, Segment] = {}
+        self._attached: dict[tuple[int, int], Segment] = {}
 
     def empty(self, length: int, dtype: torch.dtype) -> Tensor:
         """Return a vector of any content, in shared memory if there is such."""
@@ -50,7 +53,7 @@ class Memory:
         if not self.shared or nbytes == 0:
             return torch.empty(length, dtype=dtype)
         free = self._free[nbytes]
-        segment = free.pop() if free else _Segment.made(nbytes)
+        segment = free.pop() if free else self._segments.made(nbytes)
         array = np.frombuffer(segment.map, np.uint8)
         vector = torch.from_numpy(array).view(dtype)
         self._lent[vector.data_ptr()] = segment
@@ -80,7 +83,7 @@ class Memory:
         if nbytes == 0:
             return torch.empty(0, dtype=dtype)
         if (process, handle) not in self._attached:
-            self._attached[process, handle] = _Segment.opened(process, handle)
+            self._attached[process, handle] = self._segments.opened(process, handle)
         segment = self._attached[process, handle]
         if segment.nbytes < nbytes:
             raise OSError(f"segment {handle} of process {process} has {segment.nbytes} bytes, not {nbytes}")
@@ -118,7 +121,7 @@ class Memory:
         self._free[segment.nbytes].append(segment)
 
 
-class _Segment:
+class Segment:
     """A mapped file in memory. Its number is never used again while its owner lives: it is never closed."""
 
     def __init__(self, number: int, file: int, nbytes: int) -> None:
@@ -143,14 +146,20 @@ class _Segment:
             runtime.cudaHostUnregister(self.address)
 
     @classmethod
-    def made(cls, nbytes: int) -> _Segment:
+    def made(cls, nbytes: int) -> Segment:
+        """Return a new segment of this process."""
         number = os.memfd_create("mpifl", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(number, nbytes)
         fcntl.fcntl(number, fcntl.F_ADD_SEALS, SEALS)
         return cls(number, number, nbytes)
 
     @classmethod
-    def opened(cls, process: int, number: int) -> _Segment:
+    def opened(cls, process: int, number: int) -> Segment:
+        """Return the segment of a process by its number.
+
+        Raises:
+            OSError: there is none, it is empty, or it is no sealed anonymous file.
+        """
         path = Path(f"/proc/{process}/fd/{number}")
         # opening a device or a pipe may have effects of its own
         if not str(path.readlink()).startswith("/memfd:"):
@@ -171,10 +180,10 @@ def cudart() -> Any:
     return torch.cuda.cudart() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
 
 
-def probe(process: int, handle: int) -> bool:
+def probe(memory: Memory, process: int, handle: int) -> bool:
     """Return whether a vector of one int64 that another rank made, holding its process, can be read."""
     with contextlib.suppress(OSError, ValueError):
-        return int(Memory(shared=True).attach(process, handle, 1, DTYPES["int64"])[0]) == process
+        return int(memory.attach(process, handle, 1, DTYPES["int64"])[0]) == process
     return False
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +11,7 @@ import numpy as np
 import torch
 
 from mpifl.wire.doorbell import TOKEN_BYTES, Doorbell
+from mpifl.wire.ground import Ground
 from mpifl.wire.memory import Memory, probe
 
 RANKS_PER_NODE = "MPIFL_RANKS_PER_NODE"
@@ -87,26 +86,28 @@ def children(node: int, nodes: int) -> list[int]:
     return steps[::-1]
 
 
-def discover_nodes(comm: Any, doorbell: Doorbell, ranks_per_node: int | None = None) -> Nodes:
+def discover_nodes(comm: Any, ground: Ground, doorbell: Doorbell, ranks_per_node: int | None = None) -> Nodes:
     """Find out which ranks can share memory; all ranks call this together.
 
     Args:
         comm: The world.
+        ground: What the wire stands on.
         doorbell: This rank's own.
         ranks_per_node: How many ranks to take for a node, None to ask MPI.
     """
     rank, size = comm.Get_rank(), comm.Get_size()
     if size == 1:
         return Nodes([0], 0)
-    memory = Memory(shared=doorbell.works)
-    mark = memory.empty(1, torch.int64).fill_(os.getpid())
-    first = _first_of_node(comm, ranks_per_node)
-    info = _NODE_INFO.pack(os.getpid(), memory.handle(mark), first, doorbell.token)
-    infos = _exchanged(comm, info, _NODE_INFO)
+    memory = Memory(shared=doorbell.works, segments=ground.segments)
+    mark = memory.empty(1, torch.int64).fill_(ground.process)
+    first = _first_of_node(comm, ground, ranks_per_node)
+    info = _NODE_INFO.pack(ground.process, memory.handle(mark), first, doorbell.token)
+    infos = _exchanged(comm, ground, info, _NODE_INFO)
     mine = [info for info in infos if info[2] == first]
-    reach = doorbell.works and all(probe(process, handle) for process, handle, _, _ in mine)
+    seen = Memory(shared=True, segments=ground.segments)
+    reach = doorbell.works and all(probe(seen, process, handle) for process, handle, _, _ in mine)
     # also keeps `mark` until all have looked
-    reaches = _exchanged(comm, struct.pack("<?", reach), struct.Struct("<?"))
+    reaches = _exchanged(comm, ground, struct.pack("<?", reach), struct.Struct("<?"))
     nodes = _numbered([info[2] for info in infos], [ok for (ok,) in reaches], rank)
     nodes.neighbours = {other: Neighbour(infos[other][0], infos[other][3]) for other in nodes.mine}
     split_leaders(nodes, comm)
@@ -143,35 +144,31 @@ def split_leaders(nodes: Nodes, comm: Any) -> None:
         nodes.leaders = leaders if nodes.leads else None
 
 
-def split(comm: Any, color: int | None) -> Any:
+def split(comm: Any, ground: Ground, color: int | None) -> Any:
     """Return a communicator of all ranks of this color, which all ranks call for together; None where it is
     None."""
-    from mpi4py import MPI
-
-    made = comm.Split(MPI.UNDEFINED if color is None else color, comm.Get_rank())
+    made = comm.Split(ground.mpi.UNDEFINED if color is None else color, comm.Get_rank())
     return None if color is None else made
 
 
-def _first_of_node(comm: Any, ranks_per_node: int | None) -> int:
-    from mpi4py import MPI
-
+def _first_of_node(comm: Any, ground: Ground, ranks_per_node: int | None) -> int:
     if ranks_per_node:
         return int(comm.Get_rank()) // ranks_per_node * ranks_per_node
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    node = comm.Split_type(ground.mpi.COMM_TYPE_SHARED)
     first = np.array([comm.Get_rank()], np.int64)
-    poll(node.Ibcast(first, 0))
+    poll(node.Ibcast(first, 0), ground)
     node.Free()
     return int(first[0])
 
 
-def _exchanged(comm: Any, info: bytes, form: struct.Struct) -> list[tuple[Any, ...]]:
+def _exchanged(comm: Any, ground: Ground, info: bytes, form: struct.Struct) -> list[tuple[Any, ...]]:
     """Return what every rank says of itself."""
     infos = np.zeros((comm.Get_size(), form.size), np.uint8)
-    poll(comm.Iallgather(np.frombuffer(info, np.uint8), infos))
+    poll(comm.Iallgather(np.frombuffer(info, np.uint8), infos), ground)
     return [form.unpack(row.tobytes()) for row in infos]
 
 
-def poll(request: Any) -> None:
+def poll(request: Any, ground: Ground) -> None:
     """Wait for others that may still be starting, without a doorbell."""
     while not request.Test():
-        time.sleep(1e-3)
+        ground.sleep(1e-3)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from mpifl.common import Misled, RankLost
 from mpifl.wire.deaths import Watch
-from mpifl.wire.doorbell import Doorbell
+from mpifl.wire.ground import HERE, Ground
 from mpifl.wire.nodes import Nodes, discover_nodes
 
 EAGER = 4000
@@ -46,22 +45,23 @@ class PointToPoint:
         sent: Bytes that this rank has handed to MPI, or put where its node reads them.
         received: Bytes that came.
         nodes: The world, node by node.
+        ground: What the wire stands on.
     """
 
     _timeout: float | None = None
     transfer_timeout = 300.0
 
-    def __init__(self, comm: Any, ranks_per_node: int | None) -> None:
+    def __init__(self, comm: Any, ranks_per_node: int | None, ground: Ground = HERE) -> None:
         self.transfer_timeout = float(os.environ.get(TRANSFER_TIMEOUT, self.transfer_timeout))
-        self._comm = comm
-        self._watch = Watch(comm)
+        self._comm, self.ground = comm, ground
+        self._watch = Watch(comm, ground)
         self._abandoned: list[Any] = []
         self._underway: dict[int, list[Any]] = {}  # what ranks that hang have not taken yet
         self._late: set[int] = set()  # ranks that have not done what they were waited for last
         self._posted: list[tuple[Any, Any]] = []
         self.sent = self.received = 0
-        self._doorbell = Doorbell()
-        self.nodes: Nodes = discover_nodes(comm, self._doorbell, ranks_per_node)
+        self._doorbell = ground.doorbell()
+        self.nodes: Nodes = discover_nodes(comm, ground, self._doorbell, ranks_per_node)
 
     @property
     def _sleeps(self) -> tuple[float, float]:
@@ -111,16 +111,15 @@ class PointToPoint:
             MPI's request; None if there is no message by the time `until`. One of another length is not
             received, and the vector is NaN.
         """
-        from mpi4py import MPI
-
-        status = MPI.Status()
+        mpi = self.ground.mpi
+        status = mpi.Status()
         message = self._next_message(rank, tag, status, until)
         if not message:
             return None
-        if status.Get_count(MPI.BYTE) != into.nbytes:
+        if status.Get_count(mpi.BYTE) != into.nbytes:
             self.abandon(message)
             into.fill_(math.nan)
-            return MPI.REQUEST_NULL
+            return mpi.REQUEST_NULL
         self.received += into.nbytes
         return self._started(message.Irecv, into)
 
@@ -212,18 +211,17 @@ class PointToPoint:
 
         The limit may be another for each rank, by default `RECORD_LIMIT`.
         """
-        from mpi4py import MPI
-
-        status = MPI.Status()
-        message = self._next_message(MPI.ANY_SOURCE if rank is None else rank, tag, status, until)
+        mpi = self.ground.mpi
+        status = mpi.Status()
+        message = self._next_message(mpi.ANY_SOURCE if rank is None else rank, tag, status, until)
         if not message:
             return None
         source = status.Get_source()
         longest = limit if isinstance(limit, int) else limit.get(source, RECORD_LIMIT)
-        if status.Get_count(MPI.BYTE) > longest:
+        if status.Get_count(mpi.BYTE) > longest:
             self._abandoned.append(message)
             return source, bytearray()
-        record = bytearray(status.Get_count(MPI.BYTE))
+        record = bytearray(status.Get_count(mpi.BYTE))
         self.wait(self._started(message.Irecv, record))
         self.received += len(record)
         if len(record) > EAGER:
@@ -243,7 +241,7 @@ class PointToPoint:
                 self._doorbell.notify(self.nodes.neighbours[rank].token)
 
     def _limit(self) -> float:
-        return time.perf_counter() + (self.transfer_timeout if self._timeout is None else self._timeout)
+        return self.ground.clock() + (self.transfer_timeout if self._timeout is None else self._timeout)
 
     def _until(
         self,
@@ -253,7 +251,7 @@ class PointToPoint:
     ) -> Any:
         poll_interval, longest = sleeps
         try:
-            while not (result := done()) and (until is None or time.perf_counter() < until):
+            while not (result := done()) and (until is None or self.ground.clock() < until):
                 if poll_interval >= LONGEST_POLL:
                     self._watch.check()
                 self._doorbell.wait(poll_interval)

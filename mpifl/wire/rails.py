@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import struct
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ class Railway(StampedPointToPoint):
     def await_kept(self, ranks: Sequence[int], serial: int) -> dict[int, bool]:
         """Return, at the node's leader, what these ranks of the node tell; those that tell nothing in time
         are left out."""
-        until = time.perf_counter() + self.part_of_limit(3 / 4)  # they wait themselves
+        until = self.ground.clock() + self.part_of_limit(3 / 4)  # they wait themselves
         told = {rank: self._kept(rank, serial, until) for rank in ranks}
         return {rank: whole for rank, whole in told.items() if whole is not None}
 
@@ -67,7 +66,7 @@ class Railway(StampedPointToPoint):
     def part_of_limit(self, part: float) -> float:
         """Return the seconds of a part of the time that a rank is given to take what it is sent: others wait
         for this one meanwhile."""
-        return part * (self._limit() - time.perf_counter())
+        return part * (self._limit() - self.ground.clock())
 
 
 @dataclass(frozen=True)
@@ -122,8 +121,8 @@ class Rail:
         """Wait until so few pieces are under way; what a rank does not take in time stays on its way."""
         while len(self._underway) > left:
             rank, request, piece = self._underway[0]
-            until = 0.0 if rank in self._stuck else time.perf_counter() + self._wire.part_of_limit(1 / 2)
-            if not self._wire.wait(request, until):
+            patience = 0.0 if rank in self._stuck else self._wire.part_of_limit(1 / 2)
+            if not self._wire.wait(request, self._wire.ground.clock() + patience):
                 self._stuck.add(rank)
                 self._wire.abandon(request, piece)
             self._underway.popleft()
@@ -135,7 +134,7 @@ class Rail:
         """
         following: list[Expected | None] = [*expected[1:], None]
         for piece, after in zip(expected, following, strict=True):
-            until = time.perf_counter() + piece.seconds
+            until = self._wire.ground.clock() + piece.seconds
             self._coming = self._coming or self._begun(piece, until)
             landed = self._landed(piece, until)
             self._coming = self._begun(after, 0.0) if after else None

@@ -4,7 +4,6 @@ what comes too late is not taken for another."""
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +27,7 @@ class StampedPointToPoint(PointToPoint):
 
     def hand_over(self, rank: int, content: bytes | Sequence[Tensor], stamp: Stamp) -> bool:
         """Send a record or vectors, one after another, to a rank; return whether it took them in time."""
-        limit = time.perf_counter() + self.transfer_timeout
+        limit = self.ground.clock() + self.transfer_timeout
         return self._taken(*self._begin(rank, SHARE, content, stamp), limit)
 
     def next_share(self, rank: int, stamp: Stamp, nbytes: int, until: float) -> memoryview | None:
@@ -51,7 +50,7 @@ class StampedPointToPoint(PointToPoint):
             time.
         """
         underway = {rank: self._begin(rank, ROWS, vectors, stamp) for rank, vectors in outgoing.items()}
-        until = time.perf_counter() + self.transfer_timeout
+        until = self.ground.clock() + self.transfer_timeout
         found = {}
         for rank, length in incoming.items():
             content = self._stamped(rank, ROWS, stamp, 4 * length, until)

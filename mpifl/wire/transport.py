@@ -4,7 +4,6 @@ vectors through a node's memory, and by MPI between nodes."""
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor
 from mpifl.common import Misled, RankLost
 from mpifl.wire.crews import Crewed
 from mpifl.wire.deaths import renumbered, survivors
+from mpifl.wire.ground import HERE, Ground
 from mpifl.wire.memory import Memory, pieces_of
 
 STALE = 16  # reports of what was before that are dropped of each rank
@@ -46,13 +46,14 @@ class Transport(Crewed):
     server_hosts = False
     agreed = 0
 
-    def __init__(self, comm: Any, ranks_per_node: int | None = None) -> None:
+    def __init__(self, comm: Any, ranks_per_node: int | None = None, ground: Ground = HERE) -> None:
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self.origins = list(range(self.size))
         self._founders = self.origins
-        super().__init__(comm, ranks_per_node)
-        self.memory = Memory(shared=len(self.nodes.mine) > 1, everywhere=len(self.nodes) == 1)
+        super().__init__(comm, ranks_per_node, ground)
+        shared, everywhere = len(self.nodes.mine) > 1, len(self.nodes) == 1
+        self.memory = Memory(shared=shared, everywhere=everywhere, segments=ground.segments)
         self._early: defaultdict[int, deque[bytes]] = defaultdict(deque)
         self.silent: set[int] = set()
 
@@ -91,9 +92,8 @@ class Transport(Crewed):
 
     def _shrunk(self) -> bool:
         """Meet the other survivors in a smaller world; return False if one more has died meanwhile."""
-        comm, ranks = survivors(self._comm)
         try:
-            self._enter(comm, ranks)
+            self._enter(*survivors(self._comm, self.ground.mpi))
             self.agreed = self.greatest(self.agreed)
         except RankLost:
             return False
@@ -238,7 +238,7 @@ class Transport(Crewed):
         Returns:
             Those that have not in so many seconds, by default in the time of `limit_waits`.
         """
-        until = self._limit() if seconds is None else time.perf_counter() + seconds
+        until = self._limit() if seconds is None else self.ground.clock() + seconds
         self._late = {one for one in workers if one != self.rank and not self._has_done(one, serial, until)}
         return set(self._late)
 
@@ -274,7 +274,7 @@ class Transport(Crewed):
     def _add_sum(self, total: Tensor, child: int, depth: int) -> Tensor:
         """Add what a node sends that itself waits for others, `depth` levels of them."""
         if child not in self.silent:  # it waits for its own node as well
-            until = time.perf_counter() + (depth + 1) * self.transfer_timeout
+            until = self.ground.clock() + (depth + 1) * self.transfer_timeout
             found = self._next_buffer(child, SUM, until, limit=total.nbytes)
             if found and len(found[1]) == total.nbytes:
                 return torch.frombuffer(found[1], dtype=total.dtype).add_(total)

@@ -18,6 +18,7 @@ from hypothesis import given, strategies as st
 from mpifl.wire import deaths
 from mpifl.wire.deaths import survivable
 from mpifl.wire.doorbell import MOST_NOTIFICATIONS, Doorbell
+from mpifl.wire.ground import HERE
 from mpifl.wire.joining import world
 from mpifl.wire.memory import SEALS, Memory
 from mpifl.wire.mpi_facts import facts
@@ -78,6 +79,7 @@ def test_a_vector_that_others_can_read_is_adopted_as_it_is():
 
 READER = """
 import sys, torch
+from mpifl.wire.ground import HERE
 from mpifl.wire.joining import world
 from mpifl.wire.memory import Memory
 process, handle = map(int, sys.argv[1:])
@@ -157,7 +159,8 @@ def test_a_bell_that_is_gone_is_rung_in_vain():
 
 LEAVER = """
 import ctypes, struct, sys
-from mpifl.wire import leave, wait_for_exit
+from mpifl.wire import leave
+from mpifl.wire.ground import HERE
 
 PIDFD_OPEN, ALLOW, ERRNO = 434, 0x7FFF0000, 0x00050000 | int(sys.argv[1])
 steps = [(0x20, 0, 0, 0), (0x15, 0, 1, PIDFD_OPEN), (0x06, 0, 0, ERRNO), (0x06, 0, 0, ALLOW)]
@@ -166,7 +169,7 @@ program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes
 prctl = ctypes.CDLL(None).prctl
 if prctl(38, 1, 0, 0, 0) or prctl(22, 2, program, 0, 0):  # NO_NEW_PRIVS, SECCOMP with a filter
     sys.exit(77)
-wait_for_exit([int(sys.argv[2])], 1.0)
+HERE.wait_for_exit([int(sys.argv[2])], 1.0)
 leave(3)
 """
 
@@ -215,7 +218,7 @@ def test_memory_that_is_no_segment_is_never_locked(monkeypatch):
 
 def test_a_suspected_death_that_mpi_does_not_confirm_is_waited_for_in_vain(monkeypatch):
     monkeypatch.setattr(deaths, "DETECTION_TIMEOUT", 0.02)
-    watch = deaths.Watch(world()._comm.Dup())
+    watch = deaths.Watch(world()._comm.Dup(), HERE)
     watch._on, looks = True, []
     watch.check = lambda: looks.append(1)
     watch.wait_for_failure()
