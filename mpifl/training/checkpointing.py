@@ -116,7 +116,12 @@ class CheckpointManager:
         self._due = False
 
     def _begin(self, copied: bool) -> None:
-        server = self._server
+        """Have all begin to write what they hold; of a server's state and silos' that fit each other.
+
+        Where a death amid this has silos moved with an older state, it is given up, and another is due.
+        """
+        self._recovery.run_with_recovery(self._recovery.realign)
+        server, diverged = self._server, self._recovery.diverged
         checkpoint.discard(self._run, server.round)
         self._due, self._begun, self._lost = False, server.round, self._dead()
         self._writer.begin(self._server_file(), self._copied(server.state) if copied else server.state)
@@ -125,6 +130,8 @@ class CheckpointManager:
         self._keeping = [silo for silo, reply in answer.of(FileReply).items() if reply.writing]
         if answer.faults:
             self._give_up(first_of(answer.faults, self._recovery.federation.names))
+        elif self._recovery.diverged > diverged:
+            self._give_up("silos moved meanwhile, with what they kept in an earlier round")
 
     def _copied(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy, in the memory of the last one where that fits:

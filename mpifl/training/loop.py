@@ -118,7 +118,7 @@ def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bo
         try:
             t.metrics.begin(t.out)
             progress = _train_rounds(t, progress, on_round)
-            saved = _save_now(t)
+            saved = t.checkpoints.save_now()
         finally:
             t.observers.end()
         if finished := progress.finished(t.job, t.metric):
@@ -176,25 +176,12 @@ def _attempt_round(t: Training) -> dict[str, float]:
 
 def _attempt(t: Training, nth: int) -> dict[str, float]:
     """Draw the cohort and have the algorithm do its round."""
-    _realign_if_diverged(t)
+    t.recovery.realign()
     drawn = t.selector.select(t.exchange.membership.undrawn)
     cohort = t.exchange.cohort(drawn, t.server, nth)
     scalars = reportable(t.algorithm.round(t.server, cohort), t.algorithm)
     t.selector.learn(cohort.losses)
     return scalars
-
-
-def _realign_if_diverged(t: Training) -> None:
-    """Have the algorithm ask anew for what both sides add up,
-    where silos keep what belongs to another round."""
-    if not t.recovery.diverged:
-        return
-    try:
-        t.algorithm.realign(t.server, t.exchange.everyone(t.server))
-        t.recovery.mark_diverged(False)
-    except RoundLost as lost:
-        what = f"the server's state was not brought into line with silos that moved: {lost}"
-        t.observers.note(what, once=("diverged", str(lost)))
 
 
 def _check_finite(t: Training) -> None:
@@ -227,7 +214,6 @@ def _report(t: Training, progress: Progress) -> Progress:
 def _update_checkpoints(t: Training) -> bool:
     """Begin a checkpoint if one is due, commit it if it is written;
     return whether one of this state was committed."""
-    t.recovery.run_with_recovery(lambda: _realign_if_diverged(t))
     return t.checkpoints.update(should_wait=t.exchange.would_rebalance)
 
 
@@ -236,14 +222,9 @@ def _rebalance(t: Training) -> None:
     t.recovery.run_with_recovery(lambda: t.exchange.rebalance(t.server, t.checkpoints.latest))
 
 
-def _save_now(t: Training) -> bool:
-    t.recovery.run_with_recovery(lambda: _realign_if_diverged(t))
-    return t.checkpoints.save_now()
-
-
 def _given_up(t: Training, what: str, in_vain: bool) -> RoundLost:
     """Write a checkpoint, and return how the run ends."""
-    saved = "a checkpoint is written" if _save_now(t) else "no checkpoint could be written"
+    saved = "a checkpoint is written" if t.checkpoints.save_now() else "no checkpoint could be written"
     note_lost(t.out, what)
     quorum = f"; [cohort] quorum = {t.job.cohort.quorum} of the cohort must answer"
     quorum = "; every party must answer" if t.job.vertical else quorum

@@ -63,7 +63,7 @@ def assemble(job: Job, spec: AnySpec, out: Path, server: Server, exchange: Feder
     observers = Observers()
     exchange.listen(observers.note)
     sizes = [entry.examples["train"] for entry in spec.silos]
-    recovery = Recovery(exchange, server, out, sizes, observers.note)
+    recovery = Recovery(exchange, server, out, sizes, observers.note, algorithm)
     checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)
     silos = len(spec.silos)
     of_silos = is_silo_level(job)

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from mpifl.common import RankLost, ranks_named
+from mpifl.algorithms import Algorithm
+from mpifl.common import RankLost, RoundLost, ranks_named
 from mpifl.exchange import Federation, Outcome
 from mpifl.run import checkpoint, serialization
 from mpifl.server import Server
@@ -36,7 +37,8 @@ class Recovery:
         server: Server,
         run: Path,
         sizes: Sequence[int],
-        note: Callable[[str], None],
+        note: Callable[..., None],
+        algorithm: Algorithm,
     ) -> None:
         self.federation = federation
         self.diverged = False
@@ -44,11 +46,28 @@ class Recovery:
         self._run = run
         self._sizes = sizes
         self._note = note
+        self._algorithm = algorithm
         self._known: set[int] = set()
 
     def mark_diverged(self, diverged: bool = True) -> None:
         """Take note that the server's state and what silos keep have to be realigned, or have been."""
         self.diverged = diverged
+
+    def realign(self) -> None:
+        """Have the algorithm ask anew for what both sides add up, where silos keep what belongs to another
+        round.
+
+        Raises:
+            RankLost: a rank died meanwhile; see `run_with_recovery`.
+        """
+        if not self.diverged:
+            return
+        try:
+            self._algorithm.realign(self._server, self.federation.everyone(self._server))
+            self.mark_diverged(False)
+        except RoundLost as lost:
+            what = f"the server's state was not brought into line with silos that moved: {lost}"
+            self._note(what, once=("diverged", str(lost)))
 
     def run_with_recovery(self, act: Callable[[], Answer]) -> Answer:
         """Return what `act` returns; when ranks die in it, have other ranks host their silos and act again.

@@ -6,7 +6,6 @@ The world is one process: real workers answer, but for those that hang.
 import json
 import time
 from collections import deque
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,7 +24,6 @@ from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.tracking.base import Observer
 from mpifl.tracking.group import Observers
-from mpifl.training import loop
 from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.recovery import Recovery, latest_mirror, state_of
 from mpifl.wire.memory import Memory
@@ -189,7 +187,7 @@ def test_silos_that_a_late_rank_was_to_take_over_find_another(federation, server
     federation.membership.placed = {1: {0, 1, 2}, 2: set()}
     world.workers_here[2].silos.clear()
     world.hung = {2}
-    recovery = Recovery(federation, server, folder / "run", [10] * 6, print)
+    recovery = Recovery(federation, server, folder / "run", [10] * 6, print, FedAvg())
     assert recovery._host({3, 4, 5}, {}, 0) == {}
     assert federation.membership.placed == {1: {0, 1, 2, 3, 4, 5}, 2: set()}
     mean = federation.cohort(range(6), server).mean(Working().free)
@@ -209,13 +207,10 @@ def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(
 
     observers, seen = Observers(), Seen()
     observers.attach([seen])
-    recovery = Recovery(federation, server, folder / "run", [10] * 6, observers.note)
-    training = SimpleNamespace(
-        algorithm=Realigned(), server=server, exchange=federation, recovery=recovery, observers=observers
-    )
+    recovery = Recovery(federation, server, folder / "run", [10] * 6, observers.note, Realigned())
     rounds(federation, server, Working().count, 2)
     recovery.ask(Open)
-    loop._realign_if_diverged(training)
+    recovery.realign()
     assert not aligned, "nobody has died"
     server.state["w"] = torch.zeros(4)
     world.workers_here.pop()
@@ -224,7 +219,7 @@ def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(
     federation.membership.placed = {1: set()}
     for _ in range(3):
         recovery.ask(Open)
-        loop._realign_if_diverged(training)
+        recovery.realign()
     assert aligned == [list(range(6))] * 2
     assert seen.notes[1] == "the server's state was not brought into line with silos that moved: too few"
 
@@ -232,13 +227,13 @@ def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(
 def test_a_mirror_waits_for_no_hung_rank(federation, server, world, folder):
     world.hung = {2}
     server.state["w"] = torch.ones(3)
-    Recovery(federation, server, folder / "run", [10] * 6, print).replicate({"loss": 0.5})
+    Recovery(federation, server, folder / "run", [10] * 6, print, FedAvg()).replicate({"loss": 0.5})
     assert state_of(latest_mirror(federation))["w"].tolist() == [1.0] * 3
     assert "round of the mirror" not in state_of(latest_mirror(federation))
 
 
 def test_a_mirror_that_was_written_over_is_none(federation, server, folder):
-    recovery = Recovery(federation, server, folder / "run", [10] * 6, print)
+    recovery = Recovery(federation, server, folder / "run", [10] * 6, print, FedAvg())
     for server.round in (1, 2):
         server.state["w"] = torch.full((3,), float(server.round))
         recovery.replicate({})
@@ -286,7 +281,7 @@ def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(feder
     run, observers, seen = folder / "run", Observers(), Seen()
     observers.attach([seen])
     server.state["w"] = torch.zeros(4)
-    recovery = Recovery(federation, server, run, [10] * 6, observers.note)
+    recovery = Recovery(federation, server, run, [10] * 6, observers.note, FedAvg())
     checkpoints = CheckpointManager(run, Checkpoint(every=1, keep=2), server, recovery, observers.note)
     for number in range(1, 6):
         world.hung = {2} if number == 4 else set()
@@ -305,7 +300,7 @@ def test_whether_there_is_a_checkpoint_at_the_end_is_known_and_told_once(federat
     observers, seen = Observers(), Seen()
     observers.attach([seen])
     server.state["w"] = torch.zeros(4)
-    recovery = Recovery(federation, server, folder / "run", [10] * 6, observers.note)
+    recovery = Recovery(federation, server, folder / "run", [10] * 6, observers.note, FedAvg())
     checkpoints = CheckpointManager(folder / "run", Checkpoint(every=1), server, recovery, observers.note)
     rounds(federation, server, Working().count, 1)
     assert checkpoints.save_now()
@@ -354,7 +349,7 @@ def test_silos_that_fail_for_several_reasons_or_late_may_be_asked_again(federati
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_checkpoint_that_a_death_has_spoilt_is_due_again_at_once(federation, server, world, folder, dies):
     server.state["w"] = torch.zeros(4)
-    recovery = Recovery(federation, server, folder / "run", [10] * 6, print)
+    recovery = Recovery(federation, server, folder / "run", [10] * 6, print, FedAvg())
     table = Checkpoint(every=2, background=True)
     checkpoints = CheckpointManager(folder / "run", table, server, recovery, Observers().note)
     rounds(federation, server, Working().count, 2)
