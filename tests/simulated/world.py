@@ -24,12 +24,15 @@ CALL, LATENCY, DETECTION = 2e-5, 1e-4, 0.5
 """Seconds that a call of MPI, a message's way and the news of a death usually take."""
 MOST_CALLS, LONGEST = 400_000, 3000.0
 """Calls and seconds of a world after which it hangs; a sleep of 300 s is 15,000 looks."""
-SPINS = 20.0
-"""Seconds of the machine's time without a call after which a rank computes for ever."""
+SPINS = 30.0
+"""Seconds of the processor without a call after which a rank computes for ever."""
 FIRST_PROCESS = 1 << 23
 """The number of rank 0's process: more than Linux gives to any, so that none of the machine is ever meant."""
 
-_real_clock = time.perf_counter
+LOOK, MOST_LOOKS = 0.5, 1200
+"""Seconds of the machine between two looks at that, and looks after which a rank that does nothing hangs."""
+
+_processor = time.process_time
 _mine = threading.local()
 
 
@@ -104,12 +107,13 @@ class World:
             rank.thread = threading.Thread(target=self._life, args=(rank, live), daemon=True)
             rank.thread.start()
         self._hand_on()
-        beat, since = -1, _real_clock()
-        while not self._over.wait(0.5):
+        beat, since, looks = -1, _processor(), 0
+        while not self._over.wait(LOOK):
+            looks += 1
             if self._beat != beat:
-                beat, since = self._beat, _real_clock()
-            elif _real_clock() - since > SPINS:
-                self._hang("a rank computes for ever")
+                beat, since, looks = self._beat, _processor(), 0
+            elif _processor() - since > SPINS or looks > MOST_LOOKS:
+                self._hang("a rank computes for ever, or waits for what is not simulated")
 
     def close(self) -> int:
         """Let all threads unwind, now that all has been looked at; return how many do not.
