@@ -24,6 +24,7 @@ app = typer.Typer(
     help="Partition a data set over silos, and see what every silo holds.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
+    rich_markup_mode="rich",
 )
 app.add_typer(site_commands)
 

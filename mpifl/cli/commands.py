@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
     help="Federated learning over MPI.",
 )
 

@@ -12,7 +12,11 @@ import typer
 from mpifl.cli import ending
 from mpifl.common import InputError, one_line
 
-app = typer.Typer(no_args_is_help=True, help="Make, show and check by what other sites know this one.")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Make, show and check by what other sites know this one.",
+)
 
 
 @app.command()

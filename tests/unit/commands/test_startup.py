@@ -40,7 +40,7 @@ def told_at_the_end(program, *arguments):
     """The words that a program that runs `mpifl ARGUMENTS` as a rank prints on stderr, and its exit code."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=rank_environment(MPIFL_RANKS="1"), timeout=60
+        command, capture_output=True, text=True, env=rank_environment(MPIFL_RANKS="1"), timeout=300
     )
     return done.stderr.split(), done.returncode
 

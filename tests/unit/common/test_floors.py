@@ -65,6 +65,12 @@ def test_a_library_of_an_extra_is_refused_where_it_is_needed(installed, tmp_path
 
 @pytest.mark.parametrize("extra", ["", *(metadata.metadata("mpifl").get_all("Provides-Extra"))])
 def test_what_is_installed_here_is_not_too_old(extra):
+    """An extra that is not may need a newer torch than all else."""
+    try:
+        for name, _ in floors._lowest(extra):
+            metadata.version(name)
+    except metadata.PackageNotFoundError as error:
+        pytest.skip(str(error))
     floors.hold(extra)
 
 
