@@ -10,12 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from data_prep.commands import app as site_commands, with_scheme_options
+from data_prep.commands import (
+    Group,
+    Order,
+    Stratify,
+    TestLast,
+    app as site_commands,
+    check_order,
+    with_scheme_options,
+)
 from data_prep.cut import WriteOptions, partition as cut_into_silos
 from data_prep.inspect import counted, held
 from data_prep.model import doubts
 from data_prep.schemes import SCHEMES, Shares, find_scheme
-from data_prep.sources import SOURCES
+from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import InputError, one_line
 from mpifl.data import FederationSpec, VerticalSpec
@@ -34,7 +42,7 @@ Out = Annotated[Path, typer.Option(help="The folder to make; it must not exist, 
 Scheme = Annotated[str, typer.Option(help=f"{', '.join(SCHEMES)}.")]
 _DATA = "The source's folder, or npz's file; the default is $MPIFL_DATA/SOURCE. None for digits."
 Data = Annotated[Path | None, typer.Option(help=_DATA)]
-Silos = Annotated[int | None, typer.Option(help="How many silos; natural has its own number.")]
+Silos = Annotated[int | None, typer.Option(help="How many silos; natural has its own number, or fewer.")]
 Seed = Annotated[int, typer.Option(help="What all randomness is derived from.")]
 Valid = Annotated[float, typer.Option(help="The share of a silo's examples it keeps for validation.")]
 Test = Annotated[float, typer.Option(help="The share of a silo's examples it keeps for testing.")]
@@ -60,6 +68,10 @@ def partition(
     valid: Valid = 0.0,
     test: Test = 0.0,
     public: Public = 0.0,
+    group: Group = None,
+    stratify: Stratify = True,
+    order: Order = None,
+    test_last: TestLast = 0.0,
     name: Name = None,
     option: SourceOptions = None,
     fetch: Fetch = False,
@@ -74,8 +86,10 @@ def partition(
 
         data = download(source, data)
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression, resume)
-    more: dict[str, Any] = {"name": name, "source_options": option or (), "manner": manner}
-    more |= {"options": options, "shares": Shares(valid, test, public)}
+    check_order(order, test_last)
+    words = kept_words(source, group, order, option or ())
+    more: dict[str, Any] = {"name": name, "source_options": words, "manner": manner}
+    more |= {"options": options, "shares": Shares(valid, test, public, test_last, stratify)}
     if find_scheme(scheme).layout == "vertical":
         from data_prep.cut import partition_columns
 

@@ -53,7 +53,8 @@ class Data:
         return out
 
 
-SKEWED = ("--scheme", "dirichlet", "--alpha", "0.1", "--test", "0.2", "--public", "0.05")
+SKEWED = ("--scheme", "dirichlet", "--alpha", "0.1", "--test", "0.2", "--no-stratify")
+SKEWED += ("--public", "0.05")
 HEART = ("heart-disease", "--scheme", "natural", "--test", "0.34")
 DATA = {
     "mnist": Data(

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.check.duplicates import Equal, Hashes, duplicates
+from data_prep.check.groups import parted, unseen as unseen_groups
 from data_prep.model import all_seen, doubts, release, row_bytes, unseen
 from data_prep.write import PIECE
 from mpifl.common import ShardError, visible
@@ -50,7 +51,8 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     Every shard is held against its entry: size, sha256, format, shape, dtype, label range, label counts,
     finite targets. It is read once for NaN and infinite features, and for examples that occur more than once,
     in a silo or in several. That is a fault where one is trained on (train, public) and held out (valid,
-    test), a warning elsewhere. Memory holds 16 bytes an example.
+    test), a warning elsewhere. So is a group in two splits or at two silos, where shards say whose examples
+    are. Memory holds 16 bytes an example.
 
     Args:
         folder: The folder.
@@ -64,6 +66,8 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     findings, hashes = [*doubtful(spec), *strays(folder, {entry.file for entry in entries})], Hashes()
     for entry in entries:
         findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
+    findings += [Finding(found.file, "groups", found.what) for found in parted(folder, spec)]
+    findings += [Finding("federation.json", "groups", told, "warning") for told in unseen_groups(spec)]
     if duplicated:
         findings += [equal(found) for found in duplicates(hashes)]
     return spec, findings

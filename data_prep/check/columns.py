@@ -10,6 +10,7 @@ import numpy as np
 
 from data_prep.check.checking import Finding, Finite, doubtful, equal, strays
 from data_prep.check.duplicates import Hashes, duplicates
+from data_prep.check.groups import in_two, places_of
 from data_prep.model import release, row_bytes
 from data_prep.write import PIECE
 from mpifl.common import ShardError
@@ -42,12 +43,14 @@ def check_columns(folder: Path, *, duplicated: bool = True) -> tuple[VerticalSpe
     for entry in spec.silos:
         try:
             splits = open_vertical(folder, entry, spec)
+            groups = places_of(folder, entry)
         except ShardError as error:
             path = folder / entry.file
             kind = "damaged" if path.exists() else "missing"
             findings.append(Finding(entry.file, kind, str(error).removeprefix(f"{path}: ")))
             continue
         held.append(splits)
+        findings += [Finding(found.file, "groups", found.what) for found in in_two(groups)]
         findings += _check_rows(entry, splits, held[0])
         findings += [
             found for name, split in splits.items() for found in _check_split(entry, name, split, spec)

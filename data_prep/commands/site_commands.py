@@ -7,12 +7,13 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from data_prep.commands.keeping import Group, Order, Stratify, TestLast, check_order
 from data_prep.schemes import Shares
-from data_prep.sources import SOURCES
+from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import InputError, choices, one_line, visible, write_atomic
 from mpifl.data import FederationSpec, is_vertical, read_spec
@@ -40,6 +41,10 @@ def import_own(
     test: Annotated[
         float, typer.Option(help="The share kept for testing; else the source's own test set is.")
     ] = 0.0,
+    group: Group = None,
+    stratify: Stratify = True,
+    order: Order = None,
+    test_last: TestLast = 0.0,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")
     ] = None,
@@ -54,10 +59,11 @@ def import_own(
     if (silo is None) != server:
         raise InputError("--silo: give the silo's number, or --server for its test set; one of them")
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression)
-    site, shares = Site(silo, name), Shares(valid, test)
-    made = import_site(
-        source, data, spec, out, site, seed, shares=shares, source_options=option or (), manner=manner
-    )
+    check_order(order, test_last)
+    site, shares = Site(silo, name), Shares(valid, test, 0.0, test_last, stratify)
+    words = kept_words(source, group, order, option or ())
+    more: dict[str, Any] = {"shares": shares, "source_options": words, "manner": manner}
+    made = import_site(source, data, spec, out, site, seed, **more)
     entry = made.test if made.test else made.silos[0]
     held = ", ".join(f"{count:,} {split}" for split, count in entry.examples.items())
     typer.echo(f"{out / entry.file}: {held}; give {site.stem}.json to whoever assembles the federation")
@@ -118,6 +124,7 @@ def draft(
         str, typer.Option(help="What it is: categorical, numeric, multilabel or survival.")
     ] = "categorical",
     silo: Annotated[str | None, typer.Option(help="The column that names the silo of a row.")] = None,
+    group: Annotated[str | None, typer.Option(help="The column that says whose a row is.")] = None,
     names: Annotated[
         str | None, typer.Option(help="The columns' names, as age,sex, of a CSV table without a header line.")
     ] = None,
@@ -132,7 +139,7 @@ def draft(
         raise InputError(f"--kind: '{kind}' given; {choices(kind, KINDS)}")
     if os.path.lexists(spec) and not force:
         raise InputError(f"{spec}: is there already; take another --out, or --force to write over it")
-    learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()))
+    learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()), group)
     drafted = guess(table, learned)
     _write_spec(spec, drafted.text)
     typer.echo(f"{spec}: guessed from the table; read it through before you partition")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.model import Alter, Cut, Dataset, row_bytes
-from data_prep.schemes import Options, Shares, find_scheme, resolve
+from data_prep.model import Alter, Cut, Dataset, renumbered, row_bytes
+from data_prep.schemes import Options, Shares, check_groups, cut_whole, find_scheme, resolve
 from data_prep.sources import find_source
 from data_prep.write import (
     FILE,
@@ -84,16 +84,16 @@ def partition(
     if not before:
         check_free(out)
     dataset = cut.prepared(read(data, seed), chosen)
+    check_groups(dataset)
     private, public = shares.set_public_aside(dataset, seed, natural=cut.by(chosen) == "silo")
-    parts = cut(
-        dataset.pick(private) if len(public) else dataset, silos, numpy_stream(seed, "partition"), chosen
-    )
+    kept = dataset.pick(private) if len(public) else dataset
+    parts = cut_whole(cut, kept, silos, numpy_stream(seed, "partition"), chosen)
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
-    cut_by = {"name": scheme, **chosen, **_given(shares)}
+    shards, shared = numbered(shards, _shared(dataset, public))
+    cut_by = {"name": scheme, **chosen, **shares.told(dataset)}
     spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
     if before:
         return _same(out, before, spec, len(shards), manner.compression)
-    shared = _shared(dataset, public)
     alter = cut.alter(dataset, chosen)
     writer = partial(Writer, alter=alter and _for_silos(alter, len(shards), seed), filters=filters)
     return write_folder(out, spec, shards, shared, writer, manner)
@@ -167,7 +167,8 @@ def room(shards: Sequence[Shard]) -> int:
 
 
 def _bytes(section: Section) -> int:
-    return len(section) * (row_bytes(section.rows) + row_bytes(section.labels))
+    of_group = 0 if section.groups is None else section.groups.itemsize
+    return len(section) * (row_bytes(section.rows) + row_bytes(section.labels) + of_group)
 
 
 def _silos(
@@ -182,25 +183,60 @@ def _silos(
     digits = max(4, len(str(len(parts) - 1)))
     shards = []
     for silo, part in enumerate(parts):
-        splits = shares.split(private[part], seed, silo, data.held)
+        splits = shares.split(private[part], seed, silo, data)
         file = f"silo_{silo:0{digits}d}.h5"
-        shards.append(shard_of(file, names[silo], silo, data.x, data.y, splits))
+        shards.append(shard_of(file, names[silo], silo, of_training(data), splits))
     return shards
 
 
-def shard_of(file: str, name: str, silo: int | None, x: Any, y: Any, splits: dict[str, np.ndarray]) -> Shard:
-    """Describe a shard by the positions of each split's examples in x and y."""
-    return Shard(name, [Section(file, split, silo, x, y, ids) for split, ids in splits.items()])
+class Origin(NamedTuple):
+    """What examples are taken from: features, targets, and whose each is, if that is known."""
+
+    x: Any
+    y: Any
+    groups: np.ndarray | None
+
+
+def of_training(data: Dataset) -> Origin:
+    """Return what the examples of silos are taken from."""
+    return Origin(data.x, data.y, data.groups.of if data.groups else None)
+
+
+def of_testing(data: Dataset) -> Origin | None:
+    """Return what the server's test set is taken from, if the source has one."""
+    return Origin(*data.test, data.groups.of_test if data.groups else None) if data.test else None
+
+
+def shard_of(file: str, name: str, silo: int | None, of: Origin, splits: dict[str, np.ndarray]) -> Shard:
+    """Describe a shard by the positions of each split's examples in what they are taken from."""
+    return Shard(name, [section_of(file, split, silo, of, ids) for split, ids in splits.items()])
+
+
+def section_of(file: str, split: str, silo: int | None, of: Origin, ids: np.ndarray) -> Section:
+    """Describe a split by the positions of its examples in what they are taken from."""
+    return Section(file, split, silo, of.x, of.y, ids, None if of.groups is None else of.groups[ids])
+
+
+def numbered(*several: Sequence[Shard]) -> tuple[list[Shard], ...]:
+    """Return shards whose groups are numbered anew, in the order in which they come."""
+    sections = [one for shards in several for shard in shards for one in shard.sections]
+    parts = iter(renumbered([one.groups for one in sections if one.groups is not None]))
+    return tuple([_owned(shard, parts) for shard in shards] for shards in several)
+
+
+def _owned(shard: Shard, parts: Iterator[np.ndarray]) -> Shard:
+    """Return a shard whose sections have the next of some groups."""
+    own = [one if one.groups is None else replace(one, groups=next(parts)) for one in shard.sections]
+    return replace(shard, sections=own)
 
 
 def _shared(data: Dataset, public: np.ndarray) -> list[Shard]:
     """Describe the shards of no silo: the server's own test set, the public examples."""
     shards = []
-    if data.test:
-        x, y = data.test
-        shards.append(shard_of("test.h5", "test", None, x, y, {"test": np.arange(len(y))}))
+    if tested := of_testing(data):
+        shards.append(shard_of("test.h5", "test", None, tested, {"test": np.arange(len(tested.y))}))
     if len(public):
-        shards.append(shard_of("public.h5", "public", None, data.x, data.y, {"public": public}))
+        shards.append(shard_of("public.h5", "public", None, of_training(data), {"public": public}))
     return shards
 
 
@@ -214,10 +250,6 @@ def names_of(cut: Cut, data: Dataset, private: np.ndarray) -> list[str]:
         if len(set(own)) == len(ids):
             return [(data.silo_names or {}).get(number, str(number)) for number in own]
     return [f"silo {silo}" for silo in range(len(cut.parts))]
-
-
-def _given(shares: Shares) -> dict[str, Any]:
-    return {name: share for name, share in asdict(shares).items() if share}
 
 
 def _for_silos(alter: Alter, silos: int, seed: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:

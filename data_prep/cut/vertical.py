@@ -13,8 +13,8 @@ import h5py
 import numpy as np
 
 from data_prep.cut.partitioning import HEADER, WriteOptions, described
-from data_prep.model import Dataset, Rows, fields, release, row_bytes
-from data_prep.schemes import Options, Shares, chosen, find_scheme, resolve, shape_of
+from data_prep.model import Dataset, Rows, fields, release, renumbered, row_bytes
+from data_prep.schemes import Options, Shares, check_groups, chosen, find_scheme, resolve, shape_of
 from data_prep.sources import find_source
 from data_prep.write import PIECE, check_free, check_room, filters_of, written_atomically
 from mpifl.common import InputError, numpy_stream, sha256_of
@@ -27,6 +27,7 @@ from mpifl.data import (
     check_labels,
     label_counts,
     new_vertical,
+    write_groups,
 )
 
 Taken = tuple[Rows, np.ndarray, np.ndarray, int]
@@ -62,6 +63,7 @@ def partition_columns(
     _refuse(shares, manner)
     check_free(out)
     dataset = read(data, seed)
+    check_groups(dataset)
     _check_examples(dataset, options["min_examples"])
     _check_targets(dataset)
     dealt = cut.assign(
@@ -70,11 +72,11 @@ def partition_columns(
     splits = _splits(dataset, shares, seed)
     check_room(out, _room(splits, len(dealt)))
     given = {key: value for key, value in options.items() if value not in ("", math.inf)}
-    cut_by = {"name": scheme, **given, **{key: share for key, share in vars(shares).items() if share}}
+    cut_by = {"name": scheme, **given, **shares.told(dataset)}
     spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
     common = spec.model_dump(exclude={"silos", "test", "public"})
     with written_atomically(out) as folder:
-        entries = _write(folder, spec, dealt, options, splits, filters)
+        entries = _write(folder, spec, dealt, options, splits, _owners(dataset, splits), filters)
         made = VerticalSpec(**common, silos=entries)
         made.write(folder)
     return made
@@ -115,15 +117,25 @@ def _refuse(shares: Shares, manner: WriteOptions) -> None:
 def _splits(data: Dataset, shares: Shares, seed: int) -> dict[str, Taken]:
     """Hold rows out, the same at all silos; positions ascend,
     so that the source is read from front to back."""
-    if data.test and (shares.test or (data.held is not None and data.held.any())):
+    if data.test and (shares.test or shares.test_last or (data.held is not None and data.held.any())):
         found = f"{data.where} has a test set of its own"
         raise InputError(f"--test: {found}, which is that of all silos; leave it out")
-    parts = shares.split(np.arange(len(data)), seed, 0, data.held)
+    parts = shares.split(np.arange(len(data)), seed, 0, data)
     splits: dict[str, Taken] = {split: (data.x, data.y, np.sort(at), 0) for split, at in parts.items()}
     if data.test:
         x, y = data.test
         splits["test"] = (x, y, np.arange(len(y)), len(data))
     return splits
+
+
+def _owners(data: Dataset, splits: Mapping[str, Taken]) -> dict[str, np.ndarray]:
+    """Return whose the rows of each split are, by numbers; nothing where it is not known."""
+    if data.groups is None:
+        return {}
+    of_test = data.groups.of_test
+    of = {split: of_test if first else data.groups.of for split, (_, _, _, first) in splits.items()}
+    parts = {split: groups[splits[split][2]] for split, groups in of.items() if groups is not None}
+    return dict(zip(parts, renumbered(list(parts.values())), strict=True))
 
 
 def _write(
@@ -132,6 +144,7 @@ def _write(
     dealt: Sequence[np.ndarray],
     options: Options,
     splits: Mapping[str, Taken],
+    owners: Mapping[str, np.ndarray],
     filters: dict[str, Any] | None,
 ) -> list[VerticalEntry]:
     """Write all shards, reading the source once, and return their entries."""
@@ -148,6 +161,7 @@ def _write(
         labels = splits["train"][1].shape[1:] if silo == holder else None
         with new_vertical(path, examples, labels, **told[-1], **aims, filters=filters) as file:
             _write_rows(file, splits, spec, labelled=silo == holder)
+            write_groups(file, owners, filters)
     _write_columns(paths, dealt, splits)
     _, y, at, _ = splits["train"]
     counted = label_counts(y[at] if spec.classes else None, **aims)
@@ -155,6 +169,7 @@ def _write(
         facts |= {"file": path.name, "columns": columns.tolist(), "examples": examples}
         facts |= {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         facts["labels"] = counted if facts["silo"] == holder else None
+        facts["groups"] = {split: len(np.unique(of)) for split, of in owners.items()} or None
     return [VerticalEntry(**facts) for facts in told]
 
 

@@ -44,6 +44,8 @@ def show(summary: Summary, console: Console, *, everything: bool = False) -> Non
         if names:
             console.print(shown(f"{what}: {first_of(names)}"))
     console.print(shown(totals(spec)))
+    if told := grouped(spec):
+        console.print(shown(told))
     console.print(_measures(summary))
     for one in advice.advice(summary):
         console.print(shown(str(one)))
@@ -116,12 +118,14 @@ def _table(summary: Summary, console: Console, everything: bool) -> Table:
     splits = [split for split in SPLITS if any(split in entry.examples for entry in spec.silos)]
     unicode = console.encoding.lower().startswith("utf")
     moments = ["mean", "deviation"] if summary.moments else []
+    groups = ["groups"] if any(entry.groups for entry in spec.silos) else []
     table = Table(header_style="bold")
     labels = ["labels", "seen"] if summary.labelled else []
     for heading in (
         "silo",
         "name",
         *splits,
+        *groups,
         "size",
         *labels,
         *moments,
@@ -148,7 +152,8 @@ def _table(summary: Summary, console: Console, everything: bool) -> Table:
             *summary.target_figures(silo, MOST_TARGETS),
             decimal(entry.bytes),
         ]
-        cells = [str(silo), entry.name, *_examples(entry, splits), size, *drawn, *figures]
+        owned = [f"{sum(entry.groups.values()):,}" if entry.groups else ""] if groups else []
+        cells = [str(silo), entry.name, *_examples(entry, splits), *owned, size, *drawn, *figures]
         table.add_row(
             *map(shown, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1]
         )
@@ -199,6 +204,17 @@ def totals(spec: FederationSpec) -> str:
     server = f"; the server's test set {sum(spec.test.examples.values()):,}" if spec.test else ""
     size = decimal(sum(entry.bytes for entry in (*spec.silos, *filter(None, [spec.test]))))
     return f"{counted(spec)}: {held}{server}; {size}"
+
+
+def grouped(spec: FederationSpec) -> str:
+    """Say of how many groups the silos' examples are; nothing where no shard says it."""
+    known = [entry for entry in spec.silos if entry.groups]
+    groups = sum(sum((entry.groups or {}).values()) for entry in known)
+    if not groups:
+        return ""
+    rows = sum(sum(entry.examples[split] for split in entry.groups or ()) for entry in known)
+    name = f" of {spec.scheme['group']}" if "group" in spec.scheme else ""
+    return f"Groups{name}: {groups:,}, with {rows / groups:.3g} rows each in the mean"
 
 
 def _measures(summary: Summary) -> Table:

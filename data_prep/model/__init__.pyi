@@ -1,3 +1,4 @@
+from .belonging import Groups as Groups, Order as Order, renumbered as renumbered
 from .dataset import Cut as Cut, Dataset as Dataset
 from .doubting import Doubt as Doubt, doubts as doubts
 from .rows import (

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from data_prep.model.belonging import Groups, Order
 from data_prep.model.rows import Beside, Picked, Rows
 from mpifl.common import InputError
 from mpifl.data import Aims, Column, Features, Inputs, Ragged, Targets, check_masks, told
@@ -36,6 +37,10 @@ class Dataset:
         held: Whether each example [n] belongs to its silo's test split, if the source itself says so.
         targets: What one example's target is, where it is no int64 class number.
         coded: Whether features are numbers of `class_names`, too, as characters of a text are.
+        groups: Whose each example is, if they are to stay together.
+        order: When each example was, if the last ones are to be held out.
+        by_rows: Whether what is held out is drawn without regard to classes: features were standardised by
+            the rows that train so.
     """
 
     where: str
@@ -53,6 +58,9 @@ class Dataset:
     held: np.ndarray | None = None
     targets: Aims | None = None
     coded: bool = False
+    groups: Groups | None = None
+    order: Order | None = None
+    by_rows: bool = False
 
     def __len__(self) -> int:
         return len(self.y)
@@ -97,8 +105,9 @@ class Dataset:
     def pick(self, index: np.ndarray) -> Dataset:
         """Return some of the examples, by their positions; features are not read."""
         silo, held = (None if column is None else column[index] for column in (self.silo, self.held))
+        groups, order = self.groups and self.groups.pick(index), self.order and self.order.pick(index)
         x = Picked(self.x, index) if not isinstance(self.x, Ragged | Beside) else self.x[index]
-        return replace(self, x=x, y=self.y[index], silo=silo, held=held)
+        return replace(self, x=x, y=self.y[index], silo=silo, held=held, groups=groups, order=order)
 
 
 def _described(x: Rows | Column, **seen: Any) -> Features:

@@ -26,9 +26,18 @@ def doubts(spec: FederationSpec | VerticalSpec) -> list[Doubt]:
     """Return what is doubtful in `federation.json`, which alone is looked at.
 
     Classes without a training example, test examples of classes that no silo trains on, masks of 0 and 255,
-    names that differ by case alone.
+    names that differ by case alone, groups of one row.
     """
-    return [*_classes(spec), *_names(spec)]
+    return [*_classes(spec), *_names(spec), *_groups(spec)]
+
+
+def _groups(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
+    """Find groups that keep nothing together."""
+    owned = [entry for entry in spec.silos if entry.groups]
+    rows = sum(entry.examples[split] for entry in owned for split in entry.groups or ())
+    if rows and rows == sum(sum((entry.groups or {}).values()) for entry in owned):
+        what = "every group has one row, as a record number has"
+        yield Doubt("groups", f"{what}; name the column that is the same in all rows of a person")
 
 
 def _classes(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:

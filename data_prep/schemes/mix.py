@@ -67,6 +67,10 @@ class Mix(Scheme):
             (part.scheme.column for part in parse(options["mix"]) if part.role == "labels"), self.column
         )
 
+    def exact(self, options: Options) -> bool:
+        """Tell whether its scheme of labels promises how many classes a silo has."""
+        return any(part.scheme.classes_exact for part in parse(options["mix"]))
+
     def __call__(self, data: Dataset, silos: int | None, rng: np.random.Generator, options: Options) -> Cut:
         """Cut a data set, in up to 100 draws until every silo has the minimum."""
         parts, least = parse(options["mix"]), options["min_examples"]

@@ -17,7 +17,7 @@ PLAIN: dict[str, Scheme] = {
     "iid": Scheme(iid),
     "shards": Scheme(shards, by_class=True),
     "dirichlet": Scheme(dirichlet, by_class=True),
-    "classes": Scheme(classes, by_class=True),
+    "classes": Scheme(classes, by_class=True, classes_exact=True),
     "quantity": Scheme(quantity, shares=quantity_shares),
     "power-law": Scheme(power_law, shares=power_law_shares),
     "feature-noise": Scheme(iid, effect=NOISE),

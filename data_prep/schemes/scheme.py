@@ -73,6 +73,7 @@ class Scheme:
             examples. Only for schemes that skew sizes alone.
         layout: Whether silos get examples, or columns of all examples.
         by_class: Whether it cuts by classes, one of each example.
+        classes_exact: Whether it promises how many classes a silo has.
     """
 
     assign: Callable[..., list[np.ndarray]]
@@ -81,6 +82,7 @@ class Scheme:
     shares: Callable[..., np.ndarray] | None = None
     layout: Literal["horizontal", "vertical"] = "horizontal"
     by_class: bool = False
+    classes_exact: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -96,6 +98,10 @@ class Scheme:
     def by(self, options: Options) -> Literal["y", "silo"]:
         """Return the column that is cut by."""
         return self.column
+
+    def exact(self, options: Options) -> bool:
+        """Tell whether it promises how many classes a silo has."""
+        return self.classes_exact
 
     def __call__(self, data: Dataset, silos: int | None, rng: np.random.Generator, options: Options) -> Cut:
         """Cut a data set into the indices of every silo's examples.

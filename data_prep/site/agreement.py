@@ -118,7 +118,11 @@ def assemble(folder: Path) -> FederationSpec:
     entries.sort(key=lambda entry: entry.silo or 0)
     _check_numbers(folder, entries)
     test = specs[of_server[0]].test if of_server else None
-    whole = first.model_copy(update={"silos": entries, "test": test, "seed": 0})
+    schemes = [specs[path].scheme for path in paths]
+    common = {
+        key: value for key, value in schemes[0].items() if all(one.get(key) == value for one in schemes)
+    }
+    whole = first.model_copy(update={"silos": entries, "test": test, "seed": 0, "scheme": common})
     return describe(folder / "federation.json", whole)
 
 

@@ -72,7 +72,7 @@ class PartyTable:
             self._check_private(whom)
         path = spec or table.with_suffix(".toml")
         meant = read_spec(path)
-        meant = meant if id is None else meant.identified_by(id)
+        meant = meant if id is None else meant.by(id=id)
         if meant.id is None:
             raise InputError(f"--id: not given, and {path} names none; name the column of ids")
         self._table, self.where = identified_table(table, meant), f"{table}: {meant.id}"

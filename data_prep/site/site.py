@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.cut import WriteOptions, room
+from data_prep.cut import WriteOptions, numbered, of_testing, of_training, room, section_of, shard_of
 from data_prep.model import Dataset, padded_to
-from data_prep.schemes import Shares
+from data_prep.schemes import Shares, check_groups
 from data_prep.site.agreement import describe, said_of
 from data_prep.sources import find_source
-from data_prep.write import Ledger, Section, Shard, Writer, check_room, filters_of, make_shards, scratch
+from data_prep.write import Ledger, Shard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError, suggested
 from mpifl.data import FederationSpec, Targets, aims_by_path, arrays_of, by_path, flat, read_spec
 
@@ -73,10 +73,11 @@ def import_site(
     common = read_spec(spec / "federation.json" if spec.is_dir() else spec)
     _check(site, shares, out)
     dataset = fitted(read(data, seed), common)
-    shard = _shard(dataset, site, shares, seed)
+    ((shard,),) = numbered([_shard(dataset, site, shares, seed)])
     check_room(out, room([shard]))
     origin: dict[str, Any] = {"silos": [], "test": None, "public": None, "seed": seed}
-    common = common.model_copy(update={**origin, "scheme": {"name": "import"}, "source": {"name": source}})
+    origin |= {"scheme": {"name": "import", **shares.told(dataset)}, "source": {"name": source}}
+    common = common.model_copy(update=origin)
     with scratch(out) as folder:
         writer = Writer(folder, common.features, common.classes, common.targets, filters=filters)
         described = _written(writer, common, site, shard, manner.jobs)
@@ -228,20 +229,23 @@ def _shard(data: Dataset, site: Site, shares: Shares, seed: int) -> Shard:
     file, everything = f"{site.stem}.h5", np.arange(len(data))
     if not len(data):
         raise InputError(f"{data.where}: has no examples; a silo needs at least 1")
+    check_groups(data)
+    tested = of_testing(data)
     if site.silo is None:
-        x, y = data.test or (data.x, data.y)
-        return Shard("test", [Section(file, "test", None, x, y, np.arange(len(y)))])
-    splits = shares.split(everything, seed, site.silo, data.held)
-    sections = [Section(file, split, site.silo, data.x, data.y, ids) for split, ids in splits.items()]
-    if data.test and "test" not in splits:
-        x, y = data.test
-        sections.append(Section(file, "test", site.silo, x, y, np.arange(len(y))))
-    return Shard(site.name or f"silo {site.silo}", sections)
+        of = tested or of_training(data)
+        return shard_of(file, "test", None, of, {"test": np.arange(len(of.y))})
+    splits = shares.split(everything, seed, site.silo, data)
+    shard = shard_of(file, site.name or f"silo {site.silo}", site.silo, of_training(data), splits)
+    if tested and "test" not in splits:
+        own = section_of(file, "test", site.silo, tested, np.arange(len(tested.y)))
+        return replace(shard, sections=[*shard.sections, own])
+    return shard
 
 
 def _check(site: Site, shares: Shares, out: Path) -> None:
     """Refuse for the server what is a silo's alone, a number that is none, and files that are there."""
-    for option, given in (("valid", shares.valid), ("test", shares.test), ("name", site.name)):
+    parts = {"valid": shares.valid, "test": shares.test, "test-last": shares.test_last, "name": site.name}
+    for option, given in parts.items():
         if site.silo is None and given:
             why = "--server's test set has no parts nor name"
             raise InputError(f"--{option}: {given} given, but {why}; leave it out")

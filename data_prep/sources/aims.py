@@ -31,6 +31,8 @@ class Wanted(NamedTuple):
         scale: What a model multiplies features by, as `1/255`.
         fill: What stands behind the last row of a ragged array in a batch, as `0`, or `input_ids:0,bag:-1`.
         mask: What a model calls its mask, as `attention_mask`, or `input_ids:attention_mask`.
+        group: The array that says whose each example is.
+        order: The array by which the last examples can be held out.
     """
 
     kind: str = ""
@@ -40,6 +42,14 @@ class Wanted(NamedTuple):
     scale: str = ""
     fill: str = ""
     mask: str = ""
+    group: str = ""
+    order: str = ""
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Return the arrays that it names, which are neither inputs nor targets."""
+        named = (self.group, f"{self.group}_test" if self.group else "", self.order)
+        return tuple(name for name in named if name)
 
     def of(self, name: str) -> Wanted:
         """Return what is said of one of several arrays; the kind may be `time:values,event:labels`."""

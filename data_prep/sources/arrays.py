@@ -15,6 +15,7 @@ import numpy as np
 
 from data_prep.model import LARGEST, SMALLEST, Beside, Dataset, Rows, together
 from data_prep.sources.aims import PLAIN, Wanted, aim_of, integers
+from data_prep.sources.owners import check_named, groups_of, order_of
 from data_prep.sources.ragged import check_finite, form_of, joined
 from data_prep.sources.reading import finite
 from mpifl.common import InputError
@@ -25,7 +26,7 @@ SEVERAL = re.compile(r"([xy](?:_test)?)_([A-Za-z_][A-Za-z0-9_]{0,31})")
 """What one of several arrays is called: x_NAME, x_test_NAME, and y likewise."""
 
 
-NAMES = ("targets", "target_names", "ignore", "silo_names", "scale", "fill", "mask")
+NAMES = ("targets", "target_names", "ignore", "silo_names", "scale", "fill", "mask", "group", "order")
 OPTIONS = dict(zip(NAMES, PLAIN, strict=True))
 """The options of a source of arrays: what users call the fields of `Wanted`, and the defaults."""
 
@@ -61,7 +62,8 @@ def dataset_of(
     Raises:
         InputError: an array is missing, of the wrong shape or dtype, or they do not fit each other.
     """
-    arrays = joined(path, arrays, wanted)
+    check_named(arrays, wanted)
+    given, arrays = arrays, joined(path, {name: arrays[name] for name in _plain(arrays, wanted)}, wanted)
     scale = _scale(wanted.scale)
     x, y = _features(path, "x", arrays, scale), _targets(path, "y", arrays)
     if scale and x.dtype.names:
@@ -83,7 +85,14 @@ def dataset_of(
         silo_names=_names(path, silo, wanted.silo_names),
         held=_held(path, arrays.get("held_out"), x.shape[0]),
         targets=aim.targets,
+        groups=groups_of(path, given, wanted, x.shape[0], test[0].shape[0] if test else 0),
+        order=order_of(path, given, wanted, x.shape[0]),
     )
+
+
+def _plain(names: Iterable[str], wanted: Wanted) -> list[str]:
+    """Return the arrays that are more than whose examples are, or when they were."""
+    return [name for name in names if name in ARRAYS or name not in wanted.beside]
 
 
 def _test_set(
@@ -99,12 +108,16 @@ def _test_set(
     return test
 
 
-def chosen(names: Iterable[str]) -> list[str]:
-    """Return those of a file's arrays that are read: x, or where there is none every x_NAME; y likewise."""
+def chosen(names: Iterable[str], wanted: Wanted = PLAIN) -> list[str]:
+    """Return those of a file's arrays that are read: x, or where there is none every x_NAME; y likewise;
+    and those that the user names."""
     there = set(names)
+    check_named(there, wanted)
+    beside = [name for name in dict.fromkeys(wanted.beside) if name in there]
+    there -= set(beside)
     others = sorted(name for name in there.difference(ARRAYS) if SEVERAL.fullmatch(name))
     read = [*(name for name in ARRAYS if name in there), *(name for name in others if name[0] not in there)]
-    return [*read, *(name + OFFSETS for name in read if name[0] in "xy" and name + OFFSETS in there)]
+    return [*beside, *read, *(name + OFFSETS for name in read if name[0] in "xy" and name + OFFSETS in there)]
 
 
 def _several(arrays: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -33,37 +33,52 @@ def read_hdf5(data: Path | None, wanted: Wanted) -> Dataset:
         file = h5py.File(path, "r", locking=False)
     except OSError as error:
         raise InputError(f"{path}: not an HDF5 file, or cut short ({error}); write it again") from None
-    arrays = {name: _opened(path, name, dataset) for name, dataset in _found(path, file).items()}
+    found = _found(path, file, wanted).items()
+    arrays = {name: _opened(path, name, one, beside=name in wanted.beside) for name, one in found}
     return dataset_of(path, arrays, files, wanted)
 
 
-def _found(path: Path, file: h5py.File) -> dict[str, h5py.Dataset]:
+def _found(path: Path, file: h5py.File, wanted: Wanted) -> dict[str, h5py.Dataset]:
     """Return the data sets that are read, by name."""
     try:
-        return {name: file[name] for name in chosen(file) if isinstance(file.get(name), h5py.Dataset)}
+        return {name: file[name] for name in chosen(file, wanted) if isinstance(file.get(name), h5py.Dataset)}
     except H5_FAULTS as error:
         raise InputError(f"{path}: its list of data sets is damaged ({error}); write it again") from None
 
 
-def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:
-    """Map a contiguous data set; read small ones whole, and features of other layouts lazily."""
+def _opened(path: Path, name: str, dataset: h5py.Dataset, *, beside: bool) -> Any:
+    """Map a contiguous data set; read small ones whole, and features of other layouts lazily.
+
+    One `beside` the examples may hold texts."""
     try:
         kind = dataset.dtype.kind
     except (TypeError, ValueError) as error:  # h5py's, of a type that it does not know
         raise InputError(
             f"{path}: {name} has a type that cannot be read ({error}); store arrays of numbers"
         ) from None
-    if kind not in ("iufb" if name.startswith(("y", "held")) else "iuf") or not dataset.shape:
+    texts = beside and h5py.check_string_dtype(dataset.dtype) is not None
+    kinds = "iufb" if beside or name.startswith(("y", "held")) else "iuf"
+    if not (kind in kinds or texts) or not dataset.shape:
         raise InputError(f"{path}: {name} has dtype {dataset.dtype} {dataset.shape}; store arrays of numbers")
     elsewhere = dataset.is_virtual and any(part.file_name != "." for part in dataset.virtual_sources())
     if dataset.file.filename != str(path) or dataset.external or elsewhere:
         raise InputError(f"{path}: {name} lies in another file; copy it into this one")
+    if texts:
+        return _texts(path, name, dataset)
     offset = dataset.id.get_offset() if dataset.chunks is None else None
     if offset is not None and dataset.size and kind != "b":  # a byte of a bool may be neither 0 nor 1
         mapped.note(path, path.stat().st_size)
         return np.memmap(path, dtype=dataset.dtype, mode="r", offset=offset, shape=dataset.shape)
     rows = ChunkedRows(path, name, dataset)
-    return rows if name.startswith("x") else rows[:]
+    return rows if name.startswith("x") and not beside else rows[:]
+
+
+def _texts(path: Path, name: str, dataset: h5py.Dataset) -> np.ndarray:
+    """Read a data set of texts."""
+    try:
+        return np.asarray(dataset.asstr(errors="replace")[:], np.str_)
+    except H5_FAULTS as error:
+        raise InputError(f"{path}: {name} cannot be read ({error}); write the file again") from None
 
 
 class ChunkedRows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,8 +36,9 @@ def read_heart(data: Path | None, seed: int) -> Dataset:
     Rows that lack a used value are left out (du Terrail et al. 2022, "FLamby", Fed-Heart-Disease). Features
     become float32 [n, 13], standardised by counts, sums and sums of squares that hospitals can add up without
     showing a row. They come of the rows that train with `--scheme natural --test 0.34`: no row that this, or
-    a lower share, holds out has a part in them. A label is 1 where the diagnosis is above 0. There is no test
-    set of the server's: what hospitals hold out stays with them.
+    a lower share, holds out has a part in them: so rows are held out without regard to their class. A label
+    is 1 where the diagnosis is above 0. There is no test set of the server's: what hospitals hold out stays
+    with them.
     """
     folder = known_folder("heart-disease", data, "of the four processed.*.data")
     files: dict[str, str] = {}
@@ -45,9 +47,8 @@ def read_heart(data: Path | None, seed: int) -> Dataset:
     y = np.concatenate([table[:, -1] > 0 for table in tables]).astype(np.int64)
     silo = np.repeat(np.arange(len(HOSPITALS)), [len(table) for table in tables])
     names = dict(enumerate(HOSPITALS))
-    return Dataset(
-        str(folder), x, y, 2, files, silo=silo, silo_names=names, class_names=("healthy", "diseased")
-    )
+    more: dict[str, Any] = {"silo": silo, "silo_names": names, "class_names": ("healthy", "diseased")}
+    return Dataset(str(folder), x, y, 2, files, by_rows=True, **more)
 
 
 def _read_hospital(path: Path, files: dict[str, str]) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from data_prep.model import Beside, Dataset
 from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.sources.spool import UnevenSpool
-from data_prep.sources.table import Silos
+from data_prep.sources.table import Keys
 from data_prep.sources.tokens import Tokens, tokens_of
 from mpifl.common import InputError
 from mpifl.data import Column, Ragged, Targets
@@ -37,6 +37,7 @@ class Line(NamedTuple):
     prompt: str
     text: str
     silo: str | None
+    group: str | None
 
 
 def read_jsonl(
@@ -50,6 +51,7 @@ def read_jsonl(
     test: str = "",
     ragged: bool = False,
     inputs: str = "",
+    group: str = "",
 ) -> Dataset:
     """Read a text from each line, and cut its tokens into sequences of `length`, whose targets are the next
     tokens.
@@ -58,7 +60,7 @@ def read_jsonl(
     targets. Both x and y are [n, length], int16, or int32 where the vocabulary needs it. What a text lacks
     of its last sequence is filled with its end (or token 0) in x, and -100 in y, which does not count. A
     sequence of -100 alone is left out. `silo` is the field of natural silos; `test` is another file, the
-    server's test set. The classes are the tokens.
+    server's test set; `group` is the field that says whose a text is. The classes are the tokens.
 
     With `ragged` nothing is filled: a sequence has at most `length` tokens, and batches are padded. `inputs`
     then may say what a model calls the tokens, and their mask: `input_ids,attention_mask`.
@@ -69,13 +71,15 @@ def read_jsonl(
     files: dict[str, str] = {}
     noted(path, files)
     named = _named(inputs, ragged)
-    cutter = Cutter(tokens_of(tokenizer, end, files), length, silo, ragged)
-    x, y, silos = cutter.read(path)
-    held = cutter.read(noted(Path(test), files))[:2] if test else None
+    cutter = Cutter(tokens_of(tokenizer, end, files), length, silo, group, ragged)
+    silos, groups = Keys(), Keys()
+    x, y = cutter.read(path, silos, groups)
+    held = cutter.read(noted(Path(test), files), Keys(), groups) if test else None
     x, held = named(x), held and (named(held[0]), held[1])
     targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE, ragged=ragged)
     numbers, names = silos.numbered() if silo else (None, None)
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
+    more["groups"] = groups.groups(group, len(y), tested=bool(test))
     return Dataset(str(path), x, y, cutter.tokens.size, files, **more)
 
 
@@ -87,18 +91,21 @@ class Cutter:
         tokens: What makes tokens of them.
         length: Of a sequence.
         silo: The field of natural silos, if it is given.
+        group: The field that says whose a text is, if it is given.
         ragged: Whether the last sequence of a text is shorter, in place of filled.
     """
 
     tokens: Tokens
     length: int
     silo: str
+    group: str = ""
     ragged: bool = False
 
-    def read(self, path: Path) -> tuple[Column, Column, Silos]:
-        """Read a file: sequences and their targets, [n, length], in files that are mapped; silos."""
+    def read(self, path: Path, silos: Keys, groups: Keys) -> tuple[Column, Column]:
+        """Read a file: sequences and their targets, [n, length], in files that are mapped; note whose each
+        is."""
         x, y = UnevenSpool(ragged=True), UnevenSpool(ragged=True)
-        silos, lines = Silos(), _lines(path, self.silo)
+        lines = _lines(path, self.silo, self.group)
         while some := list(islice(lines, LINES)):
             prompts = self.tokens.encode([line.prompt for line in some])
             texts = self.tokens.encode([line.text for line in some])
@@ -109,10 +116,11 @@ class Cutter:
                     raise InputError(f"{path}: line {line.number}: {said}")
                 x.append(own_x)
                 y.append(own_y)
-                silos.append([line.silo] * len(own_x) if line.silo is not None else [])
+                for keys, name in ((silos, line.silo), (groups, line.group)):
+                    keys.append([name] * len(own_x) if name is not None else [])
         if not len(rows := x.rows()):
             raise InputError(f"{path}: has no lines; {FORM}")
-        return self._padded(rows), self._padded(y.rows()), silos
+        return self._padded(rows), self._padded(y.rows())
 
     def _padded(self, rows: Column) -> Column:
         """Return ragged sequences as padded with the end, to `length` at most whatever is the longest."""
@@ -152,7 +160,7 @@ def _named(inputs: str, ragged: bool) -> Callable[[Any], Any]:
     return lambda x: Beside({name: replace(x, mask=mask or None)})
 
 
-def _lines(path: Path, silo: str) -> Iterator[Line]:
+def _lines(path: Path, silo: str, group: str) -> Iterator[Line]:
     """Yield the texts of a file; blank lines are left out."""
     try:
         with path.open("rb") as file:
@@ -162,12 +170,12 @@ def _lines(path: Path, silo: str) -> Iterator[Line]:
                 if len(content) >= MOST_LINE:
                     raise InputError(f"{path}: line {number}: {MOST_LINE:,} bytes or more; cut the text")
                 if content.strip():
-                    yield _line(f"{path}: line {number}", number, content, silo)
+                    yield _line(f"{path}: line {number}", number, content, silo, group)
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-def _line(where: str, number: int, content: bytes, silo: str) -> Line:
+def _line(where: str, number: int, content: bytes, silo: str, group: str) -> Line:
     try:
         found = json.loads(content.decode("utf-8-sig" if number == 1 else "utf-8"))
     except (ValueError, RecursionError) as error:
@@ -180,7 +188,8 @@ def _line(where: str, number: int, content: bytes, silo: str) -> Line:
     for key in given:
         _check_text(where, key, found[key])
     prompt, text = ("", found["text"]) if given == ["text"] else (found["prompt"], found["completion"])
-    return Line(number, prompt, text, _silo(where, found, silo))
+    whose = _key(where, "silo", found, silo), _key(where, "group", found, group)
+    return Line(number, prompt, text, *whose)
 
 
 def _check_text(where: str, key: str, text: Any) -> None:
@@ -194,12 +203,12 @@ def _check_text(where: str, key: str, text: Any) -> None:
         ) from None
 
 
-def _silo(where: str, found: dict[str, Any], field: str) -> str | None:
+def _key(where: str, what: str, found: dict[str, Any], field: str) -> str | None:
     if not field:
         return None
     value = found.get(field)
     if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "" or "\0" in str(value):
-        said = f"{field}, the silo, is {json.dumps(value)[:40]}"
+        said = f"{field}, the {what}, is {json.dumps(value)[:40]}"
         raise InputError(f"{where}: {said}; name it by a text or a whole number")
     _check_text(where, field, name := str(value))
     return name

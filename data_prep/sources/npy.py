@@ -22,7 +22,7 @@ def read_npy(data: Path | None, wanted: Wanted) -> Dataset:
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; --data must name the one with x.npy and y.npy")
     stored = {path.stem: path for path in folder.glob("*.npy") if path.is_file()}
-    paths = {name: held_in(folder, stored[name]) for name in chosen(stored)}
+    paths = {name: held_in(folder, stored[name]) for name in chosen(stored, wanted)}
     arrays = {name: _mapped(path) for name, path in paths.items()}
     files: dict[str, str] = {}
     for path in paths.values():

@@ -25,15 +25,15 @@ def read_npz(data: Path | None, wanted: Wanted) -> Dataset:
     hdf5.
     """
     path = needed("npz", data, "measurements.npz")
-    arrays = _load(path)
+    arrays = _load(path, wanted)
     return dataset_of(path, arrays, {path.name: sha256_of(path)}, wanted)
 
 
-def _load(path: Path) -> dict[str, np.ndarray]:
+def _load(path: Path, asked: Wanted) -> dict[str, np.ndarray]:
     try:
         with opened_zip(path) as archive:
             stored = {Path(member.filename).stem: member for member in archive.infolist()}
-            wanted = {name: stored[name] for name in chosen(stored)}
+            wanted = {name: stored[name] for name in chosen(stored, asked)}
             check_unpacked(path, "arrays", sum(member.file_size for member in wanted.values()))
             return {name: _member(path, archive, name, member) for name, member in wanted.items()}
     except OSError as error:

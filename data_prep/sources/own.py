@@ -46,6 +46,7 @@ def own_source(name: str, known: Iterable[str], options: Sequence[str]) -> Calla
             raise InputError(f"--data: {data} given, but '{name}' has no parameter data; leave it out")
         return _dataset(name, function, seed, given | ({"data": data} if wants_data else {}), wanted)
 
+    read.own = tuple(takes)  # type: ignore[attr-defined]
     every = {**defaults, **of_arrays}.items()
     read.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=value) for key, value in every]
@@ -69,16 +70,18 @@ def _dataset(name: str, function: Any, seed: int, options: dict[str, Any], wante
         inspect.signature(function).bind(seed, **options)
     except TypeError as error:
         raise InputError(f"SOURCE: '{name}': {error}; give it as --option KEY=VALUE") from None
-    arrays, files = _arrays(name, function(seed, **options)), dict[str, str]()
+    arrays, files = _arrays(name, function(seed, **options), wanted.beside), dict[str, str]()
     if file := getattr(sys.modules[name.partition(":")[0]], "__file__", None):
         noted(Path(file), files)
     return dataset_of(Path(name), arrays, files, wanted)
 
 
-def _arrays(name: str, made: Any) -> dict[str, Column]:
-    """Return what a function made as the arrays of a file."""
+def _arrays(name: str, made: Any, beside: Sequence[str]) -> dict[str, Column]:
+    """Return what a function made as the arrays of a file; those `beside` its examples may be texts."""
     if isinstance(made, Mapping):
-        return {str(key): evened(_array(name, str(key), value)) for key, value in made.items()}
+        texts = {str(key): np.asarray(value) for key, value in made.items() if key in beside}
+        others = {str(key): value for key, value in made.items() if key not in beside}
+        return texts | {key: evened(_array(name, key, value)) for key, value in others.items()}
     if isinstance(made, tuple) and not any(isinstance(part, tuple) for part in made):
         made = [made]
     if not isinstance(made, Iterable) or isinstance(made, (str, bytes, np.ndarray)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,33 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     "text": read_text,
     "jsonl": read_jsonl,
 }
+
+
+def kept_words(name: str, group: str | None, order: str | None, options: Sequence[str]) -> list[str]:
+    """Return a source's options with those that say which column tells whose an example is, and when it was.
+
+    Raises:
+        InputError: the source has no columns to name, or a function has such a parameter for itself.
+    """
+    given = {key: value for key, value in (("group", group), ("order", order)) if value is not None}
+    for key, value in given.items():
+        if not value.strip():
+            raise InputError(f"--{key}: '{value}' given; name a column or an array")
+        read = (
+            SOURCES[name]
+            if name in SOURCES
+            else None
+            if ":" not in name
+            else own_source(name, SOURCES, options)
+        )
+        if read is not None and key not in inspect.signature(read).parameters:
+            takes = [one for one, reader in SOURCES.items() if key in inspect.signature(reader).parameters]
+            what = f"{name} has no column that says it"
+            raise InputError(f"--{key}: {what}; it is for {', '.join(takes)} and your own 'module:function'")
+        if key in getattr(read, "own", ()):
+            what = f"'{name}' has a parameter '{key}' of its own"
+            raise InputError(f"--{key}: {what}; call it otherwise, so that an array can be named")
+    return [*options, *(f"{key}={value}" for key, value in given.items())]
 
 
 def find_source(name: str, options: Sequence[str] = ()) -> Source:

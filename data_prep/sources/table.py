@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.model import Dataset, Groups, Order
 from data_prep.sources.reading import needed, noted
 from data_prep.sources.spool import Spool
 from data_prep.tables import Columns, Encoder, TableSpec, check_label, ordered, read_spec, survey
 from mpifl.common import InputError
 
 
-def read_table(kind: str, data: Path | None, seed: int, *, spec: str = "", test: str = "") -> Dataset:
+def read_table(
+    kind: str,
+    data: Path | None,
+    seed: int,
+    *,
+    spec: str = "",
+    test: str = "",
+    group: str = "",
+    order: str = "",
+) -> Dataset:
     """Read a `csv` or `parquet` table piece by piece; features become float32 [n, d].
 
     `spec` is the TOML file; the table's name with the ending .toml unless given. `test` is another table with
     the same columns, the server's test set. Levels, classes and statistics come from the first one alone,
-    from all its rows. What silos hold out of it later has a part in them.
+    from all its rows. What silos hold out of it later has a part in them. `group` and `order` are columns in
+    place of those that the spec names.
     """
     path = needed(kind, data, f"patients.{kind}")
     files: dict[str, str] = {}
     spec_path = Path(spec) if spec else path.with_suffix(".toml")
     wanted = read_spec(spec_path)
+    for column in ({"group": group}, {"order": order}):
+        wanted = wanted.by(**column) if all(column.values()) else wanted
     check_label(spec_path, wanted)
     noted(spec_path, files)
     return table_dataset(kind, path, Path(test) if test else None, wanted, files)
@@ -83,55 +97,81 @@ def table_dataset(
     columns = encoder.columns
     for statistics in spec.statistics:
         noted(statistics, files)
-    x, y, silos = _read(encoder, path)
-    held = _read(encoder, noted(test, files))[:2] if test else None
+    groups, silos = Keys(), Keys()
+    read = _read(encoder, path, silos, groups)
+    tested = _read(encoder, noted(test, files), Keys(), groups) if test else None
     numbers, names = silos.numbered() if spec.silo else (None, None)
     return Dataset(
         where=str(path),
-        x=x,
-        y=y,
+        x=read.x,
+        y=read.y,
         classes=None if columns.class_names is None else len(columns.class_names),
         files=files,
-        test=held,
+        test=tested and (tested.x, tested.y),
         silo=numbers,
         silo_names=names,
         class_names=columns.class_names,
         feature_names=columns.feature_names,
         targets=spec.label.targets,
+        held=read.held if spec.held_out else None,
+        groups=groups.groups(spec.group or "", len(read.y), tested=test is not None),
+        order=Order(spec.order, read.order) if spec.order else None,
     )
 
 
-def _read(encoder: Encoder, path: Path) -> tuple[np.ndarray, np.ndarray, Silos]:
-    x, y, silos = Spool(), list[np.ndarray](), Silos()
+class _Rows(NamedTuple):
+    """All rows of a table in numbers; `order` and `held` are empty where no column says them."""
+
+    x: np.ndarray
+    y: np.ndarray
+    order: np.ndarray
+    held: np.ndarray
+
+
+def _read(encoder: Encoder, path: Path, silos: Keys, groups: Keys) -> _Rows:
+    """Read a table, and note whose its rows are."""
+    x, several = Spool(), list[tuple[np.ndarray, ...]]()
     for piece in encoder.read(path):
         x.append(piece.x)
-        y.append(piece.y)
+        several.append((piece.y, piece.order, piece.held))
         silos.append(piece.silo)
+        groups.append(piece.group)
     rows = x.rows()
     if not len(rows):
         raise InputError(
             f"{path}: has no rows without a missing value; look at 'missing' in the table's spec"
         )
-    encoder.spec.label.check_whole(str(path), together := np.concatenate(y))
-    return rows, together, silos
+    y, order, held = map(np.concatenate, zip(*several, strict=True))
+    encoder.spec.label.check_whole(str(path), y)
+    return _Rows(rows, y, order, held)
 
 
-class Silos:
-    """The silo of every row, as numbers from the start: names would fill the memory."""
+class Keys:
+    """Whose every row is, as numbers from the start: names would fill the memory."""
 
     def __init__(self) -> None:
         self._seen: dict[str, int] = {}
         self._codes: list[np.ndarray] = []
 
-    def append(self, names: list[str]) -> None:
-        """Add the silos of some rows."""
+    def append(self, names: Sequence[str]) -> None:
+        """Add the names of some rows."""
         self._codes.append(
             np.array([self._seen.setdefault(name, len(self._seen)) for name in names], np.int64)
         )
 
+    def codes(self) -> np.ndarray:
+        """Return the number of each row [n], in the order in which names were seen."""
+        return np.concatenate(self._codes)
+
+    def groups(self, name: str, rows: int, *, tested: bool) -> Groups | None:
+        """Return whose each of the first `rows` is, and the others of the server's test set, by a column;
+        None without a name."""
+        own, others = np.split(self.codes(), [rows if name else 0])
+        return Groups(name, own, others if tested else None) if name else None
+
     def numbered(self) -> tuple[np.ndarray, dict[int, str]]:
-        """Return the silos' numbers [n], in the order of their names, and these."""
+        """Return the numbers [n], in the order of the names, and these."""
         names = ordered(set(self._seen))
         number_of = {name: number for number, name in enumerate(names)}
         renumbered = np.array([number_of[name] for name in self._seen], np.int64)
-        return renumbered[np.concatenate(self._codes)], dict(enumerate(names))
+        return renumbered[self.codes()], dict(enumerate(names))

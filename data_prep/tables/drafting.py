@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.tables.guessing import (
     MISSING,
+    Guess,
     guessed,
     line_of,
     marks_of,
@@ -18,6 +19,7 @@ from data_prep.tables.guessing import (
     quoted,
     without_marks,
 )
+from data_prep.tables.ids import is_of_persons
 from data_prep.tables.label import TAKES
 from data_prep.tables.notation import PLAIN, Notation
 from data_prep.tables.piece import Piece, number
@@ -40,12 +42,14 @@ class Learned:
         columns: The label's columns; of survival the time, then the event.
         silo: The column of natural silos, if one is.
         names: What a CSV table's columns are called, where its first line does not say it.
+        group: The column that says whose a row is, if one does.
     """
 
     kind: str
     columns: tuple[str, ...]
     silo: str | None = None
     names: tuple[str, ...] = ()
+    group: str | None = None
 
     def written(self) -> list[str]:
         """Return the lines of the spec that say so.
@@ -100,10 +104,12 @@ def draft(path: Path, learned: Learned) -> Drafted:
     piece = without_marks(every)
     notation = notation_of(piece) if kind == "csv" else PLAIN
     guesses = {name: guessed(name, replace(piece, notation=notation)) for name in features}
+    group = learned.group or _of_persons(guesses)
     lines = [
         f"# What the columns of {visible(path.name)} mean.",
         f"# It is guessed from the first {len(piece):,} rows: read it through.",
         *learned.written(),
+        *_grouped(group),
         f"missing = [{', '.join(map(quoted, MISSING))}]",
         'standardise = "own"',
         *([f"delimiter = {quoted(delimiter)}"] if delimiter != "," else []),
@@ -111,12 +117,31 @@ def draft(path: Path, learned: Learned) -> Drafted:
     ]
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
     told = [guess.told for guess in guesses.values() if guess.told]
-    return Drafted(text, [*told, *_marked(every), *_written(piece, notation)])
+    return Drafted(text, [*told, *_whole(guesses, group), *_marked(every), *_written(piece, notation)])
+
+
+def _of_persons(guesses: Mapping[str, Guess]) -> str | None:
+    """Return the first id of a person that several rows share."""
+    return next((name for name, guess in guesses.items() if guess.repeats and is_of_persons(name)), None)
+
+
+def _grouped(group: str | None) -> list[str]:
+    return (
+        [f"group = {quoted(group)}  # rows of one stay together, in one split of one silo"] if group else []
+    )
+
+
+def _whole(guesses: Mapping[str, Guess], group: str | None) -> list[str]:
+    """Say which rows stay together, and which others may have to."""
+    if group:
+        return [f"group: {group}, whose rows stay together; take it out if they are not one person's"]
+    others = [name for name, guess in guesses.items() if guess.repeats]
+    return [f"repeated: {name}; say group = {quoted(name)} if its rows are one person's" for name in others]
 
 
 def _features(path: Path, learned: Learned, names: Sequence[str]) -> list[str]:
-    """Return the columns of a table that are neither learned nor the silo."""
-    own = [*learned.columns, *([learned.silo] if learned.silo else [])]
+    """Return the columns of a table that are neither learned nor the silo or the group."""
+    own = [*learned.columns, *(name for name in (learned.silo, learned.group) if name)]
     if lacking := [name for name in own if name not in names]:
         there = f"{did_you_mean(lacking[0], names)}there are {', '.join(names)[:300]}"
         hint = "; these look like a row: give the columns' names by --names, or in a line above it"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.tables.columns import MISSING_LEVEL, columns_of
+from data_prep.tables.holding import held_of, keys_of, order_of
 from data_prep.tables.label import known
 from data_prep.tables.moments import read_moments
 from data_prep.tables.piece import Piece, some
@@ -22,12 +23,15 @@ from mpifl.common import InputError
 @dataclass(frozen=True)
 class Encoded:
     """Some rows in numbers: features float32 [m, d], labels int64 [m]
-    or values [m, ...], and the silo and the id that each row names, if any."""
+    or values [m, ...], and the silo, id, group, place in order and split that each row names, if any."""
 
     x: np.ndarray
     y: np.ndarray
-    silo: list[str]
+    silo: Sequence[str]
     id: list[str | None]
+    group: Sequence[str]
+    order: np.ndarray
+    held: np.ndarray
 
 
 class Encoder:
@@ -56,7 +60,9 @@ class Encoder:
             piece = every.without_gaps(self.spec.dropping)
             x = self._features(piece)
             ids = list(piece.columns[self.spec.id]) if self.spec.id is not None else []
-            yield Encoded(x, self._labels(piece), self._silos(piece), ids)
+            silos, groups = (keys_of(piece, what, getattr(self.spec, what)) for what in ("silo", "group"))
+            order, held = order_of(piece, self.spec.order), held_of(piece, self.spec.held_out)
+            yield Encoded(x, self._labels(piece), silos, ids, groups, order, held)
 
     def fitted(self) -> dict[str, Any]:
         """Return the spec as its TOML file has it, with all stated that was learned of the table: by it, the
@@ -138,15 +144,6 @@ class Encoder:
             what = f"{name} is '{found[row]}', an unknown class"
             raise InputError(f"{piece.at(row)}: {what}; there are {some(self.columns.class_names or ())}")
         return codes
-
-    def _silos(self, piece: Piece) -> list[str]:
-        if (name := self.spec.silo) is None:
-            return []
-        if None in (found := piece.columns[name]):
-            raise InputError(
-                f"{piece.at(found.index(None))}: {name}, the silo, is missing; fill it in or remove the row"
-            )
-        return piece.known(name)
 
     def _check_learned(self) -> None:
         """See that what was learned of the table can be stated."""

@@ -35,10 +35,12 @@ class Guess:
     Attributes:
         line: That of the spec.
         told: What its owner should hear: why it is left out, or why it may have to be, with the first value.
+        repeats: Whether it is an id that several rows share.
     """
 
     line: str
     told: str = ""
+    repeats: bool = False
 
 
 def guessed(name: str, piece: Piece) -> Guess:
@@ -51,7 +53,8 @@ def guessed(name: str, piece: Piece) -> Guess:
     whole = not np.isfinite(numbers).all() or (numbers == np.rint(numbers)).all()
     if is_named_id(name) and whole and len(set(known)) > 2:
         counted = f"{len(set(known)):,} values in {len(known):,} rows, first {_place(piece, values[0])}"
-        return _left_out(name, f"its name says that it is an id: {counted}")
+        out = _left_out(name, f"its name says that it is an id: {counted}")
+        return replace(out, repeats=len(set(known)) < len(known))
     if np.isfinite(numbers).all():
         if len(known) > 2 and all(b == a + 1 for a, b in itertools.pairwise(numbers.tolist())):
             return _left_out(name, f"it numbers the rows, first {_place(piece, values[0])}")

@@ -111,6 +111,9 @@ class TableSpec(_Strict):
         threshold: In place of classes: the label is a number, and class 1 is above this, class 0 is not.
         silo: The column of natural silos.
         id: The column of ids, by which parties find the persons that they have in common (`mpifl align`).
+        group: The column that says whose a row is: rows of one stay together, in one split of one silo.
+        order: A column of numbers or dates, by which the last rows can be held out.
+        held_out: A column that says whether a row is for testing: 1 or 0, true or false, test or train.
         missing: What stands for a missing value; a null of Parquet always does.
         standardise: Bring numeric columns to mean 0 and deviation 1: not at all, by the table's own
             statistics, or by those in files that silos made of theirs. The table's own are of all its rows,
@@ -129,6 +132,9 @@ class TableSpec(_Strict):
     threshold: float | None = None
     silo: str | None = None
     id: str | None = None
+    group: str | None = None
+    order: str | None = None
+    held_out: str | None = None
     missing: tuple[str, ...] = ("",)
     standardise: Literal["none", "own"] | tuple[Path, ...] = "none"
     delimiter: str = Field(",", min_length=1, max_length=1)
@@ -166,6 +172,13 @@ class TableSpec(_Strict):
             raise ValueError(f"'{learned[0]}' is the label; take it out of [features]")
         if self.id is not None and self.id in (*self.features, *self.label.read):
             raise ValueError(f"'{self.id}' is the id, which enters no file; it is no feature and no label")
+        for key in ("group", "held_out"):
+            name = getattr(self, key)
+            if name is not None and name in (*self.features, *self.label.read):
+                what = f"'{name}' is {key}, which no model is to learn from"
+                raise ValueError(f"{what}; it is no feature and no label")
+        if self.order is not None and self.order in self.label.read:
+            raise ValueError(f"'{self.order}' is the order, and the label; take another")
         if self.thousands == self.decimal:
             raise ValueError(f"decimal and thousands are both '{self.decimal}'; they must differ")
         if self.classes and self.threshold is not None:
@@ -203,16 +216,17 @@ class TableSpec(_Strict):
     @property
     def columns(self) -> list[str]:
         """Return the names of all columns that are read."""
-        others = [name for name in (self.silo, self.id) if name is not None]
-        return list(dict.fromkeys([*self.features, *self.label.read, *others]))
+        others = (self.silo, self.id, self.group, self.order, self.held_out)
+        named = [name for name in others if name is not None]
+        return list(dict.fromkeys([*self.features, *self.label.read, *named]))
 
-    def identified_by(self, id: str) -> TableSpec:
-        """Return the same with another column of ids; raise InputError if it cannot be one."""
+    def by(self, **columns: str) -> TableSpec:
+        """Return the same with another column as its id, group or order; raise InputError if it cannot be."""
         try:
-            return TableSpec.model_validate({**self.model_dump(), "id": id})
+            return TableSpec.model_validate({**self.model_dump(), **columns})
         except ValidationError as error:
             said = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise InputError(f"--id: {said}") from None
+            raise InputError(f"--{next(iter(columns))}: {said}") from None
 
 
 def _texts(told: Any) -> Iterator[str]:

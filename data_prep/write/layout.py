@@ -40,6 +40,7 @@ class Section:
         rows: What the features are taken from.
         labels: The targets that belong to `rows`, [n, ...].
         ids: The positions in both of the examples to be stored, in their order.
+        groups: Whose each of them is, int64, if it is to be stored.
     """
 
     file: str
@@ -48,6 +49,7 @@ class Section:
     rows: Any
     labels: Any
     ids: np.ndarray
+    groups: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

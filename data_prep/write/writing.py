@@ -28,6 +28,7 @@ from mpifl.data import (
     label_counts,
     new_shard,
     stored_dtype,
+    write_groups,
 )
 
 Offsets = dict[str, dict[str, int]]
@@ -142,8 +143,15 @@ class Writer:
             os.replace(raw, path)
         examples = {section.split: len(section) for section in shard.sections}
         digest = sha256_of(path)
-        facts = {"silo": shard.silo, "name": shard.name, "file": shard.file, "bytes": path.stat().st_size}
-        return ShardEntry.model_validate({**facts, "examples": examples, "labels": labels, "sha256": digest})
+        owned = {one.split: len(np.unique(one.groups)) for one in shard.sections if one.groups is not None}
+        facts: dict[str, Any] = {
+            "silo": shard.silo,
+            "name": shard.name,
+            "file": shard.file,
+            "bytes": path.stat().st_size,
+        }
+        facts |= {"examples": examples, "labels": labels, "sha256": digest, "groups": owned or None}
+        return ShardEntry.model_validate(facts)
 
     def settle(self, file: str) -> None:
         """Remove what a finished shard was made from."""
@@ -207,6 +215,8 @@ class Writer:
         for section in shard.sections:
             for at, of in section.offsets.items():
                 file[f"{section.split}/{at}{OFFSETS}"][...] = of
+        owned = {one.split: one.groups for one in shard.sections if one.groups is not None}
+        write_groups(file, owned, filters)
         return file
 
 

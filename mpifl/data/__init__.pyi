@@ -17,6 +17,7 @@ from .federation import (
     seen_as as seen_as,
     version_of as version_of,
 )
+from .groups import groups_of as groups_of, write_groups as write_groups
 from .hdf5 import chunk_rows as chunk_rows
 from .hdf5_reading import start_parser as start_parser
 from .prefetching import ahead as ahead

@@ -27,6 +27,7 @@ from mpifl.data.records import (
     Texts,
     as_record,
     by_path,
+    known,
     read_parts,
 )
 from mpifl.data.targets import Aims, Targets, check_kind, told
@@ -53,6 +54,13 @@ class ShardEntry(Record):
     """Label histogram of the training split (of the test split for `test.h5`); empty without classes."""
     bytes: Annotated[int, Field(gt=0, lt=1 << 63)]
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    groups: Examples | None = None
+    """How many groups the examples of each split are of, where the shard says it."""
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what shards without groups have not, so that their files stay the same to the byte."""
+        return known(make(self), "groups")
 
 
 class FederationSpec(Record):
@@ -118,7 +126,7 @@ class FederationSpec(Record):
     @model_serializer(mode="wrap")
     def _as_before(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what version 1 has not, so that its files stay the same to the byte."""
-        return {key: value for key, value in make(self).items() if key != "targets" or value is not None}
+        return known(make(self), "targets")
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""

@@ -70,6 +70,11 @@ class Record(BaseModel):
         return given
 
 
+def known(told: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return what is told, but for one key where there is nothing to tell of it."""
+    return {name: value for name, value in told.items() if name != key or value is not None}
+
+
 Kind = TypeVar("Kind", bound=Record)
 ONE, NAMED = "(one array)", "(named arrays)"
 MOST_ARRAYS = 16

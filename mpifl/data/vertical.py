@@ -30,7 +30,18 @@ from mpifl.data.federation import (
     read_federation,
     seen_as,
 )
-from mpifl.data.records import Counts, Examples, FileName, Record, Text, Texts, as_record, by_path, read_parts
+from mpifl.data.records import (
+    Counts,
+    Examples,
+    FileName,
+    Record,
+    Text,
+    Texts,
+    as_record,
+    by_path,
+    known,
+    read_parts,
+)
 from mpifl.data.targets import Aims, check_kind, told
 
 Alignment = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
@@ -53,6 +64,13 @@ class VerticalEntry(Record):
     """Label histogram of the training split; empty at the holder of targets that have no classes."""
     bytes: Annotated[int, Field(gt=0, lt=1 << 63)]
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    groups: Examples | None = None
+    """How many groups the rows of each split are of, where the shard says it."""
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what shards without groups have not, so that their files stay the same to the byte."""
+        return known(make(self), "groups")
 
     @model_validator(mode="after")
     def _columns_are_the_features(self) -> VerticalEntry:

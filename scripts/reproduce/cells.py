@@ -24,6 +24,8 @@ QUICK_ROUNDS = 2
 QUICK = ("evaluate.every=1", "checkpoint.every=10", "local.compile=false", f"rounds={QUICK_ROUNDS}")
 UNLESS_GIVEN = ("option", "valid", "test", "public")
 """Of the flags of `data_prep partition`, those that `federation.json` names only if they were given."""
+BY_ROWS = "--no-stratify"
+"""The one flag without a value: rows are held out as they were before classes had their parts."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,15 @@ class Cut:
     def _check(self, out: Path, seed: int, quick: bool) -> None:
         """Hold what `federation.json` says of a cut against the words."""
         source, *flags = (self.quick if quick else self.words).split()
+        by_rows = [flag for flag in flags if flag == BY_ROWS]
+        flags = [flag for flag in flags if flag != BY_ROWS]
         asked: dict[str, list[str]] = {"source": [source], "seed": [str(seed)]}
         for flag, value in zip(flags[::2], flags[1::2], strict=True):
             asked.setdefault(flag.removeprefix("--").replace("-", "_"), []).append(value)
         spec = read_any(out)
         said = {**spec.scheme, "scheme": spec.scheme["name"], "silos": len(spec.silos), "seed": spec.seed,
                 "source": spec.source["name"], "option": spec.source.get("options", [])}  # fmt: skip
-        keys = dict.fromkeys([*asked, *UNLESS_GIVEN])
+        keys = dict.fromkeys([*asked, *UNLESS_GIVEN, *(["stratify"] if by_rows else [])])
         if different := [key for key in keys if _plain(asked.get(key)) != _plain(said.get(key))]:
             raise InputError(
                 f"{out}: was cut otherwise, by another {', '.join(different)}; remove it to cut it anew"

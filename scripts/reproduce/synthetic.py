@@ -10,11 +10,11 @@ from mpifl.report.runs import Summary
 from scripts.reproduce.cells import Cell, Cut, Table
 from scripts.reproduce.scores import over_all, percent, silos_of
 
-TINY = "synthetic --scheme natural --option silos=4 --test 0.2"
+TINY = "synthetic --scheme natural --option silos=4 --test 0.2 --no-stratify"
 
 
 def _cut(name: str, options: str) -> Cut:
-    return Cut(f"synthetic-{name}", f"synthetic --scheme natural --test 0.2 {options}", TINY)
+    return Cut(f"synthetic-{name}", f"synthetic --scheme natural --test 0.2 --no-stratify {options}", TINY)
 
 
 CUTS = {
@@ -54,7 +54,7 @@ def accuracy_and_loss(runs: list[Summary]) -> tuple[str, ...]:
 
 
 SILOS = Cut("synthetic-100", "synthetic --scheme natural --option alpha=1 --option beta=1 --option silos=100"
-            " --valid 0.1 --test 0.1", f"{TINY} --valid 0.1")  # fmt: skip
+            " --valid 0.1 --test 0.1 --no-stratify", f"{TINY} --valid 0.1")  # fmt: skip
 FAIR = tuple(
     Cell(name, paper, SILOS, tried=tuple((f"algorithm.q={q}",) for q in tried), seeds=(7, 8, 9))
     for name, paper, tried in (

@@ -83,10 +83,11 @@ ADULT = (
     NumbersFirst("vflair-adult-joined", f"npz {ONE}", DIGITS),
     NumbersFirst("vflair-adult", f"npz {PARTIES.format('15,93')}", f"digits {PARTIES.format('15,49')}"),
 )
+HELD = "--test 0.2 --no-stratify"
 BY_SPEC = f"--option spec={SPEC}"
 LETTERS = (
-    Letters("vertibench-letter-joined", f"csv {ONE} --test 0.2 {BY_SPEC}", DIGITS),
-    Letters("vertibench-letter", f"csv {QUARTERS} --test 0.2 {BY_SPEC}", f"digits {QUARTERS}"),
+    Letters("vertibench-letter-joined", f"csv {ONE} {HELD} {BY_SPEC}", DIGITS),
+    Letters("vertibench-letter", f"csv {QUARTERS} {HELD} {BY_SPEC}", f"digits {QUARTERS}"),
 )
 """Each set in one silo, and split."""
 

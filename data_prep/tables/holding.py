@@ -1,0 +1,64 @@
+"""The columns of a table that every row must have: whose it is, its place in the order, its split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+import numpy as np
+
+from data_prep.tables.piece import Piece, days_of
+from mpifl.common import InputError
+
+FIRST = date(1970, 1, 1)
+HELD = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
+"""What a column of splits may hold, in any case."""
+
+
+def keys_of(piece: Piece, what: str, name: str | None) -> Sequence[str]:
+    """Return whose each row is by a column [m]; nothing where no column says it.
+
+    Raises:
+        InputError: a row has none.
+    """
+    return [] if name is None else _whole(piece, name, f"the {what}")
+
+
+def order_of(piece: Piece, name: str | None) -> np.ndarray:
+    """Return the places of rows in their order by a column of numbers, or of dates as days, float64 [m].
+
+    Nothing where no column says it.
+
+    Raises:
+        InputError: a row has none, or it is neither.
+    """
+    if name is None:
+        return np.zeros(0)
+    of_dates = any(not np.isnan(days_of(value, FIRST)) for value in _whole(piece, name, "the order"))
+    return piece.days(name, FIRST) if of_dates else piece.numbers(name)
+
+
+def held_of(piece: Piece, name: str | None) -> np.ndarray:
+    """Return which rows are for testing by a column of splits, bool [m]; nothing where no column says it.
+
+    Raises:
+        InputError: a row has none, or another than there are.
+    """
+    if name is None:
+        return np.zeros(0, bool)
+    values = [value.lower() for value in _whole(piece, name, "held_out")]
+    if unknown := [row for row, value in enumerate(values) if value not in HELD]:
+        what = f"{name} is '{piece.columns[name][unknown[0]]}'"
+        raise InputError(
+            f"{piece.at(unknown[0])}: {what}; held_out takes 1 or 0, true or false, test or train"
+        )
+    return np.array([HELD[value] for value in values], bool)
+
+
+def _whole(piece: Piece, name: str, what: str) -> Sequence[str]:
+    """Return a column that every row has a value of."""
+    values = piece.columns[name]
+    if None in values:
+        where = piece.at(values.index(None))
+        raise InputError(f"{where}: {name}, {what}, is missing; fill it in or remove the row")
+    return piece.known(name)

@@ -1,0 +1,77 @@
+"""What `draft` makes of a column that repeats and measures nothing: a group, or a line that asks."""
+
+import numpy as np
+import pytest
+
+from data_prep.cli import main
+from data_prep.tables import read_spec
+from mpifl.data import read_federation
+
+
+def command(*words):
+    """Run a command line and return its exit code."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return stop.value.code
+
+
+def visits(folder, name, ids):
+    """Write a table in which rows have these ids; return its path."""
+    rng = np.random.default_rng(0)
+    ages, labels = rng.uniform(20, 80, len(ids)).round(2), rng.integers(0, 2, len(ids))
+    rows = zip(ids, ages, [("no", "yes")[label] for label in labels], strict=True)
+    path = folder / "visits.csv"
+    path.write_text(f"{name},age,outcome\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
+    return path
+
+
+def drafted(path, capsys, *more):
+    assert command("draft", path, "--label", "outcome", *more) == 0
+    return read_spec(path.with_suffix(".toml")), capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["id", "patient_id", "MRN", "SubjectID", "case no"])
+def test_an_id_of_persons_that_repeats_is_the_group(tmp_path, name, capsys):
+    path = visits(tmp_path, name, np.random.default_rng(1).permutation(np.repeat(np.arange(40), 5)))
+    spec, told = drafted(path, capsys)
+    assert (spec.group, list(spec.features)) == (name, ["age"])
+    assert f"group: {name}, whose rows stay together; take it out" in told
+    words = ["--out", tmp_path / "out", "--scheme", "iid", "--silos", 2, "--test", 0.2]
+    assert command("partition", "csv", "--data", path, *words) == 0
+    assert sum(sum(entry.groups.values()) for entry in read_federation(tmp_path / "out").silos) == 40
+
+
+def test_an_id_of_something_else_that_repeats_is_asked_about(tmp_path, capsys):
+    spec, told = drafted(visits(tmp_path, "scanner_id", np.arange(200) % 20), capsys)
+    assert (spec.group, list(spec.features)) == (None, ["age"])
+    assert 'repeated: scanner_id; say group = "scanner_id" if its rows are one person\'s' in told
+
+
+def test_an_id_of_its_own_in_every_row_is_no_group(tmp_path, capsys):
+    spec, told = drafted(visits(tmp_path, "patient_id", np.arange(200)), capsys)
+    assert spec.group is None
+    assert "group" not in told
+
+
+def test_a_group_that_is_named_is_no_feature(tmp_path, capsys):
+    spec, told = drafted(visits(tmp_path, "household", np.arange(200) % 90), capsys, "--group", "household")
+    assert (spec.group, list(spec.features)) == ("household", ["age"])
+    assert "group: household" in told
+
+
+NUMBERS = {
+    "record numbers": (lambda rng: rng.choice(rng.integers(10**5, 10**6, 60), 300), True),
+    "rounded amounts": (lambda rng: 5000 * rng.integers(1, 99, 300), False),
+    "ages": (lambda rng: rng.integers(18, 95, 300), False),
+    "platelets": (lambda rng: rng.normal(260, 90, 300).round().astype(int), False),
+    "counts with a long tail": (lambda rng: rng.lognormal(3, 1.5, 300).round().astype(int), False),
+}
+
+
+@pytest.mark.parametrize("what", NUMBERS)
+def test_numbers_that_repeat_though_far_apart_are_told_of(tmp_path, what, capsys):
+    draw, odd = NUMBERS[what]
+    spec, told = drafted(visits(tmp_path, "nhs", draw(np.random.default_rng(2))), capsys)
+    assert list(spec.features) == ["nhs", "age"]
+    assert ("kept: nhs, " in told and "far apart and yet repeated" in told) == odd
+    assert ("take it out if it is an id" in told) == odd
