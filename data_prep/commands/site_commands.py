@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from data_prep.commands.keeping import Group, Order, Stratify, TestLast, check_order
+from data_prep.model import dropped_of
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
@@ -66,6 +67,8 @@ def import_own(
     made = import_site(source, data, spec, out, site, seed, **more)
     entry = made.test if made.test else made.silos[0]
     held = ", ".join(f"{count:,} {split}" for split, count in entry.examples.items())
+    if told := str(dropped_of(made)):
+        typer.echo(f"warning: {one_line(told)}", err=True)
     typer.echo(f"{out / entry.file}: {held}; give {site.stem}.json to whoever assembles the federation")
 
 

@@ -103,7 +103,8 @@ def described(
     data: Dataset, name: str, seed: int, scheme: dict[str, Any], source: str, source_options: Sequence[str]
 ) -> FederationSpec:
     """Return what `federation.json` will say, without its shards."""
-    options = {"options": list(source_options)} if source_options else {}
+    more: dict[str, Any] = {"options": list(source_options)} if source_options else {}
+    more |= {"dropped": data.dropped} if data.dropped else {}
     return FederationSpec(
         format_version=version_of(data.features, data.targets),
         name=name,
@@ -112,7 +113,7 @@ def described(
         targets=data.targets,
         seed=seed,
         scheme=scheme,
-        source={"name": source, "files": data.files, **options},
+        source={"name": source, "files": data.files, **more},
         silos=[],
         class_names=None if data.class_names is None else list(data.class_names),
         feature_names=None if data.feature_names is None else list(data.feature_names),

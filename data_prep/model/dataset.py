@@ -41,6 +41,7 @@ class Dataset:
         order: When each example was, if the last ones are to be held out.
         by_rows: Whether what is held out is drawn without regard to classes: features were standardised by
             the rows that train so.
+        dropped: How many rows were left out since they lack a value, as `federation.json` has it.
     """
 
     where: str
@@ -61,6 +62,7 @@ class Dataset:
     groups: Groups | None = None
     order: Order | None = None
     by_rows: bool = False
+    dropped: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.y)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_prep.model.leaving import dropped_of
 from mpifl.data import FederationSpec, VerticalSpec
 
 MOST_NAMED = 5
@@ -26,9 +27,14 @@ def doubts(spec: FederationSpec | VerticalSpec) -> list[Doubt]:
     """Return what is doubtful in `federation.json`, which alone is looked at.
 
     Classes without a training example, test examples of classes that no silo trains on, masks of 0 and 255,
-    names that differ by case alone, groups of one row.
+    names that differ by case alone, groups of one row, rows that were left out.
     """
-    return [*_classes(spec), *_names(spec), *_groups(spec)]
+    return [*_classes(spec), *_names(spec), *_groups(spec), *_left_out(spec)]
+
+
+def _left_out(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
+    if told := str(dropped_of(spec)):
+        yield Doubt("left out", told)
 
 
 def _groups(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:

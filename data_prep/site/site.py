@@ -76,7 +76,7 @@ def import_site(
     ((shard,),) = numbered([_shard(dataset, site, shares, seed)])
     check_room(out, room([shard]))
     origin: dict[str, Any] = {"silos": [], "test": None, "public": None, "seed": seed}
-    origin |= {"scheme": {"name": "import", **shares.told(dataset)}, "source": {"name": source}}
+    origin |= {"scheme": {"name": "import", **shares.told(dataset)}, "source": _source(source, dataset)}
     common = common.model_copy(update=origin)
     with scratch(out) as folder:
         writer = Writer(folder, common.features, common.classes, common.targets, filters=filters)
@@ -84,6 +84,11 @@ def import_site(
         for name in (f"{site.stem}.h5", f"{site.stem}.json"):
             os.replace(folder / name, out / name)
     return described
+
+
+def _source(name: str, data: Dataset) -> dict[str, Any]:
+    """Say where a site's data comes from, and what of it was left out: no file's name or digest."""
+    return {"name": name, **({"dropped": data.dropped} if data.dropped else {})}
 
 
 def _written(writer: Writer, common: FederationSpec, site: Site, shard: Shard, jobs: int) -> FederationSpec:

@@ -56,7 +56,7 @@ def _described(missing: str, silo: str) -> dict[str, object]:
     features = {
         name: {
             "kind": "numeric" if name in NUMERIC else "categorical",
-            "missing": missing if name in LACKING else "drop",
+            "missing": missing if name in LACKING else None,
         }
         for name in NAMES[:-1]
     }

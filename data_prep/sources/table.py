@@ -12,7 +12,7 @@ import numpy as np
 from data_prep.model import Dataset, Groups, Order
 from data_prep.sources.reading import needed, noted
 from data_prep.sources.spool import Spool
-from data_prep.tables import Columns, Encoder, TableSpec, check_label, ordered, read_spec, survey
+from data_prep.tables import Columns, Encoder, Gaps, TableSpec, check_label, ordered, read_spec, survey
 from mpifl.common import InputError
 
 
@@ -97,9 +97,9 @@ def table_dataset(
     columns = encoder.columns
     for statistics in spec.statistics:
         noted(statistics, files)
-    groups, silos = Keys(), Keys()
-    read = _read(encoder, path, silos, groups)
-    tested = _read(encoder, noted(test, files), Keys(), groups) if test else None
+    groups, silos, gaps, of_test = Keys(), Keys(), Gaps(), Gaps()
+    read = _read(encoder, path, silos, groups, gaps)
+    tested = _read(encoder, noted(test, files), Keys(), groups, of_test) if test else None
     numbers, names = silos.numbered() if spec.silo else (None, None)
     return Dataset(
         where=str(path),
@@ -116,6 +116,7 @@ def table_dataset(
         held=read.held if spec.held_out else None,
         groups=groups.groups(spec.group or "", len(read.y), tested=test is not None),
         order=Order(spec.order, read.order) if spec.order else None,
+        dropped={**gaps.told(), **({"test": of_test.told()} if of_test.rows else {})},
     )
 
 
@@ -128,10 +129,10 @@ class _Rows(NamedTuple):
     held: np.ndarray
 
 
-def _read(encoder: Encoder, path: Path, silos: Keys, groups: Keys) -> _Rows:
-    """Read a table, and note whose its rows are."""
+def _read(encoder: Encoder, path: Path, silos: Keys, groups: Keys, gaps: Gaps) -> _Rows:
+    """Read a table, and note whose its rows are, and which are left out."""
     x, several = Spool(), list[tuple[np.ndarray, ...]]()
-    for piece in encoder.read(path):
+    for piece in encoder.read(path, gaps):
         x.append(piece.x)
         several.append((piece.y, piece.order, piece.held))
         silos.append(piece.silo)

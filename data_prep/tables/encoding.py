@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.tables.columns import MISSING_LEVEL, columns_of
+from data_prep.tables.gaps import Gaps, without_gaps
 from data_prep.tables.holding import held_of, keys_of, order_of
 from data_prep.tables.label import known
 from data_prep.tables.moments import read_moments
@@ -54,10 +55,10 @@ class Encoder:
         self._moments = (found.moments if shared is None else read_moments(shared)).columns
         self._check_moments(path)
 
-    def read(self, path: Path) -> Iterator[Encoded]:
-        """Yield the rows of a table in numbers, piece by piece; rows to drop are left out."""
-        for every in pieces(self.kind, path, self.spec):
-            piece = every.without_gaps(self.spec.dropping)
+    def read(self, path: Path, gaps: Gaps | None = None) -> Iterator[Encoded]:
+        """Yield the rows of a table in numbers, piece by piece; rows to drop are left out, and counted."""
+        whole = without_gaps(pieces(self.kind, path, self.spec), self.spec, Gaps() if gaps is None else gaps)
+        for piece in whole:
             x = self._features(piece)
             ids = list(piece.columns[self.spec.id]) if self.spec.id is not None else []
             silos, groups = (keys_of(piece, what, getattr(self.spec, what)) for what in ("silo", "group"))

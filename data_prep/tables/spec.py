@@ -39,7 +39,7 @@ class Column(_Strict):
         levels: categorical: the values there may be, in their order; those that occur, sorted, if not stated.
             Silos that are to understand each other must state them.
         missing: What becomes of a missing value: its row is left out, it is the mean (numeric, date), the
-            `constant`, or a level of its own, the last one (categorical).
+            `constant`, or a level of its own, the last one (categorical). Not stated, it is refused.
         constant: What stands for a missing value with `missing = "constant"`: a number, (categorical) a
             level, which need not occur, or a date.
         mean: numeric, date: a known mean; goes before what the table or the statistics of silos say.
@@ -50,7 +50,7 @@ class Column(_Strict):
     kind: Literal["numeric", "categorical", "date"]
     encoding: Literal["one-hot", "ordinal"] = "one-hot"
     levels: tuple[str, ...] | None = Field(None, min_length=1)
-    missing: Literal["drop", "mean", "constant", "level"] = "drop"
+    missing: Literal["drop", "mean", "constant", "level"] | None = None
     constant: float | str | None = None
     mean: float | None = None
     deviation: float | None = Field(None, gt=0)

@@ -15,7 +15,7 @@ from mpifl.data.vertical import VerticalSpec
 from mpifl.data.vertical_shards import open_vertical
 
 TAG = "0123456789abcdef" * 2
-SPEC = 'label = {kind = "numeric", column = "loss"}\n[features]\nage = "numeric"\nkind = "categorical"\n'
+SPEC = 'label = {kind = "numeric", column = "loss"}\n[features]\nage = { kind = "numeric", missing = "drop" }\nkind = "categorical"\n'
 
 
 @pytest.fixture
@@ -136,7 +136,9 @@ def test_a_spec_that_does_not_fit_is_refused(table: Path, spec: str, id: str | N
 
 
 def test_a_spec_may_name_the_ids_and_lack_the_label(table: Path) -> None:
-    table.with_suffix(".toml").write_text('id = "person"\n[features]\nage = "numeric"\n')
+    table.with_suffix(".toml").write_text(
+        'id = "person"\n[features]\nage = { kind = "numeric", missing = "drop" }\n'
+    )
     party = opened(table, id=None)
     assert party.learned is None
     entry = party.make(np.arange(5), 0, TAG, {"classes": 2, "targets": None})
@@ -155,7 +157,7 @@ def test_a_folder_of_others_is_refused(table: Path) -> None:
 )
 def test_where_there_must_be_a_label_its_absence_is_refused(table, command, capsys) -> None:
     spec = table.with_suffix(".toml")
-    spec.write_text('[features]\nage = "numeric"\n')
+    spec.write_text('[features]\nage = { kind = "numeric", missing = "drop" }\n')
     given = (
         [str(spec)] if "--table" in command else ["--data", str(table), "--out", str(table.parent / "out")]
     )

@@ -147,7 +147,8 @@ def test_a_missing_date_is_filled_and_dates_are_standardised(tmp_path):
     x = find_source("csv")(write(tmp_path, "a number", features=f'standardise = "own"{FEATURES}'), 0).x
     assert x[:, 3].mean() == pytest.approx(0, abs=1e-6)
     assert x[:, 3].std() == pytest.approx(1, abs=1e-6)
-    assert len(find_source("csv")(write(tmp_path, "a number", rows), 0)) == 3
+    dropped = FEATURES.replace('since = "2000-01-01"', 'since = 2000-01-01, missing = "drop"')
+    assert len(find_source("csv")(write(tmp_path, "a number", rows, dropped), 0)) == 3
 
 
 @every_kind

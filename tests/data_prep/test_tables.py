@@ -25,8 +25,8 @@ classes = ["no", ["yes", "Yes."]]
 silo = "hospital"
 missing = ["?", ""]
 [features]
-age = "numeric"
-sex = { kind = "categorical", levels = ["f", "m"], encoding = "ordinal" }
+age = { kind = "numeric", missing = "drop" }
+sex = { kind = "categorical", levels = ["f", "m"], encoding = "ordinal", missing = "drop" }
 pain = { kind = "categorical", levels = ["none", "some", "much"], missing = "level" }
 weight = { kind = "numeric", missing = "mean" }
 dose = { kind = "numeric", missing = "constant", constant = 2.5 }
@@ -165,7 +165,12 @@ def test_standardising_brings_numeric_columns_to_mean_0_and_deviation_1(tmp_path
 
 
 def test_stated_means_go_before_the_tables(tmp_path):
-    spec = spec_with(a=('age = "numeric"', 'age = { kind = "numeric", mean = 40, deviation = 10 }'))
+    spec = spec_with(
+        a=(
+            'age = { kind = "numeric", missing = "drop" }',
+            'age = { kind = "numeric", missing = "drop", mean = 40, deviation = 10 }',
+        )
+    )
     x = find_source("csv")(write(tmp_path / "in", spec=spec), 0).x
     assert x[:, 0].tolist() == pytest.approx([1, 2.15, -7])
     assert x[:, 6].tolist() == [60, 70, 80]

@@ -1,0 +1,87 @@
+"""Rows that lack a value: left out and counted where a spec says so, refused where it says nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from data_prep.tables.piece import Piece
+from data_prep.tables.spec import TableSpec
+from mpifl.common import InputError
+
+
+@dataclass
+class Gaps:
+    """What was left out of a table.
+
+    Attributes:
+        rows: How many rows were.
+        of: How many there are.
+        columns: How many of these lack a value, by column.
+        silos: How many of them each natural silo lost, by its name.
+    """
+
+    rows: int = 0
+    of: int = 0
+    columns: Counter[str] = field(default_factory=Counter)
+    silos: Counter[str] = field(default_factory=Counter)
+
+    def leave_out(self, piece: Piece, spec: TableSpec) -> Piece:
+        """Return the rows that stay, and count the others."""
+        kept = piece.without_gaps(spec.dropping)
+        self.of += len(piece)
+        self.rows += len(piece) - len(kept)
+        if len(kept) == len(piece):
+            return piece
+        self.columns.update({name: n for name in spec.dropping if (n := _lacking(piece, name))})
+        if spec.silo is not None:
+            names, stay = piece.columns[spec.silo], set(kept.places)
+            lost = (names[row] for row, place in enumerate(piece.places) if place not in stay)
+            self.silos.update(name for name in lost if name is not None)
+        return kept
+
+    def told(self) -> dict[str, Any]:
+        """Return what `federation.json` says of it; nothing where all rows stayed."""
+        if not self.rows:
+            return {}
+        silos = {"silos": dict(sorted(self.silos.items()))} if self.silos else {}
+        return {"rows": self.rows, "of": self.of, "columns": dict(self.columns), **silos}
+
+
+def _lacking(piece: Piece, name: str) -> int:
+    """Return how many rows lack a value of a column."""
+    return sum(value is None for value in piece.columns[name])
+
+
+def without_gaps(pieces: Iterable[Piece], spec: TableSpec, gaps: Gaps) -> Iterator[Piece]:
+    """Yield the rows of a table that stay.
+
+    Raises:
+        InputError: one lacks a value of a column of which the spec says nothing; all were looked through
+            then, so that it says how many do.
+    """
+    unsaid = [name for name, column in spec.features.items() if column.missing is None]
+    first, lacking = "", Counter[str]()
+    for every in pieces:
+        piece = gaps.leave_out(every, spec)
+        found = {name: n for name in unsaid if (n := _lacking(piece, name))}
+        if found and not lacking:
+            name = next(iter(found))
+            first = f"{piece.at(list(piece.columns[name]).index(None))}: {name}"
+        lacking.update(found)
+        if not lacking:
+            yield piece
+    if lacking:
+        raise InputError(f"{first} {_refusal(spec, lacking, gaps.of)}")
+
+
+def _refusal(spec: TableSpec, lacking: Counter[str], rows: int) -> str:
+    """Say how many rows lack a value, and what may become of them."""
+    name, *others = lacking
+    kind = spec.features[name].kind
+    choices = "'level' or 'constant'" if kind == "categorical" else "'mean' or 'constant'"
+    also = "".join(f", {other} in {lacking[other]:,}" for other in others[:5])
+    what = f"is missing, in {lacking[name]:,} of {rows:,} rows{also}"
+    return f"{what}; say missing = 'drop' (leaves the row out), {choices} in the spec"
