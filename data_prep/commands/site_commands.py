@@ -65,11 +65,16 @@ def import_own(
     words = kept_words(source, group, order, option or ())
     more: dict[str, Any] = {"shares": shares, "source_options": words, "manner": manner}
     made = import_site(source, data, spec, out, site, seed, **more)
+    _tell(made, out, site.stem)
+
+
+def _tell(made: FederationSpec, out: Path, stem: str) -> None:
+    """Say what a site's shard holds, and what of its data does not."""
     entry = made.test if made.test else made.silos[0]
     held = ", ".join(f"{count:,} {split}" for split, count in entry.examples.items())
+    typer.echo(f"{out / entry.file}: {held}; give {stem}.json to whoever assembles the federation")
     if told := str(dropped_of(made)):
         typer.echo(f"warning: {one_line(told)}", err=True)
-    typer.echo(f"{out / entry.file}: {held}; give {site.stem}.json to whoever assembles the federation")
 
 
 @app.command()

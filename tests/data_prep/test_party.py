@@ -15,7 +15,8 @@ from mpifl.data.vertical import VerticalSpec
 from mpifl.data.vertical_shards import open_vertical
 
 TAG = "0123456789abcdef" * 2
-SPEC = 'label = {kind = "numeric", column = "loss"}\n[features]\nage = { kind = "numeric", missing = "drop" }\nkind = "categorical"\n'
+SPEC = 'label = {kind = "numeric", column = "loss"}\n[features]\n'
+SPEC += 'age = { kind = "numeric", missing = "drop" }\nkind = "categorical"\n'
 
 
 @pytest.fixture
