@@ -47,7 +47,7 @@ CHUNK = 24
 ALONE = 10
 """Every so many jobs one is trained by the command, in worlds of its own, most of which are killed."""
 BY_RANKS = ("rank", "worker")
-"""Words of refusals that may differ between worlds, since they are about the ranks."""
+"""Words of lines that may differ between worlds, since they are about the ranks."""
 
 
 @dataclass
@@ -149,7 +149,8 @@ def disagreement(one: worlds.End, other: worlds.End) -> str:
     for end in (one, other):
         if end.how in (worlds.HUNG, worlds.FAILED):
             return end.how
-    by_ranks = [end for end in (one, other) if end.how == worlds.REFUSED and _is_by_ranks(end.what)]
+    told = (worlds.REFUSED, worlds.LOST)
+    by_ranks = [end for end in (one, other) if end.how in told and _is_by_ranks(end.what)]
     if one.how != other.how:
         return "" if by_ranks else f"{one.how} and {other.how}"
     if one.what == other.what or by_ranks:

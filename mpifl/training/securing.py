@@ -66,6 +66,7 @@ def sums_of(
     if not job.security.masks:
         return FixedSums(job.security.range, largest_weight, len(spec.silos))
     _check_parties(job.security, sum(map(bool, placed.values())))
+    _check_drawn(job, job.security.least, len(spec.silos))
     masking = _party(job, job.security, spec, algorithm, placed, rank, id) if placed.get(rank) else None
     how = FixedSums(job.security.range, largest_weight, len(spec.silos), True, masking)
     if rank:
@@ -102,6 +103,13 @@ def _check_parties(security: SecuritySettings, parties: int) -> None:
         what = f"{parties} workers host silos, and each is one party"
         to_do = f"start {security.least} or more of them, or say least = {parties} where that is enough"
         raise InputError(f"[security] least = {security.least}: {what}; {to_do}")
+
+
+def _check_drawn(job: Job, least: int, silos: int) -> None:
+    if (drawn := job.cohort.size(silos)) < least:
+        what = f"[cohort] fraction = {job.cohort.fraction:g} draws {drawn} of {silos} silos a round"
+        to_do = f"take a larger fraction, or say least = {drawn} where that is enough"
+        raise InputError(f"[security] least = {least}: {what}, and each is of one party; {to_do}")
 
 
 def _party(

@@ -143,6 +143,14 @@ def test_too_few_workers_for_least_are_named_at_the_start(job: Path) -> None:
     assert not (job.parent / "run").exists()
 
 
+def test_a_round_that_draws_fewer_silos_than_least_is_refused_at_the_start(job: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"least = 1: .*fraction = 0 draws 0 of|least = 2: .* fraction = 0 draws 1 of .*larger"
+    ):
+        trained(job, "run", False, "security.least=2", "cohort.fraction=0.0")
+    assert not (job.parent / "run").exists()
+
+
 def test_without_a_folder_for_the_site_nothing_begins(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MPIFL_SITE")
     with pytest.raises(InputError, match=r"MPIFL_SITE names no folder for .*; set it, such as"):
