@@ -48,6 +48,7 @@ class PointToPoint:
         ground: What the wire stands on.
     """
 
+    ground: Ground = HERE
     _timeout: float | None = None
     transfer_timeout = 300.0
 
