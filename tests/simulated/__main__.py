@@ -121,7 +121,9 @@ def _schedules(lent: Yard, seed: int, count: int) -> Iterator[Schedule]:
         return
     ways = [name for name, way in WAYS.items() if way.survives]
     nth = seed // BATCH // 3
-    way, ranks, nodes = ways[nth % len(ways)], 2 + nth // len(ways) % 4, (None, 1, 2)[nth % 3]
+    way, numbers = ways[nth % len(ways)], sorted({*WAYS[ways[nth % len(ways)]].ranks})
+    ranks = numbers[nth // len(ways) % len(numbers)]
+    nodes = None if WAYS[way].near else (None, 1, 2)[nth % 3]
     ended = lent.tried(Schedule(seed=seed, way=way, ranks=ranks, nodes=nodes, survive=True))
     calls = [rank.calls for rank in ended.world.ranks]
     ended.world.close()

@@ -48,6 +48,7 @@ class Way:
         survives: Whether it may be started so that ranks outlive others.
         loses: Whether a death may end it with a line: silos stay where they are.
         patches: Constants, by their dotted name.
+        ranks: How many ranks it may have beside one; all on one node where they are crews.
     """
 
     keys: Mapping[str, Any] = field(default_factory=dict)
@@ -57,6 +58,12 @@ class Way:
     survives: bool = True
     loses: bool = False
     patches: Mapping[str, Any] = field(default_factory=dict)
+    ranks: tuple[int, ...] = (2, 3, 3, 3, 4, 4, 5)
+
+    @property
+    def near(self) -> bool:
+        """Whether its ranks must share a node."""
+        return "ranks" in self.keys.get("silo", {})
 
 
 MOVES = {
@@ -87,6 +94,7 @@ WAYS = {
     "workers": Way({"evaluate": {"at": "workers", "batch_size": 5}}),
     "columns": Way(SPLIT, columns=True, survives=False),
     "moves": Way(patches=MOVES),
+    "crews": Way({"silo": {"ranks": 2}}, ranks=(3, 5)),
     "deadline": Way({"cohort": {"deadline": 0.5, "quorum": 0.4}}),
 }
 
