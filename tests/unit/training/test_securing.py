@@ -15,6 +15,7 @@ from unit.builders import Alone, write_folder
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.privacy import SecuritySettings, read_sites
+from mpifl.run import read_job
 from mpifl.training import securing
 from mpifl.training.loop import End, train
 
@@ -143,12 +144,17 @@ def test_too_few_workers_for_least_are_named_at_the_start(job: Path) -> None:
     assert not (job.parent / "run").exists()
 
 
-def test_a_round_that_draws_fewer_silos_than_least_is_refused_at_the_start(job: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"least = 1: .*fraction = 0 draws 0 of|least = 2: .* fraction = 0 draws 1 of .*larger"
-    ):
-        trained(job, "run", False, "security.least=2", "cohort.fraction=0.0")
-    assert not (job.parent / "run").exists()
+@pytest.mark.parametrize(("fraction", "drawn"), [(0.0, 1), (0.2, 2)])
+def test_a_round_that_draws_fewer_silos_than_least_is_refused_at_the_start(
+    job: Path, fraction: float, drawn: int
+) -> None:
+    told = (
+        rf"least = 3: \[cohort\] fraction = {fraction:g} draws {drawn} of 10 silos a round, .* take a larger"
+    )
+    asked = read_job(job, (f"cohort.fraction={fraction}",))
+    with pytest.raises(InputError, match=told):
+        securing._check_drawn(asked, 3, 10)
+    securing._check_drawn(asked, drawn, 10)
 
 
 def test_without_a_folder_for_the_site_nothing_begins(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
