@@ -505,8 +505,9 @@ def test_what_the_source_holds_for_testing_is_the_test_split(tmp_path, monkeypat
 
 
 def test_a_silo_of_held_examples_alone_is_refused():
+    data = Dataset("drawn", np.ones((5, 1)), np.zeros(5, int), 2, {}, held=np.arange(5) % 2 == 1)
     with pytest.raises(InputError, match="all 2 examples of silo 7 are for testing"):
-        Shares().split(np.array([1, 3]), 0, 7, np.arange(5) % 2 == 1)
+        Shares().split(np.array([1, 3]), 0, 7, data)
 
 
 def test_sections_are_grouped_by_what_they_are_read_from():

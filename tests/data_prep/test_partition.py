@@ -84,7 +84,8 @@ def test_what_federation_json_says(tmp_path, npz):
     ]
     assert partition(npz, tmp_path / "out", *words) == 0
     spec = read_federation(tmp_path / "out")
-    assert spec.scheme == {"name": "dirichlet", "alpha": 0.7, "min_examples": 10, "valid": 0.1, "test": 0.2}
+    held = {"valid": 0.1, "test": 0.2, "stratify": True}
+    assert spec.scheme == {"name": "dirichlet", "alpha": 0.7, "min_examples": 10, **held}
     assert (spec.name, spec.seed, spec.classes, spec.source["name"]) == ("five", 5, 5, "npz")
     assert list(spec.source["files"]) == ["in.npz"]
     assert [entry.file for entry in spec.silos] == [f"silo_{silo:04d}.h5" for silo in range(6)]
@@ -133,7 +134,7 @@ BAD_OPTIONS = {
         ["--scheme", "shards", "--shards-per-silo", 51],
         "300 examples cannot fill 306 shards",
     ),
-    "natural disagrees": (["--scheme", "natural"], "--silos: 6 given, but the data names 7"),
+    "natural disagrees": (["--scheme", "natural", "--silos", 8], "--silos: 8 given, but the data names 7"),
     "natural minimum": (
         ["--scheme", "natural", "--silos", 7, "--min-examples", 43],
         "silo 6 has 42 examples, 43 asked",

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-data-prep partition tumours:examples --out shards --scheme dirichlet --alpha 1 --silos 3 --seed 2 --test 0.3
+data-prep partition tumours:examples --out shards --scheme dirichlet --alpha 1 --silos 3 --seed 2 --test 0.3 --no-stratify
 
 mpifl train job.toml --out run "$@"
 mpifl evaluate run --silos --trust metrics:SensitivityAt95

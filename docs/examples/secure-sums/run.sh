@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-data-prep partition digits --out shards --scheme dirichlet --alpha 1 --silos 3 --seed 4 --test 0.2
+data-prep partition digits --out shards --scheme dirichlet --alpha 1 --silos 3 --seed 4 --test 0.2 --no-stratify
 
 # Each site, once, at its own machine: a key, and the table that it gives to all others.
 for number in 0 1 2; do
