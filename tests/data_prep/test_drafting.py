@@ -47,12 +47,12 @@ def test_columns_are_numbers_or_few_texts_or_left_out(clinic: Path) -> None:
     text, spec = clinic.with_suffix(".toml").read_text(), read_spec(clinic.with_suffix(".toml"))
     kinds = {name: (column.kind, column.missing) for name, column in spec.features.items()}
     assert kinds == {
-        "age": ("numeric", "drop"),
+        "age": ("numeric", None),
         "chol": ("numeric", "mean"),
         "ward": ("categorical", "level"),
-        "pressure": ("numeric", "drop"),
-        "days": ("numeric", "drop"),
-        "died": ("numeric", "drop"),
+        "pressure": ("numeric", None),
+        "days": ("numeric", None),
+        "died": ("numeric", None),
     }
     assert "# number is left out: it numbers the rows" in text
     assert "# person is left out: its name says that it is an id: 120 values in" in text
@@ -242,7 +242,7 @@ def test_dates_are_days(tmp_path: Path) -> None:
     rows = [f"2001-02-{n + 1:02},{'' if n == 3 else f'2000-01-02 {n:02}:30'},{'pq'[n % 2]}" for n in range(9)]
     spec, told = drafted(tmp_path, "seen,left,y", rows)
     assert {name: (one.kind, one.missing) for name, one in spec.features.items()} == {
-        "seen": ("date", "drop"),
+        "seen": ("date", None),
         "left": ("date", "mean"),
     }
     assert (str(spec.features["seen"].since), told) == ("2000-01-01", [])
@@ -277,6 +277,7 @@ def test_an_id_becomes_no_feature_and_what_looks_like_one_is_told(tmp_path: Path
         "left out: person_id, its name says that it is an id: 30 values in 120 rows, first '7000' (line 2)",
         "left out: case, its name says that it is an id: 30 values in 120 rows, first 'P0' (line 2)",
         "kept: film, another whole number in every row, first '900' (line 2); take it out if it is an id",
+        "group: person_id, whose rows stay together; take it out if they are not one person's",
     ]
     spec, told = drafted(tmp_path, "a,who,b,age,film,y", rows)
     assert spec.features["who"].kind == "numeric"
