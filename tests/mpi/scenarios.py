@@ -453,6 +453,9 @@ _MASKED_SLOW = [
     ("yogi", "fedavg", {"server_optimizer": {"name": "yogi"}, "local": {"stragglers": 0.5, "epochs": 3}}),
     ("uniform", "fedavg", {"cohort": {"fraction": 0.3, "weights": "uniform"}}),
     ("scaffold-one", "scaffold", {"option": "I"}),
+    ("fedsam", "fedsam", {}),
+    ("fedrep", "fedrep", {"personal": ["head.*"], "head_epochs": 2}),
+    ("pfedme", "pfedme", {"lambda": 3.0}),
     ("fedbn", "fedbn", {}),
     ("clipped", "fedavg", {"aggregation": {"clip": 0.4}, "compression": {"down": "bfloat16"}}),
 ]

@@ -144,6 +144,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedexp-stragglers": job(
         "fedexp", rounds=5, cohort={"fraction": 1.0}, local={"epochs": 4, "stragglers": 0.6, "momentum": 0.5}
     ),
+    "fedexp-never": job("fedexp", epsilon=1e6),
     "fedsam": job("fedsam", local={"epochs": 2, "lr_decay": 0.9}),
     "fedsam-momentum": job(
         "fedsam", rho=0.2, cohort=ALIKE, local={"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
