@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import sys
 import threading
 import time
@@ -18,6 +19,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+import torch
+
+from mpifl.common import others
 from tests.simulated.schedule import Choices, Schedule
 
 CALL, LATENCY, DETECTION = 2e-5, 1e-4, 0.5
@@ -103,6 +108,7 @@ class World:
 
     def run(self, live: Callable[[Rank], Any]) -> None:
         """Have each rank live, and return when the world is over; its threads stay where they are."""
+        self._streams = np.random.get_bit_generator(), random.getstate(), torch.get_rng_state()
         for rank in self.ranks:
             rank.thread = threading.Thread(target=self._life, args=(rank, live), daemon=True)
             rank.thread.start()
@@ -131,6 +137,12 @@ class World:
         threads = [rank.thread for rank in self.ranks if rank.thread is not None]
         for thread in threads:
             thread.join(5)
+        # ranks are threads here, and those that died put the process's streams back in no order
+        numpys, pythons, torchs = self._streams
+        np.random.set_bit_generator(numpys)
+        random.setstate(pythons)
+        torch.set_rng_state(torchs)
+        others._OURS.clear()
         return sum(thread.is_alive() for thread in threads)
 
     def _life(self, rank: Rank, live: Callable[[Rank], Any]) -> None:
