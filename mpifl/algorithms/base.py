@@ -57,6 +57,9 @@ class Algorithm(BaseModel, ABC):
     needs_mean: ClassVar[str] = ""
     """Why only the mean can combine its updates; empty where other rules can."""
 
+    own_step: ClassVar[str] = ""
+    """What of it is the server's step, in place of a server optimizer's; empty where that takes it."""
+
     unlike_fedavg: ClassVar[str] = ""
     """What a silo's training is that the server's own for `fltrust` is not; empty where it is plain."""
 
@@ -88,6 +91,9 @@ class Algorithm(BaseModel, ABC):
 
     @model_validator(mode="after")
     def _honours(self) -> Algorithm:
+        if self.own_step and self.server_optimizer != SGD():
+            to_do = "take [server_optimizer] name = 'sgd', lr = 1.0, momentum = 0"
+            raise ValueError(f"{type(self).__name__.lower()}'s {self.own_step}; {to_do}")
         for way in self.ways:
             if why := LOCAL.why_not(way, self.local, name=type(self).__name__.lower()):
                 raise ValueError(why)

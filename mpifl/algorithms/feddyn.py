@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import PositiveFloat, model_validator
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from mpifl.algorithms.asking import Cohort
 from mpifl.algorithms.controls import Controlled
-from mpifl.server import SGD, Server
+from mpifl.server import Server
 from mpifl.silo import Proximal, Silo
 from mpifl.wire import Update
 
@@ -22,6 +22,7 @@ class FedDyn(Controlled):
     n_k as elsewhere.
     """
 
+    own_step: ClassVar[str] = "server has a step of its own"
     needs_mean: ClassVar[str] = "what the server adds up must stay the mean of what the silos do"
     accumulated: ClassVar[frozenset[str]] = frozenset({"delta", "shift"})
     at_server: ClassVar[str] = "h"
@@ -29,15 +30,6 @@ class FedDyn(Controlled):
 
     alpha: PositiveFloat = 0.1
     """The strength of the pull; small values let silos run, large values hold them."""
-
-    @model_validator(mode="after")
-    def _own_step(self) -> FedDyn:
-        if self.server_optimizer != SGD():
-            raise ValueError(
-                "feddyn's server has a step of its own; take [server_optimizer] name = 'sgd', "
-                "lr = 1.0, momentum = 0"
-            )
-        return self
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move h by the shifts of the g_k, then w to the mean of the silos' models less h / alpha."""

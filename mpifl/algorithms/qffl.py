@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from mpifl.algorithms.asking import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.common import InputError
-from mpifl.server import SGD, Server
+from mpifl.server import Server
 from mpifl.silo import Silo
 from mpifl.wire import Update
 
@@ -30,22 +30,13 @@ class QFedAvg(FedAvg):
     uniform weights.
     """
 
+    own_step: ClassVar[str] = "quotient is the step of its server, length and all"
     needs_mean: ClassVar[str] = "its step is divided by a sum of numbers, which no rule bounds"
     ways: ClassVar[tuple[str, ...]] = ("qffl",)
     ignores: ClassVar[frozenset[str]] = frozenset({"cohort.weights"})
 
     q: Annotated[float, Field(ge=0)] = 1.0
     """The power of the loss by which silos weigh; 0 is FedAvg with equal weights."""
-
-    @model_validator(mode="after")
-    def _own_step(self) -> QFedAvg:
-        if self.server_optimizer != SGD():
-            raise ValueError(
-                f"{type(self).__name__.lower()}'s quotient is the step of its server, length and all; "
-                "take [server_optimizer] name = 'sgd', "
-                "lr = 1.0, momentum = 0"
-            )
-        return self
 
     def why_not_private(self) -> str:
         """Say that it goes by losses."""
