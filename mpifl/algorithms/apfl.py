@@ -18,7 +18,7 @@ class APFL(FedAvg):
 
     Each batch moves w_k as FedAvg does, and v_k by the gradient of that mixture: v_k -= eta alpha grad
     F_k(alpha v_k + (1 - alpha) w_k). v_k starts from the w of the silo's first round. With `adaptive` each
-    step moves alpha by gradient descent, too (equation 10), between 0 and 1.
+    step moves alpha by gradient descent, too, between 0 and 1. The authors' code does so once a round.
     """
 
     ways: ClassVar[tuple[str, ...]] = ("paired",)
