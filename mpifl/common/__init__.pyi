@@ -60,4 +60,10 @@ from .suggesting import (
     plain as plain,
     suggested as suggested,
 )
-from .toml import LARGEST_FILE as LARGEST_FILE, Table as Table, read_toml as read_toml, tables as tables
+from .toml import (
+    LARGEST_FILE as LARGEST_FILE,
+    Table as Table,
+    read_toml as read_toml,
+    tables as tables,
+    wrong_in as wrong_in,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ def read_toml(path: Path, overrides: Sequence[str] = ()) -> Table:
     given = {override.partition("=")[0].strip() for override in overrides}
     for override in overrides:
         _override(table, override, given)
-    if wrong := _wrong(table):
+    if wrong := wrong_in(table):
         raise InputError(f"{path}: {wrong}")
     return table
 
@@ -46,7 +47,7 @@ def tables(path: Path) -> Table:
         found: Table = tomllib.loads(read_whole(path, LARGEST_FILE).decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("nested too deep") from None
-    if wrong := _wrong(found):
+    if wrong := wrong_in(found):
         raise ValueError(wrong)
     return found
 
@@ -61,17 +62,30 @@ def _told_tables(path: Path) -> Table:
         raise InputError(f"{path}: not TOML: {error}") from None
 
 
-def _wrong(value: Any, key: str = "", depth: int = 0) -> str | None:
-    """Say what is wrong with a value: TOML's whole numbers have 64 bits, and no name has a NUL in it."""
+def wrong_in(value: Any, key: str = "", depth: int = 0) -> str | None:
+    """Say what is wrong with a value, or any in it, that no part of a program should have to reckon with.
+
+    TOML's whole numbers have 64 bits, and no name has a NUL in it. A subnormal number is 0 where ranks
+    train, and a number elsewhere: two places would disagree.
+    """
     if isinstance(value, Mapping | list):
         if depth > DEEPEST:
             return f"{key.split('.')[0][:80]}: nested too deep"
         inner = value.items() if isinstance(value, Mapping) else enumerate(value)
-        parts = (_wrong(part, f"{key}.{name}" if key else str(name), depth + 1) for name, part in inner)
+        parts = (wrong_in(part, f"{key}.{name}" if key else str(name), depth + 1) for name, part in inner)
         return next((found for found in parts if found), None)
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         return f"{key}: is no whole number of 64 bits"
+    if isinstance(value, float) and _is_subnormal(value):
+        return f"{key}: is below {sys.float_info.min} in size; give 0 or a larger number"
     return f"{key} = {value[:80]!r}: has a NUL in it" if isinstance(value, str) and "\0" in value else None
+
+
+def _is_subnormal(value: float) -> bool:
+    """Read the bits: where subnormals count as 0, comparisons do not see it."""
+    bits = int.from_bytes(struct.pack("<d", value), "little")
+    fraction, exponent = bits & ((1 << 52) - 1), bits >> 52 & 0x7FF
+    return exponent == 0 and fraction != 0
 
 
 def _override(table: Table, override: str, given: Collection[str]) -> None:

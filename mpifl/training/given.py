@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeAlias
 
-from mpifl.common import InputError, ShardError, Table
+from mpifl.common import InputError, ShardError, Table, wrong_in
 from mpifl.run import Job, check_job, read_job
 
 Given: TypeAlias = Path | Table | Job
@@ -20,6 +20,8 @@ def resolved(given: Given, overrides: tuple[str, ...]) -> Job:
     if isinstance(given, Path):
         return read_job(given, overrides)
     table = given.model_dump(mode="json", exclude_none=True) if isinstance(given, Job) else given
+    if wrong := wrong_in(table):
+        raise InputError(f"{source_of(given)}: {wrong}")
     return check_job(table, source_of(given))
 
 

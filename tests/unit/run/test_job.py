@@ -11,11 +11,13 @@ import tomli_w
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.algorithms.registry import ALGORITHMS
+from mpifl.common import tuning
 from mpifl.common.errors import InputError
 from mpifl.run.job import Job, check_job, read_job
 from mpifl.run.outline import differing_keys
 from mpifl.server.optimizers import Yogi
 from mpifl.silo.local import LocalTraining
+from mpifl.training.given import resolved
 
 JOBS = Path(__file__).parents[3] / "jobs"
 TOP = 'name = "toy"\nshards = "shards/toy"\nrounds = 3\n'
@@ -366,6 +368,10 @@ def test_a_mistake_is_one_line_with_the_file_the_key_and_what_would_do(read, mis
             "not TOML: model.name = 'a\\x00': has a NUL in it",
         ),
         (
+            lambda path: path.write_text("[local]\nlr_decay = 5e-324"),
+            "not TOML: local.lr_decay: is below 2.2250738585072014e-308 in size; give 0 or a larger number",
+        ),
+        (
             lambda path: path.write_text(" " * (1 << 24) + "\n"),
             "cannot be read (it has 16777217 bytes, 16777216 at most)",
         ),
@@ -381,6 +387,7 @@ def test_a_mistake_is_one_line_with_the_file_the_key_and_what_would_do(read, mis
         "64 bits",
         "digits",
         "NUL",
+        "subnormal",
         "large",
     ],
 )
@@ -390,6 +397,12 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path, make, reason):
     with pytest.raises(InputError) as refused:
         read_job(path)
     assert str(refused.value).startswith(f"{path}: {reason}")
+
+
+@pytest.mark.parametrize("value", [5e-324, -2.225073858507201e-308])
+def test_a_subnormal_number_is_refused_where_it_counts_as_0_too(value):
+    with tuning.subnormals_as_zero(), pytest.raises(InputError, match="local.lr_decay: is below"):
+        resolved({"local": {"lr_decay": value}}, ())
 
 
 @pytest.mark.parametrize(
