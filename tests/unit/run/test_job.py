@@ -401,7 +401,7 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path, make, reason):
 
 @pytest.mark.parametrize("value", [5e-324, -2.225073858507201e-308])
 def test_a_subnormal_number_is_refused_where_it_counts_as_0_too(value):
-    with tuning.subnormals_as_zero(), pytest.raises(InputError, match="local.lr_decay: is below"):
+    with tuning.subnormals_as_zero(), pytest.raises(InputError, match=r"local\.lr_decay: is below"):
         resolved({"local": {"lr_decay": value}}, ())
 
 
