@@ -53,12 +53,10 @@ _LAST_WORD = "MPIFL_LAST_WORD"
 _CODE = "MPIFL_EXIT_CODE"
 """Environment variable: the file in which rank 0 leaves its exit code. A launcher's may be another:
 Hydra's is 9 where a rank was killed, and that of MPICH 4.0 is 0 where a signal came."""
-_KILLED = {signal.SIGUSR1, 128 + signal.SIGUSR1, -signal.SIGUSR1}
-"""The launcher's exit code when a rank died of our signal, since it did not listen yet."""
 GRACE = 3.0
 """Seconds that a launcher has to end its ranks in."""
 NOT_BEGUN = -1
-"""Stands for an exit code where a signal came before the ranks listened."""
+"""Stands for an exit code where a signal came before the launcher was started."""
 
 
 def launched(environ: Mapping[str, str] = os.environ) -> bool:
@@ -132,6 +130,7 @@ def _run(command: list[str], environment: Mapping[str, str], signalled: Path) ->
     def hand_on(number: int, _: object) -> None:
         at_once = number == signal.SIGINT and number in came
         came.append(number)
+        signals.note()
         if at_once:
             raise _AtOnce
         pass_on()
@@ -148,11 +147,10 @@ def _run(command: list[str], environment: Mapping[str, str], signalled: Path) ->
             signal.signal(name, hand_on)
         if signals.pending():  # while it was started
             pass_on()
-            came.append(signal.SIGUSR1)
         code = started.wait()
     except _AtOnce:
         code = _end(started)
-    return NOT_BEGUN if came and code in _KILLED else code if code >= 0 else 128 - code
+    return code if code >= 0 else 128 - code
 
 
 class _AtOnce(Exception):
