@@ -70,13 +70,12 @@ inside() { # NAME COMMAND...: with a venv's programs
         OMPI_MCA_mpi_yield_when_idle=1 MPIFL_DATA="${MPIFL_DATA:-$root/../shared/data}" "$@"
 }
 
-# Whether it went well, and how; its words only if not.
+# Whether it went well, and how; its words only if not. Until then they can be watched: tail -f build/versions/said.
 cell() {
-    local said
-    if said=$("$@" 2>&1); then
-        sed -n '$s/ in .*//p' <<<"$said" | grep -oE '[0-9]+ passed(, [0-9]+ skipped)?' || echo yes
+    if "$@" >"$made/said" 2>&1; then
+        sed -n '$s/ in .*//p' "$made/said" | grep -oE '[0-9]+ passed(, [0-9]+ skipped)?' || echo yes
     else
-        printf '%s\n' "$said" | tail -n 40 >&2
+        tail -n 40 "$made/said" >&2
         echo '**no**'
         return 1
     fi

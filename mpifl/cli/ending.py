@@ -19,7 +19,16 @@ from pathlib import Path
 
 import typer
 
-from mpifl.common import DeviceLost, InputError, Misled, RoundLost, StartLost, one_line, written_after
+from mpifl.common import (
+    DeviceLost,
+    InputError,
+    Misled,
+    RoundLost,
+    StartLost,
+    one_line,
+    signals,
+    written_after,
+)
 
 WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED = 2, 3, 4, 5, 75
 """Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early;
@@ -46,14 +55,15 @@ def code_of_launched(launch: Callable[[], int], run: Path) -> int:
     """
     before = _taken(run)
     code = launch()
-    if code < 0:
+    whole = written_after(run / "model.safetensors", run / "job.toml")  # since the run folder was last taken
+    if code in _OURS and (code or whole):
+        return code
+    begun = _taken(run) != before
+    if signals.pending() and not begun:  # it may have killed ranks that did not listen yet
         _say("stopped by a signal before the training began; run the same command again")
         return INTERRUPTED
-    whole = written_after(run / "model.safetensors", run / "job.toml")  # since the run folder was last taken
-    if (code == 0 and not whole) or code not in _OURS:
-        _say(f"error: {run}: {_cut_off(run, code, begun=_taken(run) != before)}")
-        return code if code > 128 else CUT_OFF
-    return code
+    _say(f"error: {run}: {_cut_off(run, code, begun=begun)}")
+    return code if code > 128 else CUT_OFF
 
 
 def _taken(run: Path) -> int | None:

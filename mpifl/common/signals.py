@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+CAME = "MPIFL_SIGNALLED"
+"""Environment variable: a file that is there once a signal came to the program that started the launcher.
+A launcher that has not started its ranks yet may hand on none."""
 _noted = False
 
 
@@ -17,6 +22,8 @@ def install() -> None:
     """Leave a note on TERM, INT, USR1 and USR2 instead of dying of them; call it on every rank."""
     for name in SIGNALS:
         signal.signal(name, lambda *_: note())
+    if (came := os.environ.get(CAME)) and Path(came).exists():
+        note()
     atexit.register(_deaf_to_late_signals)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 from mpifl.common import InputError
@@ -41,6 +43,7 @@ def world() -> Transport:
             mpi.Init_thread()
         if mpi.COMM_WORLD.Get_size() == 1 and libraries.promised() > 1:
             raise libraries.alone(library())
+        _unname_segments()
         return met(HERE)
 
 
@@ -53,6 +56,17 @@ def met(ground: Ground) -> Transport:
     """
     with met_or_lost(ground.mpi.COMM_WORLD, ground):
         return Transport(ground.mpi.COMM_WORLD.Dup(), _ranks_per_node(), ground)
+
+
+def _unname_segments() -> None:
+    """Remove the names of what MPICH 5 shares in /dev/shm: a killed rank would leave it there.
+
+    The ranks of a node have mapped it when MPI_Init returns to one of them, and the mappings stay.
+    """
+    with contextlib.suppress(OSError):  # not Linux
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            if found := re.search(r"/dev/shm/mpich_shm_\w+$", line):
+                Path(found[0]).unlink(missing_ok=True)
 
 
 def _ranks_per_node() -> int | None:

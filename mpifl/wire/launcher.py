@@ -53,12 +53,10 @@ _LAST_WORD = "MPIFL_LAST_WORD"
 _CODE = "MPIFL_EXIT_CODE"
 """Environment variable: the file in which rank 0 leaves its exit code. A launcher's may be another:
 Hydra's is 9 where a rank was killed, and that of MPICH 4.0 is 0 where a signal came."""
-_KILLED = {signal.SIGUSR1, 128 + signal.SIGUSR1, -signal.SIGUSR1}
-"""The launcher's exit code when a rank died of our signal, since it did not listen yet."""
 GRACE = 3.0
 """Seconds that a launcher has to end its ranks in."""
 NOT_BEGUN = -1
-"""Stands for an exit code where a signal came before the ranks listened."""
+"""Stands for an exit code where a signal came before the launcher was started."""
 
 
 def launched(environ: Mapping[str, str] = os.environ) -> bool:
@@ -81,13 +79,13 @@ def launch(ranks: int, survive: bool = False) -> int:
     command = [*own_launcher(), *flags, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
     home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
     with tempfile.TemporaryDirectory(prefix="mpifl-", ignore_cleanup_errors=True) as session:
-        last, told = Path(session) / "last_word", Path(session) / "exit_code"
+        last, told, came = (Path(session) / name for name in ("last_word", "exit_code", "signalled"))
         last.touch()
         told.touch()
-        files = {_LAST_WORD: str(last), _CODE: str(told)}
+        files = {_LAST_WORD: str(last), _CODE: str(told), signals.CAME: str(came)}
         environment = {"HOME": home, **os.environ, "MPIFL_RANKS": str(ranks), **files}
         own = {} if environment.keys() & _SESSIONS else {_SESSION: session}
-        code = _run(command, environment | own)
+        code = _run(command, environment | own, came)
         print(last.read_text(), end="", file=sys.stderr, flush=True)
         left = told.read_text()
     return int(left) if left else code
@@ -119,15 +117,26 @@ def _left(variable: str, text: str, flags: int) -> bool:
     return True
 
 
-def _run(command: list[str], environment: Mapping[str, str]) -> int:
-    """Run a launcher, hand signals on to its ranks, and return its exit code."""
+def _run(command: list[str], environment: Mapping[str, str], signalled: Path) -> int:
+    """Run a launcher, hand signals on to its ranks, and return its exit code.
+
+    Args:
+        command: The launcher and what its ranks are.
+        environment: Theirs.
+        signalled: The file to make when a signal comes, for ranks that are not there yet.
+    """
     came: list[int] = []
 
     def hand_on(number: int, _: object) -> None:
         at_once = number == signal.SIGINT and number in came
         came.append(number)
+        signals.note()
         if at_once:
             raise _AtOnce
+        pass_on()
+
+    def pass_on() -> None:
+        signalled.touch()
         started.send_signal(signal.SIGUSR1)
 
     if signals.pending():
@@ -137,12 +146,11 @@ def _run(command: list[str], environment: Mapping[str, str]) -> int:
         for name in signals.SIGNALS:
             signal.signal(name, hand_on)
         if signals.pending():  # while it was started
-            started.send_signal(signal.SIGUSR1)
-            came.append(signal.SIGUSR1)
+            pass_on()
         code = started.wait()
     except _AtOnce:
         code = _end(started)
-    return NOT_BEGUN if came and code in _KILLED else code if code >= 0 else 128 - code
+    return code if code >= 0 else 128 - code
 
 
 class _AtOnce(Exception):

@@ -152,16 +152,36 @@ def test_a_signal_to_the_command_ends_its_ranks_with_a_checkpoint(
     assert f"--out {tmp_path / 'run'} --ranks 2 --resume" in command.out
 
 
+def test_a_signal_that_the_launcher_hands_to_nobody_is_heard_by_ranks_that_come_later(
+    yard: Path, tmp_path: Path
+) -> None:
+    """MPICH 5's drops one that comes before its ranks."""
+    late, waits, heard = tmp_path / "mpirun", tmp_path / "waits", tmp_path / "heard"
+    deaf = f"trap 'touch {heard}' USR1\ntouch {waits}\nwhile [ ! -e {heard} ]; do sleep 0.01; done\n"
+    late.write_text(f'#!/bin/sh\n{deaf}exec "$@"\n')
+    late.chmod(0o755)
+    arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "2")
+    starts = shlex.join([str(late), *launcher()])
+    with Command(tmp_path / "command", 1, *arguments, cold=True, MPIFL_MPIRUN=starts) as command:
+        command.until(waits.exists, "its launcher")
+        os.kill(command.session, TERM)
+        assert command.end(60).code == 75
+    assert "stopped by a signal" in command.out + command.err
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
 def test_a_worker_that_is_killed_is_told_as_it_is_whatever_the_launcher_ends_with(
     yard: Path, tmp_path: Path
 ) -> None:
-    """Open MPI's ends with 137, MPICH's with 9."""
+    """Open MPI's ends with 137, MPICH's with 9. The ranks' shared memory is gone with them."""
     run = tmp_path / "run"
     arguments = train(yard / "steady.toml", run, "--ranks", "2")
     with Command(tmp_path / "command", 1, *arguments, trouble={"hold": 3}) as command:
         command.reached()
+        maps = Path(f"/proc/{pid_of(run, 1)}/maps").read_text()
         os.kill(pid_of(run, 1), signal.SIGKILL)
         assert command.release().end().code in (4, 137)
+    assert not [name for name in set(re.findall(r"/dev/shm/\S+$", maps, re.MULTILINE)) if Path(name).exists()]
     assert own_lines(command.err)[-1] == (
         f"error: {run}: ranks died, and the training ended with them; go on with --resume"
     )

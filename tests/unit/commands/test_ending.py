@@ -22,12 +22,14 @@ def launched(tmp_path, monkeypatch):
         return ending.code_of_launched(lambda: launcher.launch(2), tmp_path / "run")
 
     yield start
+    signals.clear()
     for name, handler in found.items():
         signal.signal(name, handler)
 
 
 LEAVES = 'printf {} >"$MPIFL_EXIT_CODE"'
 TAKES = 'mkdir "${0%/*}/run" && touch "${0%/*}/run/job.toml"'
+ASKED = "trap '' USR1; kill -TERM $PPID"
 DIED = "ranks died, and the training ended with them before the first checkpoint; start anew with --resume"
 
 
@@ -42,6 +44,20 @@ def test_the_code_of_rank_0_is_the_runs_whatever_the_launchers_is(launched, capf
 def test_ranks_that_died_are_told_where_rank_0_left_nothing(launched, capfd, own, code):
     """Hydra ends with 9 where a rank was killed, and its word is not that of the run."""
     assert launched(TAKES, own) == code
+    assert capfd.readouterr().err.endswith(f": {DIED}\n")
+
+
+@pytest.mark.parametrize("own", [0, 9, 10, 138, 255])
+def test_a_signal_before_the_training_is_no_accident_whatever_the_launcher_ends_with(launched, capfd, own):
+    """It may have killed ranks that did not listen yet: Intel's ends with 255 then, Open MPI's with 138."""
+    signals.install()
+    assert launched(ASKED, own) == 75
+    assert "stopped by a signal before the training began" in capfd.readouterr().err
+
+
+def test_ranks_that_died_when_a_signal_had_come_are_told(launched, capfd):
+    signals.install()
+    assert launched(f"{ASKED}; {TAKES}", 137) == 137
     assert capfd.readouterr().err.endswith(f": {DIED}\n")
 
 

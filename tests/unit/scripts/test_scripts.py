@@ -92,3 +92,43 @@ def test_what_is_tried_at_its_lowest_is_what_the_project_asks_for(tmp_path, what
     features = extras.keys() - {"all", "dev", "docs", "oracles", "mpich", "hf"}
     tools = {one for one in extras["dev"] if not one.startswith("mpifl")}
     assert set(found) == {"features": features, "tools": tools}[what]
+
+
+NOT_IN_CI = {
+    "setup.sh": "no check, and called first: it makes what the others run with",
+    "demo.sh": "no check: it sets up and runs `mpifl demo`, which wheel.sh tries from the wheel",
+    "slurm_testbed.sh": "no check: slurm_tests.sh starts it",
+    "docs.sh": "what makes a site is an extra of its own; test.sh has the tests of the pages",
+    "mpi_libraries.sh": "six libraries take an hour; mpich_tests.sh is a short form",
+}
+"""Scripts that `.ci/run` need not call, and why."""
+
+
+def checks(text):
+    """Return the commands of a script that run each time and end it when they fail."""
+    let_pass = re.compile(r"\|\||&\s*$")
+    lines = [line for line in text.splitlines() if line[:1].isalpha() or line.startswith(".venv/bin/")]
+    return [line.removeprefix(".venv/bin/") for line in lines if not let_pass.search(line)]
+
+
+IN_CI = checks((ROOT / ".ci" / "run").read_text())
+
+
+def test_ci_calls_every_check_or_it_is_said_why_not():
+    scripts = {path.name for path in (ROOT / "scripts").glob("*.sh")}
+    called = {line.split("/")[1].split()[0] for line in IN_CI if line.startswith("bash scripts/")}
+    assert called - {"setup.sh"} == scripts - NOT_IN_CI.keys()
+    assert scripts >= NOT_IN_CI.keys()
+
+
+@pytest.mark.parametrize(
+    "line", ["ruff check", "ruff format --check", "mypy", "bash scripts/versions.sh short"]
+)
+def test_ci_has_this_line(line):
+    assert IN_CI[0] == "set -euo pipefail"
+    assert line in IN_CI
+
+
+def test_what_may_fail_unseen_is_no_check():
+    text = "bash a.sh x\n# bash b.sh\n  bash c.sh\nbash d.sh || true\nbash e.sh &\n.venv/bin/mypy"
+    assert checks(text) == ["bash a.sh x", "mypy"]
