@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +16,7 @@ from mpifl.run.cohort import CohortTable
 from mpifl.run.fits import why_not
 from mpifl.run.tables import Checkpoint, Data, Evaluate, Model, Tracking
 from mpifl.run.validation import validated
-from mpifl.silo import LocalTraining, SiloSettings, VerticalSettings
+from mpifl.silo import LARGEST, LocalTraining, SiloSettings, VerticalSettings
 from mpifl.transforms import AttackSettings, CompressionSettings
 
 HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.spill", "silo.ranks")
@@ -88,6 +89,15 @@ class Outline(BaseModel):
     def _kernels_can_be_pinned(self) -> Outline:
         if self.kernels == "avx2" and self.device != "cpu":
             raise ValueError("kernels = 'avx2': is of processors, not of GPUs; take device = 'cpu' with it")
+        return self
+
+    @model_validator(mode="after")
+    def _rates_are_numbers(self) -> Outline:
+        lr, decay = self.local.lr, self.local.lr_decay
+        last = math.log(lr) + (self.rounds - 1) * math.log(decay)  # as logarithms, which do not overflow
+        if decay > 1 and last > math.log(LARGEST):
+            what = f"round {self.rounds} has a learning rate above {LARGEST:g}; take at most 1"
+            raise ValueError(f"[local] lr_decay = {decay:g}: {what}")
         return self
 
     @model_validator(mode="after")

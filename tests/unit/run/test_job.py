@@ -130,6 +130,10 @@ WRONG = {
     "NaN": (LEAST + "[local]\nlr = nan\n", "[local] lr = NaN: should be a finite number"),
     "infinity": (LEAST + "[local]\nlr = inf\n", "[local] lr = Infinity: should be a finite number"),
     "out of range": (LEAST + "[local]\nlr = -0.1\n", "[local] lr = -0.1: should be greater than 0"),
+    "a rate that grows out of float32": (
+        LEAST + "[local]\nlr_decay = 1e30\n",
+        "[local] lr_decay = 1e+30: round 3 has a learning rate above 1e+30; take at most 1",
+    ),
     "percent": (
         LEAST + "[evaluate]\ntarget_accuracy = 97\n",
         "target_accuracy = 97: should be less than or equal to 1",
