@@ -4,11 +4,12 @@
     python -m scripts.random_jobs --jobs 20 --seed 1 --lanes 1
     python -m scripts.random_jobs --replay 17 --seed 1         # one of them again, with what it said
 
-Each job has a small federation of 2 to 13 silos, and one key in its focus. It is trained in two worlds of 1
-to 6 ranks, of which the second may have forced nodes. Most jobs are trained one after another in the worlds
-of their chunk. Every tenth is trained by the command that users give; most of these are killed and gone on
-with. Both worlds must end with the same bits, or with the same line of refusal, and within a time. The same
-seed draws the same jobs and worlds. Exit code 1: something was found.
+Each job has a small federation of 2 to 13 silos. It is about the key that the jobs before it had least, and
+has several of the rarest. It is trained in two worlds of 1 to 6 ranks; the second may have forced nodes. Most
+jobs are trained one after another in the worlds of their chunk. Every tenth is trained by the command that
+users give; most of these are killed and gone on with. Both worlds must end with the same bits, or with the
+same line of refusal, and within a time. The same seed draws the same jobs and worlds; a replay draws all
+before it. Exit code 1: something was found.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "mpi")]
 import conftest  # noqa: E402
 
 from scripts.jobs_at_random import worlds  # noqa: E402
-from scripts.jobs_at_random.draw import Cell, cells, drawn, touched  # noqa: E402
+from scripts.jobs_at_random.draw import Cell, Draws, cells, touched  # noqa: E402
 from scripts.jobs_at_random.federations import make  # noqa: E402
 
 Job = dict[str, Any]
@@ -66,13 +67,14 @@ class Jobs:
     def __init__(self, seed: int, folder: Path) -> None:
         self.seed, self.folder = seed, folder
         self.cells, self.tally, self._lock = cells(), Tally(), threading.Lock()
+        self._draws = Draws(seed, self.cells, lambda kind, nth: make(kind, nth, folder))
         environment = conftest.rank_environment(COLUMNS="200", WARM_PYTHON=conftest.warm_executable())
         (folder / "runs").mkdir()
         self.trainer = worlds.Trainer(folder / "runs", conftest.python(), conftest.launcher(), environment)
 
     def draw(self, number: int) -> tuple[Job, Cell]:
         """Return the job of a number, and the key that it is about."""
-        return drawn(number, self.seed, self.cells, lambda kind, nth: make(kind, nth, self.folder))
+        return self._draws.job(number)
 
     def try_chunk(self, drawn: Mapping[int, tuple[Job, Cell]]) -> None:
         """Train some jobs by their numbers, each in two worlds, and note what became of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,9 @@ from scripts.jobs_at_random import settings
 
 Job = dict[str, Any]
 Schema = Mapping[str, Any]
-MORE, REFUSED, TRIES = 5, 0.03, 40
-"""Keys beside the focus at most; the chance that one of them may be refused; settings that are tried."""
+MORE, REFUSED, TRIES = 24, 0.01, 40
+"""Keys that are tried beside the focus at most; the chance that one of them may be refused; settings that are
+tried."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def _values(entry: Schema, draw: Random) -> Iterator[Any]:
     for one in entry.get("anyOf", ()):
         yield from _values(one, draw)
     yield from entry.get("enum", [])
+    if "const" in entry:
+        yield entry["const"]
     kind = entry.get("type")
     if kind == "boolean":
         yield from (True, False)
@@ -101,27 +105,49 @@ def _numbers(entry: Schema) -> Iterator[float]:
     yield from {float(n) for n in (low, high, 1e-300, 1e-9, 0.01, 0.1, 0.5, 1, 3, 40.5) if low <= n <= high}
 
 
-def drawn(number: int, seed: int, every: list[Cell], shards: Callable[[str, int], Path]) -> tuple[Job, Cell]:
-    """Return the job of this number, and the key that it is about.
+class Draws:
+    """Jobs one after another: each is about the key that the fewest jobs before it were about or had.
 
     Args:
-        number: 0, 1, 2, ...; the focus goes round all keys.
-        seed: Together with the number the only source of what is drawn.
+        seed: The only source of what is drawn.
         every: All keys.
         shards: Makes the folder of a federation, by its kind and number.
     """
-    draw = Random(f"{seed} {number}")
-    order = [*every]
-    Random(f"{seed} {number // len(every)}").shuffle(order)
-    focus = order[number % len(every)]
-    job = _around(focus, draw, shards)
-    for cell in draw.sample(every, 3 * MORE)[: draw.randint(0, 3 * MORE)]:
-        if values := cell.values(draw):
-            changed = copy.deepcopy(job)
-            cell.put(changed, values[0])
-            if (not cell.of and draw.random() < REFUSED) or refusal(changed) is None:
-                job = changed
-    return {"name": f"random-{number}", **job}, focus
+
+    def __init__(self, seed: int, every: list[Cell], shards: Callable[[str, int], Path]) -> None:
+        self._seed, self._every, self._shards = seed, every, shards
+        self._had: Counter[str] = Counter()
+        self._jobs: list[tuple[Job, Cell]] = []
+
+    def job(self, number: int) -> tuple[Job, Cell]:
+        """Return the job of a number, and the key that it is about; all before it are drawn as well."""
+        while len(self._jobs) <= number:
+            self._jobs.append(self._next(len(self._jobs)))
+        return self._jobs[number]
+
+    def _next(self, number: int) -> tuple[Job, Cell]:
+        draw = Random(f"{self._seed} {number}")
+        rarest = draw.sample(self._every, len(self._every))
+        rarest.sort(key=lambda cell: self._had[str(cell)])
+        focus = rarest[0]
+        job = _around(focus, draw, self._shards)
+        for cell in rarest[1 : 1 + draw.randint(0, MORE)]:
+            job = self._with(job, cell, draw)
+        self._had[str(focus)] += 1  # also if it cannot be trained with
+        if refusal(job) is None:
+            self._had.update(map(str, touched(job, self._every)))
+        return {"name": f"random-{number}", **job}, focus
+
+    def _with(self, job: Job, cell: Cell, draw: Random) -> Job:
+        """Return the job with a further key, if it takes it and keeps those that it has."""
+        if not (values := cell.values(draw)):
+            return job
+        changed = copy.deepcopy(job)
+        cell.put(changed, values[0])
+        lost = {*map(str, touched(job, self._every))} - {*map(str, touched(changed, self._every))}
+        if lost:
+            return job
+        return changed if (not cell.of and draw.random() < REFUSED) or refusal(changed) is None else job
 
 
 def _around(focus: Cell, draw: Random, shards: Callable[[str, int], Path]) -> Job:

@@ -34,6 +34,11 @@ VALUES: dict[str, list[Any]] = {
     "rounds": [1, 2, 4],
     "threads": [1, 2],
     "model.name": ["logreg", "mlp", "2nn"],
+    "model.buffers": [
+        {"*.seen": "max", "*.largest": "max"},
+        {"*.seen": "reset", "*.largest": "min"},
+        {"*": "reset"},
+    ],
     "data.augment": ["flip", "crop", "flip-crop", "scripts.jobs_at_random.plugins:shifted"],
     "task.main (classification)": ["accuracy"],
     "task.main (binary)": ["auroc", "accuracy"],
@@ -241,6 +246,12 @@ WAYS: list[Table] = [
     {
         "model": {"name": "scripts.jobs_at_random.plugins:normalised"},
         "local": {"batch_size": 8, "drop_last": True},
+    },
+    {
+        "model": {
+            "name": "scripts.jobs_at_random.plugins:counting",
+            "buffers": {"*.seen": "max", "*.largest": "max"},
+        }
     },
     {"tracking": {"tensorboard": True}},
 ]

@@ -9,7 +9,7 @@ import pytest
 
 from scripts import random_jobs
 from scripts.jobs_at_random import worlds
-from scripts.jobs_at_random.draw import cells, drawn, refusal, touched
+from scripts.jobs_at_random.draw import Draws, cells, refusal, touched
 from scripts.jobs_at_random.federations import make
 from scripts.jobs_at_random.settings import COMMON, NOT_DRAWN
 from scripts.jobs_at_random.worlds import End, World
@@ -58,8 +58,8 @@ def test_a_planted_fault_is_found(
     assert random_jobs.disagreement(ends[0], ends[-1]).startswith(fault), ends[0].said
 
 
-def test_a_job_is_the_same_whenever_it_is_drawn(jobs: random_jobs.Jobs) -> None:
-    again = random_jobs.Jobs.draw(jobs, 9)
+def test_a_job_is_the_same_whenever_it_is_drawn(jobs: random_jobs.Jobs, tmp_path: Path) -> None:
+    again = Draws(5, cells(), lambda kind, nth: make(kind, nth, jobs.folder)).job(9)
     assert again == jobs.draw(9)
     assert worlds.own_worlds(again[0], Random("1")) == worlds.own_worlds(again[0], Random("1"))
     assert jobs._common(30, 4) == random_jobs.Jobs._common(jobs, 25, 4)
@@ -85,9 +85,9 @@ def test_each_key_of_the_schema_is_drawn_or_says_why_not(jobs: random_jobs.Jobs)
 @pytest.mark.slow
 def test_each_key_has_a_setting_in_which_it_is_trained_with(jobs: random_jobs.Jobs) -> None:
     every = cells()
-    allowed = set()
+    allowed, draws = set(), Draws(3, every, lambda kind, nth: make(kind, nth, jobs.folder))
     for number in range(len(every)):
-        job, focus = drawn(number, 3, every, lambda kind, nth: make(kind, nth, jobs.folder))
+        job, focus = draws.job(number)
         if focus in touched(job, every) and refusal(job) is None:
             allowed.add(str(focus))
     assert {str(cell) for cell in every} - allowed == set()
