@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.tables.guessing import (
-    MISSING,
     Guess,
     guessed,
     line_of,
@@ -22,7 +21,7 @@ from data_prep.tables.guessing import (
 from data_prep.tables.ids import is_of_persons
 from data_prep.tables.label import TAKES
 from data_prep.tables.notation import PLAIN, Notation
-from data_prep.tables.piece import Piece, number
+from data_prep.tables.piece import MISSING, Piece, number
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.stream import names_of_parquet, pieces
 from data_prep.tables.surveying import survey

@@ -15,6 +15,7 @@ from data_prep.tables.holding import held_of, keys_of, order_of
 from data_prep.tables.label import known
 from data_prep.tables.moments import read_moments
 from data_prep.tables.piece import Piece, some
+from data_prep.tables.rounding import Rounding
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.stream import pieces
 from data_prep.tables.surveying import Survey, is_needed, numbers, survey
@@ -57,13 +58,22 @@ class Encoder:
 
     def read(self, path: Path, gaps: Gaps | None = None) -> Iterator[Encoded]:
         """Yield the rows of a table in numbers, piece by piece; rows to drop are left out, and counted."""
-        whole = without_gaps(pieces(self.kind, path, self.spec), self.spec, Gaps() if gaps is None else gaps)
-        for piece in whole:
-            x = self._features(piece)
+        rounding, kept = Rounding(), Gaps() if gaps is None else gaps
+        for piece in without_gaps(pieces(self.kind, path, self.spec), self.spec, kept):
+            x = self._features(piece, rounding)
             ids = list(piece.columns[self.spec.id]) if self.spec.id is not None else []
-            silos, groups = (keys_of(piece, what, getattr(self.spec, what)) for what in ("silo", "group"))
+            silos, groups = (
+                keys_of(piece, what, getattr(self.spec, what), marked=self.spec.says_missing)
+                for what in ("silo", "group")
+            )
             order, held = order_of(piece, self.spec.order), held_of(piece, self.spec.held_out)
-            yield Encoded(x, self._labels(piece), silos, ids, groups, order, held)
+            yield Encoded(x, self._labels(piece, rounding), silos, ids, groups, order, held)
+        rounding.check(str(path), self._remedies())
+
+    def _remedies(self) -> dict[str, str]:
+        """Say by column what to do about numbers that float32 cannot tell apart."""
+        of_label = dict.fromkeys(self.spec.label.read, "take another unit, or count from another zero")
+        return of_label | dict.fromkeys(self.spec.features, 'say standardise = "own", or take another unit')
 
     def fitted(self) -> dict[str, Any]:
         """Return the spec as its TOML file has it, with all stated that was learned of the table: by it, the
@@ -75,6 +85,7 @@ class Encoder:
         self._check_learned()
         told = self.spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         told.pop("standardise", None)
+        told |= {"missing": list(self.spec.missing)} if self.spec.says_missing else {}
         if self.columns.classes:
             told["classes"] = [one[0] if len(one) == 1 else list(one) for one in self.columns.classes]
         return {**told, "features": {name: self._fitted(name) for name in self.spec.features}}
@@ -93,10 +104,10 @@ class Encoder:
         levels = self.columns.levels[name]
         return list(levels[:-1] if self.spec.features[name].missing == "level" else levels)
 
-    def _features(self, piece: Piece) -> np.ndarray:
+    def _features(self, piece: Piece, rounding: Rounding) -> np.ndarray:
         """Encode all columns, float32 [m, d]."""
         with np.errstate(over="ignore"):
-            columns = [self._encoded(piece, name) for name in self.spec.features]
+            columns = [self._encoded(piece, name, rounding) for name in self.spec.features]
             x = np.concatenate(columns, axis=1, dtype=np.float32)
         if len(wrong := np.argwhere(~np.isfinite(x))):
             row, name = wrong[0, 0], self.columns.feature_names[wrong[0, 1]]
@@ -104,11 +115,12 @@ class Encoder:
             raise InputError(f"{piece.at(row)}: {said}; take another unit")
         return x
 
-    def _encoded(self, piece: Piece, name: str) -> np.ndarray:
+    def _encoded(self, piece: Piece, name: str, rounding: Rounding) -> np.ndarray:
         """Encode one column, float64 [m, 1 or levels]."""
         column = self.spec.features[name]
         if column.counted:
-            return self._standardised(name, numbers(piece, name, column))[:, None]
+            rounding.add(name, values := self._standardised(name, numbers(piece, name, column)))
+            return values[:, None]
         levels = self.columns.levels[name]
         stand_in = MISSING_LEVEL if column.missing == "level" else str(column.constant)
         found = [stand_in if value is None else value for value in piece.columns[name]]
@@ -131,9 +143,9 @@ class Encoder:
         deviation = column.deviation or (moments.deviation if moments else 1.0)
         return mean, deviation, self.spec.standardise != "none" or column.deviation is not None
 
-    def _labels(self, piece: Piece) -> np.ndarray:
+    def _labels(self, piece: Piece, rounding: Rounding) -> np.ndarray:
         if self.spec.label.kind != "categorical":
-            return self.spec.label.values(piece)
+            return self.spec.label.values(piece, rounding)
         (name,), threshold = self.spec.label.read, self.spec.threshold
         known(piece, name)
         if threshold is not None:

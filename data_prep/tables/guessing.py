@@ -10,16 +10,11 @@ from datetime import date
 
 import numpy as np
 
-from data_prep.tables.ids import is_named_id, looks_like_id
+from data_prep.tables.ids import is_index, is_named_id, looks_like_id
 from data_prep.tables.notation import OTHERS, PLAIN, Notation
-from data_prep.tables.piece import Piece, days_of, number
+from data_prep.tables.piece import MISSING, Piece, days_of, number
 from mpifl.common import visible
 
-MISSING = (
-    *("", "?", ".", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "-NaN", "-nan", "NULL", "Null", "null", "None"),
-    *("#N/A", "#N/A N/A", "#NA", "#NULL!", "#DIV/0!", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
-)
-"""What is taken for a missing value: what pandas takes, and the marks of SAS, of Excel and of the UCI."""
 MOST_LEVELS = 50
 """Different texts of a column that is taken for categories; one with more is left out."""
 FEW, SOME = 0.1, 10
@@ -51,7 +46,7 @@ def guessed(name: str, piece: Piece) -> Guess:
     known, gaps = [value for _, value in values], len(values) < len(piece)
     numbers = _numbers(known, piece.notation)
     whole = not np.isfinite(numbers).all() or (numbers == np.rint(numbers)).all()
-    if is_named_id(name) and whole and len(set(known)) > 2:
+    if is_index(name) or (is_named_id(name) and whole and len(set(known)) > 2):
         counted = f"{len(set(known)):,} values in {len(known):,} rows, first {_place(piece, values[0])}"
         out = _left_out(name, f"its name says that it is an id: {counted}")
         return replace(out, repeats=len(set(known)) < len(known))

@@ -26,8 +26,8 @@ PERSONS = {"patient", "subject", "person", "participant", "case", "mrn", "pid"}
 """Words in the name of an id of which several rows are one person's."""
 NUMBERS = {"number", "no", "nr", "num", "code"}
 """Last words of an id, if one of `ALONE` stands before."""
-OF_PROGRAMS = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")
-"""What pandas calls the index of a table that it writes; R's has no name."""
+OF_PROGRAMS = re.compile(r"|Unnamed: [0-9.]+|__index_level_[0-9]+__|level_[0-9]+")
+"""What pandas calls the index of a table that it writes, or writes again; R's has no name."""
 FEWEST, VARIED, ADJACENT = 50, 10, 0.5
 """Rows and different values that a pattern needs, and the share of rows that are like the one before."""
 REPEATED, APART, ROUNDED = 0.75, 100, 0.5
@@ -36,11 +36,16 @@ REPEATED, APART, ROUNDED = 0.75, 100, 0.5
 
 def is_named_id(name: str) -> bool:
     """Tell whether a column's name says that it is an id, or a table's index."""
-    if OF_PROGRAMS.fullmatch(name):
+    if is_index(name):
         return True
     *before, last = [word.lower() for word in WORDS.findall(name)] or [""]
     of_one = not ALONE.isdisjoint([*before, last])
     return last in IDS or (of_one and last in (NUMBERS if before else ALONE))
+
+
+def is_index(name: str) -> bool:
+    """Tell whether a column's name is one that programs give to a table's index, whatever stands there."""
+    return OF_PROGRAMS.fullmatch(name) is not None
 
 
 def is_of_persons(name: str) -> bool:

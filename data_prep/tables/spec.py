@@ -199,6 +199,11 @@ class TableSpec(_Strict):
         return [*(name for name, column in self.features.items() if column.missing == "drop"), *of_label]
 
     @property
+    def says_missing(self) -> bool:
+        """Tell whether the spec says what stands for a missing value."""
+        return "missing" in self.model_fields_set
+
+    @property
     def notation(self) -> Notation:
         """Return how a CSV table writes numbers."""
         return Notation(self.decimal, self.thousands or "")
@@ -223,7 +228,7 @@ class TableSpec(_Strict):
     def by(self, **columns: str) -> TableSpec:
         """Return the same with another column as its id, group or order; raise InputError if it cannot be."""
         try:
-            return TableSpec.model_validate({**self.model_dump(), **columns})
+            return TableSpec.model_validate({**self.model_dump(exclude_unset=True), **columns})
         except ValidationError as error:
             said = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise InputError(f"--{next(iter(columns))}: {said}") from None
