@@ -52,6 +52,7 @@ class Encoder:
         self._label = {
             spelling: label for label, each in enumerate(self.columns.classes) for spelling in each
         }
+        self._codes = {name: self.columns.codes(name) for name in self.columns.levels}
         shared = spec.standardise if isinstance(spec.standardise, tuple) else None
         self._moments = (found.moments if shared is None else read_moments(shared)).columns
         self._check_moments(path)
@@ -94,7 +95,8 @@ class Encoder:
         column = self.spec.features[name]
         told = column.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         if not column.counted:
-            return {**told, "levels": self._own_levels(name)}
+            stated = [one[0] if len(one) == 1 else list(one) for one in column.levels or ()]
+            return {**told, "levels": stated or self._own_levels(name)}
         mean, deviation, wanted = self._scale(name)
         learned = {"mean": mean, "deviation": deviation} if wanted else {"mean": mean}
         return {**told, **(learned if wanted or column.missing == "mean" else {})}
@@ -124,7 +126,7 @@ class Encoder:
         levels = self.columns.levels[name]
         stand_in = MISSING_LEVEL if column.missing == "level" else str(column.constant)
         found = [stand_in if value is None else value for value in piece.columns[name]]
-        codes = _codes(found, {level: code for code, level in enumerate(levels)})
+        codes = _codes(found, self._codes[name])
         if (codes < 0).any():
             row = int(np.argmax(codes < 0))
             raise InputError(f"{piece.at(row)}: {name} is '{found[row]}'; its levels are {some(levels)}")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class Piece:
     def numbers(self, name: str) -> np.ndarray:
         """Return a column as float64 [m], NaN where a value is missing; refuse what is no finite number."""
         values = self.columns[name]
-        numbers = _parsed(values if self.notation == PLAIN else self._plain(values))
+        numbers = parsed(values if self.notation == PLAIN else self._plain(values))
         unknown = np.flatnonzero(~np.isfinite(numbers)).tolist()
         if wrong := [row for row in unknown if values[row] is not None]:
             row = wrong[0]
@@ -114,11 +115,16 @@ def _ahead(zone: str | None) -> int:
     return int(f"{zone[0]}1") * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
 
 
-def _parsed(values: Sequence[str | None]) -> np.ndarray:
+def parsed(values: Sequence[str | None]) -> np.ndarray:
     """Return numbers, float64 [m], NaN for what is missing or none; all at once if all are numbers."""
-    known = ["nan" if value is None else value for value in values]
+    known: Sequence[Any] = values
     try:
-        if _is_plain("".join(known)):
+        together = "".join(known)
+    except TypeError:  # which finds a None sooner than looking for one
+        known = ["nan" if value is None else value for value in values]
+        together = "".join(known)
+    try:
+        if _is_plain(together):
             return np.array(known, np.float64)
     except ValueError:
         pass

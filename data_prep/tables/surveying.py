@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from data_prep.tables.moments import Moments, moments_of
-from data_prep.tables.piece import MARKS, Piece
+from data_prep.tables.piece import MARKS, Piece, ordered
 from data_prep.tables.spec import Column, TableSpec
+from data_prep.tables.spellings import check_spellings
 from data_prep.tables.stream import pieces
 from mpifl.common import InputError
 
@@ -48,6 +49,9 @@ def survey(kind: str, path: Path, spec: TableSpec) -> Survey:
             _check_few(path, name, found.classes, "give a threshold, or make it kind = 'numeric'")
         columns = {name: numbers(piece, name, spec.features[name]) for name in counted}
         found.moments = _added(path, found.moments, columns)
+    for name, seen in found.levels.items():
+        check_spellings(path, name, "levels", ordered(seen), spec.notation)
+    check_spellings(path, "".join(spec.label.read[:1]), "classes", ordered(found.classes), spec.notation)
     return found
 
 

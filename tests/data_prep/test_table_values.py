@@ -1,5 +1,7 @@
 """One reader of values: what is a number, a date, a category or none, in CSV and Parquet alike."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -210,3 +212,71 @@ def test_blanks_around_a_text_are_no_part_of_it_in_parquet_either(tmp_path):
     path = parquet(tmp_path / "in", columns, spec)
     data = find_source("parquet")(path, 0)
     assert (data.class_names, data.feature_names) == (("p", "q"), ("a=f", "a=m", "a=missing"))
+
+
+ONE = {
+    "numbers": (["0", "0.0", "1", "1.0"], "'0' and '0.0'", '[["0", "0.0"], ["1", "1.0"]]'),
+    "bools": (["True", "False", "TRUE"], "'TRUE' and 'True'", '["False", ["TRUE", "True"]]'),
+    "zeros before": (["1", "01", "2"], "'01' and '1'", '[["01", "1"], "2"]'),
+    "more digits than float64": (["9007199254740993", "9007199254740992"], None, None),
+    "letters": (["a", "A"], None, None),
+}
+
+
+@pytest.mark.parametrize("key", ["classes", "levels"])
+@pytest.mark.parametrize("what", ONE)
+def test_spellings_of_one_value_are_refused_unless_the_spec_says_so(tmp_path, key, what):
+    values, told, line = ONE[what]
+    rows = [f"{value},{'pq'[n % 2]}" for n, value in enumerate(values * 2)]
+    column, spec = ("a", CATEGORY) if key == "levels" else ("z", CATEGORY.replace('"y"', '"z"'))
+    head = f"{column},y" if key == "levels" else "z,a"
+    path = table(tmp_path / "in", [head, *rows], spec)
+    if told is None:
+        assert find_source("csv")(path, 0).classes == 2
+        return
+    said = (
+        f"column '{column}' has {told}, which are one value; say in the spec which are one, as {key} = {line}"
+    )
+    assert refused(path).endswith(said)
+    stated = f'a = {{ kind = "categorical", levels = {line} }}'
+    spec = spec.replace('a = "categorical"', stated) if key == "levels" else f"classes = {line}\n{spec}"
+    data = find_source("csv")(table(tmp_path / "in", [head, *rows], spec), 0)
+    wanted = len(json.loads(line))
+    assert (len(data.feature_names) if key == "levels" else data.classes) == wanted
+    fitted = Encoder("csv", path, read_spec(tmp_path / "in/t.toml")).fitted()
+    assert (fitted["features"]["a"]["levels"] if key == "levels" else fitted["classes"]) == json.loads(line)
+
+
+def test_numbers_of_a_class_are_one_as_the_table_writes_them(tmp_path):
+    spec = f'delimiter = ";"\ndecimal = ","\n{CATEGORY}'
+    assert "'0' and '0,0'" in refused(table(tmp_path / "in", ["a;y", "m;0", "f;0,0", "m;1"], spec))
+
+
+def test_a_level_that_stands_for_a_missing_value_is_refused(tmp_path):
+    levels = CATEGORY.replace('"categorical"', '{ kind = "categorical", levels = ["None", "m"] }')
+    spec = f'missing = ["", "None"]\n{levels}'
+    assert "'None' is a level of 'a', and in 'missing'" in refused(
+        table(tmp_path / "in", ["a,y", "m,p"], spec)
+    )
+    spec = f'missing = ["", "None"]\nclasses = ["p", "None"]\n{CATEGORY}'
+    assert "'None' is a class, and in 'missing'" in refused(table(tmp_path / "in", ["a,y", "m,p"], spec))
+
+
+def test_draft_states_spellings_and_says_so(tmp_path, capsys):
+    bools, labels = ("True", "False", "TRUE"), ("0", "1", "0.0", "1")
+    rows = [f"{bools[n % 3]},{n},{labels[n % 4]}" for n in range(120)]
+    path = table(tmp_path / "in", ["a,b,y", *rows])
+    assert command("draft", path, "--label", "y", "--force") == 0
+    told = capsys.readouterr().out
+    assert (
+        "spelled: a 'TRUE' (40 times) and 'True' (40 times), taken for one; take them apart in 'levels'"
+        in told
+    )
+    assert (
+        "spelled: y '0' (30 times) and '0.0' (30 times), taken for one; take them apart in 'classes'" in told
+    )
+    spec = read_spec(path.with_suffix(".toml"))
+    assert spec.classes == (("0", "0.0"), ("1",))
+    assert spec.features["a"].levels == (("False",), ("TRUE", "True"))
+    words = ["--out", tmp_path / "o", "--scheme", "iid", "--silos", 2]
+    assert command("partition", "csv", "--data", path, *words) == 0

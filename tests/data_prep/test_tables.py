@@ -585,7 +585,10 @@ def test_a_nan_of_parquet_is_missing_and_a_text_stays_one(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ('a = {kind = "categorical", levels = ["p", "p"]}', "a level is stated twice"),
+        (
+            'a = {kind = "categorical", levels = ["p", "p"]}',
+            "a level, or one of its spellings, is stated twice",
+        ),
         ('a = {kind = "categorical", missing = "level"}', "column 'a' has the value 'missing'"),
     ],
 )
