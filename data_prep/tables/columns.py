@@ -41,6 +41,12 @@ class Columns:
         """Return the names of the d features, `column=level` for those of a one-hot column."""
         return tuple(name for column in self.spec.features for name in self._names(column))
 
+    def codes(self, name: str) -> dict[str, int]:
+        """Return the number of every level of a column, by each of its spellings."""
+        stated = self.spec.features[name].levels or ()
+        spelled = {spelling: number for number, one in enumerate(stated) for spelling in one}
+        return {level: number for number, level in enumerate(self.levels[name])} | spelled
+
     def _names(self, name: str) -> list[str]:
         one_hot = self.spec.features[name].encoding == "one-hot"
         levels = self.levels.get(name)
@@ -79,7 +85,7 @@ def _levels(name: str, column: Column, found: set[str]) -> tuple[str, ...]:
     """Return a column's levels: those stated or else those that occur,
     and what stands for a missing value."""
     occurring = found | {str(column.constant)} if column.missing == "constant" else found
-    levels = column.levels or tuple(ordered(occurring))
+    levels = tuple(one[0] for one in column.levels) if column.levels else tuple(ordered(occurring))
     if column.missing != "level":
         return levels
     if MISSING_LEVEL in levels:

@@ -5,27 +5,19 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.tables.guessing import (
-    MISSING,
-    Guess,
-    guessed,
-    line_of,
-    marks_of,
-    notation_of,
-    quoted,
-    without_marks,
-)
+from data_prep.tables.guessing import Guess, classes_of, guessed, quoted
 from data_prep.tables.ids import is_of_persons
 from data_prep.tables.label import TAKES
 from data_prep.tables.notation import PLAIN, Notation
-from data_prep.tables.piece import Piece, number
+from data_prep.tables.piece import MISSING, number
 from data_prep.tables.spec import TableSpec
-from data_prep.tables.stream import names_of_parquet, pieces
+from data_prep.tables.stream import names_of_parquet
 from data_prep.tables.surveying import survey
+from data_prep.tables.tallying import Tally, tallied
 from mpifl.common import InputError, did_you_mean, visible
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
@@ -81,7 +73,7 @@ class Drafted(NamedTuple):
 def draft(path: Path, learned: Learned) -> Drafted:
     """Return a spec for a table, CSV or Parquet by its ending.
 
-    The kinds of columns are guessed from the first piece of the table: numbers, dates, or a few texts.
+    The kinds of columns are guessed from all rows of the table: numbers, dates, or a few texts.
     Another column is left out, in a comment, and told.
 
     Raises:
@@ -99,16 +91,17 @@ def draft(path: Path, learned: Learned) -> Drafted:
         "missing": (),
     }
     spec = TableSpec.model_validate({**given, "names": learned.names or None})
-    if (every := next(iter(pieces(kind, path, spec)), None)) is None:
+    tallies, rows, notation = tallied(kind, path, spec)
+    if not rows:
         raise InputError(f"{path}: has no rows")
-    piece = without_marks(every)
-    notation = notation_of(piece) if kind == "csv" else PLAIN
-    guesses = {name: guessed(name, replace(piece, notation=notation)) for name in features}
+    guesses = {name: guessed(name, tallies[name]) for name in features}
+    of_label = [classes_of(name, tallies[name]) for name in learned.columns if learned.kind == "categorical"]
     group = learned.group or _of_persons(guesses)
     lines = [
         f"# What the columns of {visible(path.name)} mean.",
-        f"# It is guessed from the first {len(piece):,} rows: read it through.",
+        f"# It is guessed from all {rows:,} rows: read it through.",
         *learned.written(),
+        *(guess.line for guess in of_label if guess.line),
         *_grouped(group),
         f"missing = [{', '.join(map(quoted, MISSING))}]",
         'standardise = "own"',
@@ -116,8 +109,8 @@ def draft(path: Path, learned: Learned) -> Drafted:
         *notation.written(),
     ]
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
-    told = [guess.told for guess in guesses.values() if guess.told]
-    return Drafted(text, [*told, *_whole(guesses, group), *_marked(every), *_written(piece, notation)])
+    told = [guess.told for guess in (*guesses.values(), *of_label) if guess.told]
+    return Drafted(text, [*told, *_whole(guesses, group), *_marked(tallies), *_written(tallies, notation)])
 
 
 def _of_persons(guesses: Mapping[str, Guess]) -> str | None:
@@ -152,23 +145,26 @@ def _features(path: Path, learned: Learned, names: Sequence[str]) -> list[str]:
     return features
 
 
-def _marked(every: Piece) -> list[str]:
-    """Say what stands for a missing value."""
+def _marked(tallies: Mapping[str, Tally]) -> list[str]:
+    """Say what stands for a missing value, how often, and where first."""
+    found: dict[str, tuple[int, str]] = {}
+    for name, tally in tallies.items():
+        for mark, (times, where) in tally.marks.items():
+            before, first = found.get(mark, (0, f"in {name} ({where})"))
+            found[mark] = before + times, first
     remedy = "take it out of 'missing' if it is a value"
-    return [
-        f"missing: '{mark}', {times:,} times, first {where}; {remedy}"
-        for mark, (times, where) in marks_of(every).items()
-    ]
+    return [f"missing: '{mark}', {n:,} times, first {where}; {remedy}" for mark, (n, where) in found.items()]
 
 
-def _written(piece: Piece, notation: Notation) -> list[str]:
+def _written(tallies: Mapping[str, Tally], notation: Notation) -> list[str]:
     """Say how numbers are written, where not plainly, with one that shows it."""
     if notation == PLAIN:
         return []
-    values = ((name, row) for name, column in piece.columns.items() for row in range(len(column)))
-    texts = ((name, row, piece.columns[name][row] or "") for name, row in values)
-    name, row, text = next(one for one in texts if notation.plain(one[2]) not in ("", one[2]))
-    return [f"numbers: {' and '.join(notation.written())}, as in {name} '{text}' ({line_of(piece, row)})"]
+    shown = {
+        name: tally.ways.shown[notation] for name, tally in tallies.items() if notation in tally.ways.shown
+    }
+    name, first = next(iter(shown.items()))
+    return [f"numbers: {' and '.join(notation.written())}, as in {name} {first}"]
 
 
 def label_moments(path: Path, column: str) -> tuple[float, float]:
@@ -185,9 +181,8 @@ def label_moments(path: Path, column: str) -> tuple[float, float]:
         "delimiter": delimiter,
         "standardise": "own",
     }
-    if kind == "csv" and (piece := next(iter(pieces(kind, path, TableSpec.model_validate(only))), None)):
-        way = notation_of(piece)
-        only |= {"decimal": way.decimal, "thousands": way.thousands or None}
+    _, _, way = tallied(kind, path, TableSpec.model_validate(only))
+    only |= {"decimal": way.decimal, "thousands": way.thousands or None}
     found = survey(kind, path, TableSpec.model_validate(only)).moments
     return found.columns[column].mean, found.columns[column].deviation
 

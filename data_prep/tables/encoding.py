@@ -15,6 +15,7 @@ from data_prep.tables.holding import held_of, keys_of, order_of
 from data_prep.tables.label import known
 from data_prep.tables.moments import read_moments
 from data_prep.tables.piece import Piece, some
+from data_prep.tables.rounding import Rounding
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.stream import pieces
 from data_prep.tables.surveying import Survey, is_needed, numbers, survey
@@ -51,19 +52,29 @@ class Encoder:
         self._label = {
             spelling: label for label, each in enumerate(self.columns.classes) for spelling in each
         }
+        self._codes = {name: self.columns.codes(name) for name in self.columns.levels}
         shared = spec.standardise if isinstance(spec.standardise, tuple) else None
         self._moments = (found.moments if shared is None else read_moments(shared)).columns
         self._check_moments(path)
 
     def read(self, path: Path, gaps: Gaps | None = None) -> Iterator[Encoded]:
         """Yield the rows of a table in numbers, piece by piece; rows to drop are left out, and counted."""
-        whole = without_gaps(pieces(self.kind, path, self.spec), self.spec, Gaps() if gaps is None else gaps)
-        for piece in whole:
-            x = self._features(piece)
+        rounding, kept = Rounding(), Gaps() if gaps is None else gaps
+        for piece in without_gaps(pieces(self.kind, path, self.spec), self.spec, kept):
+            x = self._features(piece, rounding)
             ids = list(piece.columns[self.spec.id]) if self.spec.id is not None else []
-            silos, groups = (keys_of(piece, what, getattr(self.spec, what)) for what in ("silo", "group"))
+            silos, groups = (
+                keys_of(piece, what, getattr(self.spec, what), marked=self.spec.says_missing)
+                for what in ("silo", "group")
+            )
             order, held = order_of(piece, self.spec.order), held_of(piece, self.spec.held_out)
-            yield Encoded(x, self._labels(piece), silos, ids, groups, order, held)
+            yield Encoded(x, self._labels(piece, rounding), silos, ids, groups, order, held)
+        rounding.check(str(path), self._remedies())
+
+    def _remedies(self) -> dict[str, str]:
+        """Say by column what to do about numbers that float32 cannot tell apart."""
+        of_label = dict.fromkeys(self.spec.label.read, "take another unit, or count from another zero")
+        return of_label | dict.fromkeys(self.spec.features, 'say standardise = "own", or take another unit')
 
     def fitted(self) -> dict[str, Any]:
         """Return the spec as its TOML file has it, with all stated that was learned of the table: by it, the
@@ -75,6 +86,7 @@ class Encoder:
         self._check_learned()
         told = self.spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         told.pop("standardise", None)
+        told |= {"missing": list(self.spec.missing)} if self.spec.says_missing else {}
         if self.columns.classes:
             told["classes"] = [one[0] if len(one) == 1 else list(one) for one in self.columns.classes]
         return {**told, "features": {name: self._fitted(name) for name in self.spec.features}}
@@ -83,7 +95,8 @@ class Encoder:
         column = self.spec.features[name]
         told = column.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         if not column.counted:
-            return {**told, "levels": self._own_levels(name)}
+            stated = [one[0] if len(one) == 1 else list(one) for one in column.levels or ()]
+            return {**told, "levels": stated or self._own_levels(name)}
         mean, deviation, wanted = self._scale(name)
         learned = {"mean": mean, "deviation": deviation} if wanted else {"mean": mean}
         return {**told, **(learned if wanted or column.missing == "mean" else {})}
@@ -93,10 +106,10 @@ class Encoder:
         levels = self.columns.levels[name]
         return list(levels[:-1] if self.spec.features[name].missing == "level" else levels)
 
-    def _features(self, piece: Piece) -> np.ndarray:
+    def _features(self, piece: Piece, rounding: Rounding) -> np.ndarray:
         """Encode all columns, float32 [m, d]."""
         with np.errstate(over="ignore"):
-            columns = [self._encoded(piece, name) for name in self.spec.features]
+            columns = [self._encoded(piece, name, rounding) for name in self.spec.features]
             x = np.concatenate(columns, axis=1, dtype=np.float32)
         if len(wrong := np.argwhere(~np.isfinite(x))):
             row, name = wrong[0, 0], self.columns.feature_names[wrong[0, 1]]
@@ -104,15 +117,16 @@ class Encoder:
             raise InputError(f"{piece.at(row)}: {said}; take another unit")
         return x
 
-    def _encoded(self, piece: Piece, name: str) -> np.ndarray:
+    def _encoded(self, piece: Piece, name: str, rounding: Rounding) -> np.ndarray:
         """Encode one column, float64 [m, 1 or levels]."""
         column = self.spec.features[name]
         if column.counted:
-            return self._standardised(name, numbers(piece, name, column))[:, None]
+            rounding.add(name, values := self._standardised(name, numbers(piece, name, column)))
+            return values[:, None]
         levels = self.columns.levels[name]
         stand_in = MISSING_LEVEL if column.missing == "level" else str(column.constant)
         found = [stand_in if value is None else value for value in piece.columns[name]]
-        codes = _codes(found, {level: code for code, level in enumerate(levels)})
+        codes = _codes(found, self._codes[name])
         if (codes < 0).any():
             row = int(np.argmax(codes < 0))
             raise InputError(f"{piece.at(row)}: {name} is '{found[row]}'; its levels are {some(levels)}")
@@ -131,9 +145,9 @@ class Encoder:
         deviation = column.deviation or (moments.deviation if moments else 1.0)
         return mean, deviation, self.spec.standardise != "none" or column.deviation is not None
 
-    def _labels(self, piece: Piece) -> np.ndarray:
+    def _labels(self, piece: Piece, rounding: Rounding) -> np.ndarray:
         if self.spec.label.kind != "categorical":
-            return self.spec.label.values(piece)
+            return self.spec.label.values(piece, rounding)
         (name,), threshold = self.spec.label.read, self.spec.threshold
         known(piece, name)
         if threshold is not None:

@@ -7,7 +7,7 @@ from datetime import date
 
 import numpy as np
 
-from data_prep.tables.piece import Piece, days_of
+from data_prep.tables.piece import MARKS, Piece, days_of
 from mpifl.common import InputError
 
 FIRST = date(1970, 1, 1)
@@ -15,13 +15,27 @@ HELD = {"1": True, "true": True, "test": True, "0": False, "false": False, "trai
 """What a column of splits may hold, in any case."""
 
 
-def keys_of(piece: Piece, what: str, name: str | None) -> Sequence[str]:
+def keys_of(piece: Piece, what: str, name: str | None, *, marked: bool) -> Sequence[str]:
     """Return whose each row is by a column [m]; nothing where no column says it.
 
+    Args:
+        piece: The rows.
+        what: What the column says: silo or group.
+        name: The column.
+        marked: Whether the spec says which marks stand for a missing value.
+
     Raises:
-        InputError: a row has none.
+        InputError: a row has none, or a mark of none of which the spec says nothing.
     """
-    return [] if name is None else _whole(piece, name, f"the {what}")
+    if name is None:
+        return []
+    values = _whole(piece, name, f"the {what}")
+    if not marked and (marks := MARKS.intersection(values)):
+        row = next(row for row, value in enumerate(values) if value in marks)
+        found = f"{name}, the {what}, is '{values[row]}', which programs write for a missing one"
+        remedy = f"list it in 'missing' of the spec, or say missing = [\"\"] there if it is a {what}"
+        raise InputError(f"{piece.at(row)}: {found}; {remedy}")
+    return values
 
 
 def order_of(piece: Piece, name: str | None) -> np.ndarray:

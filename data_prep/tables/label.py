@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from data_prep.tables.piece import Piece
+from data_prep.tables.rounding import Rounding
 from mpifl.common import InputError
 from mpifl.data import Targets
 
@@ -74,8 +75,10 @@ class Label(BaseModel):
         described: dict[str, Any] = {"shape": shape, "names": list(names)}
         return Targets(dtype="bool" if self.kind == "multilabel" else "float32", **described)
 
-    def values(self, piece: Piece) -> np.ndarray:
+    def values(self, piece: Piece, rounding: Rounding) -> np.ndarray:
         """Return the targets of some rows, in the shape and dtype of `targets`; without a label [m, 0].
+
+        What float32 loses of their numbers is noted in `rounding`.
 
         Raises:
             InputError: a value is missing, or not what the kind takes.
@@ -85,7 +88,9 @@ class Label(BaseModel):
         for name in self.read:
             known(piece, name)
         marks = {"multilabel": self.read, "survival": self.read[1:]}.get(self.kind, ())
-        columns = [_marks(piece, name) if name in marks else _numbers(piece, name) for name in self.read]
+        columns = [
+            _marks(piece, name) if name in marks else _numbers(piece, name, rounding) for name in self.read
+        ]
         if self.kind == "survival" and (early := columns[0] < 0).any():
             row, name = int(np.argmax(early)), self.read[0]
             said = f"{name} is '{piece.columns[name][row]}', a time below 0"
@@ -108,10 +113,11 @@ def known(piece: Piece, name: str) -> None:
         raise InputError(f"{piece.at(found.index(None))}: {name}, the label, is missing; {remedy}")
 
 
-def _numbers(piece: Piece, name: str) -> np.ndarray:
+def _numbers(piece: Piece, name: str, rounding: Rounding) -> np.ndarray:
     """Return a column of numbers, float32 [m]."""
     with np.errstate(over="ignore"):
-        numbers = piece.numbers(name).astype(np.float32)
+        numbers = (exact := piece.numbers(name)).astype(np.float32)
+        rounding.add(name, exact)
     if not (finite := np.isfinite(numbers)).all():
         row = int(np.argmax(~finite))
         said = f"{name} is '{piece.columns[name][row]}', too large for float32"

@@ -6,16 +6,23 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from typing import Any
 
 import numpy as np
 
 from data_prep.tables.notation import OTHERS, PLAIN, Notation
 from mpifl.common import InputError
 
-DATE = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[T ]([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d{1,9})?))?)?", re.ASCII
+CLOCK = r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d{1,9})?))?"
+ZONE = r"(Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)"
+DATE = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)(?:[T ]{CLOCK}{ZONE}?)?", re.ASCII)
+"""A date as ISO 8601 writes it, perhaps with a time of day, and this with its zone."""
+MISSING = (
+    *("", "?", ".", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "-NaN", "-nan", "NULL", "Null", "null", "None"),
+    *("#N/A", "#N/A N/A", "#NA", "#NULL!", "#DIV/0!", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
-"""A date as ISO 8601 writes it, perhaps with a time of day."""
+"""What programs write for a missing value: what pandas takes, and the marks of SAS, Excel and the UCI."""
+MARKS = frozenset(MISSING)
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Piece:
     def numbers(self, name: str) -> np.ndarray:
         """Return a column as float64 [m], NaN where a value is missing; refuse what is no finite number."""
         values = self.columns[name]
-        numbers = _parsed(values if self.notation == PLAIN else self._plain(values))
+        numbers = parsed(values if self.notation == PLAIN else self._plain(values))
         unknown = np.flatnonzero(~np.isfinite(numbers)).tolist()
         if wrong := [row for row in unknown if values[row] is not None]:
             row = wrong[0]
@@ -87,31 +94,55 @@ class Piece:
 
 
 def days_of(text: str, since: date) -> float:
-    """Return the days from a date to that of a text, its time of day as a part of one; NaN if it is none."""
+    """Return the days from a date to that of a text, its time of day as a part of one; NaN if it is none.
+
+    A time with its zone is that of UTC.
+    """
     if not (found := DATE.fullmatch(text)):
         return np.nan
     try:
         day = date(*map(int, found.groups()[:3]))
     except ValueError:
         return np.nan
-    hours, minutes, seconds = (float(part or 0) for part in found.groups()[3:])
-    return (day - since).days + (hours * 3600 + minutes * 60 + seconds) / 86400
+    hours, minutes, seconds = (float(part or 0) for part in found.groups()[3:6])
+    return (day - since).days + (hours * 3600 + minutes * 60 + seconds - _ahead(found[7])) / 86400
 
 
-def _parsed(values: Sequence[str | None]) -> np.ndarray:
+def _ahead(zone: str | None) -> int:
+    """Return the seconds by which a zone, as Z or +01:00, is ahead of UTC."""
+    if zone in (None, "Z"):
+        return 0
+    return int(f"{zone[0]}1") * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
+
+
+def parsed(values: Sequence[str | None]) -> np.ndarray:
     """Return numbers, float64 [m], NaN for what is missing or none; all at once if all are numbers."""
+    known: Sequence[Any] = values
     try:
-        return np.array(values, np.float64)
-    except (TypeError, ValueError):
-        return np.array([number(value) for value in values], np.float64)
+        together = "".join(known)
+    except TypeError:  # which finds a None sooner than looking for one
+        known = ["nan" if value is None else value for value in values]
+        together = "".join(known)
+    try:
+        if _is_plain(together):
+            return np.array(known, np.float64)
+    except ValueError:
+        pass
+    return np.array([number(value) for value in values], np.float64)
 
 
 def number(value: str | None) -> float:
-    """Return the number that a text means, NaN if none."""
+    """Return the number that a text plainly means, NaN if none."""
     try:
-        return np.nan if value is None else float(value)
+        return np.nan if value is None or not _is_plain(value) else float(value)
     except ValueError:
         return np.nan
+
+
+def _is_plain(text: str) -> bool:
+    """Tell whether a text has nothing of what Python alone takes for a number: 10_1 is 101 to it, and digits
+    of any script are digits."""
+    return "_" not in text and text.isascii()
 
 
 def ordered(values: set[str]) -> list[str]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -30,14 +30,24 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+Spelled = Annotated[tuple[str, ...], Field(min_length=1)]
+"""A value of a category, by all its spellings; it is called by the first."""
+
+
+def _spelled(values: Any) -> Any:
+    """Return values of which some have one spelling alone, by their spellings."""
+    one = isinstance(values, (list, tuple))
+    return [[each] if isinstance(each, str) else each for each in values] if one else values
+
+
 class Column(_Strict):
     """What one feature column holds and how it becomes numbers.
 
     Attributes:
         kind: Numbers, values out of a few, or dates, which become days since a date.
         encoding: categorical: a column of zeros and ones for each level, or the level's number.
-        levels: categorical: the values there may be, in their order; those that occur, sorted, if not stated.
-            Silos that are to understand each other must state them.
+        levels: categorical: the values there may be, each one or a list of spellings, in their order; those
+            that occur, sorted, if not stated. Silos that are to understand each other must state them.
         missing: What becomes of a missing value: its row is left out, it is the mean (numeric, date), the
             `constant`, or a level of its own, the last one (categorical). Not stated, it is refused.
         constant: What stands for a missing value with `missing = "constant"`: a number, (categorical) a
@@ -49,12 +59,14 @@ class Column(_Strict):
 
     kind: Literal["numeric", "categorical", "date"]
     encoding: Literal["one-hot", "ordinal"] = "one-hot"
-    levels: tuple[str, ...] | None = Field(None, min_length=1)
+    levels: tuple[Spelled, ...] | None = Field(None, min_length=1)
     missing: Literal["drop", "mean", "constant", "level"] | None = None
     constant: float | str | None = None
     mean: float | None = None
     deviation: float | None = Field(None, gt=0)
     since: date | None = None
+
+    _one_spelling = field_validator("levels", mode="before")(_spelled)
 
     @field_validator("since", mode="before")
     @classmethod
@@ -77,10 +89,11 @@ class Column(_Strict):
             raise ValueError("the constant of a numeric column must be a number")
         if self.kind == "categorical" and isinstance(self.constant, float):
             raise ValueError(f"the constant of a categorical column must be text, as '{self.constant:g}'")
-        if self.levels and self.constant is not None and self.constant not in self.levels:
+        spellings = [spelling for each in self.levels or () for spelling in each]
+        if self.levels and self.constant is not None and self.constant not in spellings:
             raise ValueError(f"the constant '{self.constant}' is none of the levels")
-        if self.levels and len(set(self.levels)) != len(self.levels):
-            raise ValueError("a level is stated twice")
+        if len(set(spellings)) != len(spellings):
+            raise ValueError("a level, or one of its spellings, is stated twice")
         if self.since and self.constant is not None and np.isnan(days_of(str(self.constant), self.since)):
             raise ValueError(f"the constant '{self.constant}' is no date; write it as '2000-01-01'")
         return self
@@ -128,7 +141,7 @@ class TableSpec(_Strict):
 
     label: Label = Label(kind="none")
     features: dict[str, Column] = Field(min_length=1)
-    classes: tuple[tuple[str, ...], ...] | None = Field(None, min_length=2)
+    classes: tuple[Spelled, ...] | None = Field(None, min_length=2)
     threshold: float | None = None
     silo: str | None = None
     id: str | None = None
@@ -157,14 +170,7 @@ class TableSpec(_Strict):
             name: {"kind": column} if isinstance(column, str) else column for name, column in features.items()
         }
 
-    @field_validator("classes", mode="before")
-    @classmethod
-    def _one_spelling(cls, classes: Any) -> Any:
-        return (
-            [[each] if isinstance(each, str) else each for each in classes]
-            if isinstance(classes, list)
-            else classes
-        )
+    _one_spelling = field_validator("classes", mode="before")(_spelled)
 
     @model_validator(mode="after")
     def _label_is_no_feature(self) -> TableSpec:
@@ -186,17 +192,31 @@ class TableSpec(_Strict):
         spellings = [spelling for each in self.classes or () for spelling in each]
         if len(set(spellings)) != len(spellings):
             raise ValueError("a class, or one of its spellings, is stated twice")
+        for what, marked in self._marked():
+            raise ValueError(f"'{marked}' is {what}, and in 'missing'; take it out of one of them")
         if self.label.kind != "categorical" and (self.classes or self.threshold is not None):
             raise ValueError(
                 f"classes and threshold are for a categorical label, not kind = '{self.label.kind}'"
             )
         return self
 
+    def _marked(self) -> Iterator[tuple[str, str]]:
+        """Yield what is stated as a value of a category, and stands for a missing one."""
+        stated = {"a class": self.classes} | {f"a level of '{k}'": c.levels for k, c in self.features.items()}
+        for what, values in stated.items():
+            spellings = [spelling for each in values or () for spelling in each]
+            yield from ((what, one) for one in spellings if one in self.missing)
+
     @property
     def dropping(self) -> list[str]:
         """Return the columns without a value of which a row is left out."""
         of_label = self.label.read if self.label.missing == "drop" else ()
         return [*(name for name, column in self.features.items() if column.missing == "drop"), *of_label]
+
+    @property
+    def says_missing(self) -> bool:
+        """Tell whether the spec says what stands for a missing value."""
+        return "missing" in self.model_fields_set
 
     @property
     def notation(self) -> Notation:
@@ -223,7 +243,7 @@ class TableSpec(_Strict):
     def by(self, **columns: str) -> TableSpec:
         """Return the same with another column as its id, group or order; raise InputError if it cannot be."""
         try:
-            return TableSpec.model_validate({**self.model_dump(), **columns})
+            return TableSpec.model_validate({**self.model_dump(exclude_unset=True), **columns})
         except ValidationError as error:
             said = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise InputError(f"--{next(iter(columns))}: {said}") from None

@@ -46,7 +46,8 @@ def _csv_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
             )
             wanted = _positions(path, names, spec)
             while numbered := rows.piece():
-                yield replace(_csv_piece(path, numbered, len(names), wanted), notation=spec.notation)
+                _check_rows(path, numbered, names, spec)
+                yield replace(_csv_piece(path, numbered, wanted), notation=spec.notation)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); --data must name the table") from None
     except (UnicodeDecodeError, csv.Error) as error:
@@ -91,14 +92,20 @@ class _Rows:
             yield "\n" if comment else line
 
 
-def _csv_piece(
-    path: Path, numbered: list[tuple[int, list[str]]], width: int, wanted: dict[str, int]
-) -> Piece:
+def _check_rows(path: Path, numbered: list[tuple[int, list[str]]], names: list[str], spec: TableSpec) -> None:
+    """Refuse a row that has other than one value a column, and one that is the header again."""
+    width, first = len(names), names[0]
     for line, row in numbered:
         if len(row) != width:
             raise InputError(
                 f"{path}: line {line}: {len(row)} values, there are {width} columns; repair or remove it"
             )
+        if row[0].strip() == first and [value.strip() for value in row] == names:
+            remedy = "take 'names' out of the spec" if spec.names else "remove it"
+            raise InputError(f"{path}: line {line}: the names of the columns, and no row; {remedy}")
+
+
+def _csv_piece(path: Path, numbered: list[tuple[int, list[str]]], wanted: dict[str, int]) -> Piece:
     columns = list(zip(*(row for _, row in numbered), strict=True))
     stripped = {name: list(map(str.strip, columns[at])) for name, at in wanted.items()}
     return Piece(f"{path}: line", stripped, [line for line, _ in numbered])
@@ -176,15 +183,24 @@ def _texts(column: Any, arrow: Any) -> list[str | None]:
         texts = _texts(column.dictionary.take(codes), arrow)
         by_code = dict(zip(codes.to_pylist(), texts, strict=True))
         return [by_code.get(code) for code in column.indices.to_pylist()]
+    if arrow.types.is_timestamp(column.type) and column.type.tz:
+        column = column.cast(
+            arrow.timestamp(column.type.unit)
+        )  # of UTC, which no table of zones is asked for
     values: list[str | None] = column.cast(arrow.string()).to_pylist()
-    floats = arrow.types.is_floating(column.type)
-    return [None if value == "nan" else value for value in values] if floats else values
+    if arrow.types.is_floating(column.type):
+        return [None if value == "nan" else value for value in values]
+    return [value and value.strip() for value in values] if _is_text(column.type, arrow) else values
 
 
 def _columns_of_text(schema: Any, arrow: Any) -> list[str]:
     """Return the names of the columns that are read as numbers of the different texts in them."""
+    return [field.name for field in schema if _is_text(field.type, arrow)]
+
+
+def _is_text(kind: Any, arrow: Any) -> bool:
     kinds = (arrow.types.is_string, arrow.types.is_large_string, arrow.types.is_binary)
-    return [field.name for field in schema if any(is_one(field.type) for is_one in kinds)]
+    return any(is_one(kind) for is_one in kinds)
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from data_prep.tables.moments import Moments, moments_of
-from data_prep.tables.piece import Piece
+from data_prep.tables.piece import MARKS, Piece, ordered
 from data_prep.tables.spec import Column, TableSpec
+from data_prep.tables.spellings import check_spellings
 from data_prep.tables.stream import pieces
 from mpifl.common import InputError
 
@@ -41,13 +42,16 @@ def survey(kind: str, path: Path, spec: TableSpec) -> Survey:
     for every in pieces(kind, path, spec):
         piece = every.without_gaps(spec.dropping)
         for name, seen in found.levels.items():
-            seen.update(piece.known(name))
+            _meet(piece, name, seen, "levels")
             _check_few(path, name, seen, "list them as levels, or make it numeric")
         for name in spec.label.read if spec.open_classes else ():
-            found.classes.update(piece.known(name))
+            _meet(piece, name, found.classes, "classes")
             _check_few(path, name, found.classes, "give a threshold, or make it kind = 'numeric'")
         columns = {name: numbers(piece, name, spec.features[name]) for name in counted}
         found.moments = _added(path, found.moments, columns)
+    for name, seen in found.levels.items():
+        check_spellings(path, name, "levels", ordered(seen), spec.notation)
+    check_spellings(path, "".join(spec.label.read[:1]), "classes", ordered(found.classes), spec.notation)
     return found
 
 
@@ -75,6 +79,17 @@ def is_needed(spec: TableSpec) -> bool:
 def numbers(piece: Piece, name: str, column: Column) -> np.ndarray:
     """Return a column of numbers, or of dates as days, float64 [m], NaN where a value is missing."""
     return piece.numbers(name) if column.since is None else piece.days(name, column.since)
+
+
+def _meet(piece: Piece, name: str, seen: set[str], key: str) -> None:
+    """Add the values of a column to those seen; refuse one that programs write for a missing value."""
+    new = set(piece.known(name)) - seen
+    if marks := new & MARKS:
+        row = next(row for row, value in enumerate(piece.columns[name]) if value in marks)
+        mark = piece.columns[name][row]
+        what = f"{name} is '{mark}', which programs write for a missing value"
+        raise InputError(f"{piece.at(row)}: {what}; list it in 'missing' of the spec, or state it in {key}")
+    seen |= new
 
 
 def _check_few(path: Path, name: str, seen: set[str], remedy: str) -> None:

@@ -96,7 +96,7 @@ def test_what_was_learned_of_nothing_is_not_stated(tmp_path: Path, missing: str)
     path.write_text("a,y\n" + "\n".join(f",{y}" for y in "pqpq") + "\n")
     if missing == "constant":
         run("fit", path, "--out", tmp_path / "fitted.toml")
-        assert read_spec(tmp_path / "fitted.toml").features["a"].levels == ("z",)
+        assert read_spec(tmp_path / "fitted.toml").features["a"].levels == (("z",),)
     else:
         with pytest.raises(InputError, match=r"t\.csv: (column 'a' has no value|has no rows)"):
             run("fit", path, "--out", tmp_path / "fitted.toml")

@@ -573,7 +573,9 @@ def test_a_nan_of_parquet_is_missing_and_a_text_stays_one(tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {"x": [1.0, 2.0, 3.0], "y": [1.0, float("nan"), 0.0], "word": ["nan", "b", None]}
     parquet.write_table(arrow.table(columns), tmp_path / "t.parquet")
-    features = '[features]\nx = "numeric"\nword = {kind = "categorical", missing = "level"}\n'
+    features = (
+        '[features]\nx = "numeric"\nword = {kind = "categorical", levels = ["nan"], missing = "level"}\n'
+    )
     (tmp_path / "t.toml").write_text(f'label = {{ column = "y", missing = "drop" }}\n{features}')
     data = find_source("parquet")(tmp_path / "t.parquet", 0)
     assert (data.classes, data.x[:, 0].tolist(), data.y.tolist()) == (2, [1, 3], [1, 0])
@@ -583,7 +585,10 @@ def test_a_nan_of_parquet_is_missing_and_a_text_stays_one(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ('a = {kind = "categorical", levels = ["p", "p"]}', "a level is stated twice"),
+        (
+            'a = {kind = "categorical", levels = ["p", "p"]}',
+            "a level, or one of its spellings, is stated twice",
+        ),
         ('a = {kind = "categorical", missing = "level"}', "column 'a' has the value 'missing'"),
     ],
 )

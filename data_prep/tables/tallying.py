@@ -1,0 +1,244 @@
+"""What a whole table holds, column by column, in memory that does not grow with its rows but by its ids."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data_prep.tables.notation import OTHERS, PLAIN, Notation
+from data_prep.tables.piece import MARKS, Piece, days_of, parsed
+from data_prep.tables.spec import TableSpec
+from data_prep.tables.stream import pieces
+
+MOST_TEXTS = 50
+"""Different texts of a column that are counted one by one; of a category no more are taken."""
+MOST_DIFFERENT = 1 << 18
+"""Different values of a column that are told apart, of whole numbers and texts."""
+GAPS = MARKS | {None}
+MOST_NUMBERS = 10
+"""Different numbers that are kept."""
+
+
+class Place(NamedTuple):
+    """A value, and where it stands, without the file."""
+
+    value: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"'{self.value[:40]}' ({self.where})"
+
+
+@dataclass
+class Ways:
+    """By which notations the values of a column are numbers.
+
+    Attributes:
+        all: Those by which all are.
+        apart: Pairs of them by which a value is not the same number.
+        shown: The first value that a notation writes otherwise than plainly.
+    """
+
+    all: tuple[Notation, ...] = (PLAIN, *OTHERS)
+    apart: set[tuple[Notation, Notation]] = field(default_factory=set)
+    shown: dict[Notation, Place] = field(default_factory=dict)
+
+    def add(self, piece: Piece, rows: Sequence[int], values: Sequence[str], *, plain: bool) -> None:
+        """Look at values, which stand in some rows of a piece; `plain` are those that are numbers by `PLAIN`.
+
+        By any other decimal point these are the same numbers, and digits alone are so by every notation.
+        """
+        doubtful = [way for way in self.all if not (plain and way.decimal == PLAIN.decimal)]
+        if not doubtful:
+            return
+        texts = [one for one in set(values) if not (one.isascii() and one.isdecimal())]
+        read = {way: texts if way not in doubtful else _read(texts, way) for way in self.all}
+        known = {way: found for way, found in read.items() if found is not None}
+        self.all = tuple(known)
+        self.apart |= {(a, b) for a in known for b in known if known[a] != known[b]}
+        for way, found in known.items():
+            if found is texts:
+                continue
+            others = {a for a, b in zip(texts, found, strict=True) if a != b}
+            if others and way not in self.shown:
+                at = next(at for at, value in enumerate(values) if value in others)
+                self.shown[way] = Place(values[at], line_of(piece, rows[at]))
+
+
+def _read(texts: Sequence[str], way: Notation) -> list[str] | None:
+    """Return numbers as Python writes them; None if one is none."""
+    found = []
+    for text in texts:
+        if not (plain := way.plain(text)):
+            return None
+        found.append(plain)
+    return found
+
+
+@dataclass
+class Tally:
+    """What one column holds.
+
+    Attributes:
+        notation: How its numbers are written.
+        known: How many rows have a value, and no mark of a missing one.
+        gaps: How many have none.
+        marks: How often each mark of a missing value occurs, and where first.
+        first: The first value.
+        odd: How many values are no numbers.
+        first_odd: The first of these.
+        whole: Whether all numbers are whole.
+        steps: Whether each number is one more than the one before.
+        numbers: Some different numbers, more than `MOST_NUMBERS` if there are more.
+        least: The least number.
+        most: The largest number.
+        dates: Whether all values are dates.
+        texts: How often each value occurs; more than `MOST_TEXTS` if there are more.
+        looked: How many values were looked at for how many are different.
+        equal: How many values are the same as the one before; not counted of fractions.
+        ways: By which notations its values are numbers.
+    """
+
+    notation: Notation
+    known: int = 0
+    gaps: int = 0
+    marks: dict[str, tuple[int, str]] = field(default_factory=dict)
+    first: Place | None = None
+    odd: int = 0
+    first_odd: Place | None = None
+    whole: bool = True
+    steps: bool = True
+    numbers: set[float] = field(default_factory=set)
+    least: float = np.inf
+    most: float = -np.inf
+    dates: bool = True
+    texts: Counter[str] = field(default_factory=Counter)
+    looked: int = 0
+    equal: int = 0
+    ways: Ways = field(default_factory=Ways)
+    _last: tuple[str, float] = ("", np.nan)
+    _seen: list[np.ndarray] = field(default_factory=list)
+    _held: int = 0
+
+    @property
+    def keys(self) -> np.ndarray:
+        """Return a number for each different value [n], at most some more than `MOST_DIFFERENT`; its last bit
+        says whether the value ends in 0 or 5."""
+        self._seen = [np.unique(np.concatenate([np.zeros(0, np.int64), *self._seen]))]
+        return self._seen[0]
+
+    @property
+    def repeats(self) -> bool:
+        """Tell whether a value occurs more than once."""
+        return self.different < self.looked
+
+    @property
+    def different(self) -> int:
+        """Return how many different values there are, of whole numbers and texts."""
+        return len(self.keys)
+
+    def add(self, piece: Piece, name: str) -> None:
+        """Look at a column of some rows."""
+        column = piece.columns[name]
+        rows: Sequence[int] = range(len(column))
+        if not GAPS.isdisjoint(column):
+            rows = [row for row, value in enumerate(column) if value not in GAPS]
+            self._add_gaps(piece, column)
+        values: list[Any] = [column[row] for row in rows] if len(rows) < len(column) else list(column)
+        if not values:
+            return
+        self.known += len(values)
+        self.first = self.first or Place(values[0], line_of(piece, rows[0]))
+        numbers = parsed(values if self.notation == PLAIN else [self.notation.plain(one) for one in values])
+        finite = np.isfinite(numbers)
+        if not finite.all():
+            odd = int(np.argmin(finite))
+            self.first_odd = self.first_odd or Place(values[odd], line_of(piece, rows[odd]))
+            self.odd += int((~finite).sum())
+        self._add_numbers(numbers, numbers[finite])
+        self._add_texts(values)
+        if self.notation == PLAIN:  # otherwise they were found before
+            self.ways.add(piece, rows, values, plain=bool(finite.all()))
+        self._last = values[-1], float(numbers[-1])
+
+    def _add_gaps(self, piece: Piece, column: Sequence[str | None]) -> None:
+        for row, value in enumerate(column):
+            if value in GAPS:
+                self.gaps += 1
+                if value:
+                    times, where = self.marks.get(value, (0, line_of(piece, row)))
+                    self.marks[value] = times + 1, where
+
+    def _add_numbers(self, numbers: np.ndarray, known: np.ndarray) -> None:
+        """Look at numbers [m], and those of them that are known."""
+        if self.steps:
+            before = [self._last[1]] if self.known > len(numbers) else []
+            self.steps = bool((np.diff(np.concatenate([before, numbers])) == 1).all())
+        if len(known):
+            self.least, self.most = min(self.least, float(known.min())), max(self.most, float(known.max()))
+            self.whole &= bool((known == np.rint(known)).all())
+            if len(self.numbers) <= MOST_NUMBERS:
+                self.numbers |= set(known.tolist())
+
+    def _add_texts(self, values: list[str]) -> None:
+        if len(self.texts) <= MOST_TEXTS:
+            self.texts.update(values)
+        self.dates &= self.odd > 0
+        if self.dates:
+            self.dates = not np.isnan([days_of(one, date.min) for one in set(values)]).any()
+        if self.odd or self.whole:
+            self.equal += sum(map(operator.eq, values, [self._last[0], *values]))
+            if self._held <= MOST_DIFFERENT:
+                self._add_keys(values)
+
+    def _add_keys(self, values: list[str]) -> None:
+        self.looked += len(values)
+        new = {hash(one) & ~1 | (one[-1] in "05") for one in set(values)}
+        self._seen.append(np.fromiter(new, np.int64, len(new)))
+        if sum(map(len, self._seen)) > 2 * self._held:
+            self._held = len(self.keys)
+
+
+def tallied(
+    kind: str, path: Path, spec: TableSpec, notation: Notation = PLAIN, ways: Mapping[str, Ways] | None = None
+) -> tuple[dict[str, Tally], int, Notation]:
+    """Read a table once, and again where its numbers turn out to be written otherwise than plainly.
+
+    Returns:
+        what each column of `spec` holds, how many rows there are, and how numbers are written.
+    """
+    found = {name: Tally(notation, ways=(ways or {}).get(name, Ways())) for name in spec.columns}
+    rows = 0
+    for piece in pieces(kind, path, spec):
+        rows += len(piece)
+        for name, tally in found.items():
+            tally.add(piece, name)
+    if ways is None and kind == "csv" and (way := notation_of(found)) != PLAIN:
+        return tallied(kind, path, spec, way, {name: tally.ways for name, tally in found.items()})
+    return found, rows, notation
+
+
+def notation_of(found: dict[str, Tally]) -> Notation:
+    """Return how a table writes numbers: the way by which most of its columns are of numbers.
+
+    Where two ways are as good and mean other numbers, it is the plain one.
+    """
+    columns = {way: {name for name, tally in found.items() if tally.known and way in tally.ways.all}
+               for way in (PLAIN, *OTHERS)}  # fmt: skip
+    most = max(map(len, columns.values()))
+    best = [way for way, names in columns.items() if len(names) == most]
+    alike = all(columns[way] == columns[best[0]] for way in best)
+    apart = any((a, b) in found[name].ways.apart for name in columns[best[0]] for a in best for b in best)
+    return PLAIN if PLAIN in best or apart or not alike else best[0]
+
+
+def line_of(piece: Piece, row: int) -> str:
+    """Return where a row stands, without the file."""
+    return f"{piece.where.rpartition(': ')[2]} {piece.places[row]}"
