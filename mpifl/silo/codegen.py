@@ -11,6 +11,7 @@ import contextlib
 import copy
 import fcntl
 import hashlib
+import inspect
 import os
 import platform
 import socket
@@ -120,11 +121,19 @@ def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device:
 def _loaded(content: bytes, name: str, device: torch.device) -> Run:
     from torch._inductor import aoti_load_package
 
-    index = device.index if device.type == "cuda" else -1
+    wanted: dict[str, Any] = {
+        "run_single_threaded": True,
+        "device_index": device.index if device.type == "cuda" else -1,
+    }
+    taken = inspect.signature(aoti_load_package).parameters  # those of PyTorch before 2.8 are fewer
+    if device.type == "cuda" and "device_index" not in taken:
+        raise NotCompiled("on a GPU this needs PyTorch 2.8")
     with tempfile.TemporaryDirectory(prefix="mpifl-step-") as private:  # what was read is what is loaded
         copy = Path(private) / name
         copy.write_bytes(content)
-        package: Any = aoti_load_package(str(copy), run_single_threaded=True, device_index=index)
+        package: Any = aoti_load_package(
+            str(copy), **{name: value for name, value in wanted.items() if name in taken}
+        )
     run: Run = package.loader.run  # the package itself would look at the arguments at every call
     return run
 

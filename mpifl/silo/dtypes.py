@@ -21,12 +21,12 @@ def check_tensors(module: nn.Module, where: str = "[model]") -> None:
     """
     for name, parameter in module.named_parameters():
         what = f"the parameter '{name}'"
-        _check(parameter, what, where)
         if parameter.requires_grad and parameter.dtype != torch.float32:
             to_do = (
                 "build the model in float32, or freeze it; [local] precision = 'bf16' has passes in bfloat16"
             )
             raise InputError(f"{where}: {what} is {_name(parameter)}, and float32 is trained; {to_do}")
+        _check(parameter, what, where)
     kept = module.state_dict(keep_vars=True)
     for name, buffer in module.named_buffers():
         _check(buffer, f"the buffer '{name}'", where, kept=name in kept)

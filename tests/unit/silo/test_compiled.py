@@ -1,6 +1,8 @@
 """The compiled step: equal to the plain one to rounding, made once,
 and no step at all where that cannot be."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -315,3 +317,12 @@ def test_bfloat16_rounds_the_passes_and_leaves_the_parameters_float32():
     exact, rounded = (trained({"lr": 0.1, "batch_size": 5, "precision": p}) for p in ("fp32", "bf16"))
     assert rounded.end.dtype == torch.float32
     assert 0 < (rounded.end - exact.end).abs().max() < 0.05
+
+
+def test_an_older_pytorch_is_asked_what_it_takes(monkeypatch):
+    """2.6 loads a path and no more; scripts/versions.sh tries it. On which GPU, 2.8 is the first to hear."""
+    package = SimpleNamespace(loader=SimpleNamespace(run=len))
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda path: package)
+    assert codegen._loaded(b"", "step.pt2", torch.device("cpu")) is len
+    with pytest.raises(codegen.NotCompiled, match=r"on a GPU this needs PyTorch 2\.8"):
+        codegen._loaded(b"", "step.pt2", torch.device("cuda", 1))
