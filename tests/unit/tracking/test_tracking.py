@@ -113,8 +113,7 @@ def test_silos_are_told_by_name_and_those_of_one_fault_together(capsys):
     for fault in ("gone", "late"):
         console.round({"round": 1, "seconds": 0.5, "faults": {"0": fault, "1": fault, "2": fault}})
     console.end()
-    told = capsys.readouterr().out.rstrip("\n")  # rich before 14.3 ends with a blank line
-    assert told.splitlines()[1:] == [
+    assert capsys.readouterr().out.splitlines()[1:] == [
         "round 1  0.50 s  without silos cleveland, 1, 'hun[2Jgary'",
         "round 1: without silos cleveland, 'hun[2Jgary': gone",
         "round 1  0.50 s  without silos cleveland, 1, 'hun[2Jgary'",
