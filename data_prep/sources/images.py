@@ -13,13 +13,12 @@ from data_prep.sources.pictures import (
     ENDINGS,
     ImageRows,
     common_shape,
-    digest_of,
     inside,
     is_split,
     parsed_size,
     pillow,
 )
-from data_prep.sources.reading import needed
+from data_prep.sources.reading import digest_of, needed
 from mpifl.common import InputError, did_you_mean
 
 

@@ -15,7 +15,6 @@ from data_prep.sources.pictures import (
     ImageRows,
     Shape,
     common_shape,
-    digest_of,
     inside,
     is_split,
     is_turned,
@@ -23,6 +22,7 @@ from data_prep.sources.pictures import (
     pillow,
     shape_of,
 )
+from data_prep.sources.reading import digest_of
 from data_prep.sources.spool import Spool
 from mpifl.common import InputError
 

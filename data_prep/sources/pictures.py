@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_prep.sources.orientation import DAMAGED, SIDEWAYS, orientation_of, turned
-from data_prep.sources.reading import held_in, unreadable
+from data_prep.sources.reading import held_in
 from mpifl.common import InputError, floors
 
 if TYPE_CHECKING:
@@ -136,22 +135,6 @@ def parsed_size(size: str) -> tuple[int, int]:
     if len(size) > 20 or int(width) * int(height) > MOST_PIXELS:
         raise InputError(f"--option: size={size[:40]} given; it must be at most {MOST_PIXELS:,} pixels")
     return int(height), int(width)
-
-
-def digest_of(folder: Path, paths: Sequence[Path]) -> str:
-    """Return one sha256 over the names and contents of all images."""
-    digest = hashlib.sha256()
-    for path in paths:
-        try:
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise unreadable(path, error) from None
-        try:
-            digest.update(f"{path.relative_to(folder).as_posix()}\n{content}\n".encode())
-        except UnicodeEncodeError:
-            shown = str(path).encode("utf-8", "replace").decode()
-            raise InputError(f"{shown}: the name is not UTF-8; rename it") from None
-    return digest.hexdigest()
 
 
 def opened(path: Path) -> Image.Image:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from data_prep.sources.pictures import digest_of, shape_of
+from data_prep.sources.pictures import shape_of
+from data_prep.sources.reading import digest_of
 from data_prep.sources.registry import find_source
 from mpifl.common.errors import InputError
 from mpifl.data.shards import open_shard, read_federation
