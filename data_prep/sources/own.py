@@ -13,6 +13,7 @@ import numpy as np
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import OPTIONS, dataset_of
+from data_prep.sources.naming import TEXTS, is_text
 from data_prep.sources.reading import noted, noted_all
 from data_prep.sources.spool import UnevenSpool, evened
 from mpifl.common import InputError, load_plugin
@@ -83,10 +84,12 @@ def _dataset(
 
 
 def _arrays(name: str, made: Any, beside: Sequence[str]) -> dict[str, Column]:
-    """Return what a function made as the arrays of a file; those `beside` its examples may be texts."""
+    """Return what a function made as the arrays of a file; those `beside` its examples, targets and
+    silos may be texts."""
     if isinstance(made, Mapping):
         texts = {str(key): np.asarray(value) for key, value in made.items() if key in beside}
-        others = {str(key): value for key, value in made.items() if key not in beside}
+        texts |= {key: one for key in TEXTS if key in made and is_text(one := np.asarray(made[key]))}
+        others = {str(key): value for key, value in made.items() if key not in texts}
         return texts | {key: evened(_array(name, key, value)) for key, value in others.items()}
     if isinstance(made, tuple) and not any(isinstance(part, tuple) for part in made):
         made = [made]
