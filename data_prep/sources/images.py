@@ -30,6 +30,7 @@ def read_images(
     grey: bool = False,
     masks: str = "",
     ignore: str | None = None,
+    values: str = "",
 ) -> Dataset:
     """List the images of a folder's class folders, or of those in its `train` and `test`, and decode them
     when asked.
@@ -43,9 +44,10 @@ def read_images(
     wanted = parsed_size(size) if size else None
     folder = needed("images", data, "photographs (a folder that has a folder of images for each class)")
     if masks:
-        return read_masked(folder, Path(masks), wanted, grey=grey, ignore=ignore)
-    if ignore is not None:
-        raise InputError(f"--option: ignore={ignore} given; it goes with masks=DIR, say this, too")
+        return read_masked(folder, Path(masks), wanted, grey=grey, ignore=ignore, values=values)
+    for option, given in (("ignore", ignore), ("values", values or None)):
+        if given is not None:
+            raise InputError(f"--option: {option}={given} given; it goes with masks=DIR, say this, too")
     split = is_split(folder)
     names = _class_names(folder / "train" if split else folder, folder)
     paths, y = _listed(folder / "train" if split else folder, folder, names)
