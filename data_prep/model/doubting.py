@@ -39,6 +39,10 @@ def doubts(spec: FederationSpec | VerticalSpec) -> list[Doubt]:
 def _left_out(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
     if told := str(dropped_of(spec)):
         yield Doubt("left out", told)
+    match spec.source.get("laid"):
+        case {"images": int(count), "on": str(ground)}:
+            what = f"{count:,} images may be transparent, and lie on {ground}"
+            yield Doubt("transparent", f"{what}; --option ground=COLOUR takes another")
 
 
 def _groups(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:

@@ -87,8 +87,8 @@ def import_site(
 
 
 def _source(name: str, data: Dataset) -> dict[str, Any]:
-    """Say where a site's data comes from, and what of it was left out: no file's name or digest."""
-    return {"name": name, **({"dropped": data.dropped} if data.dropped else {})}
+    """Say where a site's data comes from, and what was done to it: no file's name or digest."""
+    return {"name": name, **data.told}
 
 
 def _written(writer: Writer, common: FederationSpec, site: Site, shard: Shard, jobs: int) -> FederationSpec:

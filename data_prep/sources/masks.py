@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,9 @@ from data_prep.sources.pictures import (
     inside,
     is_split,
     is_turned,
+    laid,
     opened,
+    parsed_ground,
     pillow,
     shape_of,
 )
@@ -33,7 +36,7 @@ Pairs = list[tuple[Path, Path]]
 
 
 def read_masked(
-    folder: Path, masks: Path, size: tuple[int, int] | None, *, grey: bool, ignore: str | None, values: str
+    folder: Path, masks: Path, size: tuple[int, int] | None, pixels: Pixels, *, grey: bool, ground: str
 ) -> Dataset:
     """Read the images of a folder, or of its `train` and `test`, and masks of the same names in another.
 
@@ -46,15 +49,14 @@ def read_masked(
         folder: The images.
         masks: The masks, in `train` and `test` where the images are.
         size: What both are resized to, if it is given.
+        pixels: What the numbers of pixels are.
         grey: Take images as grey.
-        ignore: The number of pixels that do not count.
-        values: The numbers of pixels that are the classes 0, 1, ..., as `0,255`; each its own if empty.
+        ground: What lies under the transparent pixels of images.
 
     Raises:
         InputError: an image has no mask or a mask no image, their sizes differ, or a file is none; masks are
             black and white, and nobody says what that means.
     """
-    classes_of = Pixels(values, ignore)
     parts = ("train", "test") if is_split(folder) else (".",)
     paired = [_pairs(part, folder, masks) for part in parts]
     images, drawn = ([pair[at] for pairs in paired for pair in pairs] for at in (0, 1))
@@ -62,17 +64,18 @@ def read_masked(
     for pairs in paired:
         _check_sizes(pairs)
     resize = size is not None
-    y, *held = [_decoded(pairs, shape, resize, classes_of) for pairs in paired]
-    classes_of.check(masks)
-    aim = aim_of(masks, y, held[0] if held else None, Wanted("classes", "", ignore))
-    x, *x_held = [ImageRows([image for image, _ in pairs], shape, resize) for pairs in paired]
+    y, *held = [_decoded(pairs, shape, resize, pixels) for pairs in paired]
+    pixels.check(masks)
+    aim = aim_of(masks, y, held[0] if held else None, Wanted("classes", "", pixels.ignore))
+    x, *x_held = [_rows(pairs, shape, resize, ground) for pairs in paired]
     test = (x_held[0], aim.fitted(held[0])) if held else None
     files = {
         f"{folder.name}/**": digest_of(folder, images),
         f"masks={masks.name}/**": digest_of(masks, drawn),
     }
     y, classes = aim.fitted(y), aim.classes
-    return Dataset(str(folder), x, y, classes, files, scale=1 / 255, test=test, targets=aim.targets)
+    more: dict[str, Any] = {"targets": aim.targets, "laid": laid(images, ground)}
+    return Dataset(str(folder), x, y, classes, files, scale=1 / 255, test=test, **more)
 
 
 def _pairs(part: str, images: Path, masks: Path) -> Pairs:
@@ -114,6 +117,10 @@ def _check_sizes(pairs: Pairs) -> None:
             raise InputError(f"{mask}: {found[1]}x{found[0]} pixels, {other}; make them alike")
 
 
+def _rows(pairs: Pairs, shape: Shape, resize: bool, ground: str) -> ImageRows:
+    return ImageRows([image for image, _ in pairs], shape, resize, parsed_ground(ground))
+
+
 def _decoded(pairs: Pairs, shape: Shape, resize: bool, classes_of: Pixels) -> np.ndarray:
     """Decode all masks, uint8 [n, height, width], into a file that is mapped."""
     spool = Spool()
@@ -148,7 +155,7 @@ class Pixels:
     """
 
     def __init__(self, values: str, ignore: str | None) -> None:
-        self._seen, self._ignore, self._class = np.zeros(256, bool), ignore, np.arange(256)
+        self._seen, self.ignore, self._class = np.zeros(256, bool), ignore, np.arange(256)
         self._palette: tuple[Path, np.ndarray] | None = None
         if not values:
             return
@@ -191,7 +198,7 @@ class Pixels:
         """Refuse masks of black and white alone, of which nobody says what they mean."""
         if (
             np.flatnonzero(self._seen).tolist() == [0, 255]
-            and self._ignore is None
+            and self.ignore is None
             and self._class[255] == 255
         ):
             what = "masks are 0 and 255 alone, which would be 256 classes"
