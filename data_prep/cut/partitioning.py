@@ -104,7 +104,7 @@ def described(
 ) -> FederationSpec:
     """Return what `federation.json` will say, without its shards."""
     more: dict[str, Any] = {"options": list(source_options)} if source_options else {}
-    more |= {"dropped": data.dropped} if data.dropped else {}
+    more |= data.told
     return FederationSpec(
         format_version=version_of(data.features, data.targets),
         name=name,

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.inspect import advice, figures
-from data_prep.inspect.overview import chosen_rows, compared, totals
+from data_prep.inspect.overview import chosen_rows, compared, grouped, totals
 from data_prep.inspect.style import STYLE
 from data_prep.inspect.summary import Measure, Summary
 from mpifl.common import InputError, write_atomic
+from mpifl.data import FederationSpec
 
 MOST_ROWS = 200
 MOST_TARGETS = 24
@@ -56,10 +57,14 @@ def page(summaries: Sequence[Summary]) -> str:
     """Return the page of one folder or two."""
     most = Most(max(int(one.sizes.max()) for one in summaries), max(one.darkest for one in summaries))
     parts = [
-        Part(one.spec.name, one.title, totals(one.spec), one.measures, _folder(one, most))
-        for one in summaries
+        Part(one.spec.name, one.title, _held(one.spec), one.measures, _folder(one, most)) for one in summaries
     ]
     return document(parts, compared(*summaries) if len(summaries) == 2 else [])
+
+
+def _held(spec: FederationSpec) -> str:
+    """Say what a folder holds, and of how many groups."""
+    return ". ".join(filter(None, (totals(spec), grouped(spec))))
 
 
 def document(parts: Sequence[Part], differences: Differences) -> str:
@@ -164,7 +169,8 @@ def _silos(summary: Summary, most: Most) -> str:
     moments = "<th>mean</th><th>deviation</th>" if summary.moments else ""
     labels = '<th class="left">labels</th><th>seen</th><th>divergence</th>' if summary.labelled else ""
     targets = "".join(f"<th>{escape(name)}</th>" for name in summary.target_names(MOST_TARGETS))
-    heading = f"<th>silo</th><th>examples</th>{labels}{moments}{targets}"
+    groups = "<th>groups</th>" * any(entry.groups for entry in summary.spec.silos)
+    heading = f"<th>silo</th><th>examples</th>{groups}{labels}{moments}{targets}"
     body = [_silo(summary, silo, most) for silo in rows]
     return silo_table(heading, body, len(summary.sizes) - len(rows))
 
@@ -172,6 +178,9 @@ def _silos(summary: Summary, most: Most) -> str:
 def _silo(summary: Summary, silo: int, most: Most) -> str:
     size, of_label = int(summary.sizes[silo]), summary.counts[silo]
     cells = [f"<th>{escape(summary.spec.silos[silo].name)}</th>", sized(size, most.examples)]
+    if any(entry.groups for entry in summary.spec.silos):
+        owned = summary.spec.silos[silo].groups
+        cells.append(f"<td>{sum(owned.values()):,}</td>" if owned else "<td></td>")
     if summary.labelled:
         cells += [
             f"<td>{figures.strip(summary.shares[silo], most.share)}</td>",

@@ -13,7 +13,7 @@ import numpy as np
 from data_prep.inspect.columns import Columns
 from data_prep.inspect.features import Moments
 from data_prep.inspect.overview import counted
-from data_prep.inspect.summary import Summary
+from data_prep.inspect.summary import Summary, worded
 from mpifl.common import InputError, floors, write_atomic
 from mpifl.data import FederationSpec, VerticalSpec
 
@@ -114,7 +114,7 @@ def _panels(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
 
 
 def _title(spec: FederationSpec | VerticalSpec) -> str:
-    options = ", ".join(f"{key} = {value}" for key, value in spec.scheme.items() if key != "name")
+    options = ", ".join(f"{key} = {worded(value)}" for key, value in spec.scheme.items() if key != "name")
     name = spec.name if len(spec.name) <= 60 else f"{spec.name[:59]}…"
     # a name is anybody's text: a dollar sign in it must not start a formula
     return f"{name}: {counted(spec)}\n({options})".replace("$", r"\$")

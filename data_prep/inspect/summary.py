@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -134,13 +135,18 @@ class Summary:
 
 def title_of(spec: FederationSpec | VerticalSpec) -> str:
     """Say what was cut and how, to the shards of a folder."""
-    options = ", ".join(f"{key} {value}" for key, value in spec.scheme.items() if key != "name")
+    options = ", ".join(f"{key} {worded(value)}" for key, value in spec.scheme.items() if key != "name")
     named = by_path("x", spec.features).items()
     inputs = [(path[2:], one.dtype, f"{'up to ' * one.ragged}{_size(one.shape)}") for path, one in named]
     examples = ", ".join(" ".join(filter(None, told)) for told in inputs)
     learned = f"targets {spec.aim}" if spec.classes is None else f"{spec.classes} classes"
     cut = f"{spec.source.get('name')} by {spec.scheme.get('name')} ({options}), seed {spec.seed}"
     return f"{cut}; {examples}, {learned}"
+
+
+def worded(value: Any) -> str:
+    """Return an option as a command takes it: Python's True is yes."""
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
 def _size(shape: tuple[int, ...]) -> str:

@@ -42,6 +42,7 @@ class Dataset:
         by_rows: Whether what is held out is drawn without regard to classes: features were standardised by
             the rows that train so.
         dropped: How many rows were left out since they lack a value, as `federation.json` has it.
+        laid: How many images may be transparent, and on what they lie, likewise.
     """
 
     where: str
@@ -63,6 +64,13 @@ class Dataset:
     order: Order | None = None
     by_rows: bool = False
     dropped: dict[str, Any] | None = None
+    laid: dict[str, Any] | None = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return what was done to the examples, for `source` of `federation.json`."""
+        done = {"dropped": self.dropped, "laid": self.laid}
+        return {what: how for what, how in done.items() if how}
 
     def __len__(self) -> int:
         return len(self.y)

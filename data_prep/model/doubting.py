@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from mpifl.data import FederationSpec, VerticalSpec
 
 MOST_NAMED = 5
 """Names in a line."""
+MANY, FEWEST = 10, 5
+"""Classes from which on they may be measurements, and how few examples each has in the mean then."""
 BLACK_AND_WHITE = (0, 255)
 """What programs that draw write for the two classes of a mask."""
 
@@ -26,15 +29,20 @@ class Doubt(NamedTuple):
 def doubts(spec: FederationSpec | VerticalSpec) -> list[Doubt]:
     """Return what is doubtful in `federation.json`, which alone is looked at.
 
-    Classes without a training example, test examples of classes that no silo trains on, masks of 0 and 255,
-    names that differ by case alone, groups of one row, rows that were left out.
+    Classes without a training example or with few, test examples of classes that no silo trains on, masks of
+    0 and 255. Names that differ by case alone, columns whose names are a row. Groups of one row, rows that
+    were left out.
     """
-    return [*_classes(spec), *_names(spec), *_groups(spec), *_left_out(spec)]
+    return [*_classes(spec), *_many(spec), *_names(spec), *_header(spec), *_groups(spec), *_left_out(spec)]
 
 
 def _left_out(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
     if told := str(dropped_of(spec)):
         yield Doubt("left out", told)
+    match spec.source.get("laid"):
+        case {"images": int(count), "on": str(ground)}:
+            what = f"{count:,} images may be transparent, and lie on {ground}"
+            yield Doubt("transparent", f"{what}; --option ground=COLOUR takes another")
 
 
 def _groups(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
@@ -63,6 +71,50 @@ def _classes(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
         yield Doubt("classes", f"{said}, and {trains}; see whether both are of one kind")
     if empty := np.flatnonzero(trained + tested == 0).tolist():
         yield Doubt("classes", f"{_called(spec, empty)} without a training example; {_remedy(spec, empty)}")
+
+
+def _many(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
+    """Find classes that are measurements, or names of the examples."""
+    counted = [entry for entry in spec.silos if entry.labels]
+    labels = np.sum([entry.labels or [] for entry in counted], axis=0)
+    rows, there = int(np.sum(labels)), int(np.count_nonzero(labels))
+    if there < MANY or rows != sum(entry.examples["train"] for entry in counted):
+        return
+    fractions = [name for name in spec.class_names or () if _is_number(name) and not float(name).is_integer()]
+    if FEWEST * there > rows:
+        what = f"{there:,} classes in {rows:,} training examples, fewer than {FEWEST} of each"
+    elif len(fractions) * 2 > there:
+        what = f"{there:,} classes, most of them numbers with fractions, as '{fractions[0]}'"
+    else:
+        return
+    remedy = "a table's label takes kind = 'numeric', arrays --option targets=values"
+    yield Doubt("classes", f"{what}; if these are measurements, learn them as values: {remedy}")
+
+
+def _header(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
+    """Find columns whose names are a row: each a number, or one of its own column's values."""
+    columns: dict[str, list[str]] = {}
+    for name in spec.feature_names or ():
+        column, _, level = name.partition("=")
+        columns.setdefault(column, []).append(level)
+    numbered = [str(at) for at in range(len(columns) + 2)]
+    names = [*columns]
+    if names in (numbered[: len(names)], numbered[1 : len(names) + 1]):
+        return
+    if names and all(
+        (levels == [""] and _is_number(name)) or name in levels for name, levels in columns.items()
+    ):
+        what = f"the columns' names look like a row: {', '.join(names[:MOST_NAMED])}"
+        yield Doubt(
+            "columns", f"{what}; if they are one, state the names in the table's spec, as names = [...]"
+        )
+
+
+def _is_number(name: str) -> bool:
+    try:
+        return math.isfinite(float(name))
+    except ValueError:
+        return False
 
 
 def _of_tokens(spec: FederationSpec | VerticalSpec) -> bool:

@@ -87,8 +87,8 @@ def import_site(
 
 
 def _source(name: str, data: Dataset) -> dict[str, Any]:
-    """Say where a site's data comes from, and what of it was left out: no file's name or digest."""
-    return {"name": name, **({"dropped": data.dropped} if data.dropped else {})}
+    """Say where a site's data comes from, and what was done to it: no file's name or digest."""
+    return {"name": name, **data.told}
 
 
 def _written(writer: Writer, common: FederationSpec, site: Site, shard: Shard, jobs: int) -> FederationSpec:
@@ -184,8 +184,12 @@ def _alike(classes: int | None, ours: Targets | None, agreed: int | None, theirs
 
 def _check_columns(data: Dataset, spec: FederationSpec) -> None:
     ours, theirs = data.feature_names, spec.feature_names
-    if ours is None or theirs is None or list(ours) == theirs:
+    if theirs is None or list(ours or ()) == theirs:
         return
+    if ours is None:
+        named = f"has no names of columns, the federation has {', '.join(theirs[:5])}"
+        more = f" and {len(theirs) - 5:,} more" if len(theirs) > 5 else ""
+        raise InputError(f"{data.where}: {named}{more}; say --option feature_names=..., in the order of x")
     if len(ours) != len(theirs):
         found = f"{len(ours)} columns, the federation names {len(theirs)}"
         raise InputError(f"{data.where}: {found}; name and order them alike")

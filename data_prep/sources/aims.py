@@ -33,6 +33,8 @@ class Wanted(NamedTuple):
         mask: What a model calls its mask, as `attention_mask`, or `input_ids:attention_mask`.
         group: The array that says whose each example is.
         order: The array by which the last examples can be held out.
+        class_names: What the classes are called, in the order of their numbers, as `healthy,ill`.
+        feature_names: What the columns of x [n, d] are called, in their order, as `age,sex`.
     """
 
     kind: str = ""
@@ -44,6 +46,8 @@ class Wanted(NamedTuple):
     mask: str = ""
     group: str = ""
     order: str = ""
+    class_names: str = ""
+    feature_names: str = ""
 
     @property
     def beside(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from data_prep.model import LARGEST, SMALLEST, Beside, Dataset, Rows, together
 from data_prep.sources.aims import PLAIN, Wanted, aim_of, integers
+from data_prep.sources.naming import class_names, feature_names, numbered, silo_names
 from data_prep.sources.owners import check_named, groups_of, order_of
 from data_prep.sources.ragged import check_finite, form_of, joined
 from data_prep.sources.reading import finite
@@ -26,7 +27,10 @@ SEVERAL = re.compile(r"([xy](?:_test)?)_([A-Za-z_][A-Za-z0-9_]{0,31})")
 """What one of several arrays is called: x_NAME, x_test_NAME, and y likewise."""
 
 
-NAMES = ("targets", "target_names", "ignore", "silo_names", "scale", "fill", "mask", "group", "order")
+NAMES = (
+    *("targets", "target_names", "ignore", "silo_names", "scale", "fill", "mask", "group", "order"),
+    *("class_names", "feature_names"),
+)
 OPTIONS = dict(zip(NAMES, PLAIN, strict=True))
 """The options of a source of arrays: what users call the fields of `Wanted`, and the defaults."""
 
@@ -63,26 +67,28 @@ def dataset_of(
         InputError: an array is missing, of the wrong shape or dtype, or they do not fit each other.
     """
     check_named(arrays, wanted)
-    given, arrays = arrays, joined(path, {name: arrays[name] for name in _plain(arrays, wanted)}, wanted)
+    texts = numbered(path, {name: arrays[name] for name in _plain(arrays, wanted)})
+    given, arrays = arrays, joined(path, texts.arrays, wanted)
     scale = _scale(wanted.scale)
     x, y = _features(path, "x", arrays, scale), _targets(path, "y", arrays)
-    if scale and x.dtype.names:
-        named = f"x is named arrays ({', '.join(x.dtype.names)})"
-        raise InputError(f"--option: scale={wanted.scale} given; {named}, store them as floats in their unit")
+    _check_scaled(x, wanted)
     _check_lengths(path, arrays)
     test = _test_set(path, arrays, x, scale) if any(map(_of_server, arrays)) else None
     silo = integers(path, "silo", arrays["silo"], x.shape[0]) if "silo" in arrays else None
     aim = aim_of(path, y, test and test[1], wanted)
+    names = class_names(path, texts.classes, wanted.class_names, aim.classes)
     return Dataset(
         str(path),
         x,
         aim.fitted(y),
-        aim.classes,
+        len(names) if names else aim.classes,
         files,
         scale=scale,
         test=test and (test[0], aim.fitted(test[1])),
         silo=silo,
-        silo_names=_names(path, silo, wanted.silo_names),
+        silo_names=silo_names(path, silo, texts.silos, wanted.silo_names),
+        class_names=names,
+        feature_names=feature_names(path, wanted.feature_names, x),
         held=_held(path, arrays.get("held_out"), x.shape[0]),
         targets=aim.targets,
         groups=groups_of(path, given, wanted, x.shape[0], test[0].shape[0] if test else 0),
@@ -190,16 +196,11 @@ def _held(path: Path, held: np.ndarray | None, length: int) -> np.ndarray | None
     return np.asarray(stored == 1)
 
 
-def _names(path: Path, silo: np.ndarray | None, given: str) -> dict[int, str] | None:
-    """Return what the numbers in `silo` are called, in their order."""
-    if not given:
-        return None
-    names = [name.strip() for name in given.split(",")]
-    numbers = [] if silo is None else np.unique(silo).tolist()
-    if len(names) != len(numbers) or len(set(names)) != len(names) or not all(names):
-        found = f"{path}: silo has {len(numbers)} different numbers" if numbers else f"{path}: has no silo"
-        raise InputError(f"--option: silo_names={given} given; {found}: give each a name of its own")
-    return dict(zip(numbers, names, strict=True))
+def _check_scaled(x: Rows | Ragged | Beside, wanted: Wanted) -> None:
+    """Refuse one scale for several arrays."""
+    if wanted.scale and x.dtype.names:
+        named = f"x is named arrays ({', '.join(x.dtype.names)})"
+        raise InputError(f"--option: scale={wanted.scale} given; {named}, store them as floats in their unit")
 
 
 def _scale(given: str) -> float | None:

@@ -13,6 +13,7 @@ import numpy as np
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import chosen, dataset_of, with_options
+from data_prep.sources.naming import TEXTS
 from data_prep.sources.reading import needed, noted
 from mpifl.common import InputError, mapped
 
@@ -49,14 +50,14 @@ def _found(path: Path, file: h5py.File, wanted: Wanted) -> dict[str, h5py.Datase
 def _opened(path: Path, name: str, dataset: h5py.Dataset, *, beside: bool) -> Any:
     """Map a contiguous data set; read small ones whole, and features of other layouts lazily.
 
-    One `beside` the examples may hold texts."""
+    One `beside` the examples may hold texts, and so may targets and silos."""
     try:
         kind = dataset.dtype.kind
     except (TypeError, ValueError) as error:  # h5py's, of a type that it does not know
         raise InputError(
             f"{path}: {name} has a type that cannot be read ({error}); store arrays of numbers"
         ) from None
-    texts = beside and h5py.check_string_dtype(dataset.dtype) is not None
+    texts = (beside or name in TEXTS) and h5py.check_string_dtype(dataset.dtype) is not None
     kinds = "iufb" if beside or name.startswith(("y", "held")) else "iuf"
     if not (kind in kinds or texts) or not dataset.shape:
         raise InputError(f"{path}: {name} has dtype {dataset.dtype} {dataset.shape}; store arrays of numbers")

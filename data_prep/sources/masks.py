@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +16,16 @@ from data_prep.sources.pictures import (
     ImageRows,
     Shape,
     common_shape,
-    digest_of,
     inside,
     is_split,
     is_turned,
+    laid,
     opened,
+    parsed_ground,
     pillow,
     shape_of,
 )
+from data_prep.sources.reading import digest_of
 from data_prep.sources.spool import Spool
 from mpifl.common import InputError
 
@@ -33,23 +36,26 @@ Pairs = list[tuple[Path, Path]]
 
 
 def read_masked(
-    folder: Path, masks: Path, size: tuple[int, int] | None, *, grey: bool, ignore: str | None
+    folder: Path, masks: Path, size: tuple[int, int] | None, pixels: Pixels, *, grey: bool, ground: str
 ) -> Dataset:
     """Read the images of a folder, or of its `train` and `test`, and masks of the same names in another.
 
     A mask is a PNG image of its image's size, named as it but for the ending. The number of each pixel (its
-    grey, or its place in the palette) is the pixel's class: targets are uint8 [n, height, width]. Resized to
-    `size` (height, width), images are interpolated bilinearly, and masks take the nearest pixel.
+    grey, or its place in the palette) is the pixel's class: targets are uint8 [n, height, width]. Where
+    palettes differ, the first one numbers the colours. Resized to `size` (height, width), images are
+    interpolated bilinearly, and masks take the nearest pixel.
 
     Args:
         folder: The images.
         masks: The masks, in `train` and `test` where the images are.
         size: What both are resized to, if it is given.
+        pixels: What the numbers of pixels are.
         grey: Take images as grey.
-        ignore: The number of pixels that do not count.
+        ground: What lies under the transparent pixels of images.
 
     Raises:
-        InputError: an image has no mask or a mask no image, their sizes differ, or a file is none.
+        InputError: an image has no mask or a mask no image, their sizes differ, or a file is none; masks are
+            black and white, and nobody says what that means.
     """
     parts = ("train", "test") if is_split(folder) else (".",)
     paired = [_pairs(part, folder, masks) for part in parts]
@@ -58,16 +64,18 @@ def read_masked(
     for pairs in paired:
         _check_sizes(pairs)
     resize = size is not None
-    y, *held = [_decoded(pairs, shape, resize) for pairs in paired]
-    aim = aim_of(masks, y, held[0] if held else None, Wanted("classes", "", ignore))
-    x, *x_held = [ImageRows([image for image, _ in pairs], shape, resize) for pairs in paired]
+    y, *held = [_decoded(pairs, shape, resize, pixels) for pairs in paired]
+    pixels.check(masks)
+    aim = aim_of(masks, y, held[0] if held else None, Wanted("classes", "", pixels.ignore))
+    x, *x_held = [_rows(pairs, shape, resize, ground) for pairs in paired]
     test = (x_held[0], aim.fitted(held[0])) if held else None
     files = {
         f"{folder.name}/**": digest_of(folder, images),
         f"masks={masks.name}/**": digest_of(masks, drawn),
     }
     y, classes = aim.fitted(y), aim.classes
-    return Dataset(str(folder), x, y, classes, files, scale=1 / 255, test=test, targets=aim.targets)
+    more: dict[str, Any] = {"targets": aim.targets, "laid": laid(images, ground)}
+    return Dataset(str(folder), x, y, classes, files, scale=1 / 255, test=test, **more)
 
 
 def _pairs(part: str, images: Path, masks: Path) -> Pairs:
@@ -109,15 +117,19 @@ def _check_sizes(pairs: Pairs) -> None:
             raise InputError(f"{mask}: {found[1]}x{found[0]} pixels, {other}; make them alike")
 
 
-def _decoded(pairs: Pairs, shape: Shape, resize: bool) -> np.ndarray:
+def _rows(pairs: Pairs, shape: Shape, resize: bool, ground: str) -> ImageRows:
+    return ImageRows([image for image, _ in pairs], shape, resize, parsed_ground(ground))
+
+
+def _decoded(pairs: Pairs, shape: Shape, resize: bool, classes_of: Pixels) -> np.ndarray:
     """Decode all masks, uint8 [n, height, width], into a file that is mapped."""
     spool = Spool()
     for _, mask in pairs:
-        spool.append(_numbers(mask, shape[1:], resize)[None])
+        spool.append(_numbers(mask, shape[1:], resize, classes_of)[None])
     return spool.rows()
 
 
-def _numbers(path: Path, form: tuple[int, ...], resize: bool) -> np.ndarray:
+def _numbers(path: Path, form: tuple[int, ...], resize: bool, classes_of: Pixels) -> np.ndarray:
     """Decode a mask, uint8 [height, width]."""
     height, width = form
     with opened(path) as image:
@@ -127,6 +139,69 @@ def _numbers(path: Path, form: tuple[int, ...], resize: bool) -> np.ndarray:
         try:
             mask = turned(image, orientation_of(path, image))
             mask = mask.resize((width, height), pillow().Resampling.NEAREST) if resize else mask
-            return np.asarray(mask).astype(np.uint8)
+            drawn = np.asarray(mask).astype(np.uint8)
+            palette = image.getpalette("RGB") if image.mode == "P" else None
         except DAMAGED as error:
             raise InputError(f"{path}: the mask is damaged or cut short ({error}); replace it") from None
+    return classes_of(path, drawn, palette)
+
+
+class Pixels:
+    """What the pixels of masks are: their classes, by number or by colour.
+
+    Args:
+        values: The numbers that are the classes 0, 1, ...; each its own if empty.
+        ignore: The number that does not count.
+    """
+
+    def __init__(self, values: str, ignore: str | None) -> None:
+        self._seen, self.ignore, self._class = np.zeros(256, bool), ignore, np.arange(256)
+        self._palette: tuple[Path, np.ndarray] | None = None
+        if not values:
+            return
+        said, words = f"--option: values={values} given", [word.strip() for word in values.split(",")]
+        if not all(word.isdecimal() and int(word) < 256 for word in words) or len(set(words)) != len(words):
+            raise InputError(f"{said}; it must be numbers of pixels from 0 to 255, each once, as 0,255")
+        if ignore is not None and (ignore in words or ignore in map(str, range(len(words)))):
+            raise InputError(f"{said}; ignore={ignore} is one of them, or of their classes, take another")
+        self._class = np.full(256, -1)
+        self._class[[int(word) for word in words]] = np.arange(len(words))
+        if ignore is not None and ignore.isdecimal() and int(ignore) < 256:
+            self._class[int(ignore)] = int(ignore)
+
+    def __call__(self, path: Path, drawn: np.ndarray, palette: list[int] | None) -> np.ndarray:
+        """Return the classes of a mask's pixels, uint8 [height, width]."""
+        numbers = drawn if palette is None else self._by_colour(path, drawn, palette)
+        self._seen[there := np.unique(numbers)] = True
+        if (self._class[there] < 0).any():
+            number = int(there[self._class[there] < 0][0])
+            raise InputError(f"{path}: has pixels of {number}, which --option values does not name; add it")
+        return np.asarray(self._class[numbers], np.uint8)
+
+    def _by_colour(self, path: Path, drawn: np.ndarray, palette: list[int]) -> np.ndarray:
+        """Return places in the palette of the first mask that has one, by the colours of pixels."""
+        colours = np.zeros((256, 3), np.uint8)
+        own = np.array(palette, np.uint8).reshape(-1, 3)[:256]
+        colours[: len(own)] = own
+        first, known = self._palette = self._palette or (path, colours)
+        places = np.arange(256, dtype=np.uint8)
+        for place in np.unique(drawn).tolist():
+            if not (known[place] == colours[place]).all():
+                if not (found := (known == colours[place]).all(axis=1)).any():
+                    colour = "#" + bytes(colours[place]).hex()
+                    what = f"pixels of the colour {colour}, which the palette of {first} lacks"
+                    raise InputError(f"{path}: has {what}; draw all masks with one palette")
+                places[place] = int(np.argmax(found))
+        return np.asarray(places[drawn])
+
+    def check(self, masks: Path) -> None:
+        """Refuse masks of black and white alone, of which nobody says what they mean."""
+        if (
+            np.flatnonzero(self._seen).tolist() == [0, 255]
+            and self.ignore is None
+            and self._class[255] == 255
+        ):
+            what = "masks are 0 and 255 alone, which would be 256 classes"
+            raise InputError(
+                f"{masks}: {what}; say --option values=0,255, or ignore=255 if 255 does not count"
+            )

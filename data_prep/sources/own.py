@@ -13,7 +13,8 @@ import numpy as np
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import OPTIONS, dataset_of
-from data_prep.sources.reading import noted
+from data_prep.sources.naming import TEXTS, is_text
+from data_prep.sources.reading import noted, noted_all
 from data_prep.sources.spool import UnevenSpool, evened
 from mpifl.common import InputError, load_plugin
 from mpifl.data import Column, Ragged
@@ -44,7 +45,10 @@ def own_source(name: str, known: Iterable[str], options: Sequence[str]) -> Calla
         wanted = Wanted(*{**OPTIONS, **said}.values())
         if data is not None and not wants_data:
             raise InputError(f"--data: {data} given, but '{name}' has no parameter data; leave it out")
-        return _dataset(name, function, seed, given | ({"data": data} if wants_data else {}), wanted)
+        files = dict[str, str]()
+        if data is not None and data.exists():
+            noted_all(data, files)
+        return _dataset(name, function, seed, given | ({"data": data} if wants_data else {}), wanted, files)
 
     read.own = tuple(takes)  # type: ignore[attr-defined]
     every = {**defaults, **of_arrays}.items()
@@ -65,22 +69,27 @@ def _parameters(name: str, function: Any) -> list[inspect.Parameter]:
     return others
 
 
-def _dataset(name: str, function: Any, seed: int, options: dict[str, Any], wanted: Wanted) -> Dataset:
+def _dataset(
+    name: str, function: Any, seed: int, options: dict[str, Any], wanted: Wanted, files: dict[str, str]
+) -> Dataset:
+    """Make a data set of what a function returns; note its module in `files`, beside what it is given."""
     try:
         inspect.signature(function).bind(seed, **options)
     except TypeError as error:
         raise InputError(f"SOURCE: '{name}': {error}; give it as --option KEY=VALUE") from None
-    arrays, files = _arrays(name, function(seed, **options), wanted.beside), dict[str, str]()
+    arrays = _arrays(name, function(seed, **options), wanted.beside)
     if file := getattr(sys.modules[name.partition(":")[0]], "__file__", None):
         noted(Path(file), files)
     return dataset_of(Path(name), arrays, files, wanted)
 
 
 def _arrays(name: str, made: Any, beside: Sequence[str]) -> dict[str, Column]:
-    """Return what a function made as the arrays of a file; those `beside` its examples may be texts."""
+    """Return what a function made as the arrays of a file; those `beside` its examples, targets and
+    silos may be texts."""
     if isinstance(made, Mapping):
         texts = {str(key): np.asarray(value) for key, value in made.items() if key in beside}
-        others = {str(key): value for key, value in made.items() if key not in beside}
+        texts |= {key: one for key in TEXTS if key in made and is_text(one := np.asarray(made[key]))}
+        others = {str(key): value for key, value in made.items() if key not in texts}
         return texts | {key: evened(_array(name, key, value)) for key, value in others.items()}
     if isinstance(made, tuple) and not any(isinstance(part, tuple) for part in made):
         made = [made]

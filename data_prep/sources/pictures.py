@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_prep.sources.orientation import DAMAGED, SIDEWAYS, orientation_of, turned
-from data_prep.sources.reading import held_in, unreadable
+from data_prep.sources.reading import held_in
 from mpifl.common import InputError, floors
 
 if TYPE_CHECKING:
@@ -24,6 +23,10 @@ MOST_PIXELS = 1 << 26
 """Pixels of an image: 200 MB in memory."""
 Shape = tuple[int, int, int]
 """Channels, height and width of an image."""
+Colour = tuple[int, int, int]
+"""Red, green and blue, each from 0 to 255."""
+GROUNDS: dict[str, Colour] = {"white": (255, 255, 255), "black": (0, 0, 0)}
+"""What lies under transparent pixels, by name."""
 
 
 class ImageRows:
@@ -31,8 +34,9 @@ class ImageRows:
 
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, paths: Sequence[Path], shape: Shape, resize: bool) -> None:
+    def __init__(self, paths: Sequence[Path], shape: Shape, resize: bool, ground: Colour) -> None:
         self.paths, self.shape, self._resize = paths, (len(paths), *shape), resize
+        self._ground = ground
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -49,7 +53,7 @@ class ImageRows:
         channels, height, width = self.shape[1:]
         with opened(path) as stored:
             try:
-                image = stored.convert("L" if channels == 1 else "RGB")
+                image = _laid(stored, self._ground).convert("L" if channels == 1 else "RGB")
             except DAMAGED as error:
                 raise InputError(
                     f"{path}: the image is damaged or cut short ({error}); replace or remove it"
@@ -77,6 +81,41 @@ def inside(folder: Path, named: Path) -> list[Path]:
 def is_split(folder: Path) -> bool:
     """Tell whether a folder has one for training and one for testing; either alone is like any other."""
     return (folder / "train").is_dir() and (folder / "test").is_dir()
+
+
+def parsed_ground(ground: str) -> Colour:
+    """Return the colour of a name, or of #rrggbb."""
+    if ground in GROUNDS:
+        return GROUNDS[ground]
+    try:
+        red, green, blue = bytes.fromhex(ground.removeprefix("#"))
+    except ValueError:
+        told = f"--option: ground={ground} given; it must be {', '.join(GROUNDS)} or a colour as #ffffff"
+        raise InputError(told) from None
+    return red, green, blue
+
+
+def laid(paths: Sequence[Path], ground: str) -> dict[str, Any] | None:
+    """Return how many images may be transparent, by their headers, and on what they lie; None without any."""
+    count = 0
+    for path in paths:
+        if path.suffix.lower() == ".png":
+            with opened(path) as image:
+                count += _may_be_transparent(image)
+    return {"images": count, "on": ground} if count else None
+
+
+def _laid(image: Image.Image, ground: Colour) -> Image.Image:
+    """Return an image with its transparent pixels on a ground; another as it is."""
+    if not _may_be_transparent(image):
+        return image
+    under = pillow().new("RGBA", image.size, (*ground, 255))
+    under.alpha_composite(image.convert("RGBA"))
+    return under  # type: ignore[no-any-return]
+
+
+def _may_be_transparent(image: Image.Image) -> bool:
+    return image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info
 
 
 def common_shape(paths: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> Shape:
@@ -136,22 +175,6 @@ def parsed_size(size: str) -> tuple[int, int]:
     if len(size) > 20 or int(width) * int(height) > MOST_PIXELS:
         raise InputError(f"--option: size={size[:40]} given; it must be at most {MOST_PIXELS:,} pixels")
     return int(height), int(width)
-
-
-def digest_of(folder: Path, paths: Sequence[Path]) -> str:
-    """Return one sha256 over the names and contents of all images."""
-    digest = hashlib.sha256()
-    for path in paths:
-        try:
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise unreadable(path, error) from None
-        try:
-            digest.update(f"{path.relative_to(folder).as_posix()}\n{content}\n".encode())
-        except UnicodeEncodeError:
-            shown = str(path).encode("utf-8", "replace").decode()
-            raise InputError(f"{shown}: the name is not UTF-8; rename it") from None
-    return digest.hexdigest()
 
 
 def opened(path: Path) -> Image.Image:

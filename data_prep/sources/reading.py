@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,31 @@ def noted(path: Path, files: dict[str, str]) -> Path:
     except OSError as error:
         raise unreadable(path, error) from None
     return path
+
+
+def noted_all(path: Path, files: dict[str, str]) -> None:
+    """Note the sha256 of a file, or one over what a folder holds, hidden files left out, as
+    `FOLDER/**`."""
+    if not path.is_dir():
+        noted(path, files)
+        return
+    there = (one for one in path.rglob("*") if one.is_file())
+    seen = sorted(one for one in there if not any(part[0] == "." for part in one.relative_to(path).parts))
+    files[f"{path.resolve().name}/**"] = digest_of(path, seen)
+
+
+def digest_of(folder: Path, paths: Sequence[Path]) -> str:
+    """Return one sha256 over the names and contents of files in a folder."""
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            digest.update(f"{path.relative_to(folder).as_posix()}\n{sha256_of(path)}\n".encode())
+        except OSError as error:
+            raise unreadable(path, error) from None
+        except UnicodeEncodeError:
+            shown = str(path).encode("utf-8", "replace").decode()
+            raise InputError(f"{shown}: the name is not UTF-8; rename it") from None
+    return digest.hexdigest()
 
 
 def unreadable(path: Path, error: OSError) -> InputError:

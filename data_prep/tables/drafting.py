@@ -22,6 +22,8 @@ from mpifl.common import InputError, did_you_mean, visible
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
 """What a label may be."""
+FEWEST_ROWS = 3
+"""Rows from which on a first line that is unlike all others is taken for names."""
 DELIMITERS = ",;\t|"
 
 
@@ -94,6 +96,8 @@ def draft(path: Path, learned: Learned) -> Drafted:
     tallies, rows, notation = tallied(kind, path, spec)
     if not rows:
         raise InputError(f"{path}: has no rows")
+    if learned.names:
+        _check_first(path, tallies)
     guesses = {name: guessed(name, tallies[name]) for name in features}
     of_label = [classes_of(name, tallies[name]) for name in learned.columns if learned.kind == "categorical"]
     group = learned.group or _of_persons(guesses)
@@ -111,6 +115,15 @@ def draft(path: Path, learned: Learned) -> Drafted:
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
     told = [guess.told for guess in (*guesses.values(), *of_label) if guess.told]
     return Drafted(text, [*told, *_whole(guesses, group), *_marked(tallies), *_written(tallies, notation)])
+
+
+def _check_first(path: Path, tallies: Mapping[str, Tally]) -> None:
+    """Refuse names for a table whose first line is no row, but has a text where all others have numbers."""
+    for name, tally in tallies.items():
+        alone = tally.odd == 1 and tally.known > FEWEST_ROWS and tally.first == tally.first_odd
+        if alone:
+            what = f"{name} is {tally.first}, and a number in every other row"
+            raise InputError(f"{path}: {what}: a line of names; leave --names out, or take the line away")
 
 
 def _of_persons(guesses: Mapping[str, Guess]) -> str | None:

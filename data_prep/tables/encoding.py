@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.tables.columns import MISSING_LEVEL, columns_of
 from data_prep.tables.gaps import Gaps, without_gaps
-from data_prep.tables.holding import held_of, keys_of, order_of
+from data_prep.tables.holding import Places, held_of, keys_of
 from data_prep.tables.label import known
 from data_prep.tables.moments import read_moments
 from data_prep.tables.piece import Piece, some
@@ -59,7 +59,7 @@ class Encoder:
 
     def read(self, path: Path, gaps: Gaps | None = None) -> Iterator[Encoded]:
         """Yield the rows of a table in numbers, piece by piece; rows to drop are left out, and counted."""
-        rounding, kept = Rounding(), Gaps() if gaps is None else gaps
+        rounding, places, kept = Rounding(), Places(self.spec.order), Gaps() if gaps is None else gaps
         for piece in without_gaps(pieces(self.kind, path, self.spec), self.spec, kept):
             x = self._features(piece, rounding)
             ids = list(piece.columns[self.spec.id]) if self.spec.id is not None else []
@@ -67,7 +67,7 @@ class Encoder:
                 keys_of(piece, what, getattr(self.spec, what), marked=self.spec.says_missing)
                 for what in ("silo", "group")
             )
-            order, held = order_of(piece, self.spec.order), held_of(piece, self.spec.held_out)
+            order, held = places.of(piece), held_of(piece, self.spec.held_out)
             yield Encoded(x, self._labels(piece, rounding), silos, ids, groups, order, held)
         rounding.check(str(path), self._remedies())
 

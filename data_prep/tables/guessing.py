@@ -82,7 +82,12 @@ def _levels(name: str, tally: Tally) -> Guess:
 
 def classes_of(name: str, tally: Tally) -> Guess:
     """Return the classes of a label, if some are spelled in several ways; an empty line where none is."""
-    stated, told = _spelled(name, "classes", tally) if len(tally.texts) <= MOST_TEXTS else ("", "")
+    if len(tally.texts) > MOST_TEXTS:
+        remedy = "see whether it is a category" if tally.odd else "--kind numeric learns it as a number"
+        return Guess(
+            "", f"label: {name} has over {MOST_TEXTS} different values, first {tally.first}; {remedy}"
+        )
+    stated, told = _spelled(name, "classes", tally)
     return Guess(f"classes = {stated}" if stated else "", told)
 
 

@@ -38,18 +38,29 @@ def keys_of(piece: Piece, what: str, name: str | None, *, marked: bool) -> Seque
     return values
 
 
-def order_of(piece: Piece, name: str | None) -> np.ndarray:
-    """Return the places of rows in their order by a column of numbers, or of dates as days, float64 [m].
+class Places:
+    """The places of a table's rows in their order, by a column of numbers or of dates; the first says which.
 
-    Nothing where no column says it.
-
-    Raises:
-        InputError: a row has none, or it is neither.
+    Args:
+        name: The column; None where none says it.
     """
-    if name is None:
-        return np.zeros(0)
-    of_dates = any(not np.isnan(days_of(value, FIRST)) for value in _whole(piece, name, "the order"))
-    return piece.days(name, FIRST) if of_dates else piece.numbers(name)
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+        self._of_dates: bool | None = None
+
+    def of(self, piece: Piece) -> np.ndarray:
+        """Return those of some rows, of dates as days, float64 [m]; nothing where no column says it.
+
+        Raises:
+            InputError: a row has none, or it is not what those before are.
+        """
+        if self._name is None:
+            return np.zeros(0)
+        values = _whole(piece, self._name, "the order")
+        if self._of_dates is None and values:
+            self._of_dates = not np.isnan(days_of(values[0], FIRST))
+        return piece.days(self._name, FIRST) if self._of_dates else piece.numbers(self._name)
 
 
 def held_of(piece: Piece, name: str | None) -> np.ndarray:

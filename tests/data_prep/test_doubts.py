@@ -121,3 +121,91 @@ def test_vertical_folders_warn_too(tmp_path, capsys):
     assert [one["what"] for one in json.loads(capsys.readouterr().out)["findings"]] == [said]
     run("inspect", tmp_path / "out")
     assert capsys.readouterr().out.count(f"Warning: {said}") == 1
+
+
+def csv_of(folder, lines, spec):
+    (folder / "t.csv").write_text("\n".join(lines) + "\n")
+    (folder / "t.toml").write_text(spec)
+    return [
+        "partition",
+        "csv",
+        "--data",
+        folder / "t.csv",
+        "--out",
+        folder / "o",
+        "--scheme",
+        "iid",
+        "--silos",
+        2,
+    ]
+
+
+MEASURED = {
+    "as many as rows": (
+        [f"{n}" for n in range(60)],
+        "60 classes in 60 training examples, fewer than 5 of each",
+    ),
+    "temperatures": (
+        [f"{36 + n % 20 / 10:.1f}" for n in range(200)],
+        "20 classes, most of them numbers with fractions, as '36.1'",
+    ),
+    "digits": ([str(n % 10) for n in range(100)], None),
+    "names": ([f"k{n % 12}" for n in range(100)], None),
+    "few": ([f"{n % 3}.5" for n in range(12)], None),
+}
+
+
+@pytest.mark.parametrize("what", MEASURED)
+def test_a_label_of_measurements_is_told(tmp_path, what, capsys):
+    labels, said = MEASURED[what]
+    lines = ["a,y", *(f"{n},{label}" for n, label in enumerate(labels))]
+    run(*csv_of(tmp_path, lines, 'label = "y"\n[features]\na = "numeric"\n'))
+    told = capsys.readouterr().err
+    assert (said or "") in told
+    assert ("learn them as values: a table's label takes kind = 'numeric'" in told) == bool(said)
+
+
+NAMES = {
+    "a row": (["19.5", "F", "ill"], "the columns' names look like a row: 19.5, F; if they are one, state"),
+    "names": (["age", "sex", "ill"], None),
+    "years": (["2019", "sex", "ill"], None),
+}
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_names_of_columns_that_look_like_a_row_are_told(tmp_path, what, capsys):
+    (age, sex, sick), said = NAMES[what]
+    lines = [
+        f"{age},{sex},{sick}",
+        *(f"{20 + n}.5,{'MF'[n % 2]},{('ill', 'well')[n % 3 > 1]}" for n in range(60)),
+    ]
+    spec = f'label = "{sick}"\n[features]\n"{age}" = "numeric"\n"{sex}" = "categorical"\n'
+    run(*csv_of(tmp_path, lines, spec))
+    told = capsys.readouterr().err
+    assert (said or "") in told
+    assert ("look like a row" in told) == bool(said)
+
+
+def test_columns_that_are_numbered_are_no_row(tmp_path, capsys):
+    lines = ["0,1,2", *(f"{n},{n * 2},{'pq'[n % 2]}" for n in range(20))]
+    run(*csv_of(tmp_path, lines, 'label = "2"\n[features]\n0 = "numeric"\n1 = "numeric"\n'))
+    assert "look like a row" not in capsys.readouterr().err
+
+
+def test_names_for_a_table_that_has_a_line_of_them_are_refused(tmp_path, capsys):
+    csv_of(tmp_path, ["age,sex,ill", *(f"{20 + n},{'MF'[n % 2]},{n % 2}" for n in range(20))], "")
+    words = ["draft", tmp_path / "t.csv", "--names", "a,b,c", "--label", "c", "--force"]
+    run(*words, ends=2)
+    told = capsys.readouterr().err
+    assert (
+        "t.csv: a is 'age' (line 1), and a number in every other row: a line of names; leave --names" in told
+    )
+
+
+def test_draft_says_what_a_label_of_many_values_is(tmp_path, capsys):
+    csv_of(tmp_path, ["a,y", *(f"{n},{36 + n / 7:.2f}" for n in range(80))], "")
+    run("draft", tmp_path / "t.csv", "--label", "y", "--force")
+    told = capsys.readouterr().out
+    assert (
+        "label: y has over 50 different values, first '36.00' (line 2); --kind numeric learns it as" in told
+    )

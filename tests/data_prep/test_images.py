@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from data_prep.sources.pictures import digest_of, shape_of
+from data_prep.sources.pictures import shape_of
+from data_prep.sources.reading import digest_of
 from data_prep.sources.registry import find_source
 from mpifl.common.errors import InputError
 from mpifl.data.shards import open_shard, read_federation
@@ -322,3 +323,46 @@ def test_damaged_exif_data_are_refused(tmp_path):
     Image.fromarray(drawn()).save(folder / "0.png", exif=b"MM\0*\0\0\0")
     with pytest.raises(InputError, match=r"0\.png: its EXIF data are damaged, or it is cut short"):
         find_source("images")(tmp_path / "in", 0)
+
+
+CLEAR, INK = 0, 255
+DRAWN = np.array([[CLEAR, INK, 128, CLEAR]] * 3, np.uint8)
+
+
+def transparent(kind):
+    """Return black ink on nothing, in a mode; half transparent in the third column but for palettes."""
+    black, rgba = np.zeros_like(DRAWN), np.zeros((*DRAWN.shape, 4), np.uint8)
+    if kind == "RGBA":
+        rgba[..., 3] = DRAWN
+        return Image.fromarray(rgba)
+    if kind == "LA":
+        return Image.merge("LA", (Image.fromarray(black), Image.fromarray(DRAWN)))
+    indexed = Image.fromarray((DRAWN != CLEAR).astype(np.uint8)).convert("P")
+    indexed.putpalette([7, 8, 9, 0, 0, 0])
+    return indexed
+
+
+@pytest.mark.parametrize("kind", ["RGBA", "LA", "P"])
+@pytest.mark.parametrize(("ground", "under"), [("white", 255), ("black", 0), ("#808080", 128)])
+def test_what_is_transparent_lies_on_a_ground(tmp_path, capsys, kind, ground, under):
+    for name in "ab":
+        (tmp_path / "in" / name).mkdir(parents=True)
+        for at in range(2):
+            more = {"transparency": 0} if kind == "P" else {}
+            transparent(kind).save(tmp_path / "in" / name / f"{at}.png", **more)
+    words = ["partition", "images", "--data", tmp_path / "in", "--out", tmp_path / "o", "--scheme", "iid"]
+    words += ["--silos", 2, *(["--option", f"ground={ground}"] if ground != "white" else [])]
+    with pytest.raises(SystemExit, match="0"):
+        main([str(word) for word in words])
+    told = f"4 images may be transparent, and lie on {ground}; --option ground=COLOUR takes another"
+    assert told in capsys.readouterr().err
+    x = find_source("images", [f"ground={ground}"])(tmp_path / "in", 0).x[:][0, 0]
+    assert x[0].tolist() == [under, 0, 0 if kind == "P" else round(under * 127 / 255), under]
+
+
+def test_a_ground_that_is_no_colour_is_refused(tmp_path):
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    with pytest.raises(
+        InputError, match=r"ground=pink given; it must be white, black or a colour as #ffffff"
+    ):
+        find_source("images", ["ground=pink"])(tmp_path / "in", 0)

@@ -121,7 +121,8 @@ def test_labels_get_the_numbers_of_the_federations_names(tmp_path, monkeypatch, 
         ({"class_names": ("dog", "wolf")}, "photos: has a class 'wolf', the federation has bird, cat, dog"),
         ({"feature_names": ("a", "c", "b", "d")}, "photos: column 1 is 'c', the federation has 'b'"),
     ):
-        wrong = Dataset("photos", x, y, 2, {}, **{"class_names": ("dog", "bird"), **change})
+        named = {"class_names": ("dog", "bird"), "feature_names": ("a", "b", "c", "d")}
+        wrong = Dataset("photos", x, y, 2, {}, **{**named, **change})
         monkeypatch.setattr(site, "find_source", source_of(wrong))
         assert command(*common, "--out", tmp_path / "no") == 2
         assert said in capsys.readouterr().err

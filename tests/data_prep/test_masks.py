@@ -201,3 +201,63 @@ def test_an_image_and_its_mask_are_turned_each_as_it_says(tmp_path):
     assert np.array_equal(drawn.y, both.y)
     assert np.array_equal(drawn.x[:][0], np.rot90(IMAGES["scan0"], -1).transpose(2, 0, 1))
     assert drawn.x.shape[2:] == drawn.y.shape[1:] == (5, 6)
+
+
+HALVES = np.repeat(np.array([[0, 255]], np.uint8), 6, axis=0).repeat([2, 3], axis=1)
+
+
+def test_masks_of_0_and_255_are_two_classes_where_that_is_said(tmp_path, capsys):
+    (masks, _), drawn = write(tmp_path), lambda _: Image.fromarray(HALVES)
+    write(tmp_path, drawn=drawn)
+    cut(tmp_path, "asked", [masks], "--scheme", "iid", "--silos", 2, ends=2)
+    said = "masks are 0 and 255 alone, which would be 256 classes; say --option values=0,255, or ignore=255"
+    assert said in capsys.readouterr().err
+    data = find_source("images", [masks, "values=0,255"])(tmp_path / "in", 0)
+    assert (data.classes, np.unique(data.y).tolist()) == (2, [0, 1])
+    data = find_source("images", [masks, "values=255,0"])(tmp_path / "in", 0)
+    assert np.array_equal(data.y[0], HALVES == 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["values=0,255"], "has pixels of 1, which --option values does not name; add it"),
+        (["values=0,1,2"], "has pixels of 255, which --option values does not name"),
+        (["values=0,1,2", "ignore=255"], None),
+        (["values=0,256"], "it must be numbers of pixels from 0 to 255, each once"),
+        (["values=0,0"], "it must be numbers of pixels from 0 to 255, each once"),
+        (["values=0,255", "ignore=255"], "ignore=255 is one of them, or of their classes"),
+        (["values=5,255", "ignore=1"], "ignore=1 is one of them, or of their classes"),
+    ],
+)
+def test_pixels_are_those_that_are_named(tmp_path, options, said):
+    masks, _ = write(tmp_path)
+    if said is None:
+        assert find_source("images", [masks, *options])(tmp_path / "in", 0).classes == 3
+        return
+    with pytest.raises(InputError) as refusal:
+        find_source("images", [masks, *options])(tmp_path / "in", 0)
+    assert said in str(refusal.value)
+
+
+RED, BLUE, GREEN = (255, 0, 0), (0, 0, 255), (0, 128, 0)
+
+
+def coloured(path, colours, drawn):
+    indexed = Image.frombytes("P", drawn.shape[::-1], drawn.tobytes())
+    indexed.putpalette([part for colour in colours for part in colour])
+    indexed.save(path)
+
+
+def test_a_palette_in_another_order_has_the_same_classes(tmp_path):
+    masks, _ = write(tmp_path, names=("scan0", "scan1"))
+    drawn = np.array([[0, 1, 2, 1, 0]] * 6, np.uint8)
+    coloured(tmp_path / "masks/scan0.png", (RED, BLUE, GREEN), drawn)
+    coloured(tmp_path / "masks/scan1.png", (BLUE, GREEN, RED), drawn)
+    data = find_source("images", [masks])(tmp_path / "in", 0)
+    assert [mask[0].tolist() for mask in data.y] == [[0, 1, 2, 1, 0], [1, 2, 0, 2, 1]]
+    coloured(tmp_path / "masks/scan1.png", (BLUE, (1, 2, 3), RED), drawn)
+    with pytest.raises(
+        InputError, match=r"scan1\.png: has pixels of the colour #010203, which the palette of .*scan0"
+    ):
+        find_source("images", [masks])(tmp_path / "in", 0)

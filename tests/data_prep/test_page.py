@@ -311,3 +311,18 @@ def test_a_bad_page_or_folder_is_named(tmp_path, capsys, monkeypatch, fault):
     assert said in err
     assert err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_page_shows_groups_and_says_no_word_of_python(tmp_path):
+    rows = [f"{n % 30},{n / 7},{'pq'[n % 2]}" for n in range(120)]
+    (tmp_path / "t.csv").write_text("\n".join(["who,a,y", *rows]) + "\n")
+    (tmp_path / "t.toml").write_text('group = "who"\nlabel = "y"\n[features]\na = "numeric"\n')
+    words = ["partition", "csv", "--data", tmp_path / "t.csv", "--out", tmp_path / "o", "--scheme", "iid"]
+    assert command(*words, "--silos", 3, "--test", 0.2) == 0
+    assert command("inspect", tmp_path / "o", "--page", tmp_path / "o.html") == 0
+    text = (tmp_path / "o.html").read_text()
+    assert "Groups of who: 30, with 4 rows each in the mean" in text
+    assert "<th>examples</th><th>groups</th>" in text
+    owned = [sum(entry.groups.values()) for entry in summarise(tmp_path / "o").spec.silos]
+    assert all(f"<td>{number}</td>" in text for number in owned)
+    assert not re.search(r"\b(True|False|None)\b", text)

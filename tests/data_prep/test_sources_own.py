@@ -269,3 +269,39 @@ def test_masked_values_are_not_taken_for_values():
         with pytest.raises(InputError, match="m: x has masked values"):
             own._array("m", "x", value)
     assert own._array("m", "x", np.ma.masked_array(np.ones((2, 2)))).shape == (2, 2)
+
+
+FROM_FOLDER = """
+import numpy as np
+
+def rows(seed, data):
+    files = [data] if data.is_file() else sorted(data.glob("**/*.txt"))
+    x = np.concatenate([np.loadtxt(file, ndmin=2) for file in files])
+    return x, np.arange(len(x)) % 2
+"""
+
+
+@pytest.mark.parametrize("form", ["file", "folder"])
+@pytest.mark.parametrize("change", ["values", "name", "nothing", "hidden"])
+def test_resuming_looks_at_what_data_names(module, capsys, form, change):
+    (module / "offhand.py").write_text(FROM_FOLDER)
+    sys.modules.pop("offhand", None)
+    (folder := module / "data" / "north").mkdir(parents=True)
+    np.savetxt(folder / "a.txt", np.arange(40.0).reshape(20, 2))
+    data = folder / "a.txt" if form == "file" else folder.parent
+    words = ["partition", "offhand:rows", "--data", str(data), "--scheme", "iid", "--silos", "2"]
+    words += ["--out", str(module / "out"), "--resume"]
+    with pytest.raises(SystemExit, match="0"):
+        main(words)
+    if change == "values":
+        np.savetxt(folder / "a.txt", np.arange(40.0).reshape(20, 2) * 2)
+    elif change == "name":
+        (folder / "a.txt").rename(folder / "b.txt")
+        words[3] = str(folder / "b.txt") if form == "file" else words[3]
+    elif change == "hidden":
+        (folder / ".DS_Store").write_text("x")
+    same = change in ("nothing", "hidden")
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == (0 if same else 2)
+    assert same or "made with other arguments or data" in capsys.readouterr().err

@@ -280,3 +280,15 @@ def test_draft_states_spellings_and_says_so(tmp_path, capsys):
     assert spec.features["a"].levels == (("False",), ("TRUE", "True"))
     words = ["--out", tmp_path / "o", "--scheme", "iid", "--silos", 2]
     assert command("partition", "csv", "--data", path, *words) == 0
+
+
+@pytest.mark.parametrize("step", [4, 1 << 14])
+@pytest.mark.parametrize("first", ["numbers", "dates"])
+def test_an_order_is_of_numbers_alone_or_of_dates_alone(tmp_path, step, first, monkeypatch):
+    monkeypatch.setattr("data_prep.tables.stream.ROWS", step)
+    values = [[str(n) for n in range(6)], [f"2020-01-0{n}" for n in range(1, 7)]]
+    values = values if first == "numbers" else values[::-1]
+    rows = [f"{n},{'pq'[n % 2]},{place}" for n, place in enumerate([*values[0], *values[1]])]
+    path = table(tmp_path / "in", ["a,y,t", *rows], f'order = "t"\n{NUMERIC}')
+    what = "not a finite number" if first == "numbers" else "not a date"
+    assert f"line 8: t is '{values[1][0]}', {what}" in refused(path)
