@@ -11,6 +11,7 @@ from . import (
     tuning as tuning,
 )
 from .bounds import LARGEST_FIGURE as LARGEST_FIGURE
+from .debugging import DEBUGGING as DEBUGGING, debugging as debugging
 from .errors import (
     BeyondRange as BeyondRange,
     DeviceLost as DeviceLost,
@@ -24,7 +25,9 @@ from .errors import (
     StartLost as StartLost,
     Unlike as Unlike,
     Unwritable as Unwritable,
+    noted as noted,
     one_line as one_line,
+    place_of as place_of,
     ranks_named as ranks_named,
     visible as visible,
 )

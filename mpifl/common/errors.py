@@ -1,7 +1,8 @@
 """The errors that a user is meant to read: one line that names the thing,
 what was given and what would do."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 LONGEST = 2000
@@ -87,6 +88,24 @@ def ranks_named(ranks: Sequence[int]) -> str:
 def named(what: str, numbers: Sequence[int]) -> str:
     """Return `silo 3` or `silos 1, 3`."""
     return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+@contextlib.contextmanager
+def noted(where: Callable[[], str]) -> Iterator[None]:
+    """Have an error that is raised inside say where, behind its own words; its type and text stay.
+
+    Python 3.11 and newer show such notes in tracebacks, too.
+    """
+    try:
+        yield
+    except Exception as error:
+        error.__notes__ = [*getattr(error, "__notes__", []), where()]  # type: ignore[attr-defined]
+        raise
+
+
+def place_of(error: BaseException) -> str:
+    """Return where an error was noted to be raised, such as `step 17 of 60`; "" if it was not."""
+    return ", ".join(getattr(error, "__notes__", []))
 
 
 def one_line(error: object) -> str:

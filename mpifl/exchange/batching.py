@@ -15,14 +15,14 @@ from typing import Any
 from torch import Tensor
 
 from mpifl.exchange.worker import Handler, Worker
-from mpifl.silo import Asked, Failed, LocalRun, Outcome, steps_of, train_together
+from mpifl.silo import Failed, LocalRun, Outcome, Training, train, train_together
 from mpifl.wire import AnyReply, Request
 
 
 class Waits(BaseException):
     """A silo's half of an algorithm waits for a training; no half may hold it for an error of its own."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Training) -> None:
         super().__init__()
         self.asked = asked
 
@@ -50,7 +50,8 @@ class _Half:
     @property
     def steps(self) -> int:
         """How many steps it waits for."""
-        return steps_of(self.asked.local, len(self.asked.batches))
+        steps: int = self.asked.steps
+        return steps
 
 
 class _Done:
@@ -59,7 +60,7 @@ class _Done:
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self._outcomes = iter(outcomes)
 
-    def __call__(self, asked: Asked) -> LocalRun:
+    def __call__(self, asked: Training) -> LocalRun:
         for outcome in self._outcomes:
             return outcome(asked)
         raise Waits(asked)
@@ -103,7 +104,7 @@ class Batching(Worker):
         except Waits as waits:
             half.asked = waits.asked
         finally:
-            self._trains = Asked.plainly
+            self._trains = train
 
     def _train(self, halves: Sequence[_Half]) -> None:
         """Train what halves wait for; each by itself, in the same steps, where that fails for all."""

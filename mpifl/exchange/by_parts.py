@@ -12,7 +12,19 @@ from torch import Tensor
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
-from mpifl.silo import Asked, Counted, FlatModel, LocalRun, PartOf, Parts, Takes, counted_of, take_here
+from mpifl.silo import (
+    Counted,
+    FlatModel,
+    LocalRun,
+    Loss,
+    PartOf,
+    Parts,
+    Takes,
+    Training,
+    counted_of,
+    take_here,
+    train,
+)
 
 _TOLD: set[str] = set()
 
@@ -42,38 +54,38 @@ class ByParts:
         self._algorithm, self._count, self._takes, self._made = algorithm, count, takes, made
         self._vectors: WeakKeyDictionary[FlatModel, list[Tensor]] = WeakKeyDictionary()
 
-    def __call__(self, asked: Asked) -> LocalRun:
+    def __call__(self, asked: Training) -> LocalRun:
         """Train a silo; plainly where nobody else can know what is minimised, and a line says so."""
         if (loss := name_of(self._algorithm, asked)) is None:
             _tell(asked.model)
-            return asked.plainly()
+            return train(asked)
         if asked.model not in self._vectors:
             self._vectors[asked.model] = self._made(asked.model, self._count)
-        which = PartOf(asked.local.precision, asked.generator.initial_seed(), loss)
-        counted = counted_of(asked.objective, asked.counted)
-        way = Parts(counted, self._count, self._takes, which, self._vectors[asked.model])
-        run = replace(asked, way=way).plainly()
+        which = PartOf(asked.settings.precision, asked.order.initial_seed(), loss)
+        method = Parts(self._count, self._takes, which, self._vectors[asked.model])
+        run = train(replace(asked, method=method))
         if wrote := asked.model.buffers.written():
             what = f"training wrote to the buffer '{wrote[0]}', and each part would learn of its own examples"
             raise InputError(f"[silo] parts = {self._count}: {what}; leave [silo] out")
         return run
 
 
-def name_of(algorithm: Algorithm, asked: Asked) -> str | None:
+def name_of(algorithm: Algorithm, asked: Training) -> str | None:
     """Return how another rank knows what a training minimises: "" for the task's loss, else the name of the
     algorithm's method; None where it cannot."""
-    if asked.counted is not None:
+    if asked.loss.summed is not None:
         return ""
-    if asked.objective == algorithm.objective:
+    objective = asked.loss.mean
+    if objective == algorithm.objective:
         return "objective"
-    name = getattr(asked.objective, "__name__", "")
-    return name if getattr(algorithm, name, None) == asked.objective else None
+    name = getattr(objective, "__name__", "")
+    return name if getattr(algorithm, name, None) == objective else None
 
 
 def loss_named(algorithm: Algorithm, name: str) -> Counted:
     """Return the loss of that name as a sum, and what it is divided by."""
     if name:
-        return counted_of(getattr(algorithm, name), None)
+        return counted_of(Loss(getattr(algorithm, name)))
     task = algorithm.task
     return lambda module, x, y: task.loss(task.outputs(module, x), y)
 

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from mpifl.common import BeyondRange, Diverged, InputError, Names, ShardError, Unwritable, one_line
+from mpifl.common import BeyondRange, Diverged, InputError, Names, ShardError, Unwritable, one_line, place_of
 from mpifl.privacy import BudgetSpent
 from mpifl.run import CheckpointError
 from mpifl.silo import short_of_memory
@@ -47,7 +47,8 @@ class Telling:
     def fault(self, silo: int, error: Exception) -> str:
         """Return what the server is told of a silo's error."""
         if isinstance(error, InputError):
-            return str(error)
+            place = place_of(error)
+            return f"{error} ({place})" if place else str(error)
         self._traces[silo] = _trace(error)
         return _described(error)
 
@@ -117,7 +118,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _described(error: Exception) -> str:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     line, where = " ".join(str(error).split()), f"{Path(frame.filename).name}:{frame.lineno}"
-    return f"{type(error).__name__}: {line} ({where})"
+    return f"{type(error).__name__}: {line} ({', '.join(filter(None, [where, place_of(error)]))})"
 
 
 def _trace(error: Exception) -> str:

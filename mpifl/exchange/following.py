@@ -4,11 +4,12 @@ verdicts."""
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from mpifl.common import Misled, SharedVectorChanged, one_line
+from mpifl.common import Misled, SharedVectorChanged, debugging, one_line
 from mpifl.wire import Transport
 
 _OF_NONSENSE = (ValueError, LookupError, TypeError, OSError, RuntimeError, AssertionError, MemoryError)
@@ -33,6 +34,8 @@ def following(transport: Transport) -> Iterator[None]:
         of_mpi = type(error).__module__.startswith("mpi4py")
         if of_mpi or not (relays or isinstance(error, ValidationError)):
             raise
+        if debugging():
+            traceback.print_exc()
         what = f"cannot do what rank {transport.origins[relays]} tells it"
         why = f"{type(error).__name__}: {one_line(error)[:_LONGEST]}"
         raise Misled(f"{what} ({why}); that rank is broken, of another version, or lies") from None

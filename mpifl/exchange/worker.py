@@ -23,7 +23,7 @@ from mpifl.exchange.speakers import Speaker, follow, speaker_of
 from mpifl.exchange.states import States
 from mpifl.exchange.updates import as_update, check_update, defined, reason_of
 from mpifl.run import StateFiles
-from mpifl.silo import Asked, Silo, Trains
+from mpifl.silo import Silo, Trains, train
 from mpifl.wire import (
     AnyReply,
     Compute,
@@ -70,7 +70,7 @@ class Worker:
         silos: Sequence[int],
         about: Mapping[str, str],
         transport: Transport,
-        trains: Trains = Asked.plainly,
+        trains: Trains = train,
     ) -> None:
         self.silos = set(silos)
         self.states = States()

@@ -20,10 +20,12 @@ from mpifl.silo import (
     Lanes,
     LocalRun,
     LocalTraining,
+    Loss,
     Objective,
     Score,
+    Training,
     evaluate,
-    local,
+    train,
 )
 from mpifl.tasks import CLASSIFICATION, Task
 
@@ -120,7 +122,7 @@ class Server:
         beside: Sequence[Tensor],
         architecture: int = 0,
     ) -> LocalRun:
-        """Train one of the models from w, shape [P], on the public examples; see `local.train`.
+        """Train one of the models from w, shape [P], on the public examples; see `Training`.
 
         Running statistics start from the server's, and what training makes of them is the server's from then
         on. What is given and what comes of it lie on the host.
@@ -131,8 +133,8 @@ class Server:
             model.put_back()
         start, *others = (one.to(model.device) for one in (w, *beside))
         with rng.scope(self.seed, "public", architecture, self.round, device=model.device) as order:
-            given = model, self.public, start, settings, order, objective
-            run = local.train(*given, beside=others, round=self.round)
+            given = model, self.public, start, settings, Loss(objective), order
+            run = train(Training(*given, beside=others, round=self.round))
         learned = model.learned()
         if "statistics" in self.state:
             self.state["statistics"] = learned.cpu()

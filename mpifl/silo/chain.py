@@ -8,20 +8,18 @@ and copy what it found. The operations are its own, in its order, and so are the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mpifl.data import rows
-from mpifl.silo.flat import FlatModel, Objective, backward, scalar
+from mpifl.common import debugging
+from mpifl.silo.flat import FlatModel, backward, scalar
 from mpifl.silo.optimizers import Batch
-from mpifl.silo.way import Way
+from mpifl.silo.training import OfOutputs
 
-OfOutputs: TypeAlias = Callable[[Tensor, Any], Tensor]
-"""(outputs, y) -> mean loss over the batch, a scalar tensor."""
 _aten = torch.ops.aten
 
 
@@ -41,7 +39,7 @@ class Link(NamedTuple):
     learn: Callable[[Tensor, Tensor], None] | None = None
 
 
-class Taken(NamedTuple):
+class Part(NamedTuple):
     """A layer's part in a loss: what it was given, a, and the gradient of its output, g, a row an example."""
 
     link: Link
@@ -49,37 +47,55 @@ class Taken(NamedTuple):
     g: Tensor
 
 
-class Chain(Way):
-    """The plain way, of a model that is a chain, and a loss that sees its outputs and nothing else.
+class Taken(NamedTuple):
+    """What a batch's loss is made of.
 
-    Args:
-        links: The layers, in their order.
-        loss: (outputs, y) -> mean loss over the batch.
-        device: What the model lies on.
+    Attributes:
+        loss: The loss.
+        parts: Those of the layers that learn, in their order.
+        before: What the front of a chain has a part in: a gradient for each parameter, or nothing.
     """
 
-    def __init__(self, links: list[Link], loss: OfOutputs, device: torch.device) -> None:
-        self._links, self._loss = links, loss
-        self._one = torch.ones((), device=device)
+    loss: Tensor
+    parts: Sequence[Part]
+    before: Sequence[Tensor | None]
+
+
+class Chain:
+    """A model that asks layers in turn, and a loss that sees its outputs and nothing else.
+
+    Args:
+        model: The model.
+        front: What is asked before the chain, and answers with a matrix for each batch; mostly nothing.
+        links: The layers, in their order.
+        loss: (outputs, y) -> mean loss over the batch.
+    """
+
+    def __init__(
+        self, model: FlatModel, front: Sequence[nn.Module], links: Sequence[Link], loss: OfOutputs
+    ) -> None:
+        self.front, self._links, self._loss = front, links, loss
+        self._parameters = tuple(model.parameters)
+        self._one = torch.ones((), device=model.device)
         self._learning = [place for place, link in enumerate(links) if link.learn]
 
-    def gradient(self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor) -> Tensor:
-        """Return the flat gradient, shape [P], and add the loss to the total."""
-        loss = self._there_and_back(batch, lambda link, a, g: link.learn(g, a))  # type: ignore[misc]
-        if loss is None:
-            return super().gradient(model, objective, batch, total)
-        total.add_(loss, alpha=rows(batch[1]))
-        return model.grad
+    @property
+    def learning(self) -> list[nn.Module]:
+        """The layers that learn."""
+        return [self._links[place].layer for place in self._learning]
 
-    def descent(
-        self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor
-    ) -> Callable[[float], object]:
-        """Return what takes a plain step at a learning rate, and add the loss to the total."""
-        gradient = self.gradient(model, objective, batch, total)
-        return lambda lr: model.trained.add_(gradient, alpha=-lr)
+    def gradient(self, batch: Batch) -> Tensor | None:
+        """Write the gradient of a chain without a front where the model has its place for it.
 
-    def taken(self, batch: Batch, times: float) -> list[Taken] | None:
-        """Return how each layer that learns took part in a batch's loss, in their order.
+        Returns:
+            The loss; None where inputs are no matrices, or not of float32.
+        """
+        if (passed := self._forward(batch[0])) is None:
+            return None
+        return self._back(passed, batch[1], lambda link, a, g: link.learn(g, a))[0]  # type: ignore[misc]
+
+    def taken(self, batch: Batch, times: float = 1.0) -> Taken | None:
+        """Return a batch's loss, and how each layer that learns took part in it.
 
         Args:
             batch: (x, y).
@@ -88,36 +104,39 @@ class Chain(Way):
         Returns:
             None where inputs are no matrices, or not of float32.
         """
-        found: list[Taken] = []
-        loss = self._there_and_back(batch, lambda *taken: found.append(Taken(*taken)), times)
-        return None if loss is None else found[::-1]
+        if (passed := self._forward(batch[0])) is None:
+            return None
+        found: list[Part] = []
+        loss, before = self._back(passed, batch[1], lambda *part: found.append(Part(*part)), times)
+        return Taken(loss, found[::-1], before)
 
-    def _there_and_back(
-        self, batch: Batch, take: Callable[[Link, Tensor, Tensor], None], times: float = 1.0
-    ) -> Tensor | None:
-        """Return a batch's loss; have `take` see the parts of the layers that learn, the last one first."""
-        x, y = batch
+    def _forward(self, x: Any) -> list[Tensor] | None:
+        """Return the input of each layer, and the outputs behind them; None where they are no matrices."""
+        for part in self.front:
+            x = part(x)
         if not isinstance(x, Tensor) or x.dtype != torch.float32:
             return None
+        passed = [x]
         with torch.no_grad():
-            passed = self._forward(x)
-            if any(passed[place].dim() != 2 for place in self._learning):
-                return None
+            for link in self._links:
+                passed.append(link.forward(passed[-1]))
+        return None if any(passed[place].dim() != 2 for place in self._learning) else passed
+
+    def _back(
+        self, passed: list[Tensor], y: Any, take: Callable[[Link, Tensor, Tensor], None], times: float = 1.0
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """Return the loss, and the front's gradients; have `take` see the parts of the layers that learn."""
+        x = passed[0]
+        last = 0 if x.requires_grad else self._learning[0]
+        with torch.no_grad():
             loss, g = self._at_outputs(passed[-1], y, times)
-            for place in range(len(self._links) - 1, self._learning[0] - 1, -1):
+            for place in range(len(self._links) - 1, last - 1, -1):
                 link, a = self._links[place], passed[place]
                 if link.learn:
                     take(link, a, g)
-                if place > self._learning[0]:
+                if place > last or x.requires_grad:
                     g = link.backward(g, a, passed[place + 1])
-        return loss
-
-    def _forward(self, x: Tensor) -> list[Tensor]:
-        """Return the input of each layer, and the outputs behind them."""
-        passed = [x]
-        for link in self._links:
-            passed.append(link.forward(passed[-1]))
-        return passed
+        return loss, backward(x, (g,), self._parameters) if x.requires_grad else ()
 
     def _at_outputs(self, outputs: Tensor, y: Any, times: float) -> tuple[Tensor, Tensor]:
         """Return the loss, and the gradient of a multiple of it with respect to the outputs."""
@@ -129,26 +148,45 @@ class Chain(Way):
         return loss.detach(), torch.zeros_like(leaf) if g is None else g
 
 
-def chain(model: FlatModel, loss: OfOutputs) -> Chain | None:
-    """Return the way of a model that is a chain of layers which all are known and trained; None of others."""
-    layers = _layers(model.module)
-    if layers is None or any(_is_hooked(part) for part in model.module.modules()):
+def chain(model: FlatModel, loss: OfOutputs, *, with_front: bool = False) -> Chain | None:
+    """Return a model as a chain of layers which all are known and trained; None if it is none.
+
+    Args:
+        model: The model.
+        loss: (outputs, y) -> mean loss over the batch.
+        with_front: Whether others may come before, whose answers the chain flattens first.
+    """
+    front, layers = _cut(_layers(model.module))
+    if debugging() or (front and not with_front) or any(map(_is_hooked, model.module.modules())):
         return None
     places = dict(zip(map(id, model.parameters), model.views(model.grad), strict=True))
+    before = {id(p) for part in front for p in part.parameters() if p.requires_grad}
     own = [id(p) for layer in layers for p in layer._parameters.values() if p is not None]
-    if not own or sorted(own) != sorted(places):  # frozen, tied, asked twice, or outside of all layers
+    # none if frozen, tied, asked twice, or outside of all layers
+    if not own or sorted([*own, *before]) != sorted(places):
         return None
-    return Chain([_KNOWN[type(layer)](layer, places) for layer in layers], loss, model.device)
+    return Chain(model, front, [_KNOWN[type(layer)](layer, places) for layer in layers], loss)
 
 
-def _layers(module: nn.Module) -> list[nn.Module] | None:
-    """Return the layers that a model asks one after another; None if it does anything else."""
-    if type(module) in _KNOWN:
-        return [module]
+def _layers(module: nn.Module) -> list[nn.Module]:
+    """Return what a model asks one after another; itself where it does anything else."""
     if type(module) is not nn.Sequential and not vars(type(module)).get("asks_in_turn"):
-        return None
-    found = [_layers(part) for part in module._modules.values() if part is not None]
-    return None if None in found else [layer for layers in found for layer in layers or ()]
+        return [module]
+    return [layer for part in module._modules.values() if part is not None for layer in _layers(part)]
+
+
+def _cut(layers: list[nn.Module]) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Cut off the chain at the end: known layers, and behind others one that makes a row of each example."""
+    unknown = [place for place, layer in enumerate(layers) if type(layer) not in _KNOWN]
+    if not unknown:
+        return [], layers
+    behind = range(unknown[-1] + 1, len(layers))
+    first = next((place for place in behind if _is_row_of_all(layers[place])), len(layers))
+    return layers[:first], layers[first:]
+
+
+def _is_row_of_all(layer: Any) -> bool:
+    return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
 
 
 def _is_hooked(module: Any) -> bool:

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from mpifl.common import InputError
 from mpifl.data import rows
-from mpifl.silo.chain import OfOutputs, chain
+from mpifl.silo.chain import chain
 from mpifl.silo.flat import FlatModel, Objective, backward, scalar
 from mpifl.silo.optimizers import Batch
 from mpifl.silo.per_example import FORMULAS, Gradients, why_no_formula
+from mpifl.silo.training import OfOutputs
 
 ALIKE = 5e-3
 """What formula and loop may differ by, of the length of what they find; rounding makes 1e-6."""
@@ -130,7 +131,7 @@ class ByFormula(ClippedSum):
         have none."""
         if self._chain and (found := self._chain.taken(batch, rows(batch[1]))):
             # a chain's modules are in its order
-            return {name: (a, g) for name, (_, a, g) in zip(self._layers, found, strict=True)}
+            return {name: (a, g) for name, (_, a, g) in zip(self._layers, found.parts, strict=True)}
         return self._noted(batch)
 
     def _noted(self, batch: Batch) -> Passed:

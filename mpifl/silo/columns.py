@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import rng
+from mpifl.common import noted, rng
 from mpifl.data import Batches, Features, Shard
 from mpifl.silo.answering import Answering, placed
+from mpifl.silo.batch_counts import steps_of
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.half import Half, begun, load, order
 from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch, LocalTraining
-from mpifl.silo.way import steps_of
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class ColumnSilo(Answering):
         """
         self._passes += 1
         index = (self.id, self.round, self._passes)
-        with rng.inside(self._seed, "bottom", *index, device=self.model.device):
+        where = noted(lambda: f"round {self.round + 1}, step {self._passes}")
+        with where, rng.inside(self._seed, "bottom", *index, device=self.model.device):
             made: Tensor = self.model.module(x)
         return made
 

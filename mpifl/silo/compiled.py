@@ -17,12 +17,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from mpifl.common import DEBUGGING, debugging
 from mpifl.silo.codegen import Loss, NotCompiled, compile_graph, trace
 from mpifl.silo.fits import LOCAL
 from mpifl.silo.flat import FlatModel, Objective, in_precision, scalar
 from mpifl.silo.graphs import Graphs, recorded
-from mpifl.silo.optimizers import OPTIMIZERS, SGD, Batch, Constant, Correction, Proximal
+from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Proximal
 from mpifl.silo.settings import OWN_WORK, LocalTraining
+from mpifl.silo.training import Training
 
 ALIKE = 0.05
 """What a compiled step may differ by from the traced one, of its length.
@@ -32,34 +34,24 @@ _STEPS: WeakKeyDictionary[FlatModel, dict[Hashable, CompiledStep | None]] = Weak
 Groups = dict[str, list[Tensor]]
 
 
-def find(
-    model: FlatModel,
-    local: LocalTraining,
-    objective: Objective,
-    correct: Correction | None,
-    batch: Batch,
-    ragged: bool = False,
-) -> CompiledStep | None:
+def find(t: Training, batch: Batch) -> CompiledStep | None:
     """Return the compiled step for batches like this one, ready for a training, or None if there can be none.
 
     It is made when it is first asked for. Why there is none is said once, by the first worker of a node.
     """
     try:
-        if ragged:
-            raise NotCompiled("examples have unequal lengths, and batches no one shape")
-        key = _key(local, objective, correct, batch)
-        steps = steps_of(model)
+        key, steps = _key(t, batch), steps_of(t.model)
         if key not in steps:
             steps[key] = None
-            steps[key] = CompiledStep(model, local, objective, correct, batch)
+            steps[key] = CompiledStep(t.model, t.settings, t.loss.mean, t.correct, batch)
     except NotCompiled as reason:
-        if model.is_reporter and str(reason) not in _TOLD:
+        if t.model.is_reporter and str(reason) not in _TOLD:
             line = f"[local] compile = true: {reason}; the plain step runs instead"
             print(line, file=sys.stderr, flush=True)
         _TOLD.add(str(reason))
         return None
     step = steps[key]
-    return step and step.begin(local, correct)
+    return step and step.begin(t.correct)
 
 
 def steps_of(model: FlatModel) -> dict[Hashable, CompiledStep | None]:
@@ -92,8 +84,8 @@ class CompiledStep:
         self.size, self._objective = len(batch[1]), objective  # kept, so that the id in its key stays its own
         self.optimizer = OPTIMIZERS[local.optimizer](local, model.trained)
         self.total = torch.zeros((), device=model.device)
-        self._same_rates = isinstance(self.optimizer, SGD)  # at every step of a training
-        self._rates = [number() for _ in self.optimizer.rates()]
+        self._now: tuple[float, ...] = ()
+        self._rates = [number() for _ in self.optimizer.rates(local.lr)]
         self._mu, self._vector = number(), torch.zeros_like(model.trained) if correct is not None else None
         groups = self._groups(model)
         self._inputs = [tensor for tensors in groups.values() for tensor in tensors]
@@ -150,9 +142,9 @@ class CompiledStep:
             what = f"the machine code of {socket.gethostname()} cannot be run ({type(error).__name__})"
             raise NotCompiled(what) from error
 
-    def begin(self, local: LocalTraining, correct: Correction | None) -> CompiledStep:
-        """Start a training: its learning rate, its correction, and nothing of the one before."""
-        self.optimizer.restart(local)
+    def begin(self, correct: Correction | None) -> CompiledStep:
+        """Start a training: its correction, and nothing of the one before."""
+        self.optimizer.restart()
         if self._graphs is not None:
             self._graphs.restart()
         self.total.zero_()
@@ -161,29 +153,28 @@ class CompiledStep:
         elif isinstance(correct, Proximal) and self._vector is not None:
             self._vector.copy_(correct.centre)
             self._mu.fill_(correct.mu)
-        if self._same_rates:
-            self._set_rates()
         return self
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: Batch, lr: float) -> None:
         """Take one step; on CUDA it may wait for others of one graph, which `finish` does without."""
-        if not self._same_rates:
-            self._set_rates()
+        self._set_rates(lr)
         if self._graphs is None:
             self._run([*self._inputs, *batch])
-            return
-        self._graphs(batch)
-        if not self._same_rates:
-            self.finish()
+        else:
+            self._graphs(batch)
 
     def finish(self) -> None:
         """Take the steps that wait."""
         if self._graphs is not None:
             self._graphs.finish()
 
-    def _set_rates(self) -> None:
-        for tensor, rate in zip(self._rates, self.optimizer.rates(), strict=True):
-            tensor.fill_(rate)
+    def _set_rates(self, lr: float) -> None:
+        """Have the next step take its rates; those that wait for a graph keep their own."""
+        if (rates := self.optimizer.rates(lr)) != self._now:
+            self.finish()
+            for tensor, rate in zip(self._rates, rates, strict=True):
+                tensor.fill_(rate)
+            self._now = rates
 
 
 def _drawn(groups: Groups, generator: torch.Generator) -> Groups:
@@ -222,18 +213,26 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([t.flatten() for t in tensors if t.is_floating_point()] or [torch.empty(0)])
 
 
-def _key(local: LocalTraining, objective: Objective, correct: Correction | None, batch: Batch) -> Hashable:
-    """Return what one compiled step is good for."""
-    if why := LOCAL.why_not("compile", local, "~"):
+def _key(t: Training, batch: Batch) -> Hashable:
+    """Return what one compiled step is good for.
+
+    Raises:
+        NotCompiled: a training asks for what no compiled step does.
+    """
+    if debugging():
+        raise NotCompiled(f"{DEBUGGING} is set")
+    if t.data.ragged:
+        raise NotCompiled("examples have unequal lengths, and batches no one shape")
+    if why := LOCAL.why_not("compile", t.settings, "~"):
         raise NotCompiled(why)
     if not all(isinstance(part, Tensor) for part in batch):
         raise NotCompiled("arrays with names are for the plain step")
-    if correct is not None and not isinstance(correct, Constant | Proximal):
+    if t.correct is not None and not isinstance(t.correct, Constant | Proximal):
         raise NotCompiled("the algorithm corrects gradients by a function of its own")
-    function, owner = identity(objective)
+    function, owner = identity(t.loss.mean)
     shapes = tuple((tuple(t.shape), t.stride(), t.dtype) for t in batch)
-    settings = local.model_dump(exclude={"lr", *OWN_WORK})
-    return function, owner, type(correct), shapes, str(settings)
+    settings = t.settings.model_dump(exclude={"lr", *OWN_WORK})
+    return function, owner, type(t.correct), shapes, str(settings)
 
 
 def identity(objective: Objective) -> tuple[Hashable, int]:

@@ -6,7 +6,6 @@ to the sum.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +16,11 @@ from torch import Tensor
 
 from mpifl.data import Batches, ahead, rows
 from mpifl.privacy import Draws
-from mpifl.silo.chain import OfOutputs
 from mpifl.silo.clipped import chosen, clipped_sum
 from mpifl.silo.flat import FlatModel, Objective
 from mpifl.silo.optimizers import Batch
-from mpifl.silo.settings import LocalTraining
-from mpifl.silo.way import Way
+from mpifl.silo.step import along
+from mpifl.silo.training import Method, OfOutputs, Step, Training
 
 MOST_ROWS = 1024
 """Examples of one pass, at most."""
@@ -45,7 +43,7 @@ class Drawn(Sequence[Any]):
 
 
 @dataclass
-class DPSGD(Way):
+class DPSGD(Method):
     """Noised sums of clipped gradients over batches that are drawn in secret.
 
     Attributes:
@@ -79,9 +77,11 @@ class DPSGD(Way):
     _views: list[Tensor] = field(default_factory=list, repr=False)
     """The gradient of a step, flat, and as it is for each parameter."""
 
-    def batches(
-        self, examples: Batches, local: LocalTraining, generator: torch.Generator, beside: Sequence[Tensor]
-    ) -> Iterator[tuple[Batch, bool]]:
+    def batches(self, t: Training) -> Iterator[Sequence[Batch]]:
+        """Yield the batch of each step."""
+        return ((batch,) for batch in self.drawn_from(t.data, t.beside))
+
+    def drawn_from(self, examples: Batches, beside: Sequence[Tensor] = ()) -> Iterator[Batch]:
         """Yield a batch of drawn examples for each step, filled up to a multiple of a fixed size.
 
         Its length follows from none of them: a model that sees padding would mix the longest into all.
@@ -98,13 +98,14 @@ class DPSGD(Way):
             return Drawn(self._gathered(examples, filled, beside), len(drawn))  # type: ignore[return-value]
 
         steps = list(zip(range(self.steps), strict=True))
-        yield from zip(ahead(batch, steps, by_a_thread=examples.travels), itertools.repeat(True))
+        yield from ahead(batch, steps, by_a_thread=examples.travels)
 
-    def total(self, model: FlatModel) -> Tensor:
-        """Return NaN: a loss is a query, which no noise protects."""
-        return torch.full((), math.nan, device=model.device)
+    def step(self, t: Training) -> Step:
+        """Return what takes the steps."""
+        self.of_outputs = t.loss.of_outputs if t.settings.full else None
+        return along(t, _Noised(self, t))
 
-    def gradients(self, model: FlatModel, objective: Objective, batch: Any, total: Tensor) -> list[Tensor]:
+    def noised(self, model: FlatModel, objective: Objective, batch: Any) -> list[Tensor]:
         """Return the noised mean of the clipped gradients for each parameter; the next call writes there."""
         found = self.clipped_mean(model, objective, batch)
         if self.alone:
@@ -138,6 +139,19 @@ class DPSGD(Way):
     @staticmethod
     def _gathered(examples: Batches, indices: Tensor, beside: Sequence[Tensor]) -> tuple[Any, ...]:
         return (*examples.take(indices), *(one[indices] for one in beside))
+
+
+class _Noised:
+    """The gradient of each step; the losses add up to NaN: a loss is a query, which no noise protects."""
+
+    def __init__(self, way: DPSGD, t: Training) -> None:
+        self._way, self._t = way, t
+        self.total = torch.full((), math.nan, device=t.model.device)
+
+    def __call__(self, batches: Sequence[Batch]) -> list[Tensor]:
+        """Return it for each parameter."""
+        [batch] = batches
+        return self._way.noised(self._t.model, self._t.objective, batch)
 
 
 def _key(objective: Any) -> Any:

@@ -194,9 +194,16 @@ class FlatModel:
         """Copy the parameters' gradients into the flat `grad` and return it."""
         return torch.cat([g.reshape(-1) for g in gradients], out=self.grad)
 
-    def descend(self, gradients: list[Tensor], lr: float) -> None:
-        """Take a plain gradient step on the parameters themselves: trained -= lr * gradient."""
-        torch._foreach_add_(self._data, gradients, alpha=-lr)
+    def flat(self, gradient: Tensor | list[Tensor]) -> Tensor:
+        """Return a gradient, flat or a tensor for each parameter, as one vector, shape [P]."""
+        return gradient if isinstance(gradient, Tensor) else self.flatten(gradient)
+
+    def descend(self, gradient: Tensor | list[Tensor], lr: float) -> None:
+        """Take a plain step along such a gradient on the parameters themselves: trained -= lr * gradient."""
+        if isinstance(gradient, Tensor):
+            self.trained.add_(gradient, alpha=-lr)
+        else:
+            torch._foreach_add_(self._data, gradient, alpha=-lr)
 
     def gradient_at(self, vector: Tensor, objective: Objective, batch: Sequence[Tensor]) -> Tensor:
         """Return the gradient at other parameters `vector`, shape [P], and leave the module as it is."""

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from mpifl.common import rng
+from mpifl.silo.batch_counts import steps_of
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
-from mpifl.silo.optimizers import OPTIMIZERS, clip
-from mpifl.silo.way import steps_of
+from mpifl.silo.optimizers import OPTIMIZERS
+from mpifl.silo.settings import LocalTraining
 
 OPTIMIZER = "optimizer"
 """What the names of an optimizer's state begin with, in a state."""
@@ -33,10 +33,11 @@ class Half:
     def __init__(
         self, model: FlatModel, local: LocalTraining, round: int, steps: int, state: Mapping[str, Any]
     ) -> None:
-        self.model, self._clip = model, local.clip_norm
+        self.model, at_round = model, local.at_round(round)
         self._found: tuple[Tensor, ...] = ()
         made = OPTIMIZERS[local.optimizer]
-        self._optimizer = made(local.at_round(round), model.trained, local.schedule_of(round, steps))
+        self._optimizer = made(at_round, model.trained)
+        self._schedule, self._taken = at_round.schedule_of(round, steps), 0
         vectors = [state[f"{OPTIMIZER} {i}"] for i in range(made.vectors(local))]
         self._optimizer.resume(vectors, int(state[f"{OPTIMIZER} steps"]))
         load(model, state)
@@ -65,11 +66,9 @@ class Half:
     def step(self) -> None:
         """Take the step."""
         if self._found:
-            flat = self.model.flatten(self._found)
-            if self._clip is not None:
-                clip(flat, self._clip)
-            optimizer = self._optimizer
-            optimizer.descend(self.model.trained, flat, optimizer.state, optimizer.rates())
+            gradient, lr = self.model.flatten(self._found), self._schedule.lr(self._taken)
+            self._optimizer.step(self.model.trained, gradient, lr)
+            self._taken += 1
 
     def kept(self) -> dict[str, Tensor | int]:
         """Return what is to be kept of it."""

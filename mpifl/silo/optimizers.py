@@ -14,10 +14,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from mpifl.silo.schedule import Schedule
 from mpifl.silo.settings import LocalTraining
 
-CONSTANT = Schedule()
 Number: TypeAlias = float | Tensor
 Batch: TypeAlias = tuple[Tensor, ...]
 """(x, y), and behind them what was to be gathered beside."""
@@ -71,14 +69,13 @@ class Optimizer(ABC):
         steps: How many steps the state is of.
     """
 
-    def __init__(self, local: LocalTraining, trained: Tensor, schedule: Schedule = CONSTANT) -> None:
+    def __init__(self, local: LocalTraining, trained: Tensor) -> None:
         self.state = [torch.zeros_like(trained) for _ in range(self.vectors(local))]
-        self.restart(local, schedule)
+        self._local, self.steps = local, 0
 
-    def restart(self, local: LocalTraining, schedule: Schedule = CONSTANT) -> None:
-        """Forget the steps taken; the settings may differ from those before in their learning rate."""
-        self._local, self._schedule = local, schedule
-        self._taken = self.steps = 0
+    def restart(self) -> None:
+        """Forget the steps taken."""
+        self.steps = 0
         for vector in self.state:
             vector.zero_()
 
@@ -88,11 +85,17 @@ class Optimizer(ABC):
         for own, kept in zip(self.state, state, strict=True):
             own.copy_(kept)
 
-    def _next_lr(self) -> float:
-        """Return the learning rate of the next step, which counts as taken then."""
-        lr = self._local.lr * self._schedule.factor(self._taken)
-        self._taken, self.steps = self._taken + 1, self.steps + 1
-        return lr
+    def step(self, trained: Tensor, gradient: Tensor, lr: float) -> None:
+        """Take one step in place, along the gradient or as far of it as the settings allow.
+
+        Args:
+            trained: The parameters, shape [P].
+            gradient: Flat; its storage may be used up.
+            lr: The learning rate of this step.
+        """
+        if self._local.clip_norm is not None:
+            clip(gradient, self._local.clip_norm)
+        self.descend(trained, gradient, self.state, self.rates(lr))
 
     @staticmethod
     @abstractmethod
@@ -100,8 +103,8 @@ class Optimizer(ABC):
         """Return how many vectors the state has."""
 
     @abstractmethod
-    def rates(self) -> tuple[float, ...]:
-        """Return the numbers that the next step takes, which counts as taken then."""
+    def rates(self, lr: float) -> tuple[float, ...]:
+        """Return the numbers that the next step takes at a learning rate; it counts as taken then."""
 
     @abstractmethod
     def descend(
@@ -118,9 +121,10 @@ class SGD(Optimizer):
         """Return 1, the velocity, with momentum."""
         return 1 if local.momentum else 0
 
-    def rates(self) -> tuple[float, ...]:
-        """Return the learning rate of the next step."""
-        return (self._next_lr(),)
+    def rates(self, lr: float) -> tuple[float, ...]:
+        """Return the learning rate."""
+        self.steps += 1
+        return (lr,)
 
     def descend(
         self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
@@ -144,9 +148,10 @@ class Adam(Optimizer):
         """Return 2, both moments."""
         return 2
 
-    def rates(self) -> tuple[float, ...]:
-        """Return the learning rate of the next step, and what corrects the moments' bias towards 0."""
-        local, lr = self._local, self._next_lr()
+    def rates(self, lr: float) -> tuple[float, ...]:
+        """Return the learning rate, and what corrects the moments' bias towards 0."""
+        self.steps += 1
+        local = self._local
         scale: float = (1 - local.beta2**self.steps) ** 0.5
         return lr, lr / (1 - local.beta1**self.steps), scale
 

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from mpifl.common import rng
 from mpifl.data import each, rows
-from mpifl.silo.flat import FlatModel, Objective, in_precision, scalar
+from mpifl.silo.flat import FlatModel, in_precision, scalar
 from mpifl.silo.optimizers import Batch
-from mpifl.silo.steps import Counted, over_examples
-from mpifl.silo.way import Way
+from mpifl.silo.step import along, counted_of
+from mpifl.silo.training import Counted, Method, Step, Training
 
 Added = TypeVar("Added")
 
@@ -46,32 +46,45 @@ Takes: TypeAlias = Callable[[FlatModel, Counted, PartOf, Mapping[int, Batch], Se
 of each part."""
 
 
-class Parts(Way):
-    """Gradients of batches by parts.
+@dataclass(frozen=True)
+class Parts(Method):
+    """Trains along gradients of batches by parts.
 
-    Args:
-        counted: The objective as a sum, and what it is to be divided by.
+    Attributes:
         count: How many parts a batch is cut into; fewer, if it has fewer examples.
         takes: Who takes them.
         which: The training, at its first step.
         vectors: A vector for each part, shape [P].
     """
 
-    def __init__(
-        self, counted: Counted, count: int, takes: Takes, which: PartOf, vectors: Sequence[Tensor]
-    ) -> None:
-        self._counted, self._count, self._takes = counted, count, takes
-        self._which, self._vectors = which, vectors
+    count: int
+    takes: Takes
+    which: PartOf
+    vectors: Sequence[Tensor]
 
-    def gradients(self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor) -> list[Tensor]:
-        """Return the gradient for each parameter, and add the loss to the total."""
-        parts = cut(batch, self._count)
-        sums = self._takes(model, self._counted, self._which, parts, self._vectors)
+    def step(self, t: Training) -> Step:
+        """Return what takes the steps."""
+        return along(t, ByParts(self, t))
+
+
+class ByParts:
+    """The gradient of each step, by parts."""
+
+    def __init__(self, by: Parts, t: Training) -> None:
+        self._by, self._model, self._which = by, t.model, by.which
+        self._counted = counted_of(t.loss)
+        self.total = torch.zeros((), device=t.model.device)
+
+    def __call__(self, batches: Sequence[Batch]) -> list[Tensor]:
+        """Return it for each parameter, and add the loss to the total."""
+        [batch] = batches
+        parts, vectors = cut(batch, self._by.count), self._by.vectors
+        sums = self._by.takes(self._model, self._counted, self._which, parts, vectors)
         self._which = replace(self._which, step=self._which.step + 1)
         whole, many = (by_tree(list(one), lambda a, b: a + b) for one in zip(*sums, strict=True))
-        gradient = by_tree(list(self._vectors[: len(parts)]), torch.Tensor.add_)
-        total.add_(whole / (many or 1.0) * rows(batch[1]))
-        return model.views(gradient.div_(many or 1.0))
+        gradient = by_tree(list(vectors[: len(parts)]), torch.Tensor.add_)
+        self.total.add_(whole / (many or 1.0) * rows(batch[1]))
+        return self._model.views(gradient.div_(many or 1.0))
 
 
 def take_here(
@@ -114,8 +127,3 @@ def by_tree(found: list[Any], add: Callable[[Any, Any], Any]) -> Any:
             found[place] = add(found[place], found[place + step])
         step *= 2
     return found[0]
-
-
-def counted_of(objective: Objective, counted: Counted | None) -> Counted:
-    """Return an objective as a sum with what it is divided by: its own, or as a mean over examples."""
-    return counted or over_examples(objective)

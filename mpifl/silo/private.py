@@ -17,12 +17,13 @@ from torch import Tensor
 
 from mpifl.common import InputError, accelerators, moved_from, processor, rng
 from mpifl.privacy import EDITION, Budgets, BudgetSpent, Draws, Entry, PrivacySettings, Site, Steps, digest
-from mpifl.silo.chain import OfOutputs
+from mpifl.silo.batch_counts import steps_of
 from mpifl.silo.dpsgd import DPSGD
 from mpifl.silo.fits import LOCAL
-from mpifl.silo.local import Constant, Correction, LocalRun, LocalTraining, Proximal
+from mpifl.silo.optimizers import Constant, Correction, Proximal
+from mpifl.silo.settings import LocalTraining
 from mpifl.silo.silo import Silo
-from mpifl.silo.way import Way, steps_of
+from mpifl.silo.training import LocalRun, Method
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class PrivateSilo(Silo):
             return {}
         return {"clipped_examples": sum(way.clipped for way in self._ways) / drawn}
 
-    def _way(self, settings: LocalTraining, of_outputs: OfOutputs | None) -> Way:
+    def _method(self, settings: LocalTraining) -> Method:
         """Return DP-SGD with draws of its own.
 
         Raises:
@@ -164,9 +165,7 @@ class PrivateSilo(Silo):
             raise self._refusal("takes steps of its own, where the noise is that of one sum a round")
         count = self.examples
         size = count if settings.batch_size == "full" else min(settings.batch_size, count)
-        way = self._noted(size / count, max(steps_of(settings, count), 1), size)
-        way.of_outputs = of_outputs if settings.full else None
-        return way
+        return self._noted(size / count, max(steps_of(settings, count), 1), size)
 
     def _noted(self, rate: float, steps: int, size: float, *, alone: bool = True) -> DPSGD:
         """Return DP-SGD of so many steps, if the budget allows for it."""
@@ -231,11 +230,10 @@ class PrivateSilo(Silo):
         self.model.module.train()
         size = self._guard.rate * self.examples
         way = self._noted(self._guard.rate, 1, size, alone=False)
-        way.of_outputs = self._forms(self.own_objective is None)[1]
+        way.of_outputs = self._loss(None).of_outputs
         device = self.model.device
-        with self.randomness("gradient") as order, accelerators.rounding(device, tf32=False):
-            drawn, _ = next(way.batches(self._splits["train"], LocalTraining(), order, ()))
-            found = way.gradients(self.model, self.objective, drawn, way.total(self.model))
+        with self.randomness("gradient"), accelerators.rounding(device, tf32=False):
+            found = way.noised(self.model, self.objective, next(way.drawn_from(self._splits["train"])))
         self._learned()
         return LocalRun(self.model.flatten(found).clone(), self.model.trained, 1, way.drawn, math.nan)
 

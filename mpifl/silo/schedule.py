@@ -1,4 +1,4 @@
-"""How the learning rate changes from step to step: warmed up, then constant, linear or a cosine."""
+"""The learning rate from step to step: warmed up, then constant, linear or a cosine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Shape = Literal["constant", "linear", "cosine"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """A factor of the learning rate for each step.
+    """The learning rate of each step of a round.
 
     It grows linearly over the first steps (Goyal et al. 2017, section 2.2). Then it falls to 0 at the last
     step, on a line or on half a cosine (Loshchilov & Hutter 2017, eq. 5, without restarts), or stays at 1.
@@ -21,15 +21,20 @@ class Schedule:
         warmup: Steps of the warm-up.
         total: Steps in all, the warm-up included.
         done: Steps taken in the rounds before.
+        base: The learning rate that it grows to, and falls from.
     """
 
     shape: Shape = "constant"
     warmup: int = 0
     total: int = 1
     done: int = 0
+    base: float = 1.0
 
-    def factor(self, step: int) -> float:
-        """Return what the learning rate is multiplied by at a step of this round, counted from 0."""
+    def lr(self, step: int) -> float:
+        """Return the learning rate of a step of this round, counted from 0."""
+        return self.base * self._factor(step)
+
+    def _factor(self, step: int) -> float:
         step += self.done
         if step < self.warmup:
             return (step + 1) / self.warmup

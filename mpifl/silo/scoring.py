@@ -17,7 +17,8 @@ from mpifl.silo.buffers import Buffers
 from mpifl.silo.flat import FlatModel, Objective
 from mpifl.silo.lanes import ALONE, Given, Lanes, Made
 from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
-from mpifl.silo.steps import Counted, weighed
+from mpifl.silo.step import weighed
+from mpifl.silo.training import Counted
 from mpifl.tasks import Metric, Task, computed, pack_states, read_states, write_states
 
 Found = TypeVar("Found")

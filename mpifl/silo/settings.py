@@ -178,6 +178,6 @@ class LocalTraining(BaseModel):
         return self.schedule == "constant" and not self.warmup
 
     def schedule_of(self, round: int, steps: int) -> Schedule:
-        """Return the schedule of a round, counted from 0, in which a silo takes so many steps."""
+        """Return the learning rates of a round, counted from 0, in which a silo takes so many steps."""
         done = round % self.schedule_rounds * steps
-        return Schedule(self.schedule, self.warmup, steps * self.schedule_rounds, done)
+        return Schedule(self.schedule, self.warmup, steps * self.schedule_rounds, done, self.lr)

@@ -14,17 +14,13 @@ from mpifl.common import InputError, choices
 from mpifl.data import Batches, Change, Examples, Inputs, Shard
 from mpifl.silo import local
 from mpifl.silo.answering import placed
-from mpifl.silo.asked import Asked, Trains
-from mpifl.silo.chain import OfOutputs
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.lent import Lent
-from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
-from mpifl.silo.optimizers import OPTIMIZERS
+from mpifl.silo.optimizers import OPTIMIZERS, Batch, Correction
 from mpifl.silo.scoring import Score, as_fits, evaluate, logits, mean_loss, outputs
-from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
+from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch, LocalTraining
 from mpifl.silo.splits import held_out
-from mpifl.silo.steps import Counted
-from mpifl.silo.way import PLAIN, Way
+from mpifl.silo.training import Counted, LocalRun, Loss, Method, Training, Trains
 from mpifl.tasks import CLASSIFICATION, Task
 
 OPTIMIZER = "optimizer"
@@ -75,7 +71,7 @@ class Silo(Lent):
         allocate: Allocate = torch.empty,
         evaluation_batch: EvaluationBatch = EVALUATION_BATCH,
         augment: Change | None = None,
-        trains: Trains = Asked.plainly,
+        trains: Trains = local.train,
     ) -> None:
         super().__init__(id, models, round, seed, allocate)
         self.work = work
@@ -123,7 +119,7 @@ class Silo(Lent):
         beside: Sequence[Tensor] = (),
         statistics: Tensor | None = None,
     ) -> LocalRun:
-        """Train from w, shape [P], on the silo's training examples; see `local.train`.
+        """Train from w, shape [P], on the silo's training examples; see `Training`.
 
         Args:
             w: Where to start.
@@ -134,31 +130,27 @@ class Silo(Lent):
             statistics: Running statistics to start from, where not the server's.
         """
         self._begin_pass(statistics)
-        of_task = objective is self.own_objective is None
-        objective = objective or self.objective
         examples = self._splits["train"]
         if self._augment is not None:
             examples = examples.changed(self._augment, self.stream("augment"))
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
-            about = (self.model, examples, w, settings, order, objective, correct, beside)
-            forms = self._forms(of_task)
-            way = self._way(settings, forms[1])
-            more = self._allocate, self.round, self._kept_optimizer(settings), way
-            run = self._trains(Asked(*about, *more, *forms))
+            asked = self.model, examples, w, settings, self._loss(objective), order, correct, beside
+            kept, method = self._kept_optimizer(settings), self._method(settings)
+            run = self._trains(Training(*asked, self.round, kept, self._allocate, method))
         if settings.keep_optimizer and run.optimizer is not None:
             state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
             self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})
         self.learned_statistics = self._learned()
         return run
 
-    def _forms(self, of_task: bool) -> tuple[Counted | None, OfOutputs | None, Callable[..., Tensor] | None]:
-        """Return the objective as a sum with what it is divided by, as a loss of outputs, and with weights of
-        examples; None where only the task could say."""
-        if not of_task:
-            return None, None, None
+    def _loss(self, objective: Objective | None) -> Loss:
+        """Return an objective, by default the silo's, in the forms that it has."""
+        if objective or self.own_objective:
+            return Loss(objective or self.objective)
         of_outputs = self.task.mean_loss if self.task.sees_outputs_alone else None
-        return self._counted, of_outputs, None if self.task.why_no_mean() else self.task.weighted_objective
+        weighted = None if self.task.why_no_mean() else self.task.weighted_objective
+        return Loss(self.objective, self._counted, of_outputs, weighted)
 
     @property
     def _divided(self) -> Counted | None:
@@ -177,9 +169,9 @@ class Silo(Lent):
         """Return the task's loss on a batch as a sum, and what it is to be divided by."""
         return self.task.loss(self.task.outputs(module, x), y)
 
-    def _way(self, settings: LocalTraining, of_outputs: OfOutputs | None) -> Way:
-        """Return how a training by these settings draws batches and takes gradients."""
-        return PLAIN
+    def _method(self, settings: LocalTraining) -> Method | None:
+        """Return how a training by these settings draws batches and takes steps; None is the usual way."""
+        return None
 
     def _kept_optimizer(self, settings: LocalTraining) -> tuple[list[Tensor], int] | None:
         """Return the optimizer's state that the silo's last round has left, and its steps, if they go on."""

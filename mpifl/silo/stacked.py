@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from mpifl.common import accelerators
-from mpifl.silo.asked import Asked
 from mpifl.silo.codegen import Loss, NotCompiled, trace
 from mpifl.silo.flat import in_precision, scalar
 from mpifl.silo.optimizers import Batch
+from mpifl.silo.training import Training
 from mpifl.silo.vectors import ALIGNED, by_lines, by_vectors, rounds_by_place
 
 ALIKE = {"fp32": 1e-3, "tf32": 0.01, "bf16": 0.05}
@@ -40,12 +40,12 @@ class Stack:
         gradient: What `take` has found last, of the same shape.
     """
 
-    def __init__(self, asked: Asked, batch: Batch, size: int) -> None:
+    def __init__(self, asked: Training, batch: Batch, size: int) -> None:
         model = asked.model
-        self.size, self.weighted = size, asked.weighted is not None
-        self._tf32 = asked.local.precision == "tf32"
-        self._objective = asked.objective  # kept, so that the id in its key stays its own
-        objective = in_precision(asked.local.precision, asked.weighted or asked.objective)
+        self.size, self.weighted = size, asked.loss.weighted is not None
+        self._tf32 = asked.settings.precision == "tf32"
+        self._objective = asked.loss.mean  # kept, so that the id in its key stays its own
+        objective = in_precision(asked.settings.precision, asked.loss.weighted or asked.loss.mean)
         self._whole = Loss(model.module, objective)
         self._length, self._shapes = len(model.trained), [p.shape for p in model.parameters]
         width = -(-self._length // ALIGNED) * ALIGNED
@@ -77,7 +77,7 @@ class Stack:
         torch._foreach_copy_(self._found, found[:-1])
         return found[-1]
 
-    def examine(self, asked: Asked, batch: Batch) -> None:
+    def examine(self, asked: Training, batch: Batch) -> None:
         """See that a row has the gradient that the model itself has.
 
         Raises:
@@ -88,7 +88,7 @@ class Stack:
         some = max(count - 1, 1) if self.weighted else count  # the last one weighs nothing
         model.trained.copy_(asked.start)
         part = tuple(column[:some] for column in batch)
-        objective = in_precision(asked.local.precision, asked.objective)
+        objective = in_precision(asked.settings.precision, asked.loss.mean)
         expected = model.flatten(model.gradients(scalar(objective(model.module, *part))))
         if wrote := model.buffers.written():
             raise NotCompiled(f"the model writes to its buffer '{wrote[0]}'")
@@ -100,7 +100,7 @@ class Stack:
         rows = self.gradient.nan_to_num()  # all of the same batch
         if not torch.equal(rows, rows[:1].expand_as(rows)):
             raise NotCompiled("an operation rounds otherwise for one silo of a step than for another")
-        if size.isfinite() and not gap <= ALIKE[asked.local.precision] * size:
+        if size.isfinite() and not gap <= ALIKE[asked.settings.precision] * size:
             raise NotCompiled("a gradient of several at once is another one than alone")
 
     def _cut(self, matrix: Tensor) -> list[Tensor]:

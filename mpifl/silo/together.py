@@ -15,23 +15,24 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from mpifl.silo.asked import Asked
+from mpifl.common import DEBUGGING, debugging, noted
+from mpifl.silo.batch_counts import rows_of
 from mpifl.silo.codegen import NotCompiled
 from mpifl.silo.compiled import identity
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalRun
+from mpifl.silo.local import USUAL, train
 from mpifl.silo.optimizers import OPTIMIZERS, SGD, Batch, Constant, Number, Optimizer, Proximal, clip
 from mpifl.silo.settings import OWN_WORK
 from mpifl.silo.stacked import Stack
-from mpifl.silo.way import PLAIN, rows_of
+from mpifl.silo.training import LocalRun, Training
 
-Outcome: TypeAlias = Callable[[Asked], LocalRun]
+Outcome: TypeAlias = Callable[[Training], LocalRun]
 """What came of a training: asked once more, a silo gets its run of it, or the error."""
 _TOLD: set[str] = set()
 _STACKS: WeakKeyDictionary[FlatModel, dict[Hashable, Stack | NotCompiled]] = WeakKeyDictionary()
 
 
-def train_together(asked: Sequence[Asked], size: int) -> list[Outcome]:
+def train_together(asked: Sequence[Training], size: int) -> list[Outcome]:
     """Train several silos; return what came of each.
 
     Where that cannot be batched, a silo is trained by itself when it asks once more. Why is said once, by the
@@ -41,7 +42,7 @@ def train_together(asked: Sequence[Asked], size: int) -> list[Outcome]:
         asked: What each silo asks for.
         size: Of how many silos a step is; where there are fewer it is filled up.
     """
-    outcomes: list[Outcome] = [Asked.plainly] * len(asked)
+    outcomes: list[Outcome] = [train] * len(asked)
     groups: dict[Hashable, list[tuple[int, Lane]]] = {}
     for place, one in enumerate(asked):
         try:
@@ -65,7 +66,7 @@ def train_together(asked: Sequence[Asked], size: int) -> list[Outcome]:
     return outcomes
 
 
-def why_apart(asked: Asked, size: int) -> str:
+def why_apart(asked: Training, size: int) -> str:
     """Return why a silo cannot train with others; "" if it can."""
     try:
         _check(asked)
@@ -81,7 +82,7 @@ class Failed:
 
     error: Exception
 
-    def __call__(self, asked: Asked) -> LocalRun:
+    def __call__(self, asked: Training) -> LocalRun:
         """Raise it."""
         raise self.error
 
@@ -102,7 +103,7 @@ class Ended:
     rows: Sequence[int]
     optimizer: Optimizer
 
-    def __call__(self, asked: Asked) -> LocalRun:
+    def __call__(self, asked: Training) -> LocalRun:
         """Leave the trained parameters in the lent model, as the plain way does, and return the run."""
         model, examples = asked.model, sum(self.rows)
         model.trained.copy_(self.end)
@@ -124,26 +125,26 @@ class Lane:
         error: What has ended it, if something has.
     """
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Training) -> None:
         self.asked = asked
-        self.rows = rows_of(asked.local, len(asked.batches))
+        self.rows = rows_of(asked.settings, len(asked.data))
         self.end: Tensor | None = None
         self.error: Exception | None = None
-        self._drawn = asked.way.batches(asked.batches, asked.local, asked.generator, asked.beside)
+        self._drawn = USUAL.batches(asked)
         self.batch = self._next()
-        schedule = asked.local.schedule_of(asked.round, len(self.rows))
-        self.optimizer = OPTIMIZERS[asked.local.optimizer](asked.local, torch.empty(0), schedule)
+        self.optimizer = OPTIMIZERS[asked.settings.optimizer](asked.settings, torch.empty(0))
 
     def key(self, size: int) -> Hashable:
         """Return what is alike for all silos of a step: the stack that they need, and what is done in it."""
-        local, correct = self.asked.local, self.asked.correct
+        local, correct = self.asked.settings, self.asked.correct
         mu = correct.mu if isinstance(correct, Proximal) else None
         return self.stack_key(size), type(correct), mu, str(local.model_dump(exclude=OWN_WORK))
 
     def stack_key(self, size: int) -> Hashable:
         """Return what one stack is good for."""
         shapes = tuple((tuple(part.shape), part.dtype) for part in self.batch)
-        about = identity(self.asked.objective), self.asked.weighted is not None, self.asked.local.precision
+        loss = self.asked.loss
+        about = identity(loss.mean), loss.weighted is not None, self.asked.settings.precision
         return id(self.asked.model), size, shapes, *about
 
     def sit(self, stack: Stack, place: int, state: Sequence[Tensor]) -> None:
@@ -157,12 +158,13 @@ class Lane:
         """Go on after a step, counted from 1: draw the next batch, or take along what its row has become."""
         if step < len(self.rows) and self.error is None:
             try:
-                self.batch = self._next()
+                with noted(lambda: self.asked.place(step)):
+                    self.batch = self._next()
             except Exception as error:
                 self.error = error
         elif step == len(self.rows):
             self.end = stack.row(stack.trained, place).clone()
-            kept = self.optimizer.state if self.asked.local.keep_optimizer else []
+            kept = self.optimizer.state if self.asked.settings.keep_optimizer else []
             self.optimizer.state = [vector.clone() for vector in kept]
 
     def outcome(self, losses: Tensor) -> Outcome:
@@ -174,34 +176,33 @@ class Lane:
 
     def _next(self) -> Batch:
         """Return the next batch, filled up with what weighs nothing."""
-        batch, _ = next(self._drawn)
+        [batch] = next(self._drawn)
         if not all(isinstance(part, Tensor) for part in batch):
             raise NotCompiled("arrays with names are for the plain way")
-        size = self.asked.local.batch_size
+        size = self.asked.settings.batch_size
         lacks = 0 if size == "full" else size - len(batch[1])
         if not lacks:
             return batch
         return tuple(torch.cat([part, part[:1].expand(lacks, *part.shape[1:])]) for part in batch)
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: Training) -> None:
     """See that a training is none of one silo alone.
 
     Raises:
         NotCompiled: it is.
     """
-    model, correct = asked.model, asked.correct
-    uneven = any(rows != asked.local.batch_size for rows in rows_of(asked.local, len(asked.batches)))
+    model, of_itself = asked.model, not isinstance(asked.correct, Constant | Proximal | None)
+    learns = len(model.statistics) + len(model.personal_statistics)
+    uneven = any(rows != asked.settings.batch_size for rows in rows_of(asked.settings, len(asked.data)))
     whys = {
-        "gradients are taken in a way of their own": asked.way is not PLAIN,
-        "examples have unequal lengths, and batches no one shape": asked.batches.ragged,
-        "the model learns running statistics (BatchNorm)": len(model.statistics)
-        + len(model.personal_statistics),
-        "the algorithm corrects gradients by a function of its own": not isinstance(
-            correct, Constant | Proximal | None
-        ),
+        f"{DEBUGGING} is set": debugging(),
+        "gradients are taken in a way of their own": asked.method is not None,
+        "examples have unequal lengths, and batches no one shape": asked.data.ragged,
+        "the model learns running statistics (BatchNorm)": learns,
+        "the algorithm corrects gradients by a function of its own": of_itself,
         "a silo's batches are of unequal sizes, and the loss is no mean over examples": uneven
-        and asked.weighted is None,
+        and asked.loss.weighted is None,
     }
     if why := next((why for why, holds in whys.items() if holds), ""):
         raise NotCompiled(why)
@@ -230,7 +231,7 @@ def _stack(lane: Lane, size: int) -> Stack:
 def _trained(stack: Stack, lanes: Sequence[Lane]) -> list[Outcome]:
     """Train some silos, no more than the stack has rows; return what came of each."""
     first = lanes[0]
-    local, descend = first.asked.local, first.optimizer.descend
+    local, descend = first.asked.settings, first.optimizer.descend
     seats = [*lanes, *[first] * (stack.size - len(lanes))]
     state = [torch.zeros_like(stack.trained) for _ in range(first.optimizer.vectors(local))]
     for place, lane in reversed([*enumerate(seats)]):  # a silo's own row comes last
@@ -270,8 +271,9 @@ def _corrections(stack: Stack, seats: Sequence[Lane]) -> Constant | Proximal | N
 def _rates(seats: Sequence[Lane], steps: int, stack: Stack) -> Sequence[Sequence[Number]]:
     """Return what each step takes: numbers where they are the same for all silos by the settings alone, else
     tensors of shape [size, 1]."""
-    local, own = seats[0].asked.local, {id(lane): lane for lane in seats}
-    found = {id_: [lane.optimizer.rates() for _ in lane.rows] for id_, lane in own.items()}
+    local, own = seats[0].asked.settings, {id(lane): lane for lane in seats}
+    lrs = {id_: map(lane.asked.schedule.lr, range(len(lane.rows))) for id_, lane in own.items()}
+    found = {id_: [*map(lane.optimizer.rates, lrs[id_])] for id_, lane in own.items()}
     if isinstance(seats[0].optimizer, SGD) and local.constant_rate:
         return [(local.lr,)] * steps
     filled = [found[id(lane)] + found[id(lane)][-1:] * (steps - len(lane.rows)) for lane in seats]

@@ -12,7 +12,7 @@ from mpifl.data import AnySpec, FederationSpec
 from mpifl.exchange import ByParts, Follower, Leader
 from mpifl.run import Job
 from mpifl.server import Server
-from mpifl.silo import Asked, FlatModel, Trains
+from mpifl.silo import FlatModel, Trains, train
 from mpifl.training.architectures import models_of
 from mpifl.training.devices import settle
 from mpifl.wire import Transport
@@ -28,7 +28,7 @@ def trains_of(
     """
     count, crew = job.silo.parts, transport.crew
     if count == 1:
-        return Asked.plainly
+        return train
     if crew is None:
         return ByParts(algorithm, count)
     if device.type != "cpu":

@@ -22,13 +22,14 @@ from torch.utils._pytree import tree_leaves
 from mpifl.common import InputError, Names, one_line
 from mpifl.data import Batches, Change, Inputs, Shard, Split
 from mpifl.silo import (
-    Asked,
     FlatModel,
     LocalRun,
     LocalTraining,
     Objective,
     Silo,
+    Training,
     check_batches,
+    train,
     why_one_row,
 )
 from mpifl.tasks import CLASSIFICATION, Task
@@ -209,8 +210,8 @@ class _Steps:
             trains=self._trained,
         )
 
-    def _trained(self, asked: Asked) -> LocalRun:
-        run = asked.plainly()
+    def _trained(self, asked: Training) -> LocalRun:
+        run = train(asked)
         if self._learner.by_example and (wrote := self._model.buffers.written()):
             key = self._learner.by_example[0]
             what = f"training wrote to the buffer '{wrote[0]}', and by {key} none may learn"

@@ -14,11 +14,12 @@ from mpifl.run import Job
 from mpifl.silo import (
     LOCAL,
     OPTIMIZERS,
-    Asked,
     LocalRun,
     LocalTraining,
     Silo,
+    Training,
     learnable,
+    train,
     train_together,
     why_apart,
 )
@@ -52,12 +53,12 @@ class Trial(Message):
 class _Heard(Exception):
     """What a silo has asked for."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Training) -> None:
         super().__init__()
         self.asked = asked
 
 
-def _hear(asked: Asked) -> LocalRun:
+def _hear(asked: Training) -> LocalRun:
     raise _Heard(asked)
 
 
@@ -101,7 +102,7 @@ def try_batching(job: Job, spec: FederationSpec, hosted: Sequence[int], device: 
     return _tried([partial(_asked, silo, start, local) for silo in silos], local)
 
 
-def _asked(silo: Silo, start: torch.Tensor, local: LocalTraining) -> Asked:
+def _asked(silo: Silo, start: torch.Tensor, local: LocalTraining) -> Training:
     try:
         silo.train_locally(start, local)
     except _Heard as heard:
@@ -109,7 +110,7 @@ def _asked(silo: Silo, start: torch.Tensor, local: LocalTraining) -> Asked:
     raise AssertionError("a silo trained by itself")
 
 
-def _tried(silos: Sequence[Callable[[], Asked]], local: LocalTraining) -> Trial:
+def _tried(silos: Sequence[Callable[[], Training]], local: LocalTraining) -> Trial:
     """Time both ways in turns, after one turn that warms up; the least of each counts."""
     if why := next((why for ask in silos if (why := why_apart(ask(), local.chunk))), ""):
         return Trial(silos=len(silos), chunk=local.chunk, why=why)
@@ -117,7 +118,7 @@ def _tried(silos: Sequence[Callable[[], Asked]], local: LocalTraining) -> Trial:
 
     def singly() -> None:
         for ask in silos:
-            ask().plainly()
+            train(ask())
 
     def together() -> None:
         asked = [ask() for ask in silos]

@@ -24,10 +24,11 @@ from mpifl import models
 from mpifl.common import tuning
 from mpifl.data.batches import Batches
 from mpifl.data.shards import Features, Split
-from mpifl.silo.asked import Asked
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.local import train
+from mpifl.silo.settings import LocalTraining
 from mpifl.silo.together import Ended, train_together
+from mpifl.silo.training import Loss, Training
 from mpifl.tasks import CLASSIFICATION
 
 WARMUP, BATCH, LR = 1, 10, 0.01
@@ -58,24 +59,15 @@ class Case:
         parts = zip(np.array_split(x, silos), np.array_split(y, silos), strict=True)
         self._shards = [Batches(Split(*part), features, torch.device("cpu")) for part in parts]
 
-    def _asked(self, silo: int) -> Asked:
-        about = (
-            self.model,
-            self._shards[silo],
-            self._start,
-            self._local,
-            torch.Generator().manual_seed(silo),
-        )
-        return Asked(
-            *about,
-            CLASSIFICATION.objective,
-            of_outputs=CLASSIFICATION.mean_loss,
-            weighted=CLASSIFICATION.weighted_objective,
-        )
+    def _asked(self, silo: int) -> Training:
+        task = CLASSIFICATION
+        loss = Loss(task.objective, of_outputs=task.mean_loss, weighted=task.weighted_objective)
+        order = torch.Generator().manual_seed(silo)
+        return Training(self.model, self._shards[silo], self._start, self._local, loss, order)
 
     def singly(self) -> list[Tensor]:
         """Train the silos one after another; return their deltas."""
-        return [self._asked(silo).plainly().delta for silo in range(self.silos)]
+        return [train(self._asked(silo)).delta for silo in range(self.silos)]
 
     def together(self, chunk: int) -> list[Tensor]:
         """Train them in chunks of so many."""

@@ -27,7 +27,9 @@ from mpifl.data.shards import Split
 from mpifl.silo.clipped import ByFormula, ByLoop
 from mpifl.silo.dpsgd import DPSGD
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining, train
+from mpifl.silo.local import train
+from mpifl.silo.settings import LocalTraining
+from mpifl.silo.training import Loss, Training
 from mpifl.tasks import CLASSIFICATION
 
 EXAMPLES, WARMUP = 3000, 2
@@ -44,9 +46,7 @@ Pass = Callable[[], object]
 class Quiet(DPSGD):
     """DP-SGD whose noise is left out, to see what that costs."""
 
-    def gradients(
-        self, model: FlatModel, objective: Any, batch: Any, total: torch.Tensor
-    ) -> list[torch.Tensor]:
+    def noised(self, model: FlatModel, objective: Any, batch: Any) -> list[torch.Tensor]:
         return self.clipped_mean(model, objective, batch)
 
 
@@ -57,18 +57,17 @@ def passes(name: str, size: int, steps: int, examples: Batches, few: Batches) ->
     """
     model = FlatModel(models.build(name, {}, PIXELS, CLASSES, 0))
     start, objective = model.trained.clone(), CLASSIFICATION.objective
-    of_outputs = CLASSIFICATION.mean_loss
+    loss = Loss(objective, of_outputs=CLASSIFICATION.mean_loss)
     batch = examples.take(torch.arange(size))
     local = LocalTraining(lr=LR, batch_size=size, steps=steps)
 
     def plain() -> None:
-        train(model, few, start, local, torch.Generator().manual_seed(0), objective, of_outputs=of_outputs)
+        train(Training(model, few, start, local, loss, torch.Generator().manual_seed(0)))
 
     def private(kind: type[DPSGD]) -> Pass:
         def once() -> None:
             way = kind(bytes(32), "bench", CLIP, NOISE, size / len(examples), steps, size)
-            way.of_outputs = of_outputs
-            train(model, examples, start, local, torch.Generator(), objective, way=way)
+            train(Training(model, examples, start, local, loss, torch.Generator(), method=way))
 
         return once
 
@@ -82,7 +81,7 @@ def passes(name: str, size: int, steps: int, examples: Batches, few: Batches) ->
 
     return {
         "plain": plain,
-        "clipped sum": summed(ByFormula(model, objective, of_outputs), steps),
+        "clipped sum": summed(ByFormula(model, objective, loss.of_outputs), steps),
         "drawn, no noise": private(Quiet),
         "dp-sgd": private(DPSGD),
         "loop": summed(ByLoop(model, objective), steps),

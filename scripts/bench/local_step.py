@@ -26,7 +26,7 @@ from mpifl import models
 from mpifl.algorithms.registry import ALGORITHMS
 from mpifl.data.shards import Shard, open_shard, read_federation
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.settings import LocalTraining
 from mpifl.silo.silo import Silo
 
 EXAMPLES, WARMUP = 600, 3

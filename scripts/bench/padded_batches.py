@@ -26,6 +26,7 @@ from mpifl.data import Batches, Features, Inputs, Ragged, Split
 from mpifl.models.text import gpt
 from mpifl.silo import FlatModel, LocalTraining
 from mpifl.silo.local import train
+from mpifl.silo.training import Loss, Training
 from mpifl.tasks import Classification
 from mpifl.tasks.language import Language
 
@@ -134,7 +135,7 @@ def ours(case: Case, model: FlatModel, start: Tensor) -> Tensor:
     settings = LocalTraining(lr=LR, batch_size=case.size, epochs=1)
     batches = Batches(case.split, case.features, model.device)
     drawn = torch.Generator().manual_seed(0)
-    return train(model, batches, start, settings, drawn, case.task.objective).end
+    return train(Training(model, batches, start, settings, Loss(case.task.objective), drawn)).end
 
 
 def measure(name: str, examples: int, repeats: int) -> dict[str, list[float]]:

@@ -22,7 +22,7 @@ from jobs.papers.lenet import lenet
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.data.shards import open_shard, read_federation
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.settings import LocalTraining
 from mpifl.silo.silo import Silo
 
 LABEL = 0

@@ -17,7 +17,7 @@ from mpifl.aggregation import kernels
 from mpifl.data import Batches, batches as batches_module
 from mpifl.data.features import Features
 from mpifl.data.shards import Split
-from mpifl.silo import Asked, FlatModel, LocalRun, LocalTraining, train_together
+from mpifl.silo import FlatModel, LocalRun, LocalTraining, Loss, Training, train, train_together
 from mpifl.tasks import CLASSIFICATION
 
 EXAMPLES = 48
@@ -38,15 +38,15 @@ WAYS = {
 SILOS, CHUNK = 3, 4
 
 
-def asked(silo: int, size: int, **settings: Any) -> Asked:
+def asked(silo: int, size: int, **settings: Any) -> Training:
     """Return a training of an epoch in batches of a size, on the fake accelerator."""
     draw = np.random.default_rng(silo)
     split = Split(draw.normal(size=(EXAMPLES, 4)).astype(np.float32), draw.integers(0, 3, EXAMPLES))
     batches = Batches(split, Features(shape=(4,), dtype="float32"), DEVICE)
     local = LocalTraining(lr=0.1, batch_size=size, **settings)
     start, task = MODEL.trained.clone(), CLASSIFICATION
-    about = (MODEL, batches, start, local, torch.Generator().manual_seed(silo), task.objective)
-    return Asked(*about, weighted=task.weighted_objective)
+    loss = Loss(task.objective, weighted=task.weighted_objective)
+    return Training(MODEL, batches, start, local, loss, torch.Generator().manual_seed(silo))
 
 
 def batched(size: int, silos: int, **settings: Any) -> list[LocalRun]:
@@ -61,7 +61,7 @@ def waits(way: str, size: int) -> dict[str, int]:
     if way == "batched":
         batched(size, SILOS)  # the graph is made
     fake.reset()
-    runs = batched(size, SILOS) if way == "batched" else [asked(0, size, **WAYS[way]).plainly()]
+    runs = batched(size, SILOS) if way == "batched" else [train(asked(0, size, **WAYS[way]))]
     counts = {what: n for what, n in fake.told().items() if what.startswith(WAITS) and "bytes" not in what}
     return {**counts, "steps": runs[0].steps}
 
@@ -74,7 +74,7 @@ def operations(way: str) -> float:
         if way == "batched":
             batched(4, CHUNK, epochs=epochs)
         else:
-            asked(0, 4, epochs=epochs).plainly()
+            train(asked(0, 4, epochs=epochs))
         counts.append(sum(n for what, n in fake.told().items() if what.startswith(("aten::", "copy_"))))
     return (counts[2] - counts[1]) / (2 * EXAMPLES / 4)
 
@@ -84,7 +84,7 @@ def travels() -> list[int]:
     one, found = asked(0, 12), []
     for _ in range(2):
         fake.reset()
-        one.plainly()
+        train(one)
         found.append(fake.told()["H2D bytes"])
     return found
 
@@ -92,7 +92,7 @@ def travels() -> list[int]:
 def fetched() -> dict[str, Any]:
     """Return which threads gather the blocks of examples that do not stay on the device, and whether batches
     are those of the CPU."""
-    one, threads = asked(0, 4).batches, set()
+    one, threads = asked(0, 4).data, set()
     there, here = copy.copy(one), one.on_cpu()
     gather = there.take
 
@@ -120,7 +120,7 @@ def finishes(deadline: float | None) -> tuple[int, int]:
     """Return how many steps a training takes, and how often it waits until the device has done them."""
     one = asked(0, 12, deadline=deadline)
     fake.reset()
-    return one.plainly().steps, fake.told().get("synchronize", 0)
+    return train(one).steps, fake.told().get("synchronize", 0)
 
 
 def rounding() -> list[bool]:
@@ -136,7 +136,7 @@ def rounds(precision: str) -> list[list[bool]]:
         seen.append(rounding())
         return nn.functional.cross_entropy(module(x), y)
 
-    replace(asked(0, EXAMPLES, precision=precision), objective=objective).plainly()
+    train(replace(asked(0, EXAMPLES, precision=precision), loss=Loss(objective)))
     return [*seen, rounding()]
 
 

@@ -6,13 +6,14 @@ import os
 
 import pytest
 import torch
-from unit.builders import FEATURES, arrays, cross_entropy, net, stream
+from unit.builders import FEATURES, arrays, net, stream, training
 
 from mpifl.data import Batches, batches as data_batches
 from mpifl.data.shards import Split
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.graphs import Graphs, recorded
-from mpifl.silo.local import LocalTraining, train
+from mpifl.silo.local import train
+from mpifl.silo.settings import LocalTraining
 from mpifl.training import device_of
 from mpifl.wire.memory import Memory
 
@@ -50,7 +51,7 @@ def test_a_compiled_training_on_each_gpu_ends_near_the_plain_one(nth: int) -> No
         start = torch.linspace(-0.5, 0.5, len(model.trained), device=device)
         local = LocalTraining(lr=0.1, batch_size=5, epochs=3, compile=compile)
         examples = Batches(Split(*arrays(53)), FEATURES, device)
-        ends.append(train(model, examples, start, local, stream(0), cross_entropy).end.clone())
+        ends.append(train(training(model, examples, start, local, stream(0))).end.clone())
     assert (ends[1] - ends[0]).abs().max() <= 1e-5 * ends[0].abs().max()
 
 

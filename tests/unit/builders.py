@@ -24,6 +24,7 @@ from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.silo import Silo
 from mpifl.silo.splits import learnable
+from mpifl.silo.training import Loss, Training
 from mpifl.tasks import CLASSIFICATION
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import Nodes
@@ -54,6 +55,14 @@ def arrays(n, seed=0, features=FEATURES, classes=CLASSES):
 
 def batches(n, seed=0, features=FEATURES, **more):
     return Batches(Split(*arrays(n, seed, features, **more)), features, CPU)
+
+
+def training(
+    model, data, start, settings, order=None, objective=cross_entropy, correct=None, *, forms=None, **more
+):
+    """Return a training that minimises an objective, by default in no other form than the mean."""
+    loss = Loss(objective, **(forms or {}))
+    return Training(model, data, start, settings, loss, order or stream(), correct, **more)
 
 
 def net(*more, seed=0, hidden=5):

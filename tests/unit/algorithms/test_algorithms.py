@@ -18,7 +18,7 @@ from mpifl.models.perceptrons import logreg
 from mpifl.run.cohort import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.settings import LocalTraining
 from mpifl.wire.updates import Mean
 
 

@@ -12,7 +12,7 @@ from mpifl.exchange import batching
 from mpifl.exchange.batching import Batching
 from mpifl.exchange.worker import Worker
 from mpifl.silo import together
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.settings import LocalTraining
 from mpifl.wire.messages import Verdict
 from mpifl.wire.requests import Compute, Open
 
@@ -138,7 +138,7 @@ def test_where_a_chunk_fails_each_silo_trains_by_itself_in_the_same_steps(folder
     whole, taken = trained(ask(hosting(folder))), together._trained
 
     def failing(stack, lanes):
-        if any(len(lane.asked.batches) == 9 for lane in lanes):
+        if any(len(lane.asked.data) == 9 for lane in lanes):
             raise MemoryError("no room for silo 1")
         return taken(stack, lanes)
 

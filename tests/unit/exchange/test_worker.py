@@ -19,7 +19,7 @@ from mpifl.privacy import Budgets, PrivacySettings, Seal, Site
 from mpifl.run import checkpoint
 from mpifl.silo import Guard, PrivateSilo
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.settings import LocalTraining
 from mpifl.transforms import Protection
 from mpifl.wire.messages import FileReply, Report, Verdict
 from mpifl.wire.requests import Compute, Finish, Load, Migrate, Open, Save, SaveStatus

@@ -16,7 +16,7 @@ from mpifl.common.errors import InputError
 from mpifl.run.job import Job, check_job, read_job
 from mpifl.run.outline import differing_keys
 from mpifl.server.optimizers import Yogi
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.settings import LocalTraining
 from mpifl.training.given import resolved
 
 JOBS = Path(__file__).parents[3] / "jobs"

@@ -16,7 +16,7 @@ from torch import nn
 from mpifl.data.batches import Batches
 from mpifl.data.shards import Features, Split
 from mpifl.privacy import Steps, epsilon_of
-from mpifl.silo import FlatModel, LocalTraining
+from mpifl.silo import FlatModel
 from mpifl.silo.dpsgd import DPSGD
 from mpifl.tasks import CLASSIFICATION
 
@@ -26,7 +26,7 @@ CANARIES, GUESSES, CLIP, NOISE, DELTA = 1500, 300, 0.5, 1.6, 1e-5
 class Noiseless(DPSGD):
     """States noise and adds none: what the audit has to find."""
 
-    def gradients(self, model, objective, batch, total):
+    def noised(self, model, objective, batch):
         return self.clipped_mean(model, objective, batch)
 
 
@@ -55,8 +55,8 @@ def right_guesses(kind):
     model = FlatModel(nn.Sequential(nn.Linear(CANARIES, 2, bias=False)))
     model.trained.zero_()
     way = kind(bytes(range(32)), "audit", CLIP, NOISE, 1.0, 1, CANARIES)
-    ((batch, _),) = way.batches(examples, LocalTraining(), torch.Generator(), ())
-    (gradient,) = way.gradients(model, CLASSIFICATION.objective, batch, way.total(model))
+    (batch,) = way.drawn_from(examples)
+    (gradient,) = way.noised(model, CLASSIFICATION.objective, batch)
     order = (gradient[0] - gradient[1]).argsort().numpy()
     out, taken = order[: GUESSES // 2], order[-GUESSES // 2 :]
     return int((~coins[out]).sum() + coins[taken].sum())

@@ -9,14 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from unit.builders import batches, cross_entropy, make_silo, stream
+from unit.builders import batches, cross_entropy, make_silo, stream, training
 
 from mpifl.models import Classifier
 from mpifl.models.perceptrons import two_nn
-from mpifl.silo import dense
+from mpifl.silo import chain_steps
 from mpifl.silo.chain import Chain, chain
+from mpifl.silo.chain_steps import ByChain, ChainStep, by_formulas
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import Constant, LocalRun, LocalTraining, Proximal, train
+from mpifl.silo.local import train
+from mpifl.silo.optimizers import Constant, Proximal
+from mpifl.silo.settings import LocalTraining
+from mpifl.silo.step import OptimizerStep
+from mpifl.silo.training import LocalRun
 from mpifl.tasks import CLASSIFICATION, Classification
 
 
@@ -155,7 +160,8 @@ def trained(
     start = torch.linspace(-0.9, 0.9, len(model.trained))
     local = LocalTraining(**{"lr": 0.1, "batch_size": 5, "epochs": 2, **settings})
     given = correct and correct(len(start))
-    run = train(model, batches(23), start, local, stream(0), objective, given, of_outputs=of_outputs)
+    asked = model, batches(23), start, local, stream(0), objective, given
+    run = train(training(*asked, forms={"of_outputs": of_outputs}))
     assert (run.end - start).abs().max() > 0.001
     return run
 
@@ -211,23 +217,30 @@ def test_parameters_may_come_to_lie_elsewhere() -> None:
     way = chain(model, F.cross_entropy)
     assert way is not None
     model.lie_in(torch.linspace(-1, 1, len(model.trained)))
-    found = way.gradient(model, cross_entropy, batch, torch.zeros(())).clone()
+    loss = way.gradient(batch)
+    found = model.grad.clone()
+    assert torch.equal(loss, cross_entropy(model.module, *batch))
     assert torch.equal(found, model.flatten(model.gradients(cross_entropy(model.module, *batch))))
 
 
 def test_inputs_of_more_dimensions_are_left_to_pytorch(taken: list[int]) -> None:
     model = FlatModel(layers()())
-    way = chain(model, lambda outputs, y: F.cross_entropy(outputs.mean(1), y))
-    assert way is not None
-    x, y, total = torch.rand(5, 2, 4), torch.tensor([0, 1, 2, 0, 1]), torch.zeros(())
+    x, y = torch.rand(5, 2, 4), torch.tensor([0, 1, 2, 0, 1])
+
+    def of_outputs(outputs: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.mean(1), y)
 
     def objective(module: Any, x: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(module(x).mean(1), y)
+        return of_outputs(module(x), y)
 
-    found = way.gradient(model, objective, (x, y), total).clone()
+    forms, local = {"of_outputs": of_outputs}, LocalTraining(momentum=0.9)
+    step = by_formulas(training(model, batches(5), None, local, None, objective, forms=forms))
+    assert isinstance(step, OptimizerStep)
+    assert isinstance(step._gradient, ByChain)
     loss = objective(model.module, x, y)
-    assert torch.equal(found, model.flatten(model.gradients(loss)))
-    assert total == 5 * loss.detach()
+    expected = model.flatten(model.gradients(loss)).clone()
+    assert torch.equal(model.flat(step._gradient([(x, y)])), expected)
+    assert step.total == 5 * loss.detach()
     assert not taken
 
 
@@ -241,16 +254,27 @@ def test_a_loss_may_change_outputs_in_place_or_ignore_them(taken: list[int]) -> 
     way = chain(model, lambda outputs, y: torch.ones((), requires_grad=True).square())
     assert way is not None
     batch = torch.rand(5, 4), torch.zeros(5, dtype=torch.long)
-    assert not way.gradient(model, cross_entropy, batch, torch.zeros(())).any()
+    assert way.gradient(batch) == 1
+    assert not model.grad.any()
 
 
 def test_large_layers_go_by_one_product(taken: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """But where the optimizer wants the gradient."""
-    monkeypatch.setattr(dense, "SMALLEST", 1)
-    trained(layers()())
-    assert not taken
+    monkeypatch.setattr(chain_steps, "SMALLEST", 1)
+    learned: list[Any] = []
+    monkeypatch.setattr(ChainStep, "_learn", lambda self, part, lr: learned.append(part))
+    model = FlatModel(layers()())
+    given = (
+        model,
+        batches(23),
+        model.trained.clone(),
+        LocalTraining(lr=0.1, batch_size=5, epochs=2),
+        stream(0),
+    )
+    train(training(*given, forms={"of_outputs": F.cross_entropy}))
+    assert len(learned) == 2 * len(taken) == 20
     trained(layers()(), momentum=0.9)
-    assert len(taken) == 10
+    assert (len(learned), len(taken)) == (20, 20)
 
 
 class Penalised(Classification):

@@ -6,13 +6,24 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from unit.builders import FEATURES, Keeper, batch_norm_net, batches, cross_entropy, net, same_bits, stream
+from unit.builders import (
+    FEATURES,
+    Keeper,
+    batch_norm_net,
+    batches,
+    cross_entropy,
+    net,
+    same_bits,
+    stream,
+    training,
+)
 
 from mpifl.data.shards import Features
 from mpifl.models.images import cnn
 from mpifl.silo import codegen, compiled, graphs, local
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import Constant, LocalTraining, Proximal
+from mpifl.silo.optimizers import Constant, Proximal
+from mpifl.silo.settings import LocalTraining
 
 IMAGES = Features(shape=(1, 8, 8), dtype="float32")
 
@@ -29,8 +40,8 @@ def cache(tmp_path_factory, monkeypatch):
 def trained(settings, model=None, correct=None, features=FEATURES, seed=0, n=23, objective=cross_entropy):
     model = model or FlatModel(net())
     start = torch.linspace(-0.5, 0.5, len(model.trained))
-    examples = batches(n, features=features)
-    return local.train(model, examples, start, LocalTraining(**settings), stream(seed), objective, correct)
+    asked = model, batches(n, features=features), start, LocalTraining(**settings), stream(seed)
+    return local.train(training(*asked, objective, correct))
 
 
 def compare(settings, factory=net, kind=None, **more):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import BaseModel
-from unit.builders import cross_entropy, make_silo, net
+from unit.builders import batches, cross_entropy, make_silo, net, training
 from unit.fits import KEYS
 
 from mpifl.algorithms.apfl import APFL
@@ -25,7 +25,7 @@ from mpifl.silo.codegen import NotCompiled
 from mpifl.silo.dpsgd import DPSGD
 from mpifl.silo.fits import Fits
 from mpifl.silo.half import Half
-from mpifl.silo.parts import PartOf, Parts, counted_of, take_here
+from mpifl.silo.parts import PartOf, Parts, take_here
 
 N, ROUND = 23, 1
 MODEL = FlatModel(net())
@@ -47,13 +47,12 @@ ELSEWHERE = {
 """Ways that are not trained by here, and why."""
 
 
-def of_parts(silo: Silo, settings: LocalTraining, of_outputs: object) -> Parts:
+def of_parts(silo: Silo, settings: LocalTraining) -> Parts:
     vectors = [torch.empty_like(W) for _ in range(3)]
-    counted = counted_of(cross_entropy, silo._counted)
-    return Parts(counted, 3, take_here, PartOf(settings.precision, 5), vectors)
+    return Parts(3, take_here, PartOf(settings.precision, 5), vectors)
 
 
-def private(silo: Silo, settings: LocalTraining, of_outputs: object) -> DPSGD:
+def private(silo: Silo, settings: LocalTraining) -> DPSGD:
     size = N if settings.batch_size == "full" else settings.batch_size
     return DPSGD(b"x" * 32, "p", 1.0, 0.8, size / N, steps_of(settings, N), float(size))
 
@@ -66,7 +65,7 @@ def silo_of(local: LocalTraining, **more: Any) -> Silo:
 
 def by_silo(name: str, local: LocalTraining) -> torch.Tensor:
     kinds = {"parts": of_parts, "private": private}
-    kind = type("Kind", (Silo,), {"_way": kinds[name]}) if name in kinds else Silo
+    kind = type("Kind", (Silo,), {"_method": kinds[name]}) if name in kinds else Silo
     together = {"trains": lambda asked: train_together([asked], 2)[0](asked)} if name == "batched" else {}
     silo = silo_of(local, kind=kind, **together)
     return FedAvg(local=local).train(silo, W).vectors["delta"]
@@ -144,15 +143,16 @@ def test_a_compiled_step_honours_a_key_or_says_that_the_plain_step_takes_its_pla
         with pytest.raises(ValueError, match="compile makes a step of one"):
             LocalTraining(**settings)
         return
-    local, batch = LocalTraining(**settings), (torch.zeros(5, 4), torch.zeros(5, dtype=torch.int64))
+    batch = torch.zeros(5, 4), torch.zeros(5, dtype=torch.int64)
+    asked = training(MODEL, batches(5), W, LocalTraining(**settings))
     plain = [one for one, value in given.items() if LOCAL.outcome("compile", one, value) == "~"]
     if not plain:
-        assert compiled._key(local, cross_entropy, None, batch)
+        assert compiled._key(asked, batch)
     else:
         with pytest.raises(
             NotCompiled, match=f"{plain[0]}.* (is for the plain step|gives each silo another)"
         ):
-            compiled._key(local, cross_entropy, None, batch)
+            compiled._key(asked, batch)
 
 
 class Table(BaseModel):

@@ -5,17 +5,17 @@ import math
 import pytest
 import torch
 from pydantic import ValidationError
-from unit.builders import batches, cross_entropy, net, same_bits, stream
+from unit.builders import batches, cross_entropy, net, same_bits, stream, training
 
 from mpifl.algorithms import ALGORITHMS
-from mpifl.silo import FlatModel, local, steps
-from mpifl.silo.local import LocalTraining
+from mpifl.silo import FlatModel, local, step
+from mpifl.silo.settings import LocalTraining
 
 
 def trained(objective=cross_entropy, **settings):
     model = FlatModel(net())
     given = LocalTraining(**{"lr": 0.1, "batch_size": 6, "epochs": 2, **settings})
-    return local.train(model, batches(24), model.trained.clone(), given, stream(), objective)
+    return local.train(training(model, batches(24), model.trained.clone(), given, stream(), objective))
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_a_step_that_overflows_is_left_out_and_each_training_begins_anew():
 
 
 def test_the_factor_goes_as_that_of_torch(monkeypatch):
-    monkeypatch.setattr(steps, "GROWTH", 3)
-    ours = steps.LossScale()
-    theirs = torch.amp.GradScaler("cpu", init_scale=steps.SCALE, growth_interval=3)
+    monkeypatch.setattr(step, "GROWTH", 3)
+    ours = step.LossScale()
+    theirs = torch.amp.GradScaler("cpu", init_scale=step.SCALE, growth_interval=3)
     parameter = torch.zeros(2, requires_grad=True)
     optimizer, moved = torch.optim.SGD([parameter], 1.0), 0.0
     for value in (1.0, 1.0, math.inf, 1.0, 1.0, 1.0, math.nan, 1.0, 1.0, 1.0, 1.0):

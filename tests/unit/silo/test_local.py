@@ -21,16 +21,18 @@ from unit.builders import (
     net,
     same_bits,
     stream,
+    training,
 )
 
 from mpifl.common.errors import InputError
 from mpifl.data.batches import Batches
 from mpifl.data.shards import Shard, Split
-from mpifl.silo import half, local, way
+from mpifl.silo import half, local
 from mpifl.silo.fits import LOCAL
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.optimizers import Constant, Proximal
 from mpifl.silo.scoring import mean_loss
+from mpifl.silo.settings import LocalTraining
 from mpifl.silo.silo import Silo
 from mpifl.tasks import CLASSIFICATION, Classification
 
@@ -39,9 +41,10 @@ from mpifl.tasks import CLASSIFICATION, Classification
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 20), st.integers(1, 5), st.booleans())
 def test_a_training_of_so_many_steps_ends_after_them(examples, size, steps, accumulate, drop_last):
     table = LocalTraining(steps=steps, batch_size=size, accumulate=accumulate, drop_last=drop_last)
-    drawn = way.PLAIN.batches(batches(examples), table, stream(0), ())
-    assert sum(ends for _, ends in itertools.islice(drawn, 20 * 60 * 5)) == steps
-    assert next(drawn, None) is None
+    asked = training(None, batches(examples), None, table)
+    drawn = [len(group) for group in itertools.islice(local.USUAL.batches(asked), steps + 1)]
+    assert len(drawn) == steps == asked.steps
+    assert all(1 <= count <= accumulate for count in drawn)
     table = LocalTraining(steps=steps, batch_size=size, drop_last=drop_last)
     assert len(list(itertools.islice(half.order(table, examples, 1, 0), steps + 1))) == steps
 
@@ -50,7 +53,8 @@ def trained(settings, n=24, seed=0, model=None, objective=cross_entropy, **more)
     """Train a fresh small net as the settings say; return the run, its delta and end copied."""
     model = model or FlatModel(net())
     start = model.trained.clone()
-    return local.train(model, batches(n), start, LocalTraining(**settings), stream(seed), objective, **more)
+    asked = model, batches(n), start, LocalTraining(**settings), stream(seed), objective
+    return local.train(training(*asked, **more))
 
 
 def torch_optimizer(settings, parameters):
@@ -115,7 +119,7 @@ def test_the_corrections_with_a_short_cut_are_what_they_say(kind, settings):
     def written_out(gradient, at, batch):
         gradient.add_(vector if kind == "constant" else 0.3 * (at - vector))
 
-    short = local.Constant(vector) if kind == "constant" else local.Proximal(vector, mu=0.3)
+    short = Constant(vector) if kind == "constant" else Proximal(vector, mu=0.3)
     settings = {**settings, "epochs": 3, "batch_size": 5}
     found, expected = trained(settings, correct=short), trained(settings, correct=written_out)
     assert torch.allclose(found.delta, expected.delta, atol=1e-6)
@@ -124,7 +128,7 @@ def test_the_corrections_with_a_short_cut_are_what_they_say(kind, settings):
 
 
 def test_a_constant_correction_by_zero_changes_no_bit():
-    zero = local.Constant(torch.zeros_like(FlatModel(net()).trained))
+    zero = Constant(torch.zeros_like(FlatModel(net()).trained))
     assert same_bits(trained({"lr": 1 / 3}, correct=zero).delta, trained({"lr": 1 / 3}).delta)
 
 
@@ -209,12 +213,12 @@ def test_the_objective_is_what_is_descended():
 def test_a_run_starts_from_where_it_is_told_and_leaves_that_alone():
     model = FlatModel(net())
     start = torch.full_like(model.trained, 0.1)
-    run = local.train(model, batches(24), start, LocalTraining(lr=0.1), stream(), cross_entropy)
+    run = local.train(training(model, batches(24), start, LocalTraining(lr=0.1), stream(), cross_entropy))
     assert bool((start == torch.full_like(start, 0.1)).all())
     assert torch.equal(run.delta, model.trained - start)
     assert run.end.data_ptr() == model.trained.data_ptr()
     fresh = local.train(
-        FlatModel(net(seed=9)), batches(24), start, LocalTraining(lr=0.1), stream(), cross_entropy
+        training(FlatModel(net(seed=9)), batches(24), start, LocalTraining(lr=0.1), stream(), cross_entropy)
     )
     assert same_bits(run.delta, fresh.delta)
 
@@ -379,8 +383,8 @@ def test_accumulated_batches_are_one_batch_of_them_all(settings, kind):
         gradient.add_(vector, alpha=float(batch[0].mean()))
 
     corrections = {
-        "constant": local.Constant(vector),
-        "proximal": local.Proximal(vector, mu=0.3),
+        "constant": Constant(vector),
+        "proximal": Proximal(vector, mu=0.3),
         "function": of_the_batch,
     }
     correct = corrections.get(kind)
@@ -411,14 +415,16 @@ def test_where_no_target_of_a_group_counts_only_the_correction_moves_the_model()
     model, vector = FlatModel(net()), torch.ones_like(start.trained)
     settings = LocalTraining(lr=0.5, batch_size=2, accumulate=4)
     run = local.train(
-        model,
-        Batches(split, FEATURES, CPU),
-        start.trained,
-        settings,
-        stream(),
-        ignoring.objective,
-        local.Constant(vector),
-        counted=lambda module, x, y: ignoring.loss(module(x), y),
+        training(
+            model,
+            Batches(split, FEATURES, CPU),
+            start.trained,
+            settings,
+            stream(),
+            ignoring.objective,
+            Constant(vector),
+            forms={"summed": lambda module, x, y: ignoring.loss(module(x), y)},
+        )
     )
     assert torch.allclose(run.delta, -0.5 * vector)
 

@@ -9,7 +9,7 @@ from unit.builders import batch_norm_net, make_silo, net, same_bits
 
 from mpifl.common.errors import InputError
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.settings import LocalTraining
 from mpifl.tasks import CLASSIFICATION
 
 

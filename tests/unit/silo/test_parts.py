@@ -3,24 +3,30 @@
 import pytest
 import torch
 from torch import nn
-from unit.builders import batches, cross_entropy, net, same_bits, stream
+from unit.builders import batches, cross_entropy, net, same_bits, stream, training
 
 from mpifl.silo import local
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
-from mpifl.silo.parts import PartOf, Parts, by_tree, counted_of, cut, take_here
+from mpifl.silo.parts import ByParts, PartOf, Parts, by_tree, cut, take_here
+from mpifl.silo.settings import LocalTraining
+from mpifl.silo.step import counted_of
+from mpifl.silo.training import Loss
 from mpifl.tasks import Classification
 
 
-def trained(model, count, counted=None, objective=cross_entropy, **settings):
+def trained(model, count, summed=None, objective=cross_entropy, **settings):
     """Train a net by so many parts, None for the plain way; return its delta and its loss."""
     start = model.trained.clone()
-    way = local.PLAIN
+    method = None
     if count is not None:
         vectors = [torch.empty_like(start) for _ in range(count)]
-        way = Parts(counted_of(objective, counted), count, take_here, PartOf("fp32", 7), vectors)
+        method = Parts(count, take_here, PartOf("fp32", 7), vectors)
     asked = LocalTraining(**{"lr": 0.1, "batch_size": 10, **settings})
-    run = local.train(model, batches(24), start, asked, stream(0), objective, way=way)
+    run = local.train(
+        training(
+            model, batches(24), start, asked, stream(0), objective, method=method, forms={"summed": summed}
+        )
+    )
     return run.delta.clone(), run.loss
 
 
@@ -38,10 +44,12 @@ def test_a_gradient_of_parts_is_that_of_the_batch():
     model, (x, y) = FlatModel(net()), next(batches(24).in_order(24))
     expected = model.flatten(model.gradients(cross_entropy(model.module, x, y))).clone()
     vectors = [torch.empty_like(expected) for _ in range(4)]
-    way = Parts(counted_of(cross_entropy, None), 4, take_here, PartOf("fp32", 7), vectors)
-    found = model.flatten(way.gradients(model, cross_entropy, (x, y), total := torch.zeros(())))
+    by = Parts(4, take_here, PartOf("fp32", 7), vectors)
+    gradient = ByParts(by, training(model, batches(24), None, LocalTraining()))
+    found = model.flatten(gradient([(x, y)]))
     assert torch.linalg.vector_norm(found - expected) <= 1e-6 * torch.linalg.vector_norm(expected)
-    assert float(total) == pytest.approx(24 * float(cross_entropy(model.module, x, y).detach()), rel=1e-6)
+    loss = float(cross_entropy(model.module, x, y).detach())
+    assert float(gradient.total) == pytest.approx(24 * loss, rel=1e-6)
 
 
 def test_parts_with_unequal_numbers_of_targets_are_as_one_batch():
@@ -56,8 +64,8 @@ def test_parts_with_unequal_numbers_of_targets_are_as_one_batch():
     def counted(module, x, y):
         return task.loss(task.outputs(module, x), y)
 
-    way = Parts(counted, 3, take_here, PartOf("fp32", 7), vectors)
-    found = model.flatten(way.gradients(model, objective, (x, y), torch.zeros(())))
+    asked = training(model, batches(24), None, LocalTraining(), None, objective, forms={"summed": counted})
+    found = model.flatten(ByParts(Parts(3, take_here, PartOf("fp32", 7), vectors), asked)([(x, y)]))
     assert torch.allclose(found, expected, rtol=1e-5, atol=1e-7)
     assert not vectors[0].isnan().any()
 
@@ -66,7 +74,7 @@ def test_dropout_has_a_stream_for_each_part_and_step():
     """Whoever takes it, and whatever was drawn before."""
     model, (x, y) = FlatModel(nn.Sequential(net(), nn.Dropout(0.5))), next(batches(24).in_order(24))
     x, y = x[:6], y[:6]
-    counted = counted_of(cross_entropy, None)
+    counted = counted_of(Loss(cross_entropy))
 
     def of(part, step):
         torch.rand(3)

@@ -17,7 +17,7 @@ from mpifl.data.batches import Batches
 from mpifl.data.ragged import Ragged
 from mpifl.data.shards import Split
 from mpifl.privacy import EDITION, Budgets, Draws, PrivacySettings, Site
-from mpifl.silo import Constant, FlatModel, Guard, LocalTraining, PrivateSilo, Proximal, Silo, local
+from mpifl.silo import Constant, FlatModel, Guard, LocalTraining, PrivateSilo, Proximal, Silo
 from mpifl.silo.dpsgd import DPSGD
 
 N = 12
@@ -131,8 +131,8 @@ def test_noise_of_a_training_is_normal_and_of_the_stated_size(tmp_path):
     way = DPSGD(bytes(32), "p", clip=1e-4, noise=1e4, rate=4 / N, steps=500, expected=4)
     model, examples = FlatModel(net()), Batches(Split(*arrays(N)), FEATURES, torch.device("cpu"))
     found = [
-        torch.cat([g.flatten() for g in way.gradients(model, cross_entropy, batch, way.total(model))])
-        for batch, _ in way.batches(examples, LOCAL, torch.Generator(), ())
+        torch.cat([g.flatten() for g in way.noised(model, cross_entropy, batch)])
+        for batch in way.drawn_from(examples)
     ]
     drawn = torch.stack(found).flatten().double().numpy() * 4  # the noise of a sum has deviation z C = 1
     assert stats.kstest(drawn, "norm").pvalue > 1e-4
@@ -182,7 +182,7 @@ def test_the_longest_example_moves_the_sum_by_no_more_than_c(tmp_path):
         with torch.random.fork_rng():
             torch.manual_seed(3)
             model = FlatModel(OverPlaces())
-        [(batch, _)] = way.batches(examples, LocalTraining(), torch.Generator(), ())
+        [batch] = way.drawn_from(examples)
         assert batch[0].shape[1] == 60
         return model.flatten(way.clipped_mean(model, cross_entropy, batch)).clone()
 
@@ -192,7 +192,7 @@ def test_the_longest_example_moves_the_sum_by_no_more_than_c(tmp_path):
 def test_batches_are_filled_up_to_multiples_of_one_size(tmp_path):
     way = DPSGD(bytes(32), "p", clip=1.0, noise=1.0, rate=4 / N, steps=300, expected=4)
     examples = Batches(Split(*arrays(N)), FEATURES, torch.device("cpu"))
-    batches = [batch for batch, _ in way.batches(examples, LOCAL, torch.Generator(), ())]
+    batches = list(way.drawn_from(examples))
     assert {len(batch[1]) for batch in batches} == {8, 16}
     assert {batch.real for batch in batches} >= {1, 4, 7, 9}
     assert abs(sum(batch.real for batch in batches) / 300 - 4) < 5 * math.sqrt(4 * (1 - 4 / N) / 300)
@@ -342,4 +342,4 @@ def test_plain_trainings_go_the_plain_way():
     model = FlatModel(net())
     silo = make_silo(model)
     assert type(silo) is Silo
-    assert silo._way(LOCAL, None) is local.PLAIN
+    assert silo._method(LOCAL) is None

@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 from pydantic import ValidationError
-from unit.builders import batches, cross_entropy, net, stream
+from unit.builders import batches, cross_entropy, net, stream, training
 
 from mpifl.algorithms.registry import ALGORITHMS
 from mpifl.server.optimizers import SGD
 from mpifl.silo import local
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
 from mpifl.silo.schedule import Schedule
+from mpifl.silo.settings import LocalTraining
 
 ADAMW = {"optimizer": "adamw", "lr": 0.02, "weight_decay": 0.1, "batch_size": "full"}
 STEPS = 12
@@ -43,7 +43,9 @@ def in_rounds(rounds, **more):
     model, kept, settings = FlatModel(net()), None, _settings(rounds, more)
     w = model.trained.clone()
     for round in range(rounds):
-        run = local.train(model, batches(24), w, settings, stream(), cross_entropy, round=round, kept=kept)
+        run = local.train(
+            training(model, batches(24), w, settings, stream(), cross_entropy, round=round, kept=kept)
+        )
         w = run.end.clone()
         if settings.keep_optimizer:
             kept = [vector.clone() for vector in run.optimizer.state], run.optimizer.steps
@@ -74,7 +76,7 @@ def test_a_gradient_is_clipped_only_where_it_is_longer():
     start = model.trained.clone()
     for bound in (1e-3, 0.01):
         settings = LocalTraining(**plain, clip_norm=bound)
-        run = local.train(model, batches(24), start, settings, stream(), cross_entropy)
+        run = local.train(training(model, batches(24), start, settings, stream(), cross_entropy))
         assert float(run.delta.norm()) == pytest.approx(bound, rel=1e-5)
 
 
@@ -88,7 +90,7 @@ def test_a_gradient_is_clipped_only_where_it_is_longer():
     ],
 )
 def test_the_factors_of_schedules(schedule, factors):
-    assert [schedule.factor(step) for step in range(len(factors))] == pytest.approx(factors)
+    assert [schedule.lr(step) for step in range(len(factors))] == pytest.approx(factors)
 
 
 def test_nesterov_at_the_server_is_that_of_torch():

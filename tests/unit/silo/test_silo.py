@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from unit.builders import arrays, batch_norm_net, batches, cross_entropy, make_silo, net, same_bits
+from unit.builders import arrays, batch_norm_net, batches, cross_entropy, make_silo, net, same_bits, training
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.moon import Moon
@@ -11,7 +11,7 @@ from mpifl.common import rng
 from mpifl.server.server import Server
 from mpifl.silo import local
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.settings import LocalTraining
 from mpifl.wire.updates import uniform
 
 DROPOUT = lambda: FlatModel(net(nn.Dropout(0.5)))  # noqa: E731
@@ -29,7 +29,7 @@ def test_a_silo_trains_on_its_own_stream_of_the_round():
     start = model.trained.clone()
     order = rng.torch_stream(4, "train", 2, 3)
     expected = local.train(
-        model, batches(12), start, settings.model_copy(update={"lr": 0.0125}), order, cross_entropy
+        training(model, batches(12), start, settings.model_copy(update={"lr": 0.0125}), order, cross_entropy)
     )
     silo = make_silo(FlatModel(net()), id=2, round=3, randomness=4)
     assert same_bits(silo.train_locally(start, settings).delta, expected.delta)

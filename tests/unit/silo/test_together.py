@@ -1,20 +1,33 @@
 """Trainings of several silos as one: each the plain one to rounding, its bits its own, its errors, too."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from unit.builders import FEATURES, Keeper, batch_norm_net, batches, cross_entropy, net, same_bits, stream
+from unit.builders import (
+    FEATURES,
+    Keeper,
+    batch_norm_net,
+    batches,
+    cross_entropy,
+    net,
+    same_bits,
+    stream,
+    training,
+)
 
 from mpifl.data.shards import Features
 from mpifl.models.images import cnn
 from mpifl.models.perceptrons import logreg
 from mpifl.models.text import char_lstm
 from mpifl.silo import together
-from mpifl.silo.asked import Asked
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import Constant, LocalTraining, Proximal
-from mpifl.silo.way import Way
+from mpifl.silo.local import USUAL, train
+from mpifl.silo.optimizers import Constant, Proximal
+from mpifl.silo.settings import LocalTraining
+from mpifl.silo.training import Loss
 from mpifl.tasks import CLASSIFICATION
 
 SIZES = [23, 10, 5, 3, 31, 17, 8]
@@ -43,7 +56,8 @@ def ask(model, silo, settings, kind=None, features=FEATURES, weighted=True, obje
     own = batches(SIZES[silo], seed=silo, features=features)
     weighted = CLASSIFICATION.weighted_objective if weighted else None
     local = LocalTraining(**given)
-    return Asked(model, own, start, local, stream(silo), objective, correct, weighted=weighted, **more)
+    forms = {"weighted": weighted}
+    return training(model, own, start, local, stream(silo), objective, correct, forms=forms, **more)
 
 
 def run_of(outcome, asked):
@@ -80,7 +94,7 @@ def test_a_silo_trains_as_by_itself_whoever_trains_with_it(way, kind):
         assert same_bits(together_[silo][0], otherwise[silo][0])
         assert same_bits(together_[silo][0], alone[0])
         assert together_[silo][1:] == otherwise[silo][1:] == alone[1:]
-        assert_alike(together_[silo], run_of(Asked.plainly, asking(silo)))
+        assert_alike(together_[silo], run_of(train, asking(silo)))
 
 
 def curved():
@@ -111,13 +125,13 @@ def test_products_and_convolutions_give_a_silo_its_bits_in_any_place(factory, si
         torch.set_num_threads(before)
     for silo in (0, 5):
         assert same_bits(one[silo][0], other[silo][0])
-        assert_alike(one[silo], run_of(Asked.plainly, asking(silo)), close=1e-3)
+        assert_alike(one[silo], run_of(train, asking(silo)), close=1e-3)
 
 
 def test_what_a_model_keeps_of_its_first_pass_is_none_of_the_trace():
     model = FlatModel(net(Keeper()))
     for found, silo in zip(trained(lambda k: ask(model, k, {}), [0, 1]).values(), [0, 1], strict=True):
-        assert_alike(found, run_of(Asked.plainly, ask(model, silo, {})))
+        assert_alike(found, run_of(train, ask(model, silo, {})))
 
 
 def test_what_an_optimizer_keeps_is_each_silos_own():
@@ -128,7 +142,7 @@ def test_what_an_optimizer_keeps_is_each_silos_own():
         return ask(model, silo, settings, kept=kept)
 
     for silo, outcome in enumerate(together.train_together([asking(k) for k in range(3)], 2)):
-        found, expected = outcome(asking(silo)).optimizer, asking(silo).plainly().optimizer
+        found, expected = outcome(asking(silo)).optimizer, train(asking(silo)).optimizer
         assert found.steps == expected.steps == silo + 3
         assert torch.allclose(found.state[0], expected.state[0], rtol=1e-5, atol=1e-6)
 
@@ -148,7 +162,7 @@ def test_numbers_that_are_none_stay_with_their_silo():
     def asking(silo, poisoned=False):
         asked = ask(model, silo, {"epochs": 2})
         act = (lambda x, y: x.fill_(torch.nan)) if poisoned else (lambda x, y: None)
-        return Asked(**{**vars(asked), "batches": asked.batches.rewritten(act)})
+        return replace(asked, data=asked.data.rewritten(act))
 
     whole = trained(asking, [0, 1, 2, 4])
     with_it = together.train_together([asking(k, poisoned=k == 1) for k in (0, 1, 2, 4)], 4)
@@ -171,7 +185,7 @@ def test_an_error_while_a_silo_draws_is_its_own(batch):
                 raise OSError("the disk is gone")
             return batch_
 
-        return Asked(**{**vars(asked), "batches": asked.batches.changed(change, stream())})
+        return replace(asked, data=asked.data.changed(change, stream()))
 
     def asking(silo):
         return failing(silo) if silo == 0 else ask(model, silo, {"epochs": 2})
@@ -203,11 +217,11 @@ def summed_up(module, x, y):
             {},
             "the model draws random numbers (dropout), and would draw others",
         ),
-        (net, {}, {"way": Way()}, "gradients are taken in a way of their own"),
+        (net, {}, {"method": USUAL}, "gradients are taken in a way of their own"),
         (net, {}, {"objective": lambda m, x, y: m(x).sum()}, "neither a function of a module nor a method"),
         (net, {}, {"objective": summed_up}, "a gradient of several at once is another one than alone"),
     ],
-    ids=["statistics", "dropout", "way", "lambda", "no mean"],
+    ids=["statistics", "dropout", "method", "lambda", "no mean"],
 )
 def test_what_is_of_one_silo_alone_takes_the_plain_way_and_a_line_says_so(
     factory, settings, more, why, capsys
@@ -226,7 +240,7 @@ def test_a_layer_without_a_rule_takes_the_plain_way(capsys):
     model = FlatModel(char_lstm(3, embedding=3, hidden=5, layers=1))
     model.initial = model.trained.clone()
     asked = [ask(model, k, {"batch_size": 5}, features=text, weighted=False) for k in (1, 2)]
-    asked = [Asked(**{**vars(one), "objective": of_last}) for one in asked]
+    asked = [replace(one, loss=Loss(of_last)) for one in asked]
     assert not count(together.train_together(asked, 2))
     assert "vmap has no rule for lstm" in capsys.readouterr().err
 
@@ -248,7 +262,7 @@ def test_an_objective_that_is_no_mean_over_examples_is_batched_where_batches_are
 
 def test_corrections_by_a_function_take_the_plain_way(capsys):
     model = FlatModel(net())
-    asked = Asked(**{**vars(ask(model, 0, {})), "correct": lambda gradient, at, batch: None})
+    asked = replace(ask(model, 0, {}), correct=lambda gradient, at, batch: None)
     assert not count(together.train_together([asked], 2))
     assert "by a function of its own" in capsys.readouterr().err
 

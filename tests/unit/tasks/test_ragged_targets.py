@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from unit.builders import CPU
+from unit.builders import CPU, training
 
 from mpifl.algorithms import ALGORITHMS
 from mpifl.common.errors import InputError, ShardError
@@ -53,7 +53,7 @@ def test_a_step_on_a_padded_batch_is_the_step_on_all_its_tokens():
     task = Language().for_federation(federation())
     settings = LocalTraining(lr=1.0, batch_size="full", epochs=1)
     batches = Batches(split(), FEATURES, CPU)
-    run = train(model, batches, start, settings, torch.Generator(), task.objective)
+    run = train(training(model, batches, start, settings, torch.Generator(), task.objective))
     model.trained.copy_(start)
     x = [torch.from_numpy(one).long() for one in IDS]
     logits = torch.cat([module(one[None])[0].T for one in x])
@@ -105,6 +105,9 @@ def test_a_compiled_step_is_refused_and_the_plain_one_runs(capsys):
     batches = Batches(split(), FEATURES, CPU)
     task = Language().for_federation(federation())
     assert (
-        train(model, batches, model.trained.clone(), settings, torch.Generator(), task.objective).steps == 3
+        train(
+            training(model, batches, model.trained.clone(), settings, torch.Generator(), task.objective)
+        ).steps
+        == 3
     )
     assert "examples have unequal lengths, and batches no one shape" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
 from mpifl.run.job import check_job
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.settings import LocalTraining
 from mpifl.training.loop import train
 from mpifl.transforms.clipping import Clipping
 from mpifl.wire.updates import Mean, Uniform, Update, summed, uniform, unmarked

@@ -16,7 +16,7 @@ from mpifl.common.errors import InputError, RoundLost
 from mpifl.run.cohort import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.settings import LocalTraining
 from mpifl.transforms.codecs import QSGD, Cast, TopK
 from mpifl.transforms.compression import Compression
 from mpifl.transforms.settings import CompressionSettings

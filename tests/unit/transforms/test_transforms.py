@@ -12,7 +12,7 @@ from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.algorithms.scaffold import Scaffold
 from mpifl.data.shards import open_shard, read_federation
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import LocalTraining
+from mpifl.silo.settings import LocalTraining
 from mpifl.transforms.base import Transform
 from mpifl.transforms.statistics import RunningStatistics
 from mpifl.wire.updates import Mean, Update
