@@ -7,6 +7,8 @@ from pathlib import Path
 
 LONGEST = 2000
 """Characters of an error's line."""
+_PLACE = "mpifl_place"
+"""The attribute of an error that says where it was raised."""
 
 
 class InputError(Exception):
@@ -92,26 +94,25 @@ def named(what: str, numbers: Sequence[int]) -> str:
 
 @contextlib.contextmanager
 def noted(where: Callable[[], str]) -> Iterator[None]:
-    """Have an error that is raised inside say where, behind its own words; its type and text stay.
-
-    Python 3.11 and newer show such notes in tracebacks, too.
-    """
+    """Have an error that is raised inside know where, for `place_of`; its type and its text stay."""
     try:
         yield
     except Exception as error:
-        error.__notes__ = [*getattr(error, "__notes__", []), where()]  # type: ignore[attr-defined]
+        vars(error)[_PLACE] = where()
         raise
 
 
 def place_of(error: BaseException) -> str:
     """Return where an error was noted to be raised, such as `step 17 of 60`; "" if it was not."""
-    return ", ".join(getattr(error, "__notes__", []))
+    place: str = vars(error).get(_PLACE, "")
+    return place
 
 
 def one_line(error: object) -> str:
     """Return what an error says as one line that a terminal can show,
     whatever was in a file that it quotes."""
-    line = " ".join(visible(str(error)[: 2 * LONGEST]).split())
+    place = place_of(error) if isinstance(error, BaseException) else ""
+    line = " ".join(visible(str(error)[: 2 * LONGEST]).split()) + (f" ({place})" if place else "")
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 4 :]}"
 
 

@@ -126,4 +126,5 @@ def _trace(error: Exception) -> str:
     begin = error.__traceback__
     while begin and begin.tb_next and begin.tb_frame.f_code.co_filename == _WORKER:
         begin = begin.tb_next
-    return "".join(traceback.format_exception(type(error), error, begin))
+    place = [f"in {place_of(error)}\n"] if place_of(error) else []
+    return "".join([*traceback.format_exception(type(error), error, begin), *place])

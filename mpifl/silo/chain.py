@@ -84,16 +84,6 @@ class Chain:
         """The layers that learn."""
         return [self._links[place].layer for place in self._learning]
 
-    def gradient(self, batch: Batch) -> Tensor | None:
-        """Write the gradient of a chain without a front where the model has its place for it.
-
-        Returns:
-            The loss; None where inputs are no matrices, or not of float32.
-        """
-        if (passed := self._forward(batch[0])) is None:
-            return None
-        return self._back(passed, batch[1], lambda link, a, g: link.learn(g, a))[0]  # type: ignore[misc]
-
     def taken(self, batch: Batch, times: float = 1.0) -> Taken | None:
         """Return a batch's loss, and how each layer that learns took part in it.
 
@@ -106,9 +96,18 @@ class Chain:
         """
         if (passed := self._forward(batch[0])) is None:
             return None
-        found: list[Part] = []
-        loss, before = self._back(passed, batch[1], lambda *part: found.append(Part(*part)), times)
-        return Taken(loss, found[::-1], before)
+        x, parts = passed[0], []
+        last = 0 if x.requires_grad else self._learning[0]
+        with torch.no_grad():
+            loss, g = self._at_outputs(passed[-1], batch[1], times)
+            for place in range(len(self._links) - 1, last - 1, -1):
+                link, a = self._links[place], passed[place]
+                if link.learn:
+                    parts.append(Part(link, a, g))
+                if place > last or x.requires_grad:
+                    g = link.backward(g, a, passed[place + 1])
+        before = backward(x, (g,), self._parameters) if x.requires_grad else ()
+        return Taken(loss, parts[::-1], before)
 
     def _forward(self, x: Any) -> list[Tensor] | None:
         """Return the input of each layer, and the outputs behind them; None where they are no matrices."""
@@ -121,22 +120,6 @@ class Chain:
             for link in self._links:
                 passed.append(link.forward(passed[-1]))
         return None if any(passed[place].dim() != 2 for place in self._learning) else passed
-
-    def _back(
-        self, passed: list[Tensor], y: Any, take: Callable[[Link, Tensor, Tensor], None], times: float = 1.0
-    ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """Return the loss, and the front's gradients; have `take` see the parts of the layers that learn."""
-        x = passed[0]
-        last = 0 if x.requires_grad else self._learning[0]
-        with torch.no_grad():
-            loss, g = self._at_outputs(passed[-1], y, times)
-            for place in range(len(self._links) - 1, last - 1, -1):
-                link, a = self._links[place], passed[place]
-                if link.learn:
-                    take(link, a, g)
-                if place > last or x.requires_grad:
-                    g = link.backward(g, a, passed[place + 1])
-        return loss, backward(x, (g,), self._parameters) if x.requires_grad else ()
 
     def _at_outputs(self, outputs: Tensor, y: Any, times: float) -> tuple[Tensor, Tensor]:
         """Return the loss, and the gradient of a multiple of it with respect to the outputs."""

@@ -31,9 +31,11 @@ class ByChain:
     def __call__(self, batches: Sequence[Batch]) -> Found | None:
         """Return the gradient, flat where formulas have found it."""
         [batch] = batches
-        if (loss := self._chain.gradient(batch)) is None:
+        if (found := self._chain.taken(batch)) is None:
             return self._autograd(batches)
-        self.total.add_(loss, alpha=rows(batch[1]))
+        for link, a, g in found.parts:
+            link.learn(g, a)  # type: ignore[misc]
+        self.total.add_(found.loss, alpha=rows(batch[1]))
         return self._model.grad
 
 
@@ -47,8 +49,9 @@ class ChainStep:
         self._plain = along(t, by_autograd(t))
         self.total, self._large = self._plain.total, large_of(chain)
         self._data = [p.detach() for p in t.model.parameters]
-        places = zip(t.model.parameters, self._data, t.model.views(t.model.grad), strict=True)
-        self._places = {id(p): (data, gradient) for p, data, gradient in places}
+        here = {id(p) for layer in set(chain.learning) - self._large for p in layer.parameters()}
+        views = zip(t.model.parameters, self._data, t.model.views(t.model.grad), strict=True)
+        self._small = [(data, gradient) for p, data, gradient in views if id(p) in here]
 
     def __call__(self, batches: Sequence[Batch], lr: float) -> None:
         """Take one step."""
@@ -61,23 +64,19 @@ class ChainStep:
             self._correct.descend(self._model.trained, lr)
         for part in found.parts:
             self._learn(part, lr)
-        for data, gradient in zip(self._data, found.before, strict=False):
-            if gradient is not None:
-                data.add_(gradient, alpha=-lr)
+        before = [(data, g) for data, g in zip(self._data, found.before, strict=False) if g is not None]
+        for data, gradient in [*self._small, *before]:
+            data.add_(gradient, alpha=-lr)
 
     def _learn(self, part: Part, lr: float) -> None:
+        """Take a large layer's step; write the gradient of another."""
         layer: Any = part.link.layer
-        (weight, _), bias = self._places[id(layer.weight)], layer.bias
-        if layer in self._large:
-            weight.addmm_(part.g.t(), part.a, alpha=-lr)
-            if bias is not None:
-                self._places[id(bias)][0].add_(part.g.sum(0), alpha=-lr)
+        if layer not in self._large:
+            part.link.learn(part.g, part.a)  # type: ignore[misc]
             return
-        part.link.learn(part.g, part.a)  # type: ignore[misc]
-        for p in (layer.weight, bias):
-            if p is not None:
-                data, gradient = self._places[id(p)]
-                data.add_(gradient, alpha=-lr)
+        layer.weight.data.addmm_(part.g.t(), part.a, alpha=-lr)
+        if layer.bias is not None:
+            layer.bias.data.add_(part.g.sum(0), alpha=-lr)
 
     def finish(self) -> None:
         """Do nothing: no step waits."""

@@ -20,10 +20,10 @@ from torch import Tensor
 from mpifl.common import DEBUGGING, debugging
 from mpifl.silo.codegen import Loss, NotCompiled, compile_graph, trace
 from mpifl.silo.fits import LOCAL
-from mpifl.silo.flat import FlatModel, Objective, in_precision, scalar
+from mpifl.silo.flat import FlatModel, Objective, scalar
 from mpifl.silo.graphs import Graphs, recorded
-from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Proximal
-from mpifl.silo.settings import OWN_WORK, LocalTraining
+from mpifl.silo.optimizers import Batch, Constant, Correction, Proximal
+from mpifl.silo.settings import OWN_WORK
 from mpifl.silo.training import Training
 
 ALIKE = 0.05
@@ -43,7 +43,7 @@ def find(t: Training, batch: Batch) -> CompiledStep | None:
         key, steps = _key(t, batch), steps_of(t.model)
         if key not in steps:
             steps[key] = None
-            steps[key] = CompiledStep(t.model, t.settings, t.loss.mean, t.correct, batch)
+            steps[key] = CompiledStep(t, batch)
     except NotCompiled as reason:
         if t.model.is_reporter and str(reason) not in _TOLD:
             line = f"[local] compile = true: {reason}; the plain step runs instead"
@@ -70,26 +70,20 @@ class CompiledStep:
         total: The sum of the losses, each times its batch's examples.
     """
 
-    def __init__(
-        self,
-        model: FlatModel,
-        local: LocalTraining,
-        objective: Objective,
-        correct: Correction | None,
-        batch: Batch,
-    ) -> None:
+    def __init__(self, t: Training, batch: Batch) -> None:
         def number() -> Tensor:
             return torch.zeros((), dtype=torch.float64, device=model.device)
 
-        self.size, self._objective = len(batch[1]), objective  # kept, so that the id in its key stays its own
-        self.optimizer = OPTIMIZERS[local.optimizer](local, model.trained)
+        model, self.size = t.model, len(batch[1])
+        self._objective = t.loss.mean  # kept, so that the id in its key stays its own
+        self.optimizer = t.optimizer()
         self.total = torch.zeros((), device=model.device)
         self._now: tuple[float, ...] = ()
-        self._rates = [number() for _ in self.optimizer.rates(local.lr)]
-        self._mu, self._vector = number(), torch.zeros_like(model.trained) if correct is not None else None
+        self._rates = [number() for _ in self.optimizer.rates(0.0)]
+        self._mu, self._vector = number(), torch.zeros_like(model.trained) if t.correct is not None else None
         groups = self._groups(model)
         self._inputs = [tensor for tensors in groups.values() for tensor in tensors]
-        step = _step(model, self.optimizer, local, objective, type(correct), groups)
+        step = _step(t, self.optimizer, groups)
         graph = trace(step, [*self._inputs, *batch])
         self._run = compile_graph(graph, [*self._inputs, *batch], model.device)
         self._examine(graph, groups, batch)
@@ -249,17 +243,12 @@ def identity(objective: Objective) -> tuple[Hashable, int]:
     return function, id(owner)
 
 
-def _step(
-    model: FlatModel, optimizer: Any, local: LocalTraining, objective: Objective, kind: type, groups: Groups
-) -> Callable[..., tuple[()]]:
-    """Return one step as a function of the tensors of `groups`, changed in place, and the batch's.
-
-    Args:
-        kind: Of the correction; its tensors are among the groups.
-    """
+def _step(t: Training, optimizer: Any, groups: Groups) -> Callable[..., tuple[()]]:
+    """Return one step as a function of the tensors of `groups`, changed in place, and the batch's."""
+    model, correct = t.model, type(t.correct)
     frozen = [name for name, _ in model.module.named_parameters() if name not in model.names]
     names = [*model.names, *frozen, *(name for name, _ in model.module.named_buffers())]
-    whole = Loss(model.module, in_precision(local.precision, objective))
+    whole = Loss(model.module, t.objective)
 
     def step(*inputs: Tensor) -> tuple[()]:
         left = iter(inputs)
@@ -275,9 +264,9 @@ def _step(
         with torch.no_grad():
             for i, (trained, gradient) in enumerate(zip(given["trained"], gradients, strict=True)):
                 gradient = gradient.clone()
-                if kind is Constant:
+                if correct is Constant:
                     Constant(given["vector"][i])(gradient, trained, batch)
-                elif kind is Proximal:
+                elif correct is Proximal:
                     Proximal(given["vector"][i], given["mu"][0])(gradient, trained, batch)
                 state = [given[f"state {j}"][i] for j in range(len(optimizer.state))]
                 optimizer.descend(trained, gradient, state, given["rates"])

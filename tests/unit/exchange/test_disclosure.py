@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import re
 
 import pytest
 import torch
 from unit.builders import make_worker, write_folder
 
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, ShardError, Unwritable
+from mpifl.common import InputError, Names, ShardError, Unwritable, noted
 from mpifl.data import read_federation
 from mpifl.exchange.disclosure import KindsAlone, Telling, kind_of
 from mpifl.privacy import BudgetSpent
@@ -177,3 +178,25 @@ def test_times_are_told_to_two_digits(folder):
         0.012,
         990,
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (InputError("no such column; take age"), "no such column; take age (round 7, step 17 of 60)"),
+        (KeyError("depth"), "KeyError: 'depth' (test_disclosure.py:LINE, round 7, step 17 of 60)"),
+    ],
+    ids=["a user's", "another"],
+)
+def test_a_fault_in_a_training_ends_with_round_and_step(error, said, capsys):
+    def fails():
+        with noted(lambda: "round 7, step 17 of 60"):
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        fails()
+    telling = Telling(Names(["north"]))
+    assert re.sub(r":\d+,", ":LINE,", telling.fault(0, raised.value)) == said
+    telling.explain([0])
+    told = capsys.readouterr().err
+    assert not told if isinstance(error, InputError) else told.endswith("in round 7, step 17 of 60\n\n")

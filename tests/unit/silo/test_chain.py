@@ -217,9 +217,9 @@ def test_parameters_may_come_to_lie_elsewhere() -> None:
     way = chain(model, F.cross_entropy)
     assert way is not None
     model.lie_in(torch.linspace(-1, 1, len(model.trained)))
-    loss = way.gradient(batch)
-    found = model.grad.clone()
-    assert torch.equal(loss, cross_entropy(model.module, *batch))
+    gradient = ByChain(training(model, batches(5), None, LocalTraining()), way)
+    found = model.flat(gradient([batch])).clone()
+    assert torch.equal(gradient.total, 5 * cross_entropy(model.module, *batch))
     assert torch.equal(found, model.flatten(model.gradients(cross_entropy(model.module, *batch))))
 
 
@@ -254,8 +254,10 @@ def test_a_loss_may_change_outputs_in_place_or_ignore_them(taken: list[int]) -> 
     way = chain(model, lambda outputs, y: torch.ones((), requires_grad=True).square())
     assert way is not None
     batch = torch.rand(5, 4), torch.zeros(5, dtype=torch.long)
-    assert way.gradient(batch) == 1
-    assert not model.grad.any()
+    found = way.taken(batch)
+    assert found is not None
+    assert found.loss == 1
+    assert not any(part.g.any() for part in found.parts)
 
 
 def test_large_layers_go_by_one_product(taken: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
