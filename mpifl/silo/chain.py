@@ -52,7 +52,7 @@ class Taken(NamedTuple):
 
     Attributes:
         loss: The loss.
-        parts: Those of the layers that learn, in their order.
+        parts: Those of the layers that learn, the last one first.
         before: What the front of a chain has a part in: a gradient for each parameter, or nothing.
     """
 
@@ -94,32 +94,32 @@ class Chain:
         Returns:
             None where inputs are no matrices, or not of float32.
         """
-        if (passed := self._forward(batch[0])) is None:
+        x, parts = batch[0], []
+        for part in self.front:
+            x = part(x)
+        if not isinstance(x, Tensor) or x.dtype != torch.float32:
             return None
-        x, parts = passed[0], []
-        last = 0 if x.requires_grad else self._learning[0]
+        onwards = x.requires_grad
+        last = 0 if onwards else self._learning[0]
         with torch.no_grad():
+            passed = self._forward(x)
+            if any(passed[place].dim() != 2 for place in self._learning):
+                return None
             loss, g = self._at_outputs(passed[-1], batch[1], times)
             for place in range(len(self._links) - 1, last - 1, -1):
                 link, a = self._links[place], passed[place]
                 if link.learn:
                     parts.append(Part(link, a, g))
-                if place > last or x.requires_grad:
+                if place > last or onwards:
                     g = link.backward(g, a, passed[place + 1])
-        before = backward(x, (g,), self._parameters) if x.requires_grad else ()
-        return Taken(loss, parts[::-1], before)
+        return Taken(loss, parts, backward(x, (g,), self._parameters) if onwards else ())
 
-    def _forward(self, x: Any) -> list[Tensor] | None:
-        """Return the input of each layer, and the outputs behind them; None where they are no matrices."""
-        for part in self.front:
-            x = part(x)
-        if not isinstance(x, Tensor) or x.dtype != torch.float32:
-            return None
+    def _forward(self, x: Tensor) -> list[Tensor]:
+        """Return the input of each layer, and the outputs behind them."""
         passed = [x]
-        with torch.no_grad():
-            for link in self._links:
-                passed.append(link.forward(passed[-1]))
-        return None if any(passed[place].dim() != 2 for place in self._learning) else passed
+        for link in self._links:
+            passed.append(link.forward(passed[-1]))
+        return passed
 
     def _at_outputs(self, outputs: Tensor, y: Any, times: float) -> tuple[Tensor, Tensor]:
         """Return the loss, and the gradient of a multiple of it with respect to the outputs."""

@@ -131,7 +131,7 @@ class ByFormula(ClippedSum):
         have none."""
         if self._chain and (found := self._chain.taken(batch, rows(batch[1]))):
             # a chain's modules are in its order
-            return {name: (a, g) for name, (_, a, g) in zip(self._layers, found.parts, strict=True)}
+            return {name: (a, g) for name, (_, a, g) in zip(self._layers, reversed(found.parts), strict=True)}
         return self._noted(batch)
 
     def _noted(self, batch: Batch) -> Passed:

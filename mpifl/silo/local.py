@@ -57,7 +57,9 @@ def _taken(t: Training, step: Step, method: Method) -> tuple[int, int]:
     with noted(lambda: t.place(steps)):
         for batches in method.batches(t):
             step(batches, t.schedule.lr(steps))
-            steps, examples = steps + 1, examples + sum(rows(batch[1]) for batch in batches)
+            steps += 1
+            for batch in batches:
+                examples += rows(batch[1])
             if deadline:
                 step.finish()
                 accelerators.finish(t.model.device)
