@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from mpifl.common import InputError, choices, load_plugin
 from mpifl.tasks.federation import Facts
@@ -76,6 +76,8 @@ class Chosen:
         return MetricInfo(name=self.name, higher_is_better=better, share=self.kind.share)
 
 
+Catalogue: TypeAlias = dict[str, Entry]
+
 _COUNTED = {
     "f1": Entry("library:f1"),
     "fbeta": Entry("library:fbeta", {"beta": 1.0}),
@@ -87,7 +89,7 @@ _CURVES = {
     "average_precision": Entry("library:average_precision", {"thresholds": 200}),
 }
 _ACCURACY = {"accuracy": Entry("metrics:accuracy")}
-CLASSES = {
+CLASSES: Catalogue = {
     **_ACCURACY,
     **_CURVES,
     **_COUNTED,
@@ -96,29 +98,29 @@ CLASSES = {
     "matthews": Entry("library:matthews", share=False),
     "cohen_kappa": Entry("library:cohen_kappa", share=False),
 }
-YES_OR_NO = {**CLASSES, "specificity": Entry("library:specificity")}
-LABELS = {
+YES_OR_NO: Catalogue = {**CLASSES, "specificity": Entry("library:specificity")}
+LABELS: Catalogue = {
     **_CURVES,
     **_COUNTED,
     "accuracy": Entry("library:accuracy_of_labels"),
     "hamming": Entry("library:hamming", higher_is_better=False),
 }
-VALUES = {
+VALUES: Catalogue = {
     "mae": Entry("library:mae", higher_is_better=False, share=False),
     "mse": Entry("library:mse", higher_is_better=False, share=False),
     "rmse": Entry("library:rmse", higher_is_better=False, share=False),
     "r2": Entry("sums:r2", share=False),
 }
-VOXELS = {
+VOXELS: Catalogue = {
     "dice": Entry("sums:dice", {"background": False}),
     "iou": Entry("library:iou", {"background": False}),
     **_ACCURACY,
 }
-TOKENS = {
+TOKENS: Catalogue = {
     "perplexity": Entry("sums:perplexity", higher_is_better=False, share=False),
     **_ACCURACY,
 }
-RISKS = {"c_index": Entry("concordance:c_index")}
+RISKS: Catalogue = {"c_index": Entry("concordance:c_index")}
 
 
 def choose(given: Iterable[str | Mapping[str, Any]], catalogue: Mapping[str, Entry]) -> dict[str, Chosen]:

@@ -137,5 +137,5 @@ def _flush() -> None:
     sys.stderr.flush()
 
 
-HERE = Ground()
+HERE: Ground = Ground()
 """The ground of this process, whose rank the launcher started."""
