@@ -52,7 +52,7 @@ class Gaps:
 
 def _lacking(piece: Piece, name: str) -> int:
     """Return how many rows lack a value of a column."""
-    return piece.columns[name].count(None)
+    return 0 if name in piece.full else piece.columns[name].count(None)
 
 
 def without_gaps(pieces: Iterable[Piece], spec: TableSpec, gaps: Gaps) -> Iterator[Piece]:

@@ -34,12 +34,14 @@ class Piece:
         columns: The values [m] of every wanted column, as text; None is a missing value.
         places: The number of each row [m].
         notation: How numbers are written.
+        full: Columns of which it is known that they lack no value: to look for one takes a while.
     """
 
     where: str
     columns: Mapping[str, Sequence[str | None]]
     places: Sequence[int]
     notation: Notation = PLAIN
+    full: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.places)
@@ -50,7 +52,7 @@ class Piece:
 
     def without_gaps(self, names: Iterable[str]) -> Piece:
         """Leave out the rows in which one of these columns lacks its value."""
-        gappy = [values for values in map(self.columns.__getitem__, names) if None in values]
+        gappy = [self.columns[name] for name in names if name not in self.full]
         gaps = {row for values in gappy for row, value in enumerate(values) if value is None}
         if not gaps:
             return self

@@ -30,7 +30,8 @@ def pieces(kind: str, path: Path, spec: TableSpec) -> Iterator[Piece]:
     missing = set(spec.missing)
     for piece in _csv_pieces(path, spec) if kind == "csv" else _parquet_pieces(path, spec):
         known = {name: _without(missing, values) for name, values in piece.columns.items()}
-        yield replace(piece, columns=known)
+        whole = [name for name, values in known.items() if kind == "csv" and values is piece.columns[name]]
+        yield replace(piece, columns=known, full=frozenset(whole))
 
 
 def _without(missing: set[str], values: Sequence[str | None]) -> Sequence[str | None]:
