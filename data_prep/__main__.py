@@ -1,6 +1,6 @@
 """`python -m data_prep`, and the installed command `data-prep`."""
 
-from mpifl.common import floors
+from mpifl.common.machine import floors
 
 
 def main() -> None:

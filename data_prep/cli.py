@@ -26,7 +26,7 @@ from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import InputError, one_line
-from mpifl.data import FederationSpec, VerticalSpec
+from mpifl.data.shards import FederationSpec, VerticalSpec
 
 app = typer.Typer(
     help="Partition a data set over silos, and see what every silo holds.",

@@ -8,7 +8,7 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd() != HOME:  # noqa: PTH10
     # by `-m`: modules of a folder where a command happens to run would stand for Python's own
     del sys.path[0]
 
-from mpifl.common import floors, signals  # noqa: E402
+from mpifl.common.machine import floors, signals  # noqa: E402
 
 
 def main() -> None:

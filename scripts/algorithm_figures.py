@@ -11,9 +11,9 @@ import matplotlib.scale
 import numpy as np
 from algorithm_tables import LABELS, TARGET
 
-from mpifl.report.curves import curve
-from mpifl.report.runs import Summary, read_run
-from mpifl.report.seeds import Group
+from mpifl.report.pages.curves import curve
+from mpifl.report.runs.runs import Summary, read_run
+from mpifl.report.runs.seeds import Group
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

@@ -65,7 +65,7 @@ def to_target(runs: list[Path]) -> list[str]:
 
 def reached(run: Path) -> tuple[float, float, float] | None:
     """Return the first round at the target, and the MB and the silos' steps until its end."""
-    from mpifl.report.runs import read_run
+    from mpifl.report.runs.runs import read_run
 
     summary = read_run(run)
     if (first := summary.reached(TARGET)) is None:
@@ -76,10 +76,10 @@ def reached(run: Path) -> tuple[float, float, float] | None:
 def steps(run: Path) -> list[int]:
     """Return how many gradient steps all silos took in each round,
     by the silos that it drew and their examples."""
-    from mpifl.data.shards import read_federation
-    from mpifl.run.job import read_job
-    from mpifl.server.server import Server
-    from mpifl.training.selection import Selector
+    from mpifl.algorithms.server import Server
+    from mpifl.data.shards.shards import read_federation
+    from mpifl.run.job.job import read_job
+    from mpifl.training.draw_cohort import Selector
 
     job = read_job(run / "job.toml")
     sizes = [entry.examples["train"] for entry in read_federation(Path(job.shards)).silos]
@@ -99,8 +99,8 @@ def cost_row(run: Path) -> list[str]:
     in models; and its steps in a round."""
     from safetensors.torch import load_file
 
-    from mpifl.data.shards import read_federation
-    from mpifl.run.job import read_job
+    from mpifl.data.shards.shards import read_federation
+    from mpifl.run.job.job import read_job
 
     def size(file: Path) -> int:
         return sum(tensor.numel() * tensor.element_size() for tensor in load_file(file).values())
@@ -119,7 +119,7 @@ def cost_row(run: Path) -> list[str]:
 
 def heart_row(runs: list[Path]) -> list[str]:
     """Return means over the seeds; pooled is over all test rows alike, with the deviation over the seeds."""
-    from mpifl.report.runs import read_run
+    from mpifl.report.runs.runs import read_run
     from scripts.reproduce.scores import over_all, silos_of
 
     found = [silos_of(read_run(run)) for run in runs]

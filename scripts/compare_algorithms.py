@@ -75,9 +75,9 @@ def train(task: Task) -> str:
         InputError: it cannot be trained, or its folder holds a run of another job.
     """
     from mpifl.common.errors import InputError, RoundLost
-    from mpifl.run.environment import why_lost
+    from mpifl.run.folder.environment import why_lost
     from mpifl.training.loop import train as run
-    from mpifl.wire.joining import world
+    from mpifl.wire.launching.joining import world
 
     job, out, overrides = task
     if before := why_lost(out):

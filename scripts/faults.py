@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))  # harm the tree that this file stands in, whateve
 
 from harmed_run import PATIENCE, RANKS, Run  # noqa: E402
 
-from mpifl.run.job import read_job  # noqa: E402
+from mpifl.run.job.job import read_job  # noqa: E402
 
 EARLY = 0.2
 """The share of harms that is done while the ranks start."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mpifl.algorithms import ALGORITHMS, Algorithm
-from mpifl.run.fits import FITS
-from mpifl.silo import LOCAL
+from mpifl.run.job.fits import FITS
+from mpifl.silo.steps import LOCAL
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "fits.md"
 WAYS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mpifl.tools import schema_text, tables
-from mpifl.tools.keys import Key
+from mpifl.cli.job_tools import schema_text, tables
+from mpifl.cli.job_tools.keys import Key
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "job-keys.md"
 SCHEMA = Path(__file__).parents[1] / "jobs" / "job.schema.json"

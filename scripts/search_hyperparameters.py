@@ -22,7 +22,7 @@ from algorithm_tables import percent, records
 from compare_algorithms import DATA, QUICK_ROUNDS, jobs_of, options_of, train_all
 
 from mpifl.common.rng import numpy_stream
-from mpifl.data.shards import FederationSpec, ShardEntry, open_shard, read_federation, write_shard
+from mpifl.data.shards.shards import FederationSpec, ShardEntry, open_shard, read_federation, write_shard
 
 SEARCHED = 0.28
 """The share of a job's rounds that a trial goes."""

@@ -38,8 +38,8 @@ from pathlib import Path
 
 import data_prep
 import mpifl
-from mpifl.aggregation import kernels
-from mpifl.tools import jobs, jobs_folder
+from mpifl.sums import kernels
+from mpifl.cli.job_tools import jobs, jobs_folder
 
 package, checkout = Path(mpifl.__file__).parent, Path(sys.argv[1])
 assert package.is_relative_to(sys.prefix) and Path(data_prep.__file__).is_relative_to(sys.prefix), package

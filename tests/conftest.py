@@ -18,7 +18,7 @@ import pytest
 import suite_shards
 
 from data_prep.cli import app as data_prep
-from mpifl.common import imports
+from mpifl.common.machine import imports
 
 ROOT = Path(__file__).parent.parent
 RANKS = (1, 2, 3, 5)

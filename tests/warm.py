@@ -31,8 +31,8 @@ import torchmetrics.classification  # noqa: E402, F401 - for metrics by name
 
 import data_prep.cli  # noqa: E402, F401
 import mpifl.cli.commands  # noqa: E402
-import mpifl.models.building  # noqa: E402
-import mpifl.report.compare  # noqa: E402
+import mpifl.learning.models.building  # noqa: E402
+import mpifl.report.runs.compared_runs  # noqa: E402
 import mpifl.training.loop  # noqa: E402, F401
 
 gc.enable()

@@ -18,18 +18,13 @@ from data_prep.check.groups import parted, unseen as unseen_groups
 from data_prep.model import all_seen, doubts, release, row_bytes, unseen
 from data_prep.write import PIECE
 from mpifl.common import ShardError, visible
-from mpifl.data import (
-    Column,
-    Features,
+from mpifl.data import Column, Features, Inputs, Ragged, flat, label_counts
+from mpifl.data.shards import (
     FederationSpec,
-    Inputs,
-    Ragged,
     Shard,
     ShardEntry,
     Split,
     VerticalSpec,
-    flat,
-    label_counts,
     open_shard,
     read_federation,
 )

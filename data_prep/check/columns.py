@@ -14,14 +14,8 @@ from data_prep.check.groups import in_two, places_of
 from data_prep.model import release, row_bytes
 from data_prep.write import PIECE
 from mpifl.common import ShardError
-from mpifl.data import (
-    VerticalEntry,
-    VerticalSpec,
-    VerticalSplit,
-    label_counts,
-    open_vertical,
-    read_vertical,
-)
+from mpifl.data import label_counts
+from mpifl.data.shards import VerticalEntry, VerticalSpec, VerticalSplit, open_vertical, read_vertical
 
 
 def check_columns(folder: Path, *, duplicated: bool = True) -> tuple[VerticalSpec, list[Finding]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.check.duplicates import MOST_PAIRS
 from mpifl.common import ShardError
-from mpifl.data import FederationSpec, ShardEntry, VerticalEntry, groups_of
+from mpifl.data.shards import FederationSpec, ShardEntry, VerticalEntry, groups_of
 
 
 class Place(NamedTuple):

@@ -17,7 +17,7 @@ from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import InputError, choices, one_line, visible, write_atomic
-from mpifl.data import FederationSpec, is_vertical, read_spec
+from mpifl.data.shards import FederationSpec, is_vertical, read_spec
 
 app = typer.Typer()
 

@@ -31,7 +31,7 @@ from data_prep.write import (
     written_atomically,
 )
 from mpifl.common import InputError, ShardError, numpy_stream
-from mpifl.data import FederationSpec, read_federation, version_of
+from mpifl.data.shards import FederationSpec, read_federation, version_of
 
 HEADER = 1 << 14
 """Bytes of a shard beside its rows, at most."""

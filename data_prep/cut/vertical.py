@@ -18,17 +18,8 @@ from data_prep.schemes import Options, Shares, check_groups, chosen, find_scheme
 from data_prep.sources import find_source
 from data_prep.write import PIECE, check_free, check_room, filters_of, written_atomically
 from mpifl.common import InputError, numpy_stream, sha256_of
-from mpifl.data import (
-    FederationSpec,
-    VerticalEntry,
-    VerticalSpec,
-    aims_by_path,
-    by_path,
-    check_labels,
-    label_counts,
-    new_vertical,
-    write_groups,
-)
+from mpifl.data import aims_by_path, check_labels, label_counts
+from mpifl.data.shards import FederationSpec, VerticalEntry, VerticalSpec, by_path, new_vertical, write_groups
 
 Taken = tuple[Rows, np.ndarray, np.ndarray, int]
 """A split: rows, their targets, the positions in both that it has, ascending, and the id of the rows' first.

@@ -12,7 +12,7 @@ import numpy as np
 from data_prep.inspect.advice import LARGE, UNEVEN, Advice, Take, section_of
 from data_prep.inspect.columns import Columns
 from data_prep.inspect.heterogeneity import gini
-from mpifl.data import VerticalEntry
+from mpifl.data.shards import VerticalEntry
 
 FEW_ROWS, MANY_EXCHANGES = 10, 500
 """Rows of a batch unless a job says otherwise, and exchanges of an epoch from which on larger batches pay."""

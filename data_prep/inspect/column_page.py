@@ -12,7 +12,7 @@ from data_prep.inspect import column_advice, figures
 from data_prep.inspect.columns import Columns, compared_columns
 from data_prep.inspect.overview import chosen_rows, first_of
 from data_prep.inspect.page import MOST_ROWS, Part, document, drawn, silo_table, sized
-from mpifl.data import VerticalEntry
+from mpifl.data.shards import VerticalEntry
 
 MOST_NAMED = 12
 """Columns of a silo, or runs of them, that the table names."""

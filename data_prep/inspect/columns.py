@@ -25,7 +25,7 @@ from data_prep.inspect.overview import (
     whole,
 )
 from data_prep.inspect.summary import Measure, is_tokens, title_of
-from mpifl.data import VerticalEntry, VerticalSpec, open_vertical, read_vertical
+from mpifl.data.shards import VerticalEntry, VerticalSpec, open_vertical, read_vertical
 
 MOST_NAMED = 3
 """Columns of a silo, or runs of them, that the terminal names."""

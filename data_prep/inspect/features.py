@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mpifl.data import Features, FederationSpec, aims_by_path, flat, open_shard
+from mpifl.data import Features, aims_by_path, flat
+from mpifl.data.shards import FederationSpec, open_shard
 
 PIECE = 1 << 20  # values that are looked at together
 # means of single features, over all silos; with more of them an example counts as one feature

@@ -13,7 +13,7 @@ from data_prep.inspect.overview import compare, show, shown
 from data_prep.inspect.summary import Summary, summarise, tokens
 from data_prep.model import doubts
 from mpifl.common import InputError, visible
-from mpifl.data import FederationSpec, VerticalSpec, is_vertical
+from mpifl.data.shards import FederationSpec, VerticalSpec, is_vertical
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,7 +15,7 @@ from data_prep.inspect import advice
 from data_prep.inspect.features import target_columns
 from data_prep.inspect.summary import Measure, Summary
 from mpifl.common import visible
-from mpifl.data import SPLITS, FederationSpec, ShardEntry, VerticalSpec
+from mpifl.data.shards import SPLITS, FederationSpec, ShardEntry, VerticalSpec
 
 MOST_ROWS = 40
 MOST_COLUMNS = 32  # of a label histogram; more classes than that share columns

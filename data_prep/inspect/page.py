@@ -14,7 +14,7 @@ from data_prep.inspect.overview import chosen_rows, compared, grouped, totals
 from data_prep.inspect.style import STYLE
 from data_prep.inspect.summary import Measure, Summary
 from mpifl.common import InputError, write_atomic
-from mpifl.data import FederationSpec
+from mpifl.data.shards import FederationSpec
 
 MOST_ROWS = 200
 MOST_TARGETS = 24

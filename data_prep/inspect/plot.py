@@ -14,8 +14,9 @@ from data_prep.inspect.columns import Columns
 from data_prep.inspect.features import Moments
 from data_prep.inspect.overview import counted
 from data_prep.inspect.summary import Summary, worded
-from mpifl.common import InputError, floors, write_atomic
-from mpifl.data import FederationSpec, VerticalSpec
+from mpifl.common import InputError, write_atomic
+from mpifl.common.machine import floors
+from mpifl.data.shards import FederationSpec, VerticalSpec
 
 FORMATS = (".png", ".pdf", ".svg")
 MOST_ANNOTATED = 12  # silos, or classes, whose cells still have room for a figure

@@ -10,7 +10,8 @@ import numpy as np
 
 from data_prep.inspect.features import Moments, feature_moments, feature_skew, target_columns, target_moments
 from data_prep.inspect.heterogeneity import heterogeneity, jensen_shannon
-from mpifl.data import Features, FederationSpec, VerticalSpec, by_path, read_federation
+from mpifl.data import Features
+from mpifl.data.shards import FederationSpec, VerticalSpec, by_path, read_federation
 
 MOST_DRAWN = 6
 """Columns of targets that have a drawing each."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.model.leaving import dropped_of
-from mpifl.data import FederationSpec, VerticalSpec
+from mpifl.data.shards import FederationSpec, VerticalSpec
 
 MOST_NAMED = 5
 """Names in a line."""

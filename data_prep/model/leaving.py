@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from mpifl.data import FederationSpec, VerticalSpec
+from mpifl.data.shards import FederationSpec, VerticalSpec
 
 MOST_NAMED = 6
 """Columns or silos in a line."""

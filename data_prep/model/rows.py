@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpifl.data import Array, Column, Ragged, by_path
+from mpifl.data import Array, Column, Ragged
+from mpifl.data.shards import by_path
 
 Alter = Callable[[int, int, np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 """What a scheme does to a silo's examples on their way: `(silo, silos, rows, labels, ids, seed) -> (rows,

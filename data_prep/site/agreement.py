@@ -15,7 +15,8 @@ from data_prep.model import dropped_of
 from data_prep.tables import read_spec as read_table_spec, stated_columns
 from data_prep.write import unwritable
 from mpifl.common import InputError, write_atomic
-from mpifl.data import Features, FederationSpec, ShardEntry, Targets, check_kind, read_spec, version_of
+from mpifl.data import Features, Targets, check_kind
+from mpifl.data.shards import FederationSpec, ShardEntry, read_spec, version_of
 
 DESCRIBED = ("features", "classes", "targets", "class_names", "feature_names")
 """What the sites of a federation must have in common."""

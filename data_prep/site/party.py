@@ -19,7 +19,8 @@ from data_prep.sources import identified_table
 from data_prep.tables import read_spec
 from data_prep.write import check_room, partial, unwritable
 from mpifl.common import InputError, write_atomic
-from mpifl.data import Features, VerticalEntry, VerticalSplit, write_vertical
+from mpifl.data import Features
+from mpifl.data.shards import VerticalEntry, VerticalSplit, write_vertical
 
 FILE = "federation.json"
 HEADER = 1 << 14

@@ -18,7 +18,8 @@ from data_prep.site.agreement import describe, said_of
 from data_prep.sources import find_source
 from data_prep.write import Ledger, Shard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError, suggested
-from mpifl.data import FederationSpec, Targets, aims_by_path, arrays_of, by_path, flat, read_spec
+from mpifl.data import Targets, aims_by_path, flat
+from mpifl.data.shards import FederationSpec, arrays_of, by_path, read_spec
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.model import Dataset
-from mpifl.common import InputError, floors, numpy_stream
+from mpifl.common import InputError, numpy_stream
+from mpifl.common.machine import floors
 
 CLASSES = 10
 TEST_SHARE = 0.2

@@ -12,7 +12,8 @@ import numpy as np
 
 from data_prep.sources.orientation import DAMAGED, SIDEWAYS, orientation_of, turned
 from data_prep.sources.reading import held_in
-from mpifl.common import InputError, floors
+from mpifl.common import InputError
+from mpifl.common.machine import floors
 
 if TYPE_CHECKING:
     from PIL import Image

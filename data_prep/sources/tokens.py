@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from data_prep.sources.reading import noted
-from mpifl.common import InputError, floors
+from mpifl.common import InputError
+from mpifl.common.machine import floors
 
 FILE = "tokenizer.json"
 MOST_BYTES = 1 << 28

@@ -11,7 +11,8 @@ from typing import Any, TextIO
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.unpacking import check_unpacked
-from mpifl.common import InputError, did_you_mean, floors
+from mpifl.common import InputError, did_you_mean
+from mpifl.common.machine import floors
 
 ROWS = 1 << 14
 """How many rows a piece has at most."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import h5py
 
-from mpifl.common import InputError, ShardError, did_you_mean, floors
+from mpifl.common import InputError, ShardError, did_you_mean
+from mpifl.common.machine import floors
 
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd")
 NUMBERS = {"gzip": h5py.h5z.FILTER_DEFLATE, "lz4": 32004, "zstd": 32015}

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.model import Rows, mapping_of, ragged_arrays, row_bytes
-from mpifl.data import chunk_rows
+from mpifl.data.hdf5 import chunk_rows
 
 PIECE = 1 << 24
 """Bytes of features that are read at a time; each thread holds a few such pieces."""

@@ -17,7 +17,8 @@ from data_prep.model import Beside
 from data_prep.write.layout import Section
 from data_prep.write.writing import sync_file
 from mpifl.common import InputError
-from mpifl.data import Ragged, ShardEntry
+from mpifl.data import Ragged
+from mpifl.data.shards import ShardEntry
 
 FILE = "resume.jsonl"
 EVERY = 5.0

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from data_prep.write.layout import passes
 from data_prep.write.ledger import Ledger
 from data_prep.write.writing import Offsets, Shard, Writer
-from mpifl.data import ShardEntry
+from mpifl.data.shards import ShardEntry
 
 T = TypeVar("T")
 HELD = (signal.SIGINT, signal.SIGTERM)

@@ -15,21 +15,8 @@ import numpy as np
 from data_prep.model import all_seen, fields, release
 from data_prep.write.layout import Arrival, Gathering, Section, Sweep
 from mpifl.common import InputError, sha256_of
-from mpifl.data import (
-    OFFSETS,
-    Aims,
-    Features,
-    Inputs,
-    Ragged,
-    ShardEntry,
-    aims_by_path,
-    by_path,
-    check_arrays,
-    label_counts,
-    new_shard,
-    stored_dtype,
-    write_groups,
-)
+from mpifl.data import OFFSETS, Aims, Features, Inputs, Ragged, aims_by_path, check_arrays, label_counts
+from mpifl.data.shards import ShardEntry, by_path, new_shard, stored_dtype, write_groups
 
 Offsets = dict[str, dict[str, int]]
 """Where in a file the arrays of every split begin, by their paths in it: `x` or `x/NAME`, `y` likewise."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from data_prep.sources import SOURCES
 from mpifl import WeightRule
-from mpifl.models.pooling import MaxPool2x2
+from mpifl.learning.models.pooling_layers import MaxPool2x2
 
 HONEST, LIARS = 20, 5
 MEAN, STD = 0.1307, 0.3081

@@ -8,7 +8,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
-from mpifl.models import MODELS
+from mpifl.learning.models import MODELS
 
 
 class Joined(nn.Module):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from mpifl.models import MaxPool2x2
+from mpifl.learning.models import MaxPool2x2
 
 
 def lenet(shape: Sequence[int], classes: int, padding: int = 0) -> nn.Module:

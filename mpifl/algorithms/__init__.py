@@ -1,4 +1,4 @@
-"""The algorithms, one file each, by the names that a job calls them."""
+"""The algorithms, one file each, by the names that a job calls them, and the server that they see."""
 
 import lazy_loader
 

@@ -1,8 +1,26 @@
-from .asking import Cohort as Cohort, Conversation as Conversation, Work as Work
-from .base import (
+from .algorithm import (
     EVALUATIONS as EVALUATIONS,
     Algorithm as Algorithm,
     usual_weight as usual_weight,
 )
-from .fedavg import FedAvg as FedAvg
-from .registry import ALGORITHMS as ALGORITHMS, ELSEWHERE as ELSEWHERE
+from .algorithm_registry import (
+    ALGORITHMS as ALGORITHMS,
+    ELSEWHERE as ELSEWHERE,
+)
+from .cohort_protocol import (
+    Cohort as Cohort,
+    Conversation as Conversation,
+    Work as Work,
+)
+from .fedavg import (
+    FedAvg as FedAvg,
+)
+from .server import (
+    Server as Server,
+    scored_here as scored_here,
+)
+from .server_optimizers import (
+    OPTIMIZERS as OPTIMIZERS,
+    SGD as SGD,
+    ServerOptimizer as ServerOptimizer,
+)

@@ -8,7 +8,8 @@ from pydantic import Field
 from torch import Tensor
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.silo import Proximal, Silo
+from mpifl.silo import Silo
+from mpifl.silo.steps import Proximal
 from mpifl.wire import Update
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mpifl.algorithms.asking import Cohort
-from mpifl.algorithms.base import Algorithm
-from mpifl.server import Server
+from mpifl.algorithms.algorithm import Algorithm
+from mpifl.algorithms.cohort_protocol import Cohort
+from mpifl.algorithms.server import Server
 from mpifl.silo import Silo
 from mpifl.wire import Update
 

@@ -8,12 +8,14 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mpifl.algorithms.asking import Cohort
+from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.server import Server
+from mpifl.algorithms.server_optimizers import SGD
 from mpifl.common import InputError
-from mpifl.data import AnySpec
-from mpifl.server import SGD, Server
-from mpifl.silo import LocalTraining, Silo
+from mpifl.data.shards import AnySpec
+from mpifl.silo import Silo
+from mpifl.silo.steps import LocalTraining
 from mpifl.wire import Update, uniform
 
 

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from mpifl.algorithms.asking import Cohort
+from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.controls import Controlled
-from mpifl.server import Server
-from mpifl.silo import Proximal, Silo
+from mpifl.algorithms.server import Server
+from mpifl.silo import Silo
+from mpifl.silo.steps import Proximal
 from mpifl.wire import Update
 
 

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from mpifl.algorithms.asking import Cohort
+from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.server import Server
+from mpifl.algorithms.server import Server
 from mpifl.silo import Silo
 from mpifl.wire import Update
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mpifl.algorithms.asking import Cohort
+from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.server import Server
+from mpifl.algorithms.server import Server
 from mpifl.silo import Silo
 from mpifl.wire import Update
 

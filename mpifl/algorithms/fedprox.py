@@ -7,10 +7,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from mpifl.algorithms.asking import Cohort
+from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.server import Server
-from mpifl.silo import Proximal, Silo
+from mpifl.algorithms.server import Server
+from mpifl.silo import Silo
+from mpifl.silo.steps import Proximal
 from mpifl.wire import Update
 
 NonNegative = Annotated[float, Field(ge=0)]

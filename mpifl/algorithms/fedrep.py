@@ -8,7 +8,8 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from mpifl.algorithms.fedper import FedPer
-from mpifl.silo import Batch, Silo
+from mpifl.silo import Silo
+from mpifl.silo.steps import Batch
 from mpifl.wire import Update
 
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.silo import LOCAL, Silo
+from mpifl.silo import Silo
+from mpifl.silo.steps import LOCAL
 from mpifl.wire import Update
 
 

@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mpifl.algorithms.asking import Cohort
+from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.server import Server
 from mpifl.common import InputError
-from mpifl.data import AnySpec
-from mpifl.server import Server
-from mpifl.silo import Batch, Silo, in_precision
+from mpifl.data.shards import AnySpec
+from mpifl.silo import Silo
+from mpifl.silo.parameters import in_precision
+from mpifl.silo.steps import Batch
 from mpifl.wire import Update, uniform
 
 

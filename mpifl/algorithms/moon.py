@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common import InputError
-from mpifl.data import AnySpec
+from mpifl.data.shards import AnySpec
 from mpifl.silo import Silo
 from mpifl.wire import Update
 

@@ -8,7 +8,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.silo import Batch, Silo, in_precision
+from mpifl.silo import Silo
+from mpifl.silo.parameters import in_precision
+from mpifl.silo.steps import Batch
 from mpifl.wire import Update
 
 

@@ -9,11 +9,11 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from mpifl.algorithms.asking import Cohort
+from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedsgd import FedSGD
+from mpifl.algorithms.server import Server
 from mpifl.common import InputError
-from mpifl.server import Server
 from mpifl.silo import Silo
 from mpifl.wire import Update
 

@@ -6,11 +6,12 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from mpifl.algorithms.asking import Cohort
+from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.controls import Controlled
 from mpifl.algorithms.fednova import gradients_held
-from mpifl.server import Server
-from mpifl.silo import Constant, LocalRun, Silo
+from mpifl.algorithms.server import Server
+from mpifl.silo import Silo
+from mpifl.silo.steps import Constant, LocalRun
 from mpifl.wire import Update
 
 

@@ -1,1 +1,12 @@
-from .commands import app as app, main as main
+from . import (
+    completing as completing,
+    ending as ending,
+)
+from .commands import (
+    app as app,
+    main as main,
+)
+from .scripting import (
+    Run as Run,
+    train as train,
+)

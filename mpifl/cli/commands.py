@@ -10,19 +10,20 @@ import typer
 
 from mpifl import __version__
 from mpifl.cli import (
-    align as of_align,
+    align_command as of_align,
     completing,
     demo as of_demo,
     ending,
-    identity,
+    identity_command,
     listing,
-    looking,
-    models,
-    new as of_new,
-    privacy as of_privacy,
+    look_commands,
+    model_commands,
+    new_command as of_new,
+    privacy_command as of_privacy,
 )
-from mpifl.cli.options import DryRun, JobFile, Out, Ranks, Set, write_text
-from mpifl.common import InputError, imports, runnable, signals, tuning
+from mpifl.cli.command_options import DryRun, JobFile, Out, Ranks, Set, write_text
+from mpifl.common import InputError
+from mpifl.common.machine import imports, runnable, signals, tuning
 
 if TYPE_CHECKING:
     from mpifl.wire import Transport
@@ -62,12 +63,12 @@ def train(
     survive: Annotated[bool, typer.Option("--survive", help="Go on when ranks die (Open MPI 5).")] = False,
 ) -> None:
     """Train a model over the silos of a shard folder, on the ranks that --ranks or mpirun starts."""
-    from mpifl.wire import launcher
+    from mpifl.wire.launching import launcher
 
     signals.install()
     run = out or Path("runs") / job.stem
     if not launcher.launched():  # a rank may be on another machine, and rank 0's files count
-        from mpifl.tools import check_beforehand
+        from mpifl.cli.job_tools import check_beforehand
 
         check_beforehand(job, set_, run, resume, force)
     if ranks is not None and ranks > 1 and not launcher.launched():
@@ -87,7 +88,7 @@ def train(
         saved = "with a checkpoint written" if written else "and no checkpoint could be written"
         typer.echo(f"stopped by a signal {saved}; go on with: {_again(job, set_, run, ranks, survive)}")
         raise typer.Exit(ending.INTERRUPTED)
-    from mpifl.report import show_run
+    from mpifl.report.runs import show_run
 
     show_run(run)
 
@@ -95,11 +96,11 @@ def train(
 def _joined(ranks: int | None, survive: bool) -> Transport:
     """Return the world that the launcher made; all that a training imports is imported then."""
     with imports.gc_frozen():
-        from mpifl.data import start_parser
+        from mpifl.data.hdf5 import start_parser
 
         start_parser()  # it has to import h5py, while this process imports torch and joins the others
         from mpifl.training import loop  # noqa: F401
-        from mpifl.wire import survivable, world
+        from mpifl.wire.launching import survivable, world
 
     transport = world()
     if survive and transport.size > 1 and not survivable():
@@ -142,20 +143,20 @@ def submit(
     force: Annotated[bool, typer.Option("--force", help="As of train, for the first start alone.")] = False,
 ) -> None:
     """Train as a SLURM job that queues itself again until it is done."""
-    from mpifl.tools import SlurmOptions, submit_job
+    from mpifl.cli.job_tools import SlurmOptions, submit_job
 
     wishes = SlurmOptions(nodes, ranks, gpus_per_node, cpus_per_task, time, partition, account, launcher)
     overrides = [*set_, *([f"silo.ranks={silo_ranks}"] if silo_ranks else [])]
     submit_job(job, out or Path("runs") / job.stem, tuple(overrides), wishes, dry_run, force)
 
 
-app.command()(models.evaluate)
-app.command()(models.predict)
+app.command()(model_commands.evaluate)
+app.command()(model_commands.predict)
 
 
-app.command()(looking.watch)
-app.command()(looking.report)
-app.command()(looking.compare)
+app.command()(look_commands.watch)
+app.command()(look_commands.report)
+app.command()(look_commands.compare)
 
 
 @app.command()
@@ -181,7 +182,7 @@ def sweep(
 ) -> None:
     """Train a job over a grid of settings, one run after another;
     what is done is skipped, what was cut goes on."""
-    from mpifl.tools.sweep import sweep_command
+    from mpifl.cli.sweep import sweep_command
 
     what = "dry-run" if dry_run else "list" if list_ else "run"
     raise typer.Exit(sweep_command(job, set_, out, ranks, what, task, retry))
@@ -206,14 +207,14 @@ def doctor(
 ) -> None:
     """Look for what would hurt a training here,
     on all ranks that --ranks or mpirun starts; exit code 1 if there is."""
-    from mpifl.wire import launcher
+    from mpifl.wire.launching import launcher
 
     if compile and (out or json):
         raise InputError("--compile: takes a job alone; leave --out and --json out")
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(abs(launcher.launch(ranks)))
     with imports.gc_frozen():
-        from mpifl.tools.doctor import compile_steps, examine
+        from mpifl.cli.doctor import compile_steps, examine
 
     if compile:
         return compile_steps(target)
@@ -230,7 +231,7 @@ def keys(
     ] = None,
 ) -> None:
     """Print the keys of the job file: values, default and meaning."""
-    from mpifl.tools import show_keys
+    from mpifl.cli.job_tools import show_keys
 
     show_keys(table)
 
@@ -242,7 +243,7 @@ def schema(
     ] = None,
 ) -> None:
     """Give the JSON schema of the job file, by which editors complete its keys."""
-    from mpifl.tools import schema_text
+    from mpifl.cli.job_tools import schema_text
 
     if out is None:
         typer.echo(schema_text(), nl=False)
@@ -255,7 +256,7 @@ app.command()(of_new.new)
 app.command()(of_demo.demo)
 app.command()(of_align.align)
 app.command()(of_privacy.privacy)
-app.add_typer(identity.app, name="identity")
+app.add_typer(identity_command.app, name="identity")
 
 
 def main() -> None:

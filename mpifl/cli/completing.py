@@ -9,7 +9,7 @@ from typing import Any
 
 def algorithms(incomplete: str) -> list[str]:
     """Return the algorithms that begin so, as the schema of jobs names them."""
-    from mpifl.tools import jobs_folder
+    from mpifl.cli.job_tools import jobs_folder
 
     schema = json.loads((jobs_folder() / "job.schema.json").read_text("utf-8"))
     names = (name.partition("algorithm.")[2] for name in schema["$defs"])
@@ -18,7 +18,7 @@ def algorithms(incomplete: str) -> list[str]:
 
 def kinds(incomplete: str) -> list[str]:
     """Return the kinds of data that begin so."""
-    from mpifl.tools import TEMPLATES
+    from mpifl.cli.job_tools import TEMPLATES
 
     return [kind for kind in TEMPLATES if kind.startswith(incomplete)]
 
@@ -32,7 +32,7 @@ def listed(incomplete: str) -> list[str]:
 
 def tables(incomplete: str) -> list[str]:
     """Return the tables of a job that begin so, as the schema of jobs names them."""
-    from mpifl.tools import jobs_folder
+    from mpifl.cli.job_tools import jobs_folder
 
     schema = json.loads((jobs_folder() / "job.schema.json").read_text("utf-8"))
     return [

@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from mpifl.common import InputError, floors, runnable
+from mpifl.common import InputError
+from mpifl.common.machine import floors, runnable
 
 SHARDS = "shards/digits"
 CUT = f"digits --out {SHARDS} --silos 4 --scheme dirichlet --alpha 0.5 --seed 7 --test 0.2"
@@ -24,7 +25,7 @@ def demo(
     ranks: Annotated[int, typer.Option(min=1, help="A server and a worker for each silo are 5.")] = 5,
 ) -> None:
     """Shard handwritten digits over 4 silos, train on 5 ranks, draw the curve; a minute or less."""
-    from mpifl.tools import jobs_folder
+    from mpifl.cli.job_tools import jobs_folder
 
     if importlib.util.find_spec("sklearn") is None:
         raise InputError("mpifl demo: the digits come with scikit-learn; pip install 'mpifl[digits]'")

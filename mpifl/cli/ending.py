@@ -19,16 +19,8 @@ from pathlib import Path
 
 import typer
 
-from mpifl.common import (
-    DeviceLost,
-    InputError,
-    Misled,
-    RoundLost,
-    StartLost,
-    one_line,
-    signals,
-    written_after,
-)
+from mpifl.common import DeviceLost, InputError, Misled, RoundLost, StartLost, one_line, written_after
+from mpifl.common.machine import signals
 
 WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED = 2, 3, 4, 5, 75
 """Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early;
@@ -78,7 +70,7 @@ def _cut_off(run: Path, code: int, *, begun: bool) -> str:
     """Say how a launched training ended that did not come to its end, and what to do."""
     if not begun:
         return f"the launcher ended ({code}) before the training began; run the same command again"
-    from mpifl.run import checkpoint
+    from mpifl.run.folder import checkpoint
 
     died = "ranks died, and the training ended with them"
     if checkpoint.committed(run):
@@ -118,7 +110,7 @@ def run(app: typer.Typer) -> int:
 def leave(code: int) -> None:
     """Leave the exit code to whoever started the ranks, if this is rank 0, and end."""
     if "mpi4py.MPI" in sys.modules:
-        from mpifl.wire import leave, leave_code
+        from mpifl.wire.launching import leave, leave_code
 
         if _speaks[-1]():
             leave_code(code)
@@ -133,7 +125,7 @@ def _say(line: str) -> None:
 
 def _end_with(line: str) -> None:
     if _speaks[-1]():
-        from mpifl.wire import last_word
+        from mpifl.wire.launching import last_word
 
         last_word(line)
 
@@ -153,7 +145,7 @@ def _end_all() -> None:
 
 def _take_along() -> None:
     if "mpi4py.MPI" in sys.modules:
-        from mpifl.wire import abort_world, leave_code
+        from mpifl.wire.launching import abort_world, leave_code
 
         leave_code(1)
         _await_reader(2, 1)
@@ -162,7 +154,7 @@ def _take_along() -> None:
 
 def _end_alone(lost: DeviceLost | Misled) -> None:
     """Say what ends this rank, and end it where MPI survives deaths: the others go on without it."""
-    from mpifl.wire import die
+    from mpifl.wire.launching import die
 
     print(f"rank {rank()}: {one_line(lost)}", file=sys.stderr, flush=True)
     die()
@@ -170,7 +162,7 @@ def _end_alone(lost: DeviceLost | Misled) -> None:
 
 def _end_unmet(lost: StartLost) -> None:
     """Say that a rank has died too early, and end all; another than the first waits for that one to do so."""
-    from mpifl.wire import abort_world, last_word
+    from mpifl.wire.launching import abort_world, last_word
 
     if not lost.speaks:
         time.sleep(_FIRST)

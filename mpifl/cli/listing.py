@@ -13,7 +13,7 @@ from mpifl.cli import completing
 from mpifl.common import InputError, choices
 
 if TYPE_CHECKING:
-    from mpifl.tools import Item, Kind
+    from mpifl.cli.job_tools import Item, Kind
 
 OWN_SOURCE = "your own, module:function"
 
@@ -41,7 +41,7 @@ def list_names(
 
 def _kinds() -> dict[str, Kind]:
     """Return what a job may name, and what `data-prep partition` may."""
-    from mpifl.tools import KINDS, Item, Kind, jobs, jobs_folder
+    from mpifl.cli.job_tools import KINDS, Item, Kind, jobs, jobs_folder
 
     return {
         **KINDS,
@@ -58,7 +58,7 @@ def kind_names() -> list[str]:
 
 def _schemes() -> list[Item]:
     from data_prep.schemes import SCHEMES
-    from mpifl.tools import Item, summary
+    from mpifl.cli.job_tools import Item, summary
 
     def flags(options: Any) -> tuple[str, ...]:
         return tuple(f"--{option.replace('_', '-')}" for option in options)
@@ -68,7 +68,7 @@ def _schemes() -> list[Item]:
 
 def _sources() -> list[Item]:
     from data_prep.sources import SOURCES
-    from mpifl.tools import Item, options_of, summary
+    from mpifl.cli.job_tools import Item, options_of, summary
 
     return [Item(name, summary(read), keys=options_of(read)) for name, read in SOURCES.items()]
 
@@ -110,7 +110,7 @@ def _print(headings: list[str], rows: list[list[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from mpifl.tools import console_of_names, print_stacked
+    from mpifl.cli.job_tools import console_of_names, print_stacked
 
     console = console_of_names()
     table = Table(*headings, box=None, pad_edge=False, header_style="bold")

@@ -1,4 +1,4 @@
-"""What every room needs and knows no other: errors, files, random streams, locks, signals, plug-ins."""
+"""What every room needs and knows no other: errors, files, random streams, names, plug-ins."""
 
 import lazy_loader
 

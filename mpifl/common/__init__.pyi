@@ -1,17 +1,13 @@
 from . import (
-    accelerators as accelerators,
     cache as cache,
-    floors as floors,
-    imports as imports,
+    global_streams as global_streams,
     lock as lock,
     mapped as mapped,
-    native as native,
     rng as rng,
-    signals as signals,
-    tuning as tuning,
 )
-from .bounds import LARGEST_FIGURE as LARGEST_FIGURE
-from .debugging import DEBUGGING as DEBUGGING, debugging as debugging
+from .bounds import (
+    LARGEST_FIGURE as LARGEST_FIGURE,
+)
 from .errors import (
     BeyondRange as BeyondRange,
     DeviceLost as DeviceLost,
@@ -45,14 +41,23 @@ from .files import (
     write_needed as write_needed,
     written_after as written_after,
 )
-from .lock import cannot_be_written as cannot_be_written
-from .names import Names as Names
-from .others import places as places, seeded as seeded
-from .plugins import load_plugin as load_plugin
-from .processors import moved_from as moved_from, pin_kernels as pin_kernels, processor as processor
-from .programs import runnable as runnable
-from .rng import derive as derive, numpy_stream as numpy_stream
-from .signals import SIGNALS as SIGNALS
+from .global_streams import (
+    places as places,
+    seeded as seeded,
+)
+from .lock import (
+    cannot_be_written as cannot_be_written,
+)
+from .names import (
+    Names as Names,
+)
+from .plugins import (
+    load_plugin as load_plugin,
+)
+from .rng import (
+    derive as derive,
+    numpy_stream as numpy_stream,
+)
 from .suggesting import (
     by_weight as by_weight,
     choices as choices,
@@ -60,7 +65,6 @@ from .suggesting import (
     did_you_mean as did_you_mean,
     hint_of as hint_of,
     keys_at as keys_at,
-    plain as plain,
     suggested as suggested,
 )
 from .toml import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpifl.common.others import seeded
+from mpifl.common.global_streams import seeded
 
 STATE_WORDS = 624
 """Of 32 bits each: the state of PyTorch's CPU generator."""

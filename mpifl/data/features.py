@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from mpifl.common import ShardError
-from mpifl.data.records import NAMED, ONE, Name, Record, few_arrays, one_or_named
+from mpifl.data.shards import NAMED, ONE, Name, Record, few_arrays, one_or_named
 
 MOST_NUMBERS = 1 << 28
 """Numbers of one example; a volume of 512 x 512 x 512 has half as many."""

@@ -19,8 +19,8 @@ from pydantic import (
 
 from mpifl.common import ShardError
 from mpifl.data.features import Classes, Form, Inputs, Shape, check_features, check_ragged
-from mpifl.data.ragged import Column, Ragged, flat
-from mpifl.data.records import NAMED, ONE, Name, Record, Texts, by_path, few_arrays, one_or_named
+from mpifl.data.ragged_arrays import Column, Ragged, flat
+from mpifl.data.shards import NAMED, ONE, Name, Record, Texts, by_path, few_arrays, one_or_named
 
 PIECE = 1 << 22
 """Numbers that are looked at together."""

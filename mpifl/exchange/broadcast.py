@@ -9,19 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.aggregation import REFERENCE
-from mpifl.wire import (
-    DTYPES,
-    Compute,
-    Done,
-    Request,
-    Spreading,
-    Transport,
-    VectorSpec,
-    is_long,
-    read_request,
-    renumbered,
-)
+from mpifl.wings.robust import REFERENCE
+from mpifl.wire import DTYPES, Compute, Done, Request, Spreading, Transport, VectorSpec, is_long, read_request
+from mpifl.wire.launching import renumbered
 
 
 def heard_after(heard: str, record: bytes) -> str:

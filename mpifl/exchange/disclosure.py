@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from mpifl.common import BeyondRange, Diverged, InputError, Names, ShardError, Unwritable, one_line, place_of
-from mpifl.privacy import BudgetSpent
-from mpifl.run import CheckpointError
+from mpifl.run.folder import CheckpointError
 from mpifl.silo import short_of_memory
+from mpifl.wings.privacy import BudgetSpent
 
 KINDS: dict[type[Exception], str] = {
     Diverged: "diverged",
@@ -26,7 +26,7 @@ KINDS: dict[type[Exception], str] = {
 MEMORY, OTHER = "out of memory", "failed"
 MOST_CAUSES = 100
 """How far an error is followed to what it was raised from."""
-_WORKER = str(Path(__file__).with_name("worker.py"))
+_WORKER = str(Path(__file__).parent / "worker_side" / "worker.py")
 
 
 class Telling:

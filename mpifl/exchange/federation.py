@@ -13,22 +13,26 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mpifl.aggregation import headers_of
-from mpifl.common import Names, RankLost, signals
-from mpifl.exchange.admission import Expected, Knowledge
+from mpifl.algorithms import Server
+from mpifl.common import Names, RankLost
+from mpifl.common.machine import signals
 from mpifl.exchange.broadcast import Broadcast
-from mpifl.exchange.cohort import Cohort
-from mpifl.exchange.costs import Ledger
-from mpifl.exchange.dialogue import Lead
-from mpifl.exchange.faults import Judge, outcome_of
-from mpifl.exchange.following import following
-from mpifl.exchange.gathering import Gathering
-from mpifl.exchange.membership import Membership
-from mpifl.exchange.outcome import Outcome
-from mpifl.exchange.worker import Worker
-from mpifl.exchange.workload import Workload
-from mpifl.server import Server
+from mpifl.exchange.server_side import (
+    Cohort,
+    Expected,
+    Gathering,
+    Judge,
+    Knowledge,
+    Ledger,
+    Membership,
+    Outcome,
+    Workload,
+    outcome_of,
+)
+from mpifl.exchange.worker_side import Worker, following
+from mpifl.sums import headers_of
 from mpifl.transforms import Transform
+from mpifl.wings.split import Lead
 from mpifl.wire import (
     Inventory,
     Migrate,

@@ -1,5 +1,1 @@
-"""What run folders come to: tables, curves, a page."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+"""What run folders come to: figures, tables, curves, pages."""

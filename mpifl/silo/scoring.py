@@ -12,14 +12,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from mpifl.data import Batches, rows
-from mpifl.silo.buffers import Buffers
-from mpifl.silo.flat import FlatModel, Objective
+from mpifl.data import rows
+from mpifl.data.batches import Batches
+from mpifl.learning.metrics import Metric, computed, pack_states, read_states, write_states
+from mpifl.learning.tasks import Task
 from mpifl.silo.lanes import ALONE, Given, Lanes, Made
-from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
-from mpifl.silo.step import weighed
-from mpifl.silo.training import Counted
-from mpifl.tasks import Metric, Task, computed, pack_states, read_states, write_states
+from mpifl.silo.parameters import Buffers, FlatModel, Objective
+from mpifl.silo.steps import EVALUATION_BATCH, Counted, EvaluationBatch, weighed
 
 Found = TypeVar("Found")
 _FITS: WeakKeyDictionary[FlatModel, int] = WeakKeyDictionary()

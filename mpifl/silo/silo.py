@@ -11,17 +11,29 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError, choices
-from mpifl.data import Batches, Change, Examples, Inputs, Shard
-from mpifl.silo import local
+from mpifl.data import Inputs
+from mpifl.data.batches import Batches, Change, Examples
+from mpifl.data.shards import Shard
+from mpifl.learning.tasks import CLASSIFICATION, Task
 from mpifl.silo.answering import placed
-from mpifl.silo.flat import Allocate, FlatModel, Objective
-from mpifl.silo.lent import Lent
-from mpifl.silo.optimizers import OPTIMIZERS, Batch, Correction
+from mpifl.silo.parameters import Allocate, FlatModel, Lent, Objective
 from mpifl.silo.scoring import Score, as_fits, evaluate, logits, mean_loss, outputs
-from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch, LocalTraining
 from mpifl.silo.splits import held_out
-from mpifl.silo.training import Counted, LocalRun, Loss, Method, Training, Trains
-from mpifl.tasks import CLASSIFICATION, Task
+from mpifl.silo.steps import (
+    EVALUATION_BATCH,
+    OPTIMIZERS,
+    Batch,
+    Correction,
+    Counted,
+    EvaluationBatch,
+    LocalRun,
+    LocalTraining,
+    Loss,
+    Method,
+    Training,
+    Trains,
+    training_loop,
+)
 
 OPTIMIZER = "optimizer"
 """What the names of a kept optimizer's state begin with, in a silo's state."""
@@ -71,7 +83,7 @@ class Silo(Lent):
         allocate: Allocate = torch.empty,
         evaluation_batch: EvaluationBatch = EVALUATION_BATCH,
         augment: Change | None = None,
-        trains: Trains = local.train,
+        trains: Trains = training_loop.train,
     ) -> None:
         super().__init__(id, models, round, seed, allocate)
         self.work = work
@@ -190,7 +202,7 @@ class Silo(Lent):
         self._begin_pass()
         with self.randomness("gradient"):
             batches = iter([batch]) if batch is not None else self._all_examples()
-            run = local.gradient(self.model, batches, w, self.objective, self._divided)
+            run = training_loop.gradient(self.model, batches, w, self.objective, self._divided)
         if track:
             self.learned_statistics = self._learned()
         return run

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from mpifl.common import ShardError
-from mpifl.data import Array, Ragged, Shard
-from mpifl.tasks import Task
+from mpifl.data import Array, Ragged
+from mpifl.data.shards import Shard
+from mpifl.learning.tasks import Task
 
 
 def learnable(shard: Shard, task: Task) -> Shard:

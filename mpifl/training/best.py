@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mpifl.algorithms import Server
 from mpifl.common import Unwritable
-from mpifl.run import ROUND, Evaluate, checkpoint, round_of
-from mpifl.server import Server
-from mpifl.tasks import MetricInfo
-from mpifl.tracking import Record, judged
+from mpifl.learning.metrics import MetricInfo
+from mpifl.report.observers import Record, judged
+from mpifl.run.folder import ROUND, checkpoint, round_of
+from mpifl.run.job.tables import Evaluate
 
 BEST = "best so far"
 """In the server's state, float64: the best value of the main metric, its round, the evaluations since then

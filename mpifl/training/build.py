@@ -9,18 +9,11 @@ from pathlib import Path
 
 import torch
 
-from mpifl.aggregation import FixedSums, Rule, Weighing
-from mpifl.algorithms import Algorithm
-from mpifl.common import (
-    InputError,
-    Names,
-    RankLost,
-    allow_many_open_files,
-    lock,
-)
-from mpifl.data import (
+from mpifl.algorithms import Algorithm, Server
+from mpifl.common import InputError, Names, RankLost, allow_many_open_files, lock
+from mpifl.data.batches import Batches
+from mpifl.data.shards import (
     AnySpec,
-    Batches,
     FederationSpec,
     ShardEntry,
     VerticalSpec,
@@ -28,32 +21,38 @@ from mpifl.data import (
     parse_any,
     read_any,
 )
-from mpifl.exchange import Federation, Follower, Knowledge, WorkerContext, place
-from mpifl.run import Job, ReleasedFile, check_run, read_environment
-from mpifl.server import Server
-from mpifl.silo import ALONE, FlatModel, Lanes, learnable
-from mpifl.tasks import Task
-from mpifl.tracking import check_tracking
-from mpifl.training.agreement import agree, agree_on
-from mpifl.training.architectures import models_of
-from mpifl.training.at_site import kept_at_site
-from mpifl.training.crews import followed
-from mpifl.training.devices import lanes_of, settle_kernels
-from mpifl.training.given import Given, resolved, source_of, told_of
-from mpifl.training.hosting import settled_device, worker_of
-from mpifl.training.securing import sums_of
-from mpifl.training.silo_level import protected
-from mpifl.training.validation import (
+from mpifl.exchange import Federation
+from mpifl.exchange.server_side import Knowledge, place
+from mpifl.exchange.worker_side import WorkerContext
+from mpifl.learning.tasks import Task
+from mpifl.report.observers import check_tracking
+from mpifl.run.folder import check_run, read_environment
+from mpifl.run.job import Job
+from mpifl.silo import ALONE, Lanes, learnable
+from mpifl.silo.parameters import FlatModel
+from mpifl.training.beforehand import (
+    Given,
     augment_of,
     check_layout,
     check_privacy,
     check_rule,
     check_scoring,
     check_told,
+    resolved,
+    source_of,
     splits_of,
+    told_of,
 )
-from mpifl.training.vertical import assemble_vertical, tags_here
-from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
+from mpifl.training.devices import lanes_of, settle_kernels
+from mpifl.training.hosting import settled_device, worker_of
+from mpifl.training.lent_models import models_of
+from mpifl.training.rank_agreement import agree, agree_on
+from mpifl.transforms import Clipping, RunningStatistics, Transform
+from mpifl.wings.crews import Follower, followed
+from mpifl.wings.dpsgd import kept_at_site, protected
+from mpifl.wings.masked import FixedSums, ReleasedFile, sums_of
+from mpifl.wings.robust import Rule, Weighing, reference_of
+from mpifl.wings.split import assemble_vertical, tags_here
 from mpifl.wire import Transport
 
 

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.exchange import Outcome, first_of
-from mpifl.run import Checkpoint, CheckpointError, Writer, checkpoint
-from mpifl.server import Server
+from mpifl.algorithms import Server
+from mpifl.exchange import first_of
+from mpifl.exchange.server_side import Outcome
+from mpifl.run.folder import CheckpointError, Writer, checkpoint
+from mpifl.run.job.tables import Checkpoint
 from mpifl.training.recovery import Recovery
 from mpifl.wire import FileReply, Save, SaveStatus
 

@@ -8,8 +8,9 @@ import socket
 
 import torch
 
-from mpifl.common import InputError, pin_kernels
-from mpifl.run import Job
+from mpifl.common import InputError
+from mpifl.common.machine import pin_kernels
+from mpifl.run.job import Job
 from mpifl.silo import Lanes
 from mpifl.wire import Transport
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import torch
 
 from mpifl.common import check_open_files
-from mpifl.data import FederationSpec
-from mpifl.exchange import Batching, Worker, WorkerContext
-from mpifl.run import Job
-from mpifl.training.at_site import about_rank
-from mpifl.training.bits import about_bits
-from mpifl.training.crews import trains_of
+from mpifl.data.shards import FederationSpec
+from mpifl.exchange.worker_side import Worker, WorkerContext
+from mpifl.run.job import Job
+from mpifl.training.beforehand import about_bits
 from mpifl.training.devices import place_on_gpus, rank_device, settle
+from mpifl.wings.crews import trains_of
+from mpifl.wings.dpsgd import about_rank
+from mpifl.wings.fast import Batching
 from mpifl.wire import Transport
 
 

@@ -19,12 +19,13 @@ PATIENCE = 60.0
 LOOKS = 24
 """Looks at the stack in that time: the step is what all of them have in common since it was said last."""
 _LONG = {
-    ("mpifl.exchange.worker", "_work"),  # also a user's own loop
+    ("mpifl.exchange.worker_side.worker", "_work"),  # also a user's own loop
     ("mpifl.wire.point_to_point", "_until"),
     ("mpifl.wire.nodes", "poll"),
 }
 """Functions that train, or wait for other ranks."""
-_LONG_ROOMS = ("mpifl.silo.", "mpifl.exchange.speakers")
+_OF_WINGS = ("fast", "dpsgd", "crews", "split")
+_LONG_ROOMS = ("mpifl.silo.", *(f"mpifl.wings.{wing}." for wing in _OF_WINGS))
 
 Step = tuple[CodeType, int]
 """A function of the stack, and the line in it."""

@@ -11,18 +11,22 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from mpifl.aggregation import is_finite
-from mpifl.common import InputError, RoundLost, Table, accelerators, ranks_named, signals
-from mpifl.exchange import Federation, Follower
-from mpifl.run import Claim, Job, checkpoint, claim, describe, note_lost, trim_metrics, write_environment
-from mpifl.tracking import Progress, Record, observers
+from mpifl.common import InputError, RoundLost, Table, ranks_named
+from mpifl.common.machine import accelerators, signals
+from mpifl.exchange import Federation
+from mpifl.report.observers import Progress, Record, observers
+from mpifl.run.folder import Claim, checkpoint, claim, describe, note_lost, trim_metrics, write_environment
+from mpifl.run.job import Job
+from mpifl.sums import is_finite
 from mpifl.training.build import build, successor
 from mpifl.training.long_steps import LongSteps
-from mpifl.training.metrics import reportable, title
-from mpifl.training.parts import Training, assemble
 from mpifl.training.recovery import latest_mirror
+from mpifl.training.round_metrics import reportable, title
+from mpifl.training.run_parts import Training, assemble
 from mpifl.training.start import first_progress, open_shards
-from mpifl.wire import Finish, FinishReply, Transport, library, survivable
+from mpifl.wings.crews import Follower
+from mpifl.wire import Finish, FinishReply, Transport
+from mpifl.wire.launching import library, survivable
 
 ATTEMPTS = 3
 """How often a round is asked before too few answers end the run."""

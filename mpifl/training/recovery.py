@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from mpifl.algorithms import Algorithm
+from mpifl.algorithms import Algorithm, Server
 from mpifl.common import RankLost, RoundLost, ranks_named
-from mpifl.exchange import Federation, Outcome
-from mpifl.run import checkpoint, serialization
-from mpifl.server import Server
+from mpifl.exchange import Federation
+from mpifl.exchange.server_side import Outcome
+from mpifl.run.folder import checkpoint, serialization
 from mpifl.wire import Replica, Request, Scalar
 
 Answer = TypeVar("Answer")

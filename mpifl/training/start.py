@@ -7,15 +7,15 @@ from typing import Any
 
 from mpifl.common import InputError, RoundLost
 from mpifl.exchange import first_of
-from mpifl.run import checkpoint, note_lost, read_environment, read_metrics
-from mpifl.tracking import Progress, Record
-from mpifl.training.bits import differing, moved
-from mpifl.training.parts import Training
+from mpifl.report.observers import Progress, Record
+from mpifl.run.folder import checkpoint, note_lost, read_environment, read_metrics
+from mpifl.training.beforehand import differing, memory_notes, moved
 from mpifl.training.recovery import latest_mirror, state_of
-from mpifl.training.sharing import cost_of_masks, sharing
-from mpifl.training.silo_level import warning_of
-from mpifl.training.validation import memory_notes
-from mpifl.wire import Load, Open, survivable
+from mpifl.training.run_parts import Training
+from mpifl.wings.dpsgd import warning_of
+from mpifl.wings.masked import cost_of_masks, sharing
+from mpifl.wire import Load, Open
+from mpifl.wire.launching import survivable
 
 
 def open_shards(t: Training) -> dict[str, dict[str, str]]:

@@ -1,21 +1,9 @@
-from .base import Transform as Transform
-from .clipping import Clipping as Clipping
-from .codecs import CODECS as CODECS
-from .lines import (
-    LONGEST as LONGEST,
-    PLAIN_LINES as PLAIN_LINES,
-    LineCodecs as LineCodecs,
-    Writing as Writing,
+from .clipping import (
+    CLIPPED as CLIPPED,
+    Clipping as Clipping,
+    norm_of as norm_of,
 )
-from .noising import Noising as Noising
-from .protection import LEFT as LEFT, STEPS as STEPS, Protection as Protection
-from .reference import reference_of as reference_of
-from .settings import (
-    OWN_KEYS as OWN_KEYS,
-    AttackSettings as AttackSettings,
-    CompressionSettings as CompressionSettings,
-)
-from .statistics import (
+from .running_statistics import (
     STATISTICS as STATISTICS,
     RunningStatistics as RunningStatistics,
     common_name as common_name,
@@ -23,4 +11,8 @@ from .statistics import (
     length_name as length_name,
     own_name as own_name,
     statistics_lengths as statistics_lengths,
+)
+from .transform import (
+    Message as Message,
+    Transform as Transform,
 )

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mpifl.aggregation import peak_of
+from mpifl.algorithms import Server
 from mpifl.common import InputError
-from mpifl.server import Server
 from mpifl.silo import Silo
-from mpifl.transforms.base import Transform
+from mpifl.sums import peak_of
+from mpifl.transforms.transform import Transform
 from mpifl.wire import Mean, Purpose, Summed, Uniform, Update, unmarked
 
 CLIPPED = "clipped"

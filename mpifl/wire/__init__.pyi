@@ -1,28 +1,21 @@
 from . import (
-    launcher as launcher,
+    memory as memory,
+    nodes as nodes,
     point_to_point as point_to_point,
+    rails as rails,
     spreading as spreading,
+    stamped as stamped,
     transport as transport,
 )
-from .crews import Crew as Crew, why_no_crews as why_no_crews
-from .deaths import renumbered as renumbered, survivable as survivable
-from .ground import Ground as Ground
-from .joining import (
-    abort_world as abort_world,
-    die as die,
-    leave as leave,
-    library as library,
-    met as met,
-    world as world,
+from .ground import (
+    HERE as HERE,
+    Ground as Ground,
 )
-from .launcher import (
-    last_word as last_word,
-    leave_code as leave_code,
-    own_launcher as own_launcher,
-    started_by as started_by,
+from .memory import (
+    Memory as Memory,
+    pieces_of as pieces_of,
+    possible as possible,
 )
-from .lines import Line as Line, Lines as Lines, Mark as Mark, floats as floats
-from .memory import Memory as Memory, pieces_of as pieces_of, possible as possible
 from .messages import (
     DTYPES as DTYPES,
     LARGEST as LARGEST,
@@ -48,12 +41,26 @@ from .messages import (
     VectorSpec as VectorSpec,
     Verdict as Verdict,
     WindowNumber as WindowNumber,
-    clean as clean,
 )
-from .mpi_facts import Facts as Facts, facts as facts
-from .nodes import RANKS_PER_NODE as RANKS_PER_NODE, Nodes as Nodes
-from .point_to_point import RECORD_LIMIT as RECORD_LIMIT
-from .rails import Expected as Expected, Rail as Rail
+from .nodes import (
+    RANKS_PER_NODE as RANKS_PER_NODE,
+    Nodes as Nodes,
+    left_of as left_of,
+    split as split,
+    split_leaders as split_leaders,
+)
+from .point_to_point import (
+    EAGER as EAGER,
+    MOST_STALE as MOST_STALE,
+    PIECE as PIECE,
+    RECORD_LIMIT as RECORD_LIMIT,
+    PointToPoint as PointToPoint,
+)
+from .rails import (
+    Expected as Expected,
+    Rail as Rail,
+    Railway as Railway,
+)
 from .requests import (
     Compute as Compute,
     Converse as Converse,
@@ -71,9 +78,14 @@ from .requests import (
     Stop as Stop,
     read_request as read_request,
 )
-from .spreading import Spreading as Spreading, is_long as is_long
-from .transport import Transport as Transport
-from .updates import (
+from .spreading import (
+    Spreading as Spreading,
+    is_long as is_long,
+)
+from .transport import (
+    Transport as Transport,
+)
+from .update import (
     Mean as Mean,
     Replica as Replica,
     Summed as Summed,

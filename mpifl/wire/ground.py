@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mpifl.wire.deaths import survivable
 from mpifl.wire.doorbell import Doorbell
+from mpifl.wire.launching import survivable
 from mpifl.wire.memory import Segment
 
 _DAEMONS = ("prterun", "prted", "prte", "mpirun", "mpiexec")

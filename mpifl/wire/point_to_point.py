@@ -16,8 +16,8 @@ import numpy as np
 from torch import Tensor
 
 from mpifl.common import Misled, RankLost
-from mpifl.wire.deaths import Watch
 from mpifl.wire.ground import HERE, Ground
+from mpifl.wire.launching import Watch
 from mpifl.wire.nodes import Nodes, discover_nodes
 
 EAGER = 4000

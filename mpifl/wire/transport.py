@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from mpifl.common import Misled, RankLost
-from mpifl.wire.crews import Crewed
-from mpifl.wire.deaths import renumbered, survivors
+from mpifl.wings.crews import Crewed
 from mpifl.wire.ground import HERE, Ground
+from mpifl.wire.launching import renumbered, survivors
 from mpifl.wire.memory import Memory, pieces_of
 
 STALE = 16  # reports of what was before that are dropped of each rank

@@ -26,11 +26,11 @@ import torch
 from common import save, start_ranks
 from torch import Tensor
 
-from mpifl.aggregation.mean import WeightedMean
-from mpifl.wire.joining import world
+from mpifl.sums.mean import WeightedMean
+from mpifl.wire.launching.joining import world
 from mpifl.wire.messages import Header, Report, Verdict
 from mpifl.wire.transport import Transport
-from mpifl.wire.updates import Update
+from mpifl.wire.update import Update
 
 ALONE = ("np.copyto", "add_")
 """What rank 0 does while the others sleep."""

@@ -20,16 +20,16 @@ import torch
 from common import CLASSES, PIXELS, images, save
 from torch import Tensor
 
-from mpifl import models
-from mpifl.common import tuning
-from mpifl.data.batches import Batches
-from mpifl.data.shards import Features, Split
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import train
-from mpifl.silo.settings import LocalTraining
-from mpifl.silo.together import Ended, train_together
-from mpifl.silo.training import Loss, Training
-from mpifl.tasks import CLASSIFICATION
+from mpifl.common.machine import tuning
+from mpifl.data.batches.batches import Batches
+from mpifl.data.shards.shards import Features, Split
+from mpifl.learning import models
+from mpifl.learning.tasks import CLASSIFICATION
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.silo.steps.training import Loss, Training
+from mpifl.silo.steps.training_loop import train
+from mpifl.wings.fast.stacked_training import Ended, train_together
 
 WARMUP, BATCH, LR = 1, 10, 0.01
 CHUNKS = (4, 16, 64)

@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from mpifl.transforms.codecs import QSGD, Cast, TopK
+from mpifl.wings.compression.codecs import QSGD, Cast, TopK
 
 CODECS = [Cast("float16"), Cast("bfloat16"), *(QSGD(bits) for bits in (8, 4, 3, 2)), TopK(0.1), TopK(0.01)]
 

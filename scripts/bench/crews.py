@@ -39,7 +39,7 @@ def convolutions(shape: tuple[int, ...], classes: int) -> Any:
 def on_each_rank(folder: Path, model: str, batches: list[int], rounds: int, repeats: int) -> None:
     """Train all sides in turn; leave what each round and each rank took in the folder."""
     from mpifl.training.loop import train
-    from mpifl.wire import world
+    from mpifl.wire.launching import world
 
     transport = world()
     took: list[dict[str, Any]] = []

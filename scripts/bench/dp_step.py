@@ -20,17 +20,17 @@ from typing import Any
 import torch
 from common import CLASSES, PIXELS, images, save
 
-from mpifl import models
-from mpifl.common import tuning
-from mpifl.data.batches import Batches
-from mpifl.data.shards import Split
-from mpifl.silo.clipped import ByFormula, ByLoop
-from mpifl.silo.dpsgd import DPSGD
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import train
-from mpifl.silo.settings import LocalTraining
-from mpifl.silo.training import Loss, Training
-from mpifl.tasks import CLASSIFICATION
+from mpifl.common.machine import tuning
+from mpifl.data.batches.batches import Batches
+from mpifl.data.shards.shards import Split
+from mpifl.learning import models
+from mpifl.learning.tasks import CLASSIFICATION
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.silo.steps.training import Loss, Training
+from mpifl.silo.steps.training_loop import train
+from mpifl.wings.dpsgd.clipped import ByFormula, ByLoop
+from mpifl.wings.dpsgd.dpsgd import DPSGD
 
 EXAMPLES, WARMUP = 3000, 2
 CASES = (("2nn", 10, 40), ("2nn", 64, 12), ("cnn", 10, 6), ("cnn", 64, 2))

@@ -22,12 +22,12 @@ import torch
 from common import CLASSES, PIXELS, images, save, write_silos
 from torch import nn
 
-from mpifl import models
-from mpifl.algorithms.registry import ALGORITHMS
-from mpifl.data.shards import Shard, open_shard, read_federation
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.settings import LocalTraining
+from mpifl.algorithms.algorithm_registry import ALGORITHMS
+from mpifl.data.shards.shards import Shard, open_shard, read_federation
+from mpifl.learning import models
+from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.silo import Silo
+from mpifl.silo.steps.local_settings import LocalTraining
 
 EXAMPLES, WARMUP = 600, 3
 STEPS = EXAMPLES // bare.BATCH

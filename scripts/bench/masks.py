@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from common import advise, middle, save
 
-from mpifl.privacy.masks import add_masks
+from mpifl.wings.masked.pair_masks import add_masks
 
 CONTEXT = bytes(32)
 WITHOUT = "without masks"

@@ -101,7 +101,7 @@ def idle() -> tuple[float, float]:
 
 
 def parameters(model: dict[str, Any]) -> int:
-    from mpifl import models
+    from mpifl.learning import models
 
     arguments = {key: value for key, value in model.items() if key != "name"}
     return sum(p.numel() for p in models.build(model["name"], arguments, PIXELS, CLASSES, 0).parameters())

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from common import CLASSES, PIXELS, advise, images, middle, save
 
-from mpifl.data.batches import Batches
-from mpifl.data.shards import Split
-from mpifl.models.images import cnn
-from mpifl.silo.flat import FlatModel
+from mpifl.data.batches.batches import Batches
+from mpifl.data.shards.shards import Split
+from mpifl.learning.models.image_models import cnn
+from mpifl.learning.tasks import TASKS, Facts, Task
+from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.scoring import evaluate
-from mpifl.tasks import TASKS, Facts, Task
 
 SIDES = {
     "accuracy": ["accuracy"],

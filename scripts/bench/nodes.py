@@ -33,13 +33,13 @@ import torch
 from common import save, start_ranks
 from torch import Tensor
 
-from mpifl.aggregation.mean import WeightedMean
-from mpifl.common.tuning import keep_memory
-from mpifl.wire.joining import abort_world, world
+from mpifl.common.machine.tuning import keep_memory
+from mpifl.sums.mean import WeightedMean
+from mpifl.wire.launching.joining import abort_world, world
 from mpifl.wire.messages import Header, Report, Verdict
 from mpifl.wire.requests import Compute
 from mpifl.wire.transport import Transport
-from mpifl.wire.updates import Update
+from mpifl.wire.update import Update
 
 try:
     from mpifl.wire.spreading import Spreading

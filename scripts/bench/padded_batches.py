@@ -22,13 +22,16 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
-from mpifl.data import Batches, Features, Inputs, Ragged, Split
-from mpifl.models.text import gpt
-from mpifl.silo import FlatModel, LocalTraining
-from mpifl.silo.local import train
-from mpifl.silo.training import Loss, Training
-from mpifl.tasks import Classification
-from mpifl.tasks.language import Language
+from mpifl.data import Features, Inputs, Ragged
+from mpifl.data.batches import Batches
+from mpifl.data.shards import Split
+from mpifl.learning.models.text_models import gpt
+from mpifl.learning.tasks import Classification
+from mpifl.learning.tasks.language import Language
+from mpifl.silo.parameters import FlatModel
+from mpifl.silo.steps import LocalTraining
+from mpifl.silo.steps.training import Loss, Training
+from mpifl.silo.steps.training_loop import train
 
 TOKENS, LONGEST, IGNORE, LR = 257, 128, -100, 0.1
 WARMUP = 1

@@ -21,11 +21,11 @@ import torch
 from common import CLASSES, PIXELS, save
 from torch import Tensor, multiprocessing as mp, nn
 
-from mpifl.aggregation import kernels
-from mpifl.aggregation.exact import anchor_of, is_finite, window_of
-from mpifl.aggregation.kernels import Parts
-from mpifl.common import tuning
-from mpifl.silo.flat import FlatModel
+from mpifl.common.machine import tuning
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.sums import kernels
+from mpifl.sums.exact import anchor_of, is_finite, window_of
+from mpifl.sums.kernels import Parts
 from mpifl.wire.memory import Memory
 
 BATCH, LR = 10, 0.1

@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.algorithm import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.scaffold import Scaffold
-from mpifl.server.server import Server
+from mpifl.algorithms.server import Server
 
 EVERY, KEPT = 2, 3
 """A plain write in every other round, the first among them; and how many stay."""

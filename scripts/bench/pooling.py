@@ -20,8 +20,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from jobs.papers.lenet import lenet
-from mpifl.models.images import cnn
-from mpifl.models.pooling import MaxPool2x2
+from mpifl.learning.models.image_models import cnn
+from mpifl.learning.models.pooling_layers import MaxPool2x2
 
 CASES: dict[str, tuple[Callable[..., nn.Module], int]] = {"lenet": (lenet, 64), "cnn": (cnn, 10)}
 """By name: the model, and how many images a gradient takes."""

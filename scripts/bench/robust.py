@@ -19,11 +19,11 @@ import torch
 from common import save
 from torch import Tensor
 
-from mpifl.aggregation.gram import Digits
-from mpifl.aggregation.rules import rule_of
-from mpifl.aggregation.slices import BLOCK
-from mpifl.aggregation.weighing import Weighing
-from mpifl.aggregation.weights import RFA
+from mpifl.wings.robust.column_rules import rule_of
+from mpifl.wings.robust.column_slices import BLOCK
+from mpifl.wings.robust.gram import Digits
+from mpifl.wings.robust.weighing import Weighing
+from mpifl.wings.robust.weight_rules import RFA
 from mpifl.wire import pieces_of
 
 

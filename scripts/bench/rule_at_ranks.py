@@ -22,12 +22,13 @@ import torch
 from common import save, start_ranks
 from torch.profiler import ProfilerActivity, profile
 
-from mpifl.aggregation import AggregationSettings, aggregator_of
-from mpifl.wire.joining import world
+from mpifl.run.job.tables import AggregationSettings
+from mpifl.wings.robust import aggregator_of
+from mpifl.wire.launching.joining import world
 from mpifl.wire.messages import Header, Report, Verdict
 from mpifl.wire.requests import Compute
 from mpifl.wire.transport import Transport
-from mpifl.wire.updates import Update
+from mpifl.wire.update import Update
 
 LIMIT = 300.0
 

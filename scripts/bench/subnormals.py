@@ -20,10 +20,10 @@ from common import CLASSES, PIXELS, images, save, write_silos
 
 from jobs.papers.lenet import lenet
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.data.shards import open_shard, read_federation
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.settings import LocalTraining
+from mpifl.data.shards.shards import open_shard, read_federation
+from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.silo import Silo
+from mpifl.silo.steps.local_settings import LocalTraining
 
 LABEL = 0
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import tomli_w
 
+from mpifl.cli.job_tools import keys
 from mpifl.common import InputError
-from mpifl.run.job import read_job
-from mpifl.tools import keys
-from mpifl.training.validation import check_privacy, validate_job
+from mpifl.run.job.job import read_job
+from mpifl.training.beforehand.run_checks import check_privacy, validate_job
 from scripts.jobs_at_random import settings
 
 Job = dict[str, Any]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mpifl.common import InputError, RoundLost, one_line
 from mpifl.training.loop import train
-from mpifl.wire.joining import abort_world, world
+from mpifl.wire.launching.joining import abort_world, world
 from mpifl.wire.transport import Transport
 
 END = "end"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from statistics import mean
 
-from mpifl.aggregation import FORGERIES
-from mpifl.aggregation.forging import usual_z
-from mpifl.report.runs import Summary
+from mpifl.report.runs.runs import Summary
+from mpifl.wings.attacks import FORGERIES
+from mpifl.wings.attacks.colluding_attacks import usual_z
 from scripts.reproduce.cells import Cell, Cut, Table
 from scripts.reproduce.scores import percent
 

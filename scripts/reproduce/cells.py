@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
+from mpifl.cli.sweep.running import LOST, run_task
+from mpifl.cli.sweep.settings_grid import Task, readable
 from mpifl.common.errors import InputError
-from mpifl.data.vertical import read_any
-from mpifl.report.runs import Summary
-from mpifl.run.job import read_job
-from mpifl.tools.sweep.running import LOST, run_task
-from mpifl.tools.sweep.settings_grid import Task, readable
+from mpifl.data.shards.column_spec import read_any
+from mpifl.report.runs.runs import Summary
+from mpifl.run.job.job import read_job
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK_ROUNDS = 2

@@ -9,7 +9,7 @@ import numpy as np
 
 from data_prep.sources.heart import HELD_OUT, HOSPITALS, read_heart
 from mpifl.common.errors import InputError
-from mpifl.report.runs import Summary
+from mpifl.report.runs.runs import Summary
 from scripts.reproduce.cells import Cell, Cut, Table
 from scripts.reproduce.scores import over_all, percent, silos_of
 

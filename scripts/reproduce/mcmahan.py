@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from mpifl.report.runs import Summary
+from mpifl.report.runs.runs import Summary
 from scripts.reproduce.cells import Cell, Cut, Table
 from scripts.reproduce.scores import rounds_to
 

@@ -7,13 +7,13 @@ from statistics import mean, stdev
 
 from safetensors.torch import load_file
 
-from mpifl import models
-from mpifl.data.batches import Batches
-from mpifl.data.shards import open_shard, read_federation
-from mpifl.report.runs import Summary
-from mpifl.run.job import read_job
+from mpifl.data.batches.batches import Batches
+from mpifl.data.shards.shards import open_shard, read_federation
+from mpifl.learning import models
+from mpifl.report.runs.runs import Summary
+from mpifl.run.job.job import read_job
 from mpifl.silo import Score, evaluate
-from mpifl.silo.flat import FlatModel
+from mpifl.silo.parameters.flat_model import FlatModel
 
 
 def rounds_to(run: Summary, target: float, figure: str = "test_accuracy") -> float | None:

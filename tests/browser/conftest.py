@@ -16,15 +16,15 @@ from data_prep.inspect.column_page import column_page
 from data_prep.inspect.columns import Columns
 from data_prep.inspect.page import page as inspect_page
 from data_prep.inspect.summary import summarise
-from mpifl.data import read_federation
-from mpifl.report.compare import Output, compare_runs
-from mpifl.report.following import Follower
-from mpifl.report.live_page import _page as page_of_look
-from mpifl.report.page import write_report
-from mpifl.run.environment import write_environment
-from mpifl.run.folder import claim_run, describe
-from mpifl.run.job import check_job
-from mpifl.run.records import encode_record
+from mpifl.data.shards import read_federation
+from mpifl.report.pages.live_page import _page as page_of_look
+from mpifl.report.pages.run_page import write_report
+from mpifl.report.runs.compared_runs import Output, compare_runs
+from mpifl.report.runs.following import Follower
+from mpifl.run.folder.environment import write_environment
+from mpifl.run.folder.metrics_file import encode_record
+from mpifl.run.folder.run_folder import claim_run, describe
+from mpifl.run.job.job import check_job
 
 HOSPITALS = [
     "cleveland",

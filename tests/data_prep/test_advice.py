@@ -12,7 +12,7 @@ from data_prep.inspect.heterogeneity import heterogeneity
 from data_prep.inspect.summary import Summary
 from mpifl.algorithms import ALGORITHMS
 from mpifl.data import Targets
-from mpifl.data.shards import Features, FederationSpec, ShardEntry
+from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
 
 APART = [[90, 5, 5], [5, 90, 5], [5, 5, 90]]
 """Three silos that have a label each, nearly."""

@@ -9,7 +9,7 @@ from data_prep.model.dataset import Dataset
 from data_prep.model.rows import fields
 from data_prep.schemes.lookup import SCHEMES, resolve
 from mpifl.common.errors import InputError
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards.shards import open_shard, read_federation
 from mpifl.data.targets import Targets
 
 EFFECTS = {

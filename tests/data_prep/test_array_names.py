@@ -7,7 +7,7 @@ import pytest
 from data_prep.cli import main
 from data_prep.sources.registry import find_source
 from mpifl.common import InputError
-from mpifl.data import read_federation
+from mpifl.data.shards import read_federation
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 SICK = np.array(["ill", "well ", "ill", "well"] * 2)

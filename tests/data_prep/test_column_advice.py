@@ -12,8 +12,8 @@ from data_prep.cli import main
 from data_prep.inspect.column_advice import column_advice
 from data_prep.inspect.column_page import column_page
 from data_prep.inspect.columns import summarise_columns
-from mpifl.run import read_job
-from mpifl.training import validate_job
+from mpifl.run.job import read_job
+from mpifl.training.beforehand import validate_job
 
 
 def advised(folder, *, features=False):

@@ -5,7 +5,7 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.tables import read_spec
-from mpifl.data import read_federation
+from mpifl.data.shards import read_federation
 
 
 def command(*words):

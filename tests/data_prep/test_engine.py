@@ -28,7 +28,14 @@ from data_prep.write.ledger import Ledger, digest_of
 from data_prep.write.making import make_shards
 from data_prep.write.writing import Shard, Writer
 from mpifl.common.errors import InputError, ShardError
-from mpifl.data.shards import Features, FederationSpec, ShardEntry, new_shard, open_shard, read_federation
+from mpifl.data.shards.shards import (
+    Features,
+    FederationSpec,
+    ShardEntry,
+    new_shard,
+    open_shard,
+    read_federation,
+)
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.tables import stream
-from mpifl.data import read_federation
+from mpifl.data.shards import read_federation
 
 
 def command(*words):

@@ -11,7 +11,7 @@ from data_prep.cli import main
 from data_prep.model import Dataset, Groups
 from data_prep.schemes import SCHEMES, Shares, cut_whole, resolve
 from mpifl.common import InputError, sha256_of
-from mpifl.data import groups_of, open_shard, open_vertical, read_federation, read_vertical
+from mpifl.data.shards import groups_of, open_shard, open_vertical, read_federation, read_vertical
 
 MIXES = [
     "dirichlet alpha=0.5 + quantity alpha=2",

@@ -10,7 +10,7 @@ import pytest
 from data_prep.cli import main
 from data_prep.sources.heart import HOSPITALS, read_heart
 from mpifl.common.errors import InputError
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards.shards import open_shard, read_federation
 
 REAL = Path(os.environ.get("MPIFL_DATA", "no-data-folder")) / "heart-disease"
 ROW = "63.0,1.0,4.0,145.0,233.0,1.0,2.0,150.0,0.0,2.3,?,?,?,3"

@@ -11,7 +11,7 @@ from data_prep.model import Dataset, Groups, Order
 from data_prep.schemes import Shares
 from data_prep.schemes.stratify import apportioned
 from mpifl.common import InputError
-from mpifl.data import groups_of, open_shard, read_federation
+from mpifl.data.shards import groups_of, open_shard, read_federation
 
 
 def command(*words):

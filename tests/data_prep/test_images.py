@@ -13,7 +13,7 @@ from data_prep.sources.pictures import shape_of
 from data_prep.sources.reading import digest_of
 from data_prep.sources.registry import find_source
 from mpifl.common.errors import InputError
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards.shards import open_shard, read_federation
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -8,7 +8,7 @@ import pytest
 from data_prep.cli import main
 from data_prep.model.dataset import Dataset
 from data_prep.site import site
-from mpifl.data.shards import open_shard, read_federation, read_spec
+from mpifl.data.shards.shards import open_shard, read_federation, read_spec
 
 
 def command(*words):

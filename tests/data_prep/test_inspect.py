@@ -15,7 +15,7 @@ from data_prep.inspect.features import moments_of
 from data_prep.inspect.overview import bar, sparkline
 from data_prep.schemes.lookup import SCHEMES, resolve
 from data_prep.sources.registry import SOURCES, find_source
-from mpifl.data.shards import Features, FederationSpec, ShardEntry
+from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
 
 
 def command(*words):

@@ -15,7 +15,7 @@ from data_prep.inspect.column_page import column_page
 from data_prep.inspect.columns import Columns, runs, summarise_columns
 from data_prep.inspect.correlation import MOST_ROWS, correlations, icor, sample
 from data_prep.inspect.figures import owners
-from mpifl.data.vertical import VerticalSpec
+from mpifl.data.shards.column_spec import VerticalSpec
 
 
 def run(*words, ends=0):

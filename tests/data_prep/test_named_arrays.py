@@ -11,7 +11,7 @@ from data_prep.cli import main
 from data_prep.sources.registry import find_source
 from mpifl.cli import main as mpifl
 from mpifl.common.errors import InputError
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards.shards import open_shard, read_federation
 
 DRAW = np.random.default_rng(0)
 N = 60

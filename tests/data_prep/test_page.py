@@ -17,7 +17,7 @@ from data_prep.inspect.figures import faces, is_image, is_table
 from data_prep.inspect.page import page
 from data_prep.inspect.png import BLUES, coloured, encoded
 from data_prep.inspect.summary import Summary, summarise
-from mpifl.data.shards import Features, FederationSpec, ShardEntry, write_shard
+from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry, write_shard
 
 
 def command(*words):

@@ -15,7 +15,7 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.write.writing import Writer
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards.shards import open_shard, read_federation
 
 ROOT = Path(__file__).parents[2]
 ABORTED = {1, 130}  # typer had it end with 1 once
@@ -349,7 +349,7 @@ def test_a_signal_leaves_nothing(tmp_path, number, codes):
 
 
 def test_the_command_needs_nothing_heavy_to_start():
-    heavy = "{'torch', 'sklearn', 'matplotlib', 'mpi4py', 'mpifl.run.job'}"
+    heavy = "{'torch', 'sklearn', 'matplotlib', 'mpi4py', 'mpifl.run.job.job'}"
     look = f"import sys, data_prep.cli; print({heavy} & set(sys.modules))"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.check_output([sys.executable, "-c", look], text=True, env=env) == "set()\n"

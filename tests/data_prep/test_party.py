@@ -11,8 +11,8 @@ from data_prep.schemes.holdout import Shares
 from data_prep.site.party import PartyTable
 from data_prep.site.site import Site
 from mpifl.common.errors import InputError
-from mpifl.data.vertical import VerticalSpec
-from mpifl.data.vertical_shards import open_vertical
+from mpifl.data.shards.column_shards import open_vertical
+from mpifl.data.shards.column_spec import VerticalSpec
 
 TAG = "0123456789abcdef" * 2
 SPEC = 'label = {kind = "numeric", column = "loss"}\n[features]\n'

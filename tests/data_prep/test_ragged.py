@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from data_prep.cli import main
 from data_prep.sources.registry import find_source
 from mpifl.cli import app as mpifl
-from mpifl.data.ragged import Ragged
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.ragged_arrays import Ragged
+from mpifl.data.shards.shards import open_shard, read_federation
 
 DRAW = np.random.default_rng(0)
 N = 60

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards.shards import open_shard, read_federation
 
 NAMES = {
     "x": "train-images-idx3-ubyte",

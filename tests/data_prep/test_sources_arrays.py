@@ -10,7 +10,7 @@ from data_prep.sources.hdf5 import ChunkedRows
 from data_prep.sources.reading import FiniteRows
 from data_prep.sources.registry import find_source
 from mpifl.common.errors import InputError
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards.shards import open_shard, read_federation
 
 
 def command(*words):

@@ -10,7 +10,7 @@ from data_prep.cli import main
 from data_prep.sources import own
 from data_prep.sources.registry import find_source
 from mpifl.common.errors import InputError
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards.shards import open_shard, read_federation
 
 OWN = """
 import numpy as np

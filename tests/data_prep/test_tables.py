@@ -17,7 +17,7 @@ from data_prep.tables.moments import Moments, moments_of, read_moments
 from data_prep.tables.spec import TableSpec, read_spec
 from mpifl.common.errors import InputError
 from mpifl.common.files import sha256_of
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards.shards import open_shard, read_federation
 
 SPEC = """
 label = "ill"

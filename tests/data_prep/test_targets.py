@@ -13,7 +13,7 @@ from data_prep.cli import main
 from data_prep.inspect.plot import _figure
 from data_prep.inspect.summary import summarise
 from mpifl.cli import main as mpifl
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards.shards import open_shard, read_federation
 
 DRAW = np.random.default_rng(0)
 N = 60

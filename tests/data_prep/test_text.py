@@ -12,7 +12,7 @@ from data_prep.cli import main
 from data_prep.sources.registry import find_source
 from data_prep.sources.roles import find_roles
 from mpifl.common.errors import InputError
-from mpifl.data.shards import open_shard, read_federation, read_spec
+from mpifl.data.shards.shards import open_shard, read_federation, read_spec
 
 HEADED = """First Citizen:
 Before we proceed any further, hear me speak.

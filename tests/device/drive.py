@@ -20,11 +20,11 @@ import torch
 from worlds import FAILS, JOBS, ODD, SPLIT
 
 from mpifl.cli import ending
-from mpifl.data.resident import resident_on
-from mpifl.tracking import Record
+from mpifl.data.batches.resident import resident_on
+from mpifl.report.observers import Record
 from mpifl.training.loop import train
-from mpifl.wire import survivable
-from mpifl.wire.joining import leave, world
+from mpifl.wire.launching import survivable
+from mpifl.wire.launching.joining import leave, world
 from mpifl.wire.transport import Transport
 
 held: list[int] = []

@@ -13,12 +13,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from mpifl.aggregation import kernels
-from mpifl.data import Batches, batches as batches_module
+from mpifl.data.batches import Batches, batches as batches_module
 from mpifl.data.features import Features
-from mpifl.data.shards import Split
-from mpifl.silo import FlatModel, LocalRun, LocalTraining, Loss, Training, train, train_together
-from mpifl.tasks import CLASSIFICATION
+from mpifl.data.shards.shards import Split
+from mpifl.learning.tasks import CLASSIFICATION
+from mpifl.silo.parameters import FlatModel
+from mpifl.silo.steps import LocalRun, LocalTraining, Loss, Training, train
+from mpifl.sums import kernels
+from mpifl.wings.fast import train_together
 
 EXAMPLES = 48
 DEVICE = torch.device("fake", 0)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from unit.builders import FEATURES, arrays, net, stream, training
 
-from mpifl.data import Batches, batches as data_batches
-from mpifl.data.shards import Split
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.graphs import Graphs, recorded
-from mpifl.silo.local import train
-from mpifl.silo.settings import LocalTraining
+from mpifl.data.batches import Batches, batches as data_batches
+from mpifl.data.shards.shards import Split
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.silo.steps.training_loop import train
 from mpifl.training import device_of
+from mpifl.wings.fast.cuda_graphs import Graphs, recorded
 from mpifl.wire.memory import Memory
 
 GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0

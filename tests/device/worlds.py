@@ -11,7 +11,7 @@ from torch import Tensor
 from vertical import split
 
 from mpifl import FedAvg, Silo, Update
-from mpifl.wire import survivable
+from mpifl.wire.launching import survivable
 
 Job = dict[str, Any]
 NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "batched", "scored", "fails", "mirror"]

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from mpifl.cli import main
-from mpifl.common import signals
-from mpifl.wire.joining import world
+from mpifl.common.machine import signals
+from mpifl.wire.launching.joining import world
 
 
 class _Tee(io.StringIO):

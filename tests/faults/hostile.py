@@ -26,25 +26,26 @@ from pydantic import Field
 from torch import Tensor
 
 import mpifl.exchange.broadcast
-import mpifl.exchange.cohort
-import mpifl.exchange.placement
-from mpifl.aggregation import local_sums, node_sums, slices
-from mpifl.aggregation.base import Combined
-from mpifl.aggregation.mean import WeightedMean
-from mpifl.algorithms.base import Cohort
+import mpifl.exchange.server_side.cohort
+import mpifl.exchange.server_side.placement
+from mpifl.algorithms.algorithm import Cohort
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.server import Server
 from mpifl.common.errors import InputError
-from mpifl.server.server import Server
 from mpifl.silo.silo import Silo
+from mpifl.sums import local_sums, node_sums
+from mpifl.sums.aggregator import Combined
+from mpifl.sums.mean import WeightedMean
+from mpifl.wings.robust import column_slices
 from mpifl.wire import spreading
 from mpifl.wire.rails import FIRST_TAG
 from mpifl.wire.transport import DONE, Transport
-from mpifl.wire.updates import Update, uniform
+from mpifl.wire.update import Update, uniform
 
 PLAN: dict[str, Any] = json.loads(os.environ.get("HOSTILE", "{}"))
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 # silos stay where they are, so that the same are the hostile rank's
-mpifl.exchange.placement.WORTH = float("inf")
+mpifl.exchange.server_side.placement.WORTH = float("inf")
 
 
 class Attacked(FedAvg):
@@ -87,7 +88,7 @@ class Attacked(FedAvg):
 
 _TAKEN = ("report", "broadcast_record", "done", "_started", "hand_over", "trade")
 _real = {name: getattr(Transport, name) for name in _TAKEN}
-_real_mean = mpifl.exchange.cohort.Cohort.mean
+_real_mean = mpifl.exchange.server_side.cohort.Cohort.mean
 _real_combine = WeightedMean.combine
 _real_digest = mpifl.exchange.broadcast.heard_after
 _truly_told = [b""]
@@ -201,14 +202,17 @@ def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:
     return mean
 
 
-slices.BLOCK, slices.LONGEST_CHUNK = 16, 48  # so that every rank makes some columns, in several chunks
+column_slices.BLOCK, column_slices.LONGEST_CHUNK = (
+    16,
+    48,
+)  # so that every rank makes some columns, in several chunks
 local_sums.FEW = 1  # some silos are added up, and one is left as it came
 node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED  # and carries pieces of what travels between nodes
 spreading.LONG, spreading.PIECE = 1000, 256
 if PLAN:
     for ending in ("", ".scores"):
         Path(PLAN["made"] + ending).touch()
-    mpifl.exchange.cohort.Cohort.mean = _noted_mean
+    mpifl.exchange.server_side.cohort.Cohort.mean = _noted_mean
 if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(PLAN["rank"]):
     for name, act in zip(
         _TAKEN, (_report, _broadcast_record, _done, _started, _hand_over, _trade), strict=True

@@ -58,27 +58,28 @@ from torch import Tensor, nn
 
 import mpifl.exchange.broadcast
 import mpifl.exchange.federation
-import mpifl.exchange.placement
-import mpifl.exchange.worker
-import mpifl.exchange.workload
+import mpifl.exchange.server_side.placement
+import mpifl.exchange.server_side.workload
+import mpifl.exchange.worker_side.worker
 import mpifl.training.build
-from mpifl.aggregation import beats, fixed_sum, node_sums
-from mpifl.aggregation.mean import WeightedMean
-from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.algorithm import Cohort
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.algorithms.splitnn import SplitNN
+from mpifl.algorithms.server import Server
 from mpifl.common.errors import ShardError
-from mpifl.exchange import crew, party
-from mpifl.run import checkpoint, serialization
-from mpifl.server.server import Server
-from mpifl.silo.columns import ColumnSilo
+from mpifl.run.folder import checkpoint, serialization
 from mpifl.silo.silo import Silo
-from mpifl.training import agreement
+from mpifl.sums import node_sums
+from mpifl.sums.mean import WeightedMean
+from mpifl.training import rank_agreement
+from mpifl.wings.crews import crew_gradients
+from mpifl.wings.masked import fixed_sum, masked_party, release_beats
+from mpifl.wings.split.column_silo import ColumnSilo
+from mpifl.wings.split.splitnn import SplitNN
 from mpifl.wire import spreading
 from mpifl.wire.point_to_point import PointToPoint
 from mpifl.wire.rails import Rail
 from mpifl.wire.transport import RECORD, Transport
-from mpifl.wire.updates import Update
+from mpifl.wire.update import Update
 
 TROUBLE: dict[str, Any] = json.loads(os.environ.get("TROUBLE", "{}"))
 FIFTH = 5
@@ -192,7 +193,7 @@ def _without_room(content: bytes | Iterable[bytes]) -> Iterator[bytes]:
 
 
 _RANK = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
-_answer, _open_shard = mpifl.exchange.worker.Worker.answer, mpifl.training.build.open_shard
+_answer, _open_shard = mpifl.exchange.worker_side.worker.Worker.answer, mpifl.training.build.open_shard
 _combine, _part = WeightedMean.combine, mpifl.exchange.federation.Federation._part
 _post, _carry, _read = Rail.post, spreading.Spreading._carry, mpifl.exchange.broadcast.read_request
 _started = PointToPoint._started
@@ -256,14 +257,14 @@ def _dying(when: str, act: Any, work_of: Any) -> Any:
 
 
 def _die_at_a_share() -> None:
-    act, left = crew.Follower._take, itertools.count(1)
+    act, left = crew_gradients.Follower._take, itertools.count(1)
 
-    def take(follower: crew.Follower, share: crew.Share) -> None:
+    def take(follower: crew_gradients.Follower, share: crew_gradients.Share) -> None:
         if next(left) == TROUBLE["share"][1]:
             os.kill(os.getpid(), getattr(signal, TROUBLE["share"][2]))
         act(follower, share)
 
-    crew.Follower._take = take  # type: ignore[method-assign]
+    crew_gradients.Follower._take = take  # type: ignore[method-assign]
 
 
 def _die_in_a_beat() -> None:
@@ -284,13 +285,13 @@ def _die_in_a_beat() -> None:
         return now[0]
 
     real = sums.combine
-    before = _dying("ready", beats.Beats.release, of_now)
+    before = _dying("ready", release_beats.Beats.release, of_now)
     after = _dying("released", lambda told: told, of_now)
     sums.combine = combine  # type: ignore[method-assign]
     sums._readiness = _dying("readying", sums._readiness, of_now)  # type: ignore[method-assign]
-    beats.Beats.release = released  # type: ignore[method-assign]
-    party.Party.mask = _dying("noted", party.Party.mask, of_now)  # type: ignore[method-assign]
-    beats.Beats.tails = _dying("handed", beats.Beats.tails, of_now)  # type: ignore[method-assign]
+    release_beats.Beats.release = released  # type: ignore[method-assign]
+    masked_party.Party.mask = _dying("noted", masked_party.Party.mask, of_now)  # type: ignore[method-assign]
+    release_beats.Beats.tails = _dying("handed", release_beats.Beats.tails, of_now)  # type: ignore[method-assign]
 
 
 def _agree_or_die(transport: Transport, *arguments: Any) -> None:
@@ -302,7 +303,7 @@ def _agree_or_die(transport: Transport, *arguments: Any) -> None:
 
     real = transport._send_all
     transport._send_all = tell_some  # type: ignore[method-assign]
-    agreement.agree_on(transport, *arguments)
+    rank_agreement.agree_on(transport, *arguments)
 
 
 def _started_unbuffered(wire: PointToPoint, act: Any, *arguments: Any) -> Any:
@@ -318,7 +319,7 @@ def _open_or_not(folder: Path, entry: Any, spec: Any) -> Any:
 
 
 if "die" in TROUBLE or "freeze" in TROUBLE:
-    mpifl.exchange.worker.Worker.answer = _answer_or_die
+    mpifl.exchange.worker_side.worker.Worker.answer = _answer_or_die
     WeightedMean.combine = _combine_or_die
     Rail.post = _post_or_die  # type: ignore[method-assign]
     node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED  # so that every rank of a node carries a piece
@@ -334,14 +335,14 @@ if "blind" in TROUBLE:
     mpifl.training.build.open_shard = _open_or_not
 if "write" in TROUBLE:
     # no silo moves: for that the server would wait for the checkpoint that is held
-    mpifl.exchange.placement.WORTH = float("inf")
+    mpifl.exchange.server_side.placement.WORTH = float("inf")
     checkpoint.write_atomic = serialization.write_atomic = _write_half
 if TROUBLE.get("agreed", [None])[0] == int(_RANK):
     mpifl.training.build.agree_on = _agree_or_die
 if TROUBLE.get("unbuffered"):
     PointToPoint._started = _started_unbuffered  # type: ignore[method-assign]
 if TROUBLE.get("restless"):
-    mpifl.exchange.placement.GAIN = mpifl.exchange.placement.WORTH = 0.0
-    mpifl.exchange.workload.MEASURED = 1
+    mpifl.exchange.server_side.placement.GAIN = mpifl.exchange.server_side.placement.WORTH = 0.0
+    mpifl.exchange.server_side.workload.MEASURED = 1
 if "full" in TROUBLE:
     checkpoint.write_atomic = serialization.write_atomic = _write_where_all_is_full

@@ -44,10 +44,10 @@ from safetensors.torch import load_file
 from scenarios import job
 from unit.builders import make_worker, write_folder
 
-from mpifl.algorithms.base import Algorithm
-from mpifl.exchange.placement import place
+from mpifl.algorithms.algorithm import Algorithm
+from mpifl.exchange.server_side.placement import place
 from mpifl.wire.requests import Compute
-from mpifl.wire.updates import Update
+from mpifl.wire.update import Update
 
 ONLY = os.environ.get("ATTACKS", "")
 """To try some attacks alone: a regular expression that their names fit."""

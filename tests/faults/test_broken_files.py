@@ -17,7 +17,7 @@ from faults.conftest import Batch
 from faults.processes import Command, lines_of, outcome, own_lines, rounds_of, train, tree
 
 from mpifl.common.files import sha256_of
-from mpifl.data.shards import FederationSpec, read_federation
+from mpifl.data.shards.shards import FederationSpec, read_federation
 
 LENIENT = ("--set", "cohort.quorum=0.5")
 

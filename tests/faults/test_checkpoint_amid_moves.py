@@ -8,8 +8,8 @@ import torch
 from faults.processes import Command, checkpoints, train
 from faults.test_survival import LONGEST, pytestmark as pytestmark
 
-from mpifl.data import read_federation
-from mpifl.run import checkpoint, serialization
+from mpifl.data.shards import read_federation
+from mpifl.run.folder import checkpoint, serialization
 
 
 def test_a_checkpoint_amid_which_silos_move_fits_the_servers_state(

@@ -17,7 +17,7 @@ from conftest import launcher
 from faults.conftest import CHOICE
 from faults.processes import HERE, Command, lines_of, outcome, own_lines, pid_of, ranks_of, rounds_of, train
 
-from mpifl.exchange.placement import place
+from mpifl.exchange.server_side.placement import place
 
 LONGEST = 50
 """Seconds, on a loaded machine, after which a run hangs."""

@@ -8,10 +8,11 @@ from random import Random
 from types import SimpleNamespace
 
 from fuzzing.mutations import harmed_json, harmed_toml
+from mpifl.cli.align.align_records import Answer, Common, Hello, Learned, Made, answer_of
+from mpifl.cli.align.align_server import Comparer
 from mpifl.common import sha256_of
-from mpifl.data import Features, VerticalEntry
-from mpifl.tools.align.records import Answer, Common, Hello, Learned, Made, answer_of
-from mpifl.tools.align.server import Comparer
+from mpifl.data import Features
+from mpifl.data.shards import VerticalEntry
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -12,7 +12,7 @@ from unit.builders import Alone
 
 from data_prep.cli import app as data_prep
 from fuzzing.sources import make_sources
-from mpifl.aggregation.planning import Part, PartialSum, ReductionPlan, Window
+from mpifl.sums.planning import Part, PartialSum, ReductionPlan, Window
 from mpifl.training.loop import train
 from mpifl.wire.messages import Done, FileReply, Header, Report, VectorHeader, VectorSpec, Verdict
 from mpifl.wire.nodes import Nodes

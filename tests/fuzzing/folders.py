@@ -20,19 +20,19 @@ from data_prep.inspect.columns import summarise_columns
 from fuzzing import artefacts, hdf5
 from fuzzing.mutations import harmed_bytes, harmed_json, harmed_toml
 from mpifl.common.files import sha256_of
-from mpifl.data.shards import open_shard, read_federation, read_spec
-from mpifl.data.vertical import is_vertical, read_vertical
-from mpifl.data.vertical_shards import open_vertical
-from mpifl.report.compare import Output, compare_runs
-from mpifl.report.evaluate import evaluate_silos
-from mpifl.report.following import Follower
-from mpifl.report.frame import frame
-from mpifl.report.predict import predict_run
-from mpifl.run import checkpoint
-from mpifl.run.folder import check_run, describe, latest_checkpoint
-from mpifl.run.job import read_job
-from mpifl.run.records import trim_metrics
-from mpifl.tracking import PLAIN
+from mpifl.data.shards.column_shards import open_vertical
+from mpifl.data.shards.column_spec import is_vertical, read_vertical
+from mpifl.data.shards.shards import open_shard, read_federation, read_spec
+from mpifl.report.judging.evaluate import evaluate_silos
+from mpifl.report.judging.predict import predict_run
+from mpifl.report.observers import PLAIN
+from mpifl.report.runs.compared_runs import Output, compare_runs
+from mpifl.report.runs.following import Follower
+from mpifl.report.terminal.frame import frame
+from mpifl.run.folder import checkpoint
+from mpifl.run.folder.metrics_file import trim_metrics
+from mpifl.run.folder.run_folder import check_run, describe, latest_checkpoint
+from mpifl.run.job.job import read_job
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from fuzzing.mutations import harmed_toml
-from mpifl.run.job import read_job
+from mpifl.run.job.job import read_job
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -29,13 +29,13 @@ from fuzzing.outcomes import Kind
 from fuzzing.sites import agree, lists, offers
 from fuzzing.sources import read_source, sources
 from fuzzing.wire import decode, decode_payload, messages, payloads, reports, take_report
+from mpifl.cli.align import read_terms
 from mpifl.common.errors import InputError, ShardError
-from mpifl.exchange.reading import Refused
-from mpifl.privacy import read_sites
-from mpifl.report.evaluate import evaluate_run
-from mpifl.report.page import write_report
-from mpifl.run.checkpoint import CheckpointError
-from mpifl.tools.align import read_terms
+from mpifl.exchange.server_side.report_reading import Refused
+from mpifl.report.judging.evaluate import evaluate_run
+from mpifl.report.pages.run_page import write_report
+from mpifl.run.folder.checkpoint import CheckpointError
+from mpifl.wings.site import read_sites
 
 READ = (InputError,)
 KINDS: dict[str, Kind] = {

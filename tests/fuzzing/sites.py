@@ -7,7 +7,8 @@ from pathlib import Path
 from random import Random
 
 from fuzzing.mutations import harmed_json, harmed_toml
-from mpifl.privacy import Identity, Offer, Session, read_sites
+from mpifl.wings.masked import Offer, Session
+from mpifl.wings.site import Identity, read_sites
 
 if sys.version_info >= (3, 11):
     import tomllib

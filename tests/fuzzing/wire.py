@@ -12,15 +12,15 @@ import torch
 from fuzzing import artefacts
 from fuzzing.mutations import harmed_bytes, harmed_json
 from fuzzing.outcomes import Undocumented
-from mpifl.aggregation.base import headers_of, updates_of
-from mpifl.aggregation.mean import WeightedMean
+from mpifl.cli.doctor.condition import Plan
 from mpifl.common.errors import RoundLost
 from mpifl.common.names import Names
-from mpifl.exchange.admission import Expected, screened
-from mpifl.exchange.faults import Judge
-from mpifl.exchange.reading import Refused, read
-from mpifl.tools.doctor.condition import Plan
-from mpifl.transforms.codecs import QSGD, Cast, Codec, TopK
+from mpifl.exchange.server_side.admission import Expected, screened
+from mpifl.exchange.server_side.faults import Judge
+from mpifl.exchange.server_side.report_reading import Refused, read
+from mpifl.sums.aggregator import headers_of, updates_of
+from mpifl.sums.mean import WeightedMean
+from mpifl.wings.compression.codecs import QSGD, Cast, Codec, TopK
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Header, Report, Verdict
 from mpifl.wire.requests import Compute, Inventory, Open, Request, SaveStatus

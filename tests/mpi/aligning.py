@@ -12,9 +12,10 @@ import numpy as np
 
 from data_prep.schemes import Shares
 from data_prep.site import PartyTable, Site
+from mpifl.cli.align import Comparer, Means, Party, Stopped, align_server, curve, read_key, ring
 from mpifl.common import InputError
-from mpifl.tools.align import Comparer, Means, Party, Stopped, curve, read_key, ring, server
-from mpifl.wire import point_to_point, world
+from mpifl.wire import point_to_point
+from mpifl.wire.launching import world
 
 
 def means(case, key):
@@ -55,7 +56,7 @@ class Harmed:
 
 TOUCHED = [
     (curve.Masker, "mask"),
-    (server, "places_of"),
+    (align_server, "places_of"),
     (PartyTable, "keep"),
     (PartyTable, "make"),
 ]
@@ -75,14 +76,14 @@ def twice():
 
 
 def displaced():
-    whole = server.places_of
+    whole = align_server.places_of
 
     def places(names, sets):
         m, found = whole(names, sets)
         found[1][np.argmax(found[1])] = 0
         return m, found
 
-    server.places_of = places
+    align_server.places_of = places
 
 
 def full():
@@ -107,7 +108,7 @@ SENT = []
 """What rank 0 has worked out last: how many ids are common, and the place of each one that was sent."""
 
 
-def noted(names, sets, whole=server.places_of):
+def noted(names, sets, whole=align_server.places_of):
     SENT[:] = [whole(names, sets)]
     return SENT[0]
 
@@ -152,7 +153,7 @@ def run(transport, folder, seen):
 
 def main():
     transport = world()
-    server.places_of = noted
+    align_server.places_of = noted
     ring.PIECE = 7 * curve.POINT  # many pieces of few ids
     seen = recorded(transport) if transport.is_server else {}
     for folder in sorted(path.parent for path in Path(sys.argv[1]).glob("*/case.json")):

@@ -20,13 +20,14 @@ import numpy as np
 import torch
 from torch.profiler import profile
 
-from mpifl.aggregation import AggregationSettings, WeightRule, aggregator_of, slices
-from mpifl.aggregation.columns import ColumnRule
-from mpifl.wire.joining import world
+from mpifl.run.job.tables import AggregationSettings
+from mpifl.wings.robust import WeightRule, aggregator_of, column_slices
+from mpifl.wings.robust.column_rules_run import ColumnRule
+from mpifl.wire.launching.joining import world
 from mpifl.wire.messages import Header, Report, Verdict
 from mpifl.wire.requests import Compute
 from mpifl.wire.transport import Transport
-from mpifl.wire.updates import Update, uniform
+from mpifl.wire.update import Update, uniform
 
 CPU = torch.device("cpu")
 LENGTHS = {"delta": 1003, "shift": 64, "none": 0}
@@ -171,7 +172,7 @@ def main() -> None:
     }
     if hosts_none:
         (out / "memory.json").write_text(json.dumps(found))
-    slices.BLOCK, slices.LONGEST_CHUNK = 16, 48  # several shares, and several chunks in each
+    column_slices.BLOCK, column_slices.LONGEST_CHUNK = 16, 48  # several shares, and several chunks in each
     tables = {
         name: {"rule": name, **({"tolerate": number} if number else {})} for name, number in RULES.items()
     }

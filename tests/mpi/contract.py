@@ -3,8 +3,8 @@ with vectors in small pieces."""
 
 from __future__ import annotations
 
-from mpifl.aggregation import node_sums
-from mpifl.tools.doctor import contract
+from mpifl.cli.doctor import contract
+from mpifl.sums import node_sums
 from mpifl.wire import spreading, transport as wire
 from mpifl.wire.transport import Transport
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from mpifl.common import InputError
 from mpifl.training.loop import train
-from mpifl.wire.joining import world
+from mpifl.wire.launching.joining import world
 from mpifl.wire.transport import Transport
 
 ADAM = {"optimizer": "adam", "lr": 0.01, "batch_size": 30, "clip_norm": 1.0}

@@ -15,11 +15,11 @@ import scenarios
 import tomli_w
 import vertical
 
+from mpifl.cli.job_tools import evaluate_together, predict_together
 from mpifl.common import InputError
-from mpifl.exchange import placement
-from mpifl.tools import evaluate_together, predict_together
+from mpifl.exchange.server_side import placement
 from mpifl.training.loop import train
-from mpifl.wire.joining import abort_world, world
+from mpifl.wire.launching.joining import abort_world, world
 from mpifl.wire.transport import Transport
 
 

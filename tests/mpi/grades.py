@@ -3,7 +3,7 @@
 import torch
 
 from mpifl.common import InputError
-from mpifl.tasks import Task
+from mpifl.learning.tasks import Task
 
 
 class AbsoluteError:

@@ -26,14 +26,15 @@ from torch import Tensor
 
 import mpifl.exchange.broadcast
 from mpifl import Cohort, FedAvg, Server, Silo, Update
-from mpifl.aggregation.beats import Beats
-from mpifl.aggregation.fixed_sum import FixedSum
 from mpifl.common import InputError, Misled, RoundLost
-from mpifl.data import read_federation
-from mpifl.exchange import Party, place
-from mpifl.privacy import make_identity
+from mpifl.data.shards import read_federation
+from mpifl.exchange.server_side import place
 from mpifl.training.loop import train
-from mpifl.wire.joining import abort_world, world
+from mpifl.wings.masked import Party
+from mpifl.wings.masked.fixed_sum import FixedSum
+from mpifl.wings.masked.release_beats import Beats
+from mpifl.wings.site import make_identity
+from mpifl.wire.launching.joining import abort_world, world
 from mpifl.wire.memory import SEALS
 from mpifl.wire.transport import Transport
 

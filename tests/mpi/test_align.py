@@ -15,7 +15,7 @@ from conftest import launcher, python, rank_environment, ranks, warm_executable
 from unit.builders import write_vertical_folder
 
 from data_prep.check.columns import check_columns
-from mpifl.data import open_vertical, read_vertical
+from mpifl.data.shards import open_vertical, read_vertical
 
 pytest.importorskip("nacl")
 PARTIES = ["bank", "shop", "clinic", "post", "club"]

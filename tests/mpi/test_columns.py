@@ -12,8 +12,8 @@ import pytest
 from conftest import ranks
 from unit.aggregation import test_weights as weighted
 
-from mpifl.aggregation.mixing import bucketing
 from mpifl.common import rng
+from mpifl.wings.robust.mixing import bucketing
 
 HERE = Path(__file__).parent
 WORLDS = [

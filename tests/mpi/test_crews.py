@@ -10,7 +10,7 @@ import pytest
 from conftest import ranks
 
 from mpifl.training.loop import train
-from mpifl.wire.joining import world
+from mpifl.wire.launching.joining import world
 
 SCRIPT = Path(__file__).parent / "crewed.py"
 

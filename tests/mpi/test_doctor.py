@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ranks
 
-from mpifl.tools.doctor.condition import Condition
+from mpifl.cli.doctor.condition import Condition
 
 ABSENT = """
 import os, sys, time

@@ -16,10 +16,11 @@ from conftest import RANKS, ranks
 from safetensors.torch import load_file
 from torchmetrics.classification import MulticlassAUROC, MulticlassCalibrationError, MulticlassF1Score
 
-from mpifl import models
-from mpifl.algorithms.registry import ALGORITHMS
+from mpifl.algorithms.algorithm_registry import ALGORITHMS
 from mpifl.common import Names, rng
-from mpifl.data import Batches, open_shard, read_federation, read_vertical
+from mpifl.data.batches import Batches
+from mpifl.data.shards import open_shard, read_federation, read_vertical
+from mpifl.learning import models
 
 HERE = Path(__file__).parent
 NAMES = [job["name"] for job in scenarios.jobs_on(2)]
@@ -322,7 +323,7 @@ def test_silos_keep_what_compression_left_out(world: Path, name: str) -> None:
 
 
 def summed(deltas: list[np.ndarray], weights: list[int]) -> np.ndarray:
-    """The weighted mean in numpy, each summand rounded to its grid (`aggregation/exact.py`)."""
+    """The weighted mean in numpy, each summand rounded to its grid (`sums/exact.py`)."""
     sums: dict[int, np.ndarray] = {}
     for delta, weight in zip(deltas, weights, strict=True):
         product = weight * delta.astype(np.float64)

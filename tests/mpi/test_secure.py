@@ -18,7 +18,7 @@ import torch
 from conftest import ranks
 from torch import Tensor
 
-from mpifl.aggregation.fixed_point import digits_of
+from mpifl.wings.masked.fixed_point import digits_of
 from mpifl.wire.stamped import SHARE
 from mpifl.wire.transport import REPORT, SUM
 

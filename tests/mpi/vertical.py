@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from mpifl.algorithms.splitnn import SplitNN
-from mpifl.silo import ColumnSilo
+from mpifl.wings.split import ColumnSilo
+from mpifl.wings.split.splitnn import SplitNN
 from mpifl.wire import Update
 
 BOTTOM = "vertical:bottom"

@@ -7,7 +7,7 @@ from pathlib import Path
 import tomli_w
 
 from mpifl.training.loop import train
-from mpifl.wire.joining import world
+from mpifl.wire.launching.joining import world
 
 jobs, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
 transport = world()

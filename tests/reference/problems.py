@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mpifl.models.classifier import Classifier
+from mpifl.learning.models.classifier import Classifier
 
 
 def normalised(shape: Sequence[int], classes: int) -> nn.Module:

@@ -50,7 +50,7 @@ def main(
 ) -> Main:
     """Run `mpifl train` on a job with these tables in this process; return the exit code and what it said."""
     monkeypatch.setattr("mpifl.wire.world", Alone)
-    monkeypatch.setattr("mpifl.common.signals.install", lambda: None)
+    monkeypatch.setattr("mpifl.common.machine.signals.install", lambda: None)
     monkeypatch.syspath_prepend(HERE)
 
     def act(**tables: Any) -> tuple[int, str]:

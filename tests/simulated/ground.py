@@ -235,10 +235,12 @@ def installed() -> Iterator[None]:
             stack.enter_context(mock.patch.object(time, name, _told(getattr(time, name), since)))
         stack.enter_context(mock.patch.object(time, "sleep", _sleep))
         stack.enter_context(mock.patch.object(os, "fsync"))
-        stack.enter_context(mock.patch("mpifl.run.writer.ThreadPoolExecutor", SimulatedThread))
+        stack.enter_context(mock.patch("mpifl.run.folder.writer.ThreadPoolExecutor", SimulatedThread))
         stack.enter_context(mock.patch("mpifl.common.lock.fcntl", locks))
         stack.enter_context(mock.patch("mpifl.training.loop.library", return_value="simulated"))
         quiet = contextlib.nullcontext()
         stack.enter_context(mock.patch("mpifl.training.loop.LongSteps", return_value=quiet))
-        stack.enter_context(mock.patch("mpifl.training.validation.check_first_step"))  # no rank hears of it
+        stack.enter_context(
+            mock.patch("mpifl.training.beforehand.run_checks.check_first_step")
+        )  # no rank hears of it
         yield

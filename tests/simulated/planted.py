@@ -18,13 +18,13 @@ import torch
 
 from mpifl.exchange.broadcast import Broadcast
 from mpifl.exchange.federation import Federation
-from mpifl.exchange.gathering import Gathering
-from mpifl.exchange.membership import Membership
-from mpifl.exchange.states import States
-from mpifl.exchange.worker import Worker
+from mpifl.exchange.server_side.gathering import Gathering
+from mpifl.exchange.server_side.membership import Membership
+from mpifl.exchange.worker_side.silo_states import States
+from mpifl.exchange.worker_side.worker import Worker
 from mpifl.training import loop, start
 from mpifl.training.recovery import Recovery
-from mpifl.wire.deaths import Watch
+from mpifl.wire.launching.deaths import Watch
 from mpifl.wire.memory import Memory
 from mpifl.wire.point_to_point import PointToPoint
 from mpifl.wire.transport import Transport

@@ -19,11 +19,12 @@ from unittest import mock
 
 import torch
 
-from mpifl.common import DeviceLost, InputError, Misled, RoundLost, StartLost, Unwritable, signals
-from mpifl.data import open_shard, open_vertical
-from mpifl.run import checkpoint, serialization
+from mpifl.common import DeviceLost, InputError, Misled, RoundLost, StartLost, Unwritable
+from mpifl.common.machine import signals
+from mpifl.data.shards import open_shard, open_vertical
+from mpifl.run.folder import checkpoint, serialization
 from mpifl.training.loop import train
-from mpifl.wire import met
+from mpifl.wire.launching import met
 from tests.simulated.ground import Leaves, SimulatedGround, installed
 from tests.simulated.schedule import Schedule
 from tests.simulated.world import Rank, World
@@ -67,9 +68,9 @@ class Way:
 
 
 MOVES = {
-    "mpifl.exchange.placement.WORTH": 0.0,
-    "mpifl.exchange.placement.GAIN": 0.0,
-    "mpifl.exchange.workload.MEASURED": 1,
+    "mpifl.exchange.server_side.placement.WORTH": 0.0,
+    "mpifl.exchange.server_side.placement.GAIN": 0.0,
+    "mpifl.exchange.server_side.workload.MEASURED": 1,
 }
 """Has silos move whenever one rank took longer than another."""
 MOMENTUM = {"name": "sgd", "lr": 0.7, "momentum": 0.9}
@@ -212,7 +213,7 @@ class Yard:
             os.environ.pop("MPIFL_RANKS_PER_NODE", None)
             stack.enter_context(mock.patch("mpifl.training.build.open_shard", self._once(open_shard)))
             stack.enter_context(
-                mock.patch("mpifl.training.vertical.open_vertical", self._once(open_vertical))
+                mock.patch("mpifl.wings.split.split_training.open_vertical", self._once(open_vertical))
             )
             if schedule.turns:
                 for name, value in TURNS.items():

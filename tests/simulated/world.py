@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from mpifl.common import others
+from mpifl.common import global_streams
 from tests.simulated.schedule import Choices, Schedule
 
 CALL, LATENCY, DETECTION = 2e-5, 1e-4, 0.5
@@ -142,7 +142,7 @@ class World:
         np.random.set_bit_generator(numpys)
         random.setstate(pythons)
         torch.set_rng_state(torchs)
-        others._OURS.clear()
+        global_streams._OURS.clear()
         return sum(thread.is_alive() for thread in threads)
 
     def _life(self, rank: Rank, live: Callable[[Rank], Any]) -> None:

@@ -10,22 +10,22 @@ from hypothesis import settings
 from torch import nn
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.data.batches import Batches
-from mpifl.data.federation import version_of
-from mpifl.data.shards import Features, FederationSpec, Shard, Split, open_shard, write_shard
-from mpifl.data.vertical import VerticalSpec
-from mpifl.data.vertical_shards import VerticalSplit, write_vertical
-from mpifl.exchange.admission import ABOUT, Knowledge
-from mpifl.exchange.context import WorkerContext
+from mpifl.algorithms.server import Server
+from mpifl.data.batches.batches import Batches
+from mpifl.data.shards.column_shards import VerticalSplit, write_vertical
+from mpifl.data.shards.column_spec import VerticalSpec
+from mpifl.data.shards.federation_spec import version_of
+from mpifl.data.shards.shards import Features, FederationSpec, Shard, Split, open_shard, write_shard
 from mpifl.exchange.federation import Federation
-from mpifl.exchange.worker import Worker
-from mpifl.run.cohort import CohortTable
-from mpifl.server.server import Server
-from mpifl.silo.flat import FlatModel
+from mpifl.exchange.server_side.admission import ABOUT, Knowledge
+from mpifl.exchange.worker_side.worker import Worker
+from mpifl.exchange.worker_side.worker_context import WorkerContext
+from mpifl.learning.tasks import CLASSIFICATION
+from mpifl.run.job.tables.cohort_table import CohortTable
+from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.silo import Silo
 from mpifl.silo.splits import learnable
-from mpifl.silo.training import Loss, Training
-from mpifl.tasks import CLASSIFICATION
+from mpifl.silo.steps.training import Loss, Training
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport

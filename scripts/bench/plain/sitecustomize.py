@@ -10,9 +10,9 @@ sys.path.append(str(Path(__file__).parents[3]))
 
 import torch
 
-from mpifl.aggregation import kernels
-from mpifl.aggregation.local_sums import LocalSums
-from mpifl.aggregation.mean import WeightedMean
+from mpifl.sums import kernels
+from mpifl.sums.local_sums import LocalSums
+from mpifl.sums.mean import WeightedMean
 
 
 def add(total, vector, weight, anchor, *, fresh):

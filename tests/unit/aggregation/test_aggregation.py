@@ -11,15 +11,15 @@ import torch
 from hypothesis import given, strategies as st
 from unit.builders import CPU, Alone, same_bits
 
-from mpifl.aggregation import kernels, mean, node_sums
-from mpifl.aggregation.exact import ExactSum, is_finite, peak_of, window_of
-from mpifl.aggregation.mean import WeightedMean
-from mpifl.aggregation.planning import Part, PartialSum, ReductionPlan, Window, plan
+from mpifl.sums import kernels, mean, node_sums
+from mpifl.sums.exact import ExactSum, is_finite, peak_of, window_of
+from mpifl.sums.mean import WeightedMean
+from mpifl.sums.planning import Part, PartialSum, ReductionPlan, Window, plan
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Header, Report, VectorHeader, Verdict
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport
-from mpifl.wire.updates import Update, summed, uniform
+from mpifl.wire.update import Update, summed, uniform
 
 LARGEST = 2.0**127
 magnitudes = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-LARGEST, max_value=LARGEST)

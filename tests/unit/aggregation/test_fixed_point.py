@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from mpifl.aggregation import kernels
-from mpifl.aggregation.fixed_point import (
+from mpifl.sums import kernels
+from mpifl.wings.masked.fixed_point import (
     DIGITS,
     LARGEST_NUMBER,
     LOWEST,

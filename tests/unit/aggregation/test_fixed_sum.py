@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from mpifl.aggregation import FixedSums
-from mpifl.aggregation.fixed_plan import Part, PlannedVector, SumPlan, part_of, plan_of
-from mpifl.aggregation.fixed_point import DIGITS
-from mpifl.aggregation.fixed_sum import FixedSum
-from mpifl.aggregation.mean import WeightedMean
-from mpifl.aggregation.party_sums import PER_SCALAR, SENTINELS, PartySums
+from mpifl.sums.mean import WeightedMean
+from mpifl.wings.masked import FixedSums
+from mpifl.wings.masked.fixed_plan import Part, PlannedVector, SumPlan, part_of, plan_of
+from mpifl.wings.masked.fixed_point import DIGITS
+from mpifl.wings.masked.fixed_sum import FixedSum
+from mpifl.wings.masked.party_sums import PER_SCALAR, SENTINELS, PartySums
 from mpifl.wire import Compute, Done, Header, Report, Update, VectorHeader, Verdict, summed, uniform
 from mpifl.wire.memory import Memory
 

@@ -11,9 +11,10 @@ from hypothesis import given, settings, strategies as st
 from unit.aggregation.test_rules import taken_up
 from unit.builders import Alone
 
-from mpifl.aggregation import AggregationSettings, WeightRule, aggregator_of, slices
-from mpifl.aggregation.gram import Digits
 from mpifl.common.errors import InputError, RoundLost
+from mpifl.run.job.tables import AggregationSettings
+from mpifl.wings.robust import WeightRule, aggregator_of, column_slices
+from mpifl.wings.robust.gram import Digits
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Verdict
 from mpifl.wire.requests import Compute
@@ -87,7 +88,7 @@ def combined(aggregation, rows, received=None, failed=0, name="delta"):
 
 def test_a_liar_of_1e12_leaves_the_distances_of_all_others_as_they_are(monkeypatch):
     """Else Krum would take the second liar, which is near to the honest vectors where these look alike."""
-    monkeypatch.setattr(slices, "BLOCK", 16)
+    monkeypatch.setattr(column_slices, "BLOCK", 16)
     rows = np.random.default_rng(1).normal(0, 0.1, (9, 100)).astype(np.float32)
     rows[0] = 1e12
     rows[1] = 0.2

@@ -10,10 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from mpifl.aggregation import exact, kernels, node_sums
-from mpifl.aggregation.kernels import Parts
-from mpifl.aggregation.node_sums import Turns, cut, place_in
-from mpifl.aggregation.planning import Part, ReductionPlan, Window
+from mpifl.sums import exact, kernels, node_sums
+from mpifl.sums.kernels import Parts
+from mpifl.sums.node_sums import Turns, cut, place_in
+from mpifl.sums.planning import Part, ReductionPlan, Window
 from mpifl.wire import Nodes
 
 

@@ -10,17 +10,17 @@ import torch
 from hypothesis import given, strategies as st
 from unit.builders import Alone, write_folder
 
-from mpifl.aggregation import kernels
-from mpifl.aggregation.columns import ColumnRule, memory_of
-from mpifl.aggregation.rules import network, rule_of
-from mpifl.aggregation.settings import AggregationSettings
-from mpifl.aggregation.spill import Spill
 from mpifl.common.errors import InputError, RoundLost
+from mpifl.run.job.tables.aggregation_table import AggregationSettings
+from mpifl.sums import kernels
 from mpifl.training.loop import train
+from mpifl.wings.robust.column_rules import network, rule_of
+from mpifl.wings.robust.column_rules_run import ColumnRule, memory_of
+from mpifl.wings.robust.spill import Spill
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Header, Report, VectorHeader
 from mpifl.wire.requests import Compute
-from mpifl.wire.updates import Update
+from mpifl.wire.update import Update
 
 values = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from(
     [0.0, -0.0, 1.0, -1.0, 3e38]

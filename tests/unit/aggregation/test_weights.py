@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from jobs.papers.byzantine import KrumOfFourthPowers, RFAFromZero
-from mpifl.aggregation import weights
-from mpifl.aggregation.mixing import bucketing, nearest_neighbours
+from mpifl.wings.robust import weight_rules
+from mpifl.wings.robust.mixing import bucketing, nearest_neighbours
 
 
 def krum_scores(rows, f):
@@ -86,11 +86,11 @@ def test_krum_chooses_those_of_the_least_scores(rows, f, m):
     assume(n >= 2 * f + 3 and m <= n - f)
     scores = krum_scores(rows, f)
     assume(np.isfinite(scores).all())
-    found = weights.Krum().weights(gram(rows), f)
+    found = weight_rules.Krum().weights(gram(rows), f)
     assert found.tolist().count(1.0) == 1
     assert found.sum() == 1
     assert scores[found.argmax()] <= scores.min() * (1 + 1e-9)
-    many = weights.MultiKrum(m=m).weights(gram(rows), f)
+    many = weight_rules.MultiKrum(m=m).weights(gram(rows), f)
     assert np.count_nonzero(many) == m
     assert many.max() == pytest.approx(1 / m)
     np.testing.assert_allclose(np.sort(scores[many > 0]), np.sort(scores)[:m], rtol=1e-9)
@@ -110,8 +110,8 @@ def test_krum_of_the_byzantine_tables_squares_twice(rows, f):
 
 def test_of_equal_scores_krum_takes_the_first_silos():
     rows = np.ones((7, 2))
-    assert weights.Krum().weights(gram(rows), 1).tolist() == [1, 0, 0, 0, 0, 0, 0]
-    assert weights.MultiKrum(m=2).weights(gram(rows), 1).tolist() == [0.5, 0.5, 0, 0, 0, 0, 0]
+    assert weight_rules.Krum().weights(gram(rows), 1).tolist() == [1, 0, 0, 0, 0, 0, 0]
+    assert weight_rules.MultiKrum(m=2).weights(gram(rows), 1).tolist() == [0.5, 0.5, 0, 0, 0, 0, 0]
 
 
 @given(matrices())
@@ -127,7 +127,7 @@ def test_rfa_of_the_byzantine_tables_begins_at_zero(rows):
 
 @given(matrices(), st.sampled_from([1e-6, 0.1]), st.integers(1, 8))
 def test_rfa_is_weiszfelds_algorithm_on_the_vectors(rows, nu, iterations):
-    found = weights.RFA(nu=nu, iterations=iterations).weights(gram(rows), 0)
+    found = weight_rules.RFA(nu=nu, iterations=iterations).weights(gram(rows), 0)
     assert found.sum() == pytest.approx(1)
     assert (found > 0).all()
     assume(np.abs(rows).max() < 1e3)  # beyond, one liar's share of the mean hides the others at first
@@ -141,10 +141,10 @@ def test_fewer_than_half_do_not_take_the_geometric_median_away_however_far_they_
     rows = np.random.default_rng(silos).normal(size=(silos, 20))
     honest = rows[(silos - 1) // 2 :].copy()
     rows[: (silos - 1) // 2] = far
-    found = weights.RFA().weights(gram(rows), 0)
+    found = weight_rules.RFA().weights(gram(rows), 0)
     radius = np.linalg.norm(honest - honest.mean(0), axis=1).max()
     assert np.linalg.norm(found @ rows - honest.mean(0)) < 5 * radius
-    few = weights.RFA(iterations=3).weights(gram(rows), 0)
+    few = weight_rules.RFA(iterations=3).weights(gram(rows), 0)
     close(few @ rows, weiszfeld(rows, 1e-6, 3), rows)  # the paper's steps alone, where they are asked for
 
 
@@ -152,7 +152,7 @@ def test_fewer_than_half_do_not_take_the_geometric_median_away_however_far_they_
 def test_centered_clipping_is_the_papers_step_from_the_last_aggregate(rows, tau, iterations, first):
     v = np.zeros(rows.shape[1]) if first else np.linspace(-1, 1, rows.shape[1])
     whole = np.vstack([rows, v])
-    found = weights.CenteredClipping(tau=tau, iterations=iterations).weights(gram(whole), 0)
+    found = weight_rules.CenteredClipping(tau=tau, iterations=iterations).weights(gram(whole), 0)
     assert found.sum() == pytest.approx(1)
     expected = centered_clipping(rows, v, tau, iterations)
     close(found @ whole, expected, np.minimum(np.abs(whole), 10))
@@ -163,7 +163,7 @@ def test_centered_clipping_is_the_papers_step_from_the_last_aggregate(rows, tau,
 def test_fltrust_is_the_papers_equations(rows):
     own = np.linspace(-1, 2, rows.shape[1])
     whole = np.vstack([rows, own])
-    found = weights.FLTrust().weights(gram(whole), 0)
+    found = weight_rules.FLTrust().weights(gram(whole), 0)
     assert found[-1] == 0
     close(found @ whole, fltrust(rows, own), own)
 
@@ -208,7 +208,7 @@ def attacked():
     return rows, np.linalg.norm(rows[:HONEST] - rows[:HONEST].mean(0), axis=1).max()
 
 
-@pytest.mark.parametrize("rule", [weights.Krum(), weights.MultiKrum(m=HONEST)], ids=str)
+@pytest.mark.parametrize("rule", [weight_rules.Krum(), weight_rules.MultiKrum(m=HONEST)], ids=str)
 def test_krum_gives_liars_nothing(attacked, rule):
     rows, _ = attacked
     assert (rule.weights(gram(rows), LIARS)[HONEST:] == 0).all()
@@ -220,7 +220,7 @@ def test_the_geometric_median_stays_near_the_honest_vectors(attacked, same):
     rows, radius = attacked
     if same:
         rows[HONEST:] = 1e20
-    found = weights.RFA().weights(gram(rows), 0) @ rows
+    found = weight_rules.RFA().weights(gram(rows), 0) @ rows
     eps = LIARS / len(rows)
     assert np.linalg.norm(found - rows[:HONEST].mean(0)) <= 2 * (1 - eps) / (1 - 2 * eps) * radius
 
@@ -228,9 +228,9 @@ def test_the_geometric_median_stays_near_the_honest_vectors(attacked, same):
 def test_a_clipped_liar_moves_the_result_by_tau_over_n_at_most(attacked):
     rows, _ = attacked
     whole = np.vstack([rows, np.full(40, 3.0)])
-    found = weights.CenteredClipping(tau=2.0).weights(gram(whole), 0) @ whole
+    found = weight_rules.CenteredClipping(tau=2.0).weights(gram(whole), 0) @ whole
     rows[HONEST:] = 3.0
-    honest = weights.CenteredClipping(tau=2.0).weights(gram(np.vstack([rows, whole[-1]])), 0) @ whole
+    honest = weight_rules.CenteredClipping(tau=2.0).weights(gram(np.vstack([rows, whole[-1]])), 0) @ whole
     assert np.linalg.norm(found - whole[-1]) <= 2.0
     assert (
         np.linalg.norm(found - centered_clipping(rows, whole[-1], 2.0, 1)) <= LIARS / len(rows) * 2.0 * 1.01
@@ -247,4 +247,4 @@ def test_one_liar_does_not_blind_krum_to_a_second():
     """With liars of 1e12 and 30 among vectors of length about 1, neither is chosen."""
     draw = np.random.default_rng(1)
     rows = np.vstack([draw.normal(0, 0.1, (9, 30)), np.full((1, 30), 1e12), np.full((1, 30), 5.0)])
-    assert (weights.MultiKrum(m=9).weights(gram(rows), 2) > 0).tolist() == [True] * 9 + [False] * 2
+    assert (weight_rules.MultiKrum(m=9).weights(gram(rows), 2) > 0).tolist() == [True] * 9 + [False] * 2

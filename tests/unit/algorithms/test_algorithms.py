@@ -11,15 +11,15 @@ from unit.builders import EXAMPLES, make_federation, make_silo, net, same_bits
 from mpifl.algorithms.fedprox import FedProx
 from mpifl.algorithms.fsvrg import FSVRG, of_weights, quotient
 from mpifl.algorithms.qffl import QFedAvg
+from mpifl.algorithms.server import Server
 from mpifl.common import rng
 from mpifl.common.errors import InputError
-from mpifl.data.shards import Features, FederationSpec, write_shard
-from mpifl.models.perceptrons import logreg
-from mpifl.run.cohort import CohortTable
-from mpifl.server.server import Server
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.settings import LocalTraining
-from mpifl.wire.updates import Mean
+from mpifl.data.shards.shards import Features, FederationSpec, write_shard
+from mpifl.learning.models.perceptrons import logreg
+from mpifl.run.job.tables.cohort_table import CohortTable
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.wire.update import Mean
 
 
 class Flat(FedProx):

@@ -14,13 +14,13 @@ from unit.builders import write_vertical_folder
 
 import mpifl
 from mpifl.common import InputError, RoundLost, rng
-from mpifl.data import read_vertical
+from mpifl.data.shards import read_vertical
+from mpifl.data.shards.column_shards import open_vertical
 from mpifl.data.targets import Targets
-from mpifl.data.vertical_shards import open_vertical
-from mpifl.run.job import check_job
-from mpifl.silo.half import order
-from mpifl.silo.settings import LocalTraining
-from mpifl.training.halves import bottom_of, top_of
+from mpifl.run.job.job import check_job
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.wings.split.halves import bottom_of, top_of
+from mpifl.wings.split.network_half import order
 
 ROWS = {"train": 57, "test": 11}
 WIDTHS = (4, 7, 2)

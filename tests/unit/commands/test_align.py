@@ -25,8 +25,10 @@ TERMS = 'name = "x"\nparties = ["a", "b"]\nlabels = "b"\n'
     ],
 )
 def test_what_is_wrong_for_all_is_one_line_and_starts_no_rank(tmp_path, monkeypatch, terms, words, said):
-    monkeypatch.setattr("mpifl.wire.launcher.launched", lambda: False)
-    monkeypatch.setattr("mpifl.wire.launcher.launch", lambda ranks: pytest.fail("ranks were started"))
+    monkeypatch.setattr("mpifl.wire.launching.launcher.launched", lambda: False)
+    monkeypatch.setattr(
+        "mpifl.wire.launching.launcher.launch", lambda ranks: pytest.fail("ranks were started")
+    )
     path = tmp_path / "terms.toml"
     if terms:
         path.write_text(terms)

@@ -10,8 +10,8 @@ import pytest
 
 from mpifl.algorithms import ALGORITHMS
 from mpifl.cli import completing
+from mpifl.cli.job_tools import TEMPLATES, tables
 from mpifl.cli.listing import _kinds
-from mpifl.tools import TEMPLATES, tables
 
 TRIED = """
 source <(_MPIFL_COMPLETE=source_bash mpifl)

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mpifl.cli import app
+from mpifl.cli.job_tools import jobs, jobs_folder
 from mpifl.common import InputError
-from mpifl.tools import jobs, jobs_folder
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import signal
 import pytest
 
 from mpifl.cli import ending
-from mpifl.common import signals
-from mpifl.wire import launcher
+from mpifl.common.machine import signals
+from mpifl.wire.launching import launcher
 
 
 @pytest.fixture

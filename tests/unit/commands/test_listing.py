@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from data_prep.schemes import SCHEMES
 from data_prep.sources import SOURCES
 from mpifl.cli import app
+from mpifl.cli.job_tools import schema, summary
 from mpifl.cli.listing import _kinds
 from mpifl.common import InputError
-from mpifl.tasks import TASKS
-from mpifl.tools import schema, summary
+from mpifl.learning.tasks import TASKS
 
 KINDS = _kinds()
 

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from data_prep.cli import app as data_prep
 from mpifl.cli import app
+from mpifl.cli.job_tools import TEMPLATES
 from mpifl.common import InputError, read_toml
-from mpifl.run import read_job
-from mpifl.tools import TEMPLATES
-from mpifl.training import validate_job
+from mpifl.run.job import read_job
+from mpifl.training.beforehand import validate_job
 
 GIVEN = {
     "digits": [],

@@ -9,7 +9,7 @@ import sys
 import pytest
 from conftest import ROOT, launcher, rank_environment
 
-from mpifl.common import imports
+from mpifl.common.machine import imports
 
 HEAVY = {"torch", "numpy", "h5py", "mpi4py", "matplotlib", "safetensors"}
 RUN = """

@@ -3,10 +3,10 @@
 import pytest
 
 from data_prep.tables.spec import read_spec
+from mpifl.cli.align.terms import read_terms
 from mpifl.common.toml import read_toml
-from mpifl.privacy.site import budget_of
-from mpifl.run import read_job, read_outline
-from mpifl.tools.align.terms import read_terms
+from mpifl.run.job import read_job, read_outline
+from mpifl.wings.privacy.site_budget import budget_of
 
 JOB = 'name = "toy"\nshards = "shards"\nrounds = 1\n[model]\nname = "logreg"\n'
 FILES = {

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 import torch
 
-from mpifl.aggregation import kernels
-from mpifl.silo import codegen
+from mpifl.sums import kernels
+from mpifl.wings.fast import codegen
 
 PLANTED = """
 #include <stdio.h>

@@ -8,8 +8,9 @@ from importlib import metadata
 import pytest
 from conftest import ROOT, rank_environment
 
-from mpifl.common import InputError, floors
-from mpifl.report.tables import written
+from mpifl.common import InputError
+from mpifl.common.machine import floors
+from mpifl.report.judging.prediction_tables import written
 
 PYTHON = "import runpy, sys; sys.version_info = ({}, 18); runpy.run_module('{}', run_name='__main__')"
 

@@ -6,17 +6,17 @@ import os
 
 import pytest
 
+from mpifl.cli.sweep.running import run_task
+from mpifl.cli.sweep.settings_grid import Task
 from mpifl.common import lock
 from mpifl.common.errors import InputError, Unwritable
 from mpifl.common.files import write_atomic
-from mpifl.run import checkpoint, serialization
-from mpifl.run.environment import note_lost, write_environment
-from mpifl.run.folder import claim_run
-from mpifl.run.job import check_job
-from mpifl.run.records import trim_metrics
-from mpifl.tools.sweep.running import run_task
-from mpifl.tools.sweep.settings_grid import Task
-from mpifl.tracking.jsonlines import JsonLines
+from mpifl.report.observers.jsonlines import JsonLines
+from mpifl.run.folder import checkpoint, serialization
+from mpifl.run.folder.environment import note_lost, write_environment
+from mpifl.run.folder.metrics_file import trim_metrics
+from mpifl.run.folder.run_folder import claim_run
+from mpifl.run.job.job import check_job
 
 JOB = check_job({"name": "toy", "shards": "s", "rounds": 3, "model": {"name": "2nn"}}, "toy.toml")
 KEPT = b'{"pid": 1}'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import mpifl
-from mpifl.common import runnable
+from mpifl.common.machine import runnable
 
 
 @pytest.mark.parametrize("activated", [True, False])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 from unit import builders  # noqa: F401 - its settings of hypothesis
 
-from mpifl.common import others, rng
+from mpifl.common import global_streams as others, rng
 
 indices = st.lists(st.integers(0, 10_000), max_size=3)
 names = st.tuples(st.integers(0, 2**63), st.sampled_from(["train", "cohort", "initial weights"]), indices)

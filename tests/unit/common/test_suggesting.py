@@ -5,16 +5,16 @@ import pytest
 from data_prep.schemes import find_scheme
 from data_prep.sources import find_source
 from data_prep.tables.spec import read_spec
+from mpifl.cli.align.terms import read_terms
+from mpifl.cli.job_tools.keys import show_keys
 from mpifl.cli.listing import list_names
 from mpifl.common.errors import InputError
 from mpifl.common.suggesting import choices, did_you_mean, suggested
-from mpifl.data.augment import load_change
+from mpifl.data.batches.augment import load_change
 from mpifl.data.features import Features
-from mpifl.models.building import build
-from mpifl.privacy.site import budget_of
-from mpifl.run import check_job
-from mpifl.tools.align.terms import read_terms
-from mpifl.tools.keys import show_keys
+from mpifl.learning.models.building import build
+from mpifl.run.job import check_job
+from mpifl.wings.privacy.site_budget import budget_of
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import torch
 from unit.builders import CPU, same_bits, stream
 
 from mpifl.common.errors import InputError
-from mpifl.data.augment import PADDING, crop, flip, load_change
-from mpifl.data.batches import Batches
+from mpifl.data.batches.augment import PADDING, crop, flip, load_change
+from mpifl.data.batches.batches import Batches
 from mpifl.data.features import Features
-from mpifl.data.shards import Split
+from mpifl.data.shards.shards import Split
 from mpifl.data.targets import Targets
 
 IMAGES = Features(shape=(2, 5, 7), dtype="float32")

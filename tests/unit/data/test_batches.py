@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, strategies as st
 from unit.builders import CPU, arrays, same_bits, stream
 
-from mpifl.data import batches as module
-from mpifl.data.batches import Batches
-from mpifl.data.shards import Features, Split
+from mpifl.data.batches import batches as module
+from mpifl.data.batches.batches import Batches
+from mpifl.data.shards.shards import Features, Split
 
 INTEGERS = Features(shape=(2,), dtype="int16")
 

@@ -10,9 +10,9 @@ from unit.builders import CPU, arrays, batches, same_bits
 from unit.data.test_named_arrays import INPUTS, open_first, write
 
 from mpifl.common.errors import InputError
-from mpifl.data.batches import Batches
-from mpifl.data.dataset import Examples
-from mpifl.data.shards import Features, Split
+from mpifl.data.batches.batches import Batches
+from mpifl.data.batches.torch_dataset import Examples
+from mpifl.data.shards.shards import Features, Split
 
 VOLUMES = Features(shape=(1, 6, 6, 6), dtype="uint8", scale=0.5, offset=1.0)
 FORK = {"num_workers": 2, "multiprocessing_context": "fork"}

@@ -10,10 +10,10 @@ import torch
 from unit.builders import CPU, FEATURES
 
 from mpifl.common.errors import ShardError
-from mpifl.data.batches import Batches
+from mpifl.data.batches.batches import Batches
 from mpifl.data.features import Features
-from mpifl.data.federation import FederationSpec, read_federation
-from mpifl.data.shards import open_shard, write_shard
+from mpifl.data.shards.federation_spec import FederationSpec, read_federation
+from mpifl.data.shards.shards import open_shard, write_shard
 from mpifl.data.targets import Targets
 
 DRAW = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mpifl.data.prefetching import ahead
+from mpifl.data.batches.prefetching import ahead
 
 PATIENCE = 10.0
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings, strategies as st
 from unit.builders import CPU
 
 from mpifl.common.errors import ShardError
-from mpifl.data.batches import Batches
+from mpifl.data.batches.batches import Batches
 from mpifl.data.features import Features
-from mpifl.data.federation import FederationSpec, read_federation
-from mpifl.data.ragged import Ragged
-from mpifl.data.shards import Split, open_shard, write_shard
+from mpifl.data.ragged_arrays import Ragged
+from mpifl.data.shards.federation_spec import FederationSpec, read_federation
+from mpifl.data.shards.shards import Split, open_shard, write_shard
 from mpifl.data.targets import Targets
 
 DRAW = np.random.default_rng(0)

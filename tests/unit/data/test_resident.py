@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from unit.builders import CPU
 
-from mpifl.data.resident import Resident
+from mpifl.data.batches.resident import Resident
 
 
 def arrays(count):

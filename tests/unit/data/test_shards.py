@@ -15,9 +15,9 @@ from unit.builders import FEATURES, arrays, write_folder
 
 from mpifl.common.errors import ShardError
 from mpifl.common.files import allow_many_open_files, sha256_of, write_atomic
-from mpifl.data import shards
-from mpifl.data.hdf5 import new_file
-from mpifl.data.shards import (
+from mpifl.data.hdf5.hdf5_writing import new_file
+from mpifl.data.shards import shards
+from mpifl.data.shards.shards import (
     FEATURE_DTYPES,
     Features,
     ShardEntry,

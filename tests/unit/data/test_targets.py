@@ -10,10 +10,10 @@ import torch
 from unit.builders import CPU, FEATURES
 
 from mpifl.common.errors import ShardError
-from mpifl.data.batches import Batches
-from mpifl.data.federation import FederationSpec, read_federation
-from mpifl.data.hdf5 import make_room, new_file
-from mpifl.data.shards import open_shard, write_shard
+from mpifl.data.batches.batches import Batches
+from mpifl.data.hdf5.hdf5_writing import make_room, new_file
+from mpifl.data.shards.federation_spec import FederationSpec, read_federation
+from mpifl.data.shards.shards import open_shard, write_shard
 from mpifl.data.targets import PIECE, Targets, label_counts
 
 DRAW = np.random.default_rng(0)

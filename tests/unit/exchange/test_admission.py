@@ -14,19 +14,19 @@ import torch
 from torch import nn
 from unit.builders import CPU, Alone, make_federation, net, write_folder
 
-from mpifl.aggregation.mean import WeightedMean
-from mpifl.aggregation.planning import PartialSum
+from mpifl.algorithms.algorithm_registry import ALGORITHMS
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.algorithms.registry import ALGORITHMS
+from mpifl.algorithms.server import Server
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.common.names import Names
-from mpifl.exchange import gathering
-from mpifl.exchange.admission import ABOUT, RESERVED, Expected, Knowledge, screened
-from mpifl.exchange.faults import Judge
-from mpifl.exchange.membership import Membership
-from mpifl.exchange.reading import Refused, longest_report, read
-from mpifl.server.server import Server
-from mpifl.silo.flat import FlatModel
+from mpifl.exchange.server_side import gathering
+from mpifl.exchange.server_side.admission import ABOUT, RESERVED, Expected, Knowledge, screened
+from mpifl.exchange.server_side.faults import Judge
+from mpifl.exchange.server_side.membership import Membership
+from mpifl.exchange.server_side.report_reading import Refused, longest_report, read
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.sums.mean import WeightedMean
+from mpifl.sums.planning import PartialSum
 from mpifl.training.loop import train
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import (
@@ -41,7 +41,7 @@ from mpifl.wire.messages import (
 )
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.requests import Compute, Finish, Load, Open, Save, SaveStatus, ScoreBatches
-from mpifl.wire.updates import Mean
+from mpifl.wire.update import Mean
 
 P = 5
 SHA = "a" * 64

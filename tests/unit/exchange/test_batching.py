@@ -7,12 +7,11 @@ from unit.builders import make_worker, write_folder
 from mpifl.algorithms.ditto import Ditto
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import SharedVectorChanged
-from mpifl.data.shards import read_federation
-from mpifl.exchange import batching
-from mpifl.exchange.batching import Batching
-from mpifl.exchange.worker import Worker
-from mpifl.silo import together
-from mpifl.silo.settings import LocalTraining
+from mpifl.data.shards.shards import read_federation
+from mpifl.exchange.worker_side.worker import Worker
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.wings.fast import stacked_training, stacked_worker
+from mpifl.wings.fast.stacked_worker import Batching
 from mpifl.wire.messages import Verdict
 from mpifl.wire.requests import Compute, Open
 
@@ -63,9 +62,9 @@ def ask(worker, round=0, attempt=0, cohort=EVERY, **scalars):
 @pytest.fixture
 def chunks(monkeypatch):
     """How many silos each chunk had."""
-    sizes, whole = [], together._trained
+    sizes, whole = [], stacked_training._trained
     monkeypatch.setattr(
-        together, "_trained", lambda stack, lanes: sizes.append(len(lanes)) or whole(stack, lanes)
+        stacked_training, "_trained", lambda stack, lanes: sizes.append(len(lanes)) or whole(stack, lanes)
     )
     return sizes
 
@@ -135,14 +134,14 @@ def test_a_write_to_the_shared_vector_ends_the_run(folder):
 
 def test_where_a_chunk_fails_each_silo_trains_by_itself_in_the_same_steps(folder, monkeypatch):
     """Its bits are those of a chunk; who fails alone has the fault."""
-    whole, taken = trained(ask(hosting(folder))), together._trained
+    whole, taken = trained(ask(hosting(folder))), stacked_training._trained
 
     def failing(stack, lanes):
         if any(len(lane.asked.data) == 9 for lane in lanes):
             raise MemoryError("no room for silo 1")
         return taken(stack, lanes)
 
-    monkeypatch.setattr(together, "_trained", failing)
+    monkeypatch.setattr(stacked_training, "_trained", failing)
     headers = ask(hosting(folder))
     assert [silo for silo, header in headers.items() if header.fault] == [1]
     assert "no room for silo 1" in headers[1].fault
@@ -160,7 +159,7 @@ def test_what_is_not_to_train_is_answered_at_once(folder):
 def test_each_silo_has_its_part_of_the_time_by_its_steps(folder, monkeypatch):
     """A chunk of a silo with 3 steps and one with 2 takes 5 s."""
     ticks = iter(range(0, 10**6, 5))
-    monkeypatch.setattr(batching.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(stacked_worker.time, "perf_counter", lambda: float(next(ticks)))
     monkeypatch.setattr(Worker, "_guarded", untimed(Worker._guarded))
     headers = ask(hosting(folder, silos=[2, 3]), cohort=(2, 3))
     assert {silo: header.seconds for silo, header in headers.items()} == {3: 3.0, 2: 2.0}

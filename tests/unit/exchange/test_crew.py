@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mpifl.exchange.crew import Answer, Leader
+from mpifl.wings.crews.crew_gradients import Answer, Leader
 from mpifl.wire.memory import Memory
 
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from mpifl.common import RoundLost
-from mpifl.exchange.dialogue import Dialogue, Lead
-from mpifl.transforms import PLAIN_LINES
-from mpifl.wire import Line, Mark
+from mpifl.wings.split import PLAIN_LINES, Line, Mark
+from mpifl.wings.split.dialogue import Dialogue, Lead
 
 LINE = memoryview(bytearray(torch.ones(3, 2).numpy().tobytes()))
 

@@ -11,10 +11,10 @@ from unit.builders import make_worker, write_folder
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, ShardError, Unwritable, noted
-from mpifl.data import read_federation
+from mpifl.data.shards import read_federation
 from mpifl.exchange.disclosure import KindsAlone, Telling, kind_of
-from mpifl.privacy import BudgetSpent
-from mpifl.run import CheckpointError
+from mpifl.run.folder import CheckpointError
+from mpifl.wings.privacy import BudgetSpent
 from mpifl.wire import Compute, Finish, Load, Open, Verdict
 
 SECRET = 4.7132
@@ -91,7 +91,7 @@ def test_the_server_is_told_the_kind_alone_and_the_site_reads_all(folder, capsys
     assert said.startswith("silo 1: ")
     assert how == "diverged" or "4.7" in said
     assert ("Traceback" in said) == (how in ("memory", "words", "cuda", "bug", "disk"))
-    assert "mpifl/exchange/worker.py" not in said
+    assert "mpifl/exchange/worker_side/worker.py" not in said
 
 
 @pytest.mark.parametrize("how", KINDS)

@@ -11,19 +11,19 @@ import pytest
 import torch
 from unit.builders import CPU, make_worker, net, room_for, write_folder
 
-from mpifl.algorithms.base import Algorithm
+from mpifl.algorithms.algorithm import Algorithm
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.server import Server
 from mpifl.common.errors import RoundLost
-from mpifl.data.shards import read_federation
-from mpifl.exchange.admission import Knowledge
+from mpifl.data.shards.shards import read_federation
 from mpifl.exchange.broadcast import heard_after
 from mpifl.exchange.federation import Federation
-from mpifl.run import checkpoint
-from mpifl.run.tables import Checkpoint
-from mpifl.server.server import Server
-from mpifl.silo.flat import FlatModel
-from mpifl.tracking.base import Observer
-from mpifl.tracking.group import Observers
+from mpifl.exchange.server_side.admission import Knowledge
+from mpifl.report.observers.observer import Observer
+from mpifl.report.observers.observer_group import Observers
+from mpifl.run.folder import checkpoint
+from mpifl.run.job.tables.job_tables import Checkpoint
+from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.recovery import Recovery, latest_mirror, state_of
 from mpifl.wire.memory import Memory
@@ -31,7 +31,7 @@ from mpifl.wire.messages import Verdict
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.requests import Inventory, Open, Save, read_request
 from mpifl.wire.transport import Transport
-from mpifl.wire.updates import Replica
+from mpifl.wire.update import Replica
 
 DEADLINE = 0.05
 LATE = f"no answer within {DEADLINE} s"

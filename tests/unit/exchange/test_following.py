@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpifl.common import DEBUGGING, Misled
-from mpifl.exchange.following import following
+from mpifl.common import Misled
+from mpifl.common.machine import DEBUGGING
+from mpifl.exchange.worker_side.following_ranks import following
 
 RELAYED = SimpleNamespace(nodes=SimpleNamespace(parent=1), origins=[0, 4])
 """A transport of a rank whose node's leader was rank 4 at the start."""

@@ -1,7 +1,7 @@
 """Whom the server relies on: who was late, or not true, carries nothing for others in the next request."""
 
-from mpifl.exchange.admission import Refusal
-from mpifl.exchange.membership import Membership
+from mpifl.exchange.server_side.admission import Refusal
+from mpifl.exchange.server_side.membership import Membership
 from mpifl.wire import Compute, Done, Report
 
 

@@ -12,9 +12,9 @@ from scipy import stats
 from torch import Tensor
 from unit.exchange.test_party import EVERYONE, HOSTED, World
 
-from mpifl.aggregation import SENTINELS
-from mpifl.aggregation.fixed_plan import PlannedVector
 from mpifl.common import InputError
+from mpifl.wings.masked import SENTINELS
+from mpifl.wings.masked.fixed_plan import PlannedVector
 
 LENGTH = 30_000
 DEVIATION = 2.0**30

@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mpifl.aggregation import Question, SumPlan
-from mpifl.aggregation.fixed_plan import Part, PlannedVector
 from mpifl.common import InputError
-from mpifl.exchange import Party, Terms
-from mpifl.privacy import Releases, SecuritySettings, Session
+from mpifl.run.job.tables import SecuritySettings
+from mpifl.wings.masked import Party, Question, Releases, Session, SumPlan, Terms
+from mpifl.wings.masked.fixed_plan import Part, PlannedVector
 from mpifl.wire import Compute
 
 HOSTED = {1: [0, 1], 2: [2], 3: [3], 4: [4], 5: [5], 6: [6]}

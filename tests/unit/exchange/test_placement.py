@@ -8,9 +8,9 @@ import time
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mpifl.exchange.membership import Membership
-from mpifl.exchange.placement import GAIN, _moves, place, rebalance
-from mpifl.exchange.workload import Workload
+from mpifl.exchange.server_side.membership import Membership
+from mpifl.exchange.server_side.placement import GAIN, _moves, place, rebalance
+from mpifl.exchange.server_side.workload import Workload
 from mpifl.wire import Header, Nodes
 
 sizes = st.lists(st.integers(1, 10_000), max_size=60)

@@ -14,13 +14,13 @@ from torch import nn
 from unit.builders import CPU, batch_norm_net, make_worker, net, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.data.batches import Batches
-from mpifl.data.shards import open_shard, read_federation
-from mpifl.exchange.admission import Expected, screened
-from mpifl.exchange.at_workers import AtWorkers
-from mpifl.exchange.reading import Refused, read
-from mpifl.server.server import Server, scored_here
-from mpifl.silo.flat import FlatModel
+from mpifl.algorithms.server import Server, scored_here
+from mpifl.data.batches.batches import Batches
+from mpifl.data.shards.shards import open_shard, read_federation
+from mpifl.exchange.server_side.admission import Expected, screened
+from mpifl.exchange.server_side.report_reading import Refused, read
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.wings.scoring.at_workers import AtWorkers
 from mpifl.wire.requests import KeepTestSet, ScoreBatches, read_request
 
 EXAMPLES, SIZE = 47, 5

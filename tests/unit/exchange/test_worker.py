@@ -10,17 +10,18 @@ import torch
 from safetensors.torch import load_file
 from unit.builders import Alone, make_worker, net, room_for, write_folder
 
-from mpifl.algorithms.base import Algorithm
+from mpifl.algorithms.algorithm import Algorithm
 from mpifl.common.errors import SharedVectorChanged
 from mpifl.common.files import sha256_of
-from mpifl.data.shards import read_federation
-from mpifl.exchange.admission import ABOUT
-from mpifl.privacy import Budgets, PrivacySettings, Seal, Site
-from mpifl.run import checkpoint
-from mpifl.silo import Guard, PrivateSilo
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.settings import LocalTraining
-from mpifl.transforms import Protection
+from mpifl.data.shards.shards import read_federation
+from mpifl.exchange.server_side.admission import ABOUT
+from mpifl.run.folder import checkpoint
+from mpifl.run.job.tables import PrivacySettings
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.wings.dpsgd import Guard, PrivateSilo, Protection
+from mpifl.wings.privacy import Budgets, Site
+from mpifl.wings.site import Seal
 from mpifl.wire.messages import FileReply, Report, Verdict
 from mpifl.wire.requests import Compute, Finish, Load, Migrate, Open, Save, SaveStatus
 
@@ -174,7 +175,7 @@ def test_a_traceback_of_the_users_lines_is_printed_where_the_server_asks_for_it(
     said = capsys.readouterr().err
     assert said.startswith("silo 1 failed:\nTraceback")
     assert "in count" in said
-    assert "mpifl/exchange/worker.py" not in said
+    assert "mpifl/exchange/worker_side/worker.py" not in said
     ask(worker, 2, explain=[0, 1, 7])
     assert capsys.readouterr().err == ""
 

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from unit.builders import same_bits
 
-from mpifl import models
 from mpifl.common.errors import InputError
 from mpifl.common.plugins import load_plugin
-from mpifl.data.shards import Features
-from mpifl.models.building import MODELS
+from mpifl.data.shards.shards import Features
+from mpifl.learning import models
+from mpifl.learning.models.building import MODELS
 
 MNIST = Features(shape=(1, 28, 28), dtype="uint8", scale=1 / 255)
 SMALL = Features(shape=(4,), dtype="float32")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mpifl.models.pooling import MaxPool2x2
+from mpifl.learning.models.pooling_layers import MaxPool2x2
 
 
 @pytest.mark.parametrize(

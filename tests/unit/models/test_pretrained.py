@@ -14,10 +14,11 @@ from unit.builders import mapping_of, same_bits
 
 import mpifl
 from data_prep.cli import app as data_prep
-from mpifl import models
 from mpifl.common.errors import InputError
-from mpifl.data import Features, open_shard, read_federation
-from mpifl.tasks import TASKS
+from mpifl.data import Features
+from mpifl.data.shards import open_shard, read_federation
+from mpifl.learning import models
+from mpifl.learning.tasks import TASKS
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")

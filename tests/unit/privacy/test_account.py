@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from mpifl.privacy import Account, PrivacySettings, Steps
-from mpifl.privacy.account import LINES
+from mpifl.run.job.tables import PrivacySettings
+from mpifl.wings.privacy import Account, Steps
+from mpifl.wings.privacy.released_account import LINES
 
 
 def test_what_ranks_are_told_of_the_answers_cannot_be_found_without_the_secret(tmp_path: Path) -> None:

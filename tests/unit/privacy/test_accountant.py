@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import norm
 
 from mpifl.common import InputError
-from mpifl.privacy import Steps, accountant, affordable, epsilon_of, noise_for
+from mpifl.wings.privacy import Steps, accountant, affordable, epsilon_of, noise_for
 
 needs_dp_accounting = pytest.mark.usefixtures("dp_accounting")
 

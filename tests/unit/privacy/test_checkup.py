@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from mpifl.privacy import checkup, make_identity, mark_of, open_site
+from mpifl.wings.privacy import open_site
+from mpifl.wings.site import checkup, make_identity, mark_of
 
 LINE = '{"question": "q", "answer": "a", "silo": "s", "shard": "d", "taken": []}\n'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpifl.privacy.ciphers import Exchange, Signing, derived, keystream, signed
+from mpifl.wings.site.ciphers import Exchange, Signing, derived, keystream, signed
 
 ALICE, BOB = (
     ("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a",

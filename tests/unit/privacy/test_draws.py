@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from mpifl.privacy import Draws
+from mpifl.wings.privacy import Draws
 
 SECRET = bytes(range(32))
 

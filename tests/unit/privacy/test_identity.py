@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mpifl.common import InputError
-from mpifl.privacy import identity_of, make_identity, problems_of, read_sites, sites_of
+from mpifl.wings.site import identity_of, make_identity, problems_of, read_sites, sites_of
 
 OTHER = "ab" * 32
 

@@ -9,8 +9,9 @@ from reference.split import chances, max_norm, norm_leak_auc
 from sklearn.metrics import roc_auc_score
 
 from mpifl.common import InputError
-from mpifl.privacy import Gate, Secret, own_secret, randomised
-from mpifl.privacy.labels import leak_auc
+from mpifl.wings.privacy import Secret, own_secret
+from mpifl.wings.split import Gate, randomised
+from mpifl.wings.split.label_gate import leak_auc
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from mpifl.common import InputError
-from mpifl.privacy.ledger import Ledger
+from mpifl.wings.site.site_ledger import Ledger
 
 
 class Line(BaseModel):

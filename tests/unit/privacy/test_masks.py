@@ -14,8 +14,8 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from mpifl.common import InputError
-from mpifl.privacy import add_masks
-from mpifl.privacy.masks import PIECE
+from mpifl.wings.masked import add_masks
+from mpifl.wings.masked.pair_masks import PIECE
 
 SECRET, CONTEXT = bytes(range(32)), bytes(range(100, 132))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from mpifl.privacy import Draws, normal
+from mpifl.wings.privacy import Draws, normal
 
 SECRET = bytes(range(32))
 MANY = 8_000_000

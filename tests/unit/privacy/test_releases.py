@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mpifl.common import InputError
-from mpifl.privacy import Released, Releases
+from mpifl.wings.masked import Released, Releases
 
 
 def entry(**more):

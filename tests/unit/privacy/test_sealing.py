@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.cmac import CMAC
 from scipy import stats
 
-from mpifl.privacy import Seal, sealing
+from mpifl.wings.site import Seal, sealing
 
 SECRET = bytes(range(32))
 TEXT = bytes(range(256)) * 40 + b"a silo's state"

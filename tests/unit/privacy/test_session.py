@@ -8,8 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from mpifl.common import InputError
-from mpifl.privacy import Identity, Offer, Session, Sites, read_sites
-from mpifl.privacy.ciphers import Exchange
+from mpifl.wings.masked import Offer, Session
+from mpifl.wings.site import Identity, Sites, read_sites
+from mpifl.wings.site.ciphers import Exchange
 
 IDENTITIES = {name: Identity(name, bytes([k + 1] * 32)) for k, name in enumerate("abc")}
 SILOS = {"a": ["a1", "a2"], "b": ["b1"], "c": ["c1", "c2"]}

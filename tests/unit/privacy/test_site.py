@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpifl.common import InputError
-from mpifl.privacy import Entry, Site, Steps, open_site, site_of_worker
+from mpifl.wings.privacy import Entry, Site, Steps, open_site, site_of_worker
 
 
 def entry(question="q", silo="a", shard="s", **more):

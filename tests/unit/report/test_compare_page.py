@@ -7,15 +7,15 @@ import pytest
 from pages import Reader
 
 from mpifl.common import InputError
-from mpifl.report.compare import Output, compare_runs
-from mpifl.report.compare_page import write_best
-from mpifl.report.grid import Tried, grid, ordered
-from mpifl.report.legends import legends, telling_keys
-from mpifl.report.runs import read_run
-from mpifl.report.seeds import groups
-from mpifl.run.folder import claim_run
-from mpifl.run.job import check_job
-from mpifl.run.records import encode_record
+from mpifl.report.pages.compare_page import write_best
+from mpifl.report.pages.grid import Tried, grid, ordered
+from mpifl.report.runs.compared_runs import Output, compare_runs
+from mpifl.report.runs.curve_legends import legends, telling_keys
+from mpifl.report.runs.runs import read_run
+from mpifl.report.runs.seeds import groups
+from mpifl.run.folder.metrics_file import encode_record
+from mpifl.run.folder.run_folder import claim_run
+from mpifl.run.job.job import check_job
 
 
 def make_run(folder, accuracy, seed=1, **more):

@@ -9,9 +9,9 @@ from unit.builders import Alone, write_folder
 
 from mpifl.cli import app
 from mpifl.common.errors import InputError
-from mpifl.report.compare import Output, compare_runs
-from mpifl.report.evaluate import evaluate_run, evaluate_silos
-from mpifl.run import Job
+from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
+from mpifl.report.runs.compared_runs import Output, compare_runs
+from mpifl.run.job import Job
 from mpifl.training.loop import train
 
 MODEL = {"name": "mlp", "hidden": [4]}

@@ -9,12 +9,12 @@ from unit.builders import Alone, write_folder
 from unit.report.test_report import make_model, write
 
 from mpifl.cli import app
+from mpifl.cli.sweep.settings_grid import grid
 from mpifl.common.errors import InputError
-from mpifl.report.evaluate import evaluate_run
-from mpifl.report.page import write_report
-from mpifl.run.folder import check_run, claim_run
-from mpifl.run.job import check_job
-from mpifl.tools.sweep.settings_grid import grid
+from mpifl.report.judging.evaluate import evaluate_run
+from mpifl.report.pages.run_page import write_report
+from mpifl.run.folder.run_folder import check_run, claim_run
+from mpifl.run.job.job import check_job
 from mpifl.training import loop
 
 JOB = """name = "toy"

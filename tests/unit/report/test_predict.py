@@ -15,12 +15,12 @@ from mpifl import Run
 from mpifl.cli import app
 from mpifl.common.errors import InputError
 from mpifl.data.features import Features
-from mpifl.data.federation import FederationSpec, read_federation, version_of
-from mpifl.data.shards import open_shard, write_shard
+from mpifl.data.shards.federation_spec import FederationSpec, read_federation, version_of
+from mpifl.data.shards.shards import open_shard, write_shard
 from mpifl.data.targets import Targets
-from mpifl.report import tables
-from mpifl.report.predict import predict_run
-from mpifl.run import read_job
+from mpifl.report.judging import prediction_tables
+from mpifl.report.judging.predict import predict_run
+from mpifl.run.job import read_job
 from mpifl.training.loop import train
 
 ENDINGS = ["parquet", "csv", "npz"]
@@ -225,7 +225,7 @@ def test_an_error_amid_rows_leaves_an_older_file_as_it_was(tmp_path):
     out.write_text("old")
 
     def cut():
-        with tables.written(out) as append:
+        with prediction_tables.written(out) as append:
             append({"row": np.arange(3)})
             raise ZeroDivisionError
 

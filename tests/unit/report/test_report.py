@@ -16,21 +16,21 @@ import numpy as np
 import pytest
 from unit.builders import CLASSES, FEATURES, write_folder
 
-from mpifl import models
 from mpifl.common.errors import InputError
-from mpifl.report.compare import Output, compare_runs, show_run
-from mpifl.report.curves import curve, draw
-from mpifl.report.evaluate import evaluate_run
-from mpifl.report.page import write_report
-from mpifl.report.runs import Summary, read_run
-from mpifl.report.seeds import groups
-from mpifl.report.watch import watch_run
-from mpifl.run import checkpoint
-from mpifl.run.environment import note_lost, write_environment
-from mpifl.run.folder import claim_run, describe
-from mpifl.run.job import check_job
-from mpifl.run.records import encode_record
-from mpifl.silo.flat import FlatModel
+from mpifl.learning import models
+from mpifl.report.judging.evaluate import evaluate_run
+from mpifl.report.pages.curves import curve, draw
+from mpifl.report.pages.run_page import write_report
+from mpifl.report.runs.compared_runs import Output, compare_runs, show_run
+from mpifl.report.runs.runs import Summary, read_run
+from mpifl.report.runs.seeds import groups
+from mpifl.report.terminal.watched_run import watch_run
+from mpifl.run.folder import checkpoint
+from mpifl.run.folder.environment import note_lost, write_environment
+from mpifl.run.folder.metrics_file import encode_record
+from mpifl.run.folder.run_folder import claim_run, describe
+from mpifl.run.job.job import check_job
+from mpifl.silo.parameters.flat_model import FlatModel
 
 RECORDS = [
     {

@@ -12,12 +12,13 @@ from pages import Reader
 from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
-from mpifl.report import charts, ends, units
-from mpifl.report.page import write_report
-from mpifl.run.environment import write_environment
-from mpifl.run.folder import claim_run, describe
-from mpifl.run.job import check_job
-from mpifl.run.records import encode_record
+from mpifl.report.pages import charts, line_ends
+from mpifl.report.pages.run_page import write_report
+from mpifl.report.runs import units
+from mpifl.run.folder.environment import write_environment
+from mpifl.run.folder.metrics_file import encode_record
+from mpifl.run.folder.run_folder import claim_run, describe
+from mpifl.run.job.job import check_job
 
 
 def record(round, **more):
@@ -109,7 +110,7 @@ def test_parts_that_say_nothing_are_a_sentence(tmp_path):
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=9))
 def test_labels_at_the_ends_of_lines_do_not_lie_over_each_other(tops):
-    found = ends.apart(sorted(tops), 11.0)
+    found = line_ends.apart(sorted(tops), 11.0)
     assert all(later - one >= 11.0 - 1e-9 for one, later in pairwise(found))
     assert -1e-9 <= found[0] <= found[-1] <= 100 + 1e-9
     if all(b - a >= 11 for a, b in pairwise(sorted(tops))):

@@ -15,16 +15,16 @@ from unit.builders import write_folder
 
 from mpifl.cli import app
 from mpifl.common import InputError, lock
-from mpifl.report.after import next_steps
-from mpifl.report.braille import canvas
-from mpifl.report.compare import show_run
-from mpifl.report.following import Follower, State, pace
-from mpifl.report.frame import frame
-from mpifl.report.live_page import keep_report
-from mpifl.run.environment import note_lost, write_environment
-from mpifl.run.folder import claim_run
-from mpifl.run.job import check_job
-from mpifl.run.records import encode_record
+from mpifl.report.pages.live_page import keep_report
+from mpifl.report.runs.after import next_steps
+from mpifl.report.runs.compared_runs import show_run
+from mpifl.report.runs.following import Follower, State, pace
+from mpifl.report.terminal.braille import canvas
+from mpifl.report.terminal.frame import frame
+from mpifl.run.folder.environment import note_lost, write_environment
+from mpifl.run.folder.metrics_file import encode_record
+from mpifl.run.folder.run_folder import claim_run
+from mpifl.run.job.job import check_job
 
 RANKS = {"0": {"host": "a"}, "1": {"host": "\x1b[31mred", "device": "cpu"}}
 
@@ -199,7 +199,7 @@ def test_a_training_says_on_a_terminal_what_is_next_and_in_a_log_it_does_not(tmp
     add(begin(tmp_path, rounds=1), record(1))
     finish(tmp_path)
     for live in (True, False):
-        monkeypatch.setattr("mpifl.report.compare.on_terminal", lambda live=live: live)
+        monkeypatch.setattr("mpifl.report.runs.compared_runs.on_terminal", lambda live=live: live)
         show_run(tmp_path)
         out = capsys.readouterr().out
         assert f"model: {tmp_path}/model.safetensors" in out.replace("\n", "")

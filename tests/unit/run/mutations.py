@@ -8,7 +8,7 @@ import sys
 
 import tomli_w
 
-from mpifl.run import checkpoint
+from mpifl.run.folder import checkpoint
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -12,7 +12,7 @@ from torch import nn
 from unit.builders import Alone, write_folder
 
 from mpifl.common import InputError
-from mpifl.run.job import Job, check_job
+from mpifl.run.job.job import Job, check_job
 from mpifl.training.loop import train
 
 RULES = {"ready": "any"}

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from unit.builders import batch_norm_net, same_bits
 
 from mpifl.common.errors import InputError
-from mpifl.run import checkpoint, serialization
-from mpifl.run.checkpoint import CheckpointError
-from mpifl.silo.flat import FlatModel
+from mpifl.run.folder import checkpoint, serialization
+from mpifl.run.folder.checkpoint import CheckpointError
+from mpifl.silo.parameters.flat_model import FlatModel
 
 STATE = {
     "w": torch.tensor([0.1, -0.0, math.nan, math.inf, 1e-45, 3e38]),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mpifl.common import InputError
-from mpifl.run.job import Job, check_job
-from mpifl.run.outline import HARMLESS, differing_keys
+from mpifl.run.job.job import Job, check_job
+from mpifl.run.job.outline import HARMLESS, differing_keys
 
 
 def checked(**tables: Any) -> Job:

@@ -10,17 +10,17 @@ import pytest
 from pydantic import BaseModel
 from unit.fits import JOBS, WAYS, Tables, merged
 
-from mpifl.algorithms.registry import ALGORITHMS
+from mpifl.algorithms.algorithm_registry import ALGORITHMS
 from mpifl.common import InputError
-from mpifl.run import fits, outline
-from mpifl.run.fits import FITS, IN_EFFECT
-from mpifl.run.job import _build_algorithm, check_job
-from mpifl.run.outline import Outline
-from mpifl.silo import LOCAL, LocalTraining
+from mpifl.run.job import fits, outline
+from mpifl.run.job.fits import FITS, IN_EFFECT
+from mpifl.run.job.job import _build_algorithm, check_job
+from mpifl.run.job.outline import Outline
+from mpifl.silo.steps import LOCAL, LocalTraining
 from scripts.fits import PAGE, page
 
 ELSEWHERE = {"algorithm", "task", "server_optimizer"}
-"""Tables of which `run/needs.py` says what goes with them."""
+"""Tables of which `run/job/needs.py` says what goes with them."""
 BY_ALGORITHM = {"privacy", "aggregation", "data", "security"}
 """Tables of which each algorithm says whether they go with it."""
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mpifl.common import LARGEST_FIGURE, InputError
-from mpifl.run.records import GrowingMetrics, encode_record, number, read_metrics, trim_metrics
+from mpifl.run.folder.metrics_file import GrowingMetrics, encode_record, number, read_metrics, trim_metrics
 
 
 def test_lines_count_when_they_are_whole_and_the_file_may_appear_later_or_be_written_anew(tmp_path):

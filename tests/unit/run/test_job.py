@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import tomli_w
 
+from mpifl.algorithms.algorithm_registry import ALGORITHMS
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedsgd import FedSGD
-from mpifl.algorithms.registry import ALGORITHMS
-from mpifl.common import tuning
+from mpifl.algorithms.server_optimizers import Yogi
 from mpifl.common.errors import InputError
-from mpifl.run.job import Job, check_job, read_job
-from mpifl.run.outline import differing_keys
-from mpifl.server.optimizers import Yogi
-from mpifl.silo.settings import LocalTraining
-from mpifl.training.given import resolved
+from mpifl.common.machine import tuning
+from mpifl.run.job.job import Job, check_job, read_job
+from mpifl.run.job.outline import differing_keys
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.training.beforehand.given_job import resolved
 
 JOBS = Path(__file__).parents[3] / "jobs"
 TOP = 'name = "toy"\nshards = "shards/toy"\nrounds = 3\n'

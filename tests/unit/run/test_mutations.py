@@ -11,11 +11,11 @@ from unit.builders import Alone, write_folder
 from unit.run.mutations import mutate_checkpoint, mutate_run
 
 from mpifl.common.errors import InputError, RoundLost
-from mpifl.report.compare import Output, compare_runs, show_run
-from mpifl.report.evaluate import evaluate_run
-from mpifl.report.page import write_report
-from mpifl.run import checkpoint, serialization
-from mpifl.run.records import encode_record, read_metrics
+from mpifl.report.judging.evaluate import evaluate_run
+from mpifl.report.pages.run_page import write_report
+from mpifl.report.runs.compared_runs import Output, compare_runs, show_run
+from mpifl.run.folder import checkpoint, serialization
+from mpifl.run.folder.metrics_file import encode_record, read_metrics
 from mpifl.training.loop import train
 
 JOB = {

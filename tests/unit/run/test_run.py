@@ -6,13 +6,13 @@ import pytest
 from unit import builders  # noqa: F401 - torch on one thread
 
 from mpifl.common.errors import InputError
-from mpifl.data.shards import Features, FederationSpec, ShardEntry
-from mpifl.run.environment import read_environment, write_environment
-from mpifl.run.folder import check_run, claim_run, describe, latest_checkpoint
-from mpifl.run.job import check_job, read_job
-from mpifl.run.records import encode_record, read_metrics, trim_metrics
-from mpifl.tracking.configured import check_tracking, observers
-from mpifl.tracking.jsonlines import JsonLines
+from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
+from mpifl.report.observers.configured import check_tracking, observers
+from mpifl.report.observers.jsonlines import JsonLines
+from mpifl.run.folder.environment import read_environment, write_environment
+from mpifl.run.folder.metrics_file import encode_record, read_metrics, trim_metrics
+from mpifl.run.folder.run_folder import check_run, claim_run, describe, latest_checkpoint
+from mpifl.run.job.job import check_job, read_job
 
 
 def make_job(**changes):
@@ -310,7 +310,7 @@ def test_the_observers_are_those_that_the_job_asks_for(tmp_path, tracking, kinds
 
 
 def test_an_observer_whose_package_is_missing_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("mpifl.tracking.configured.find_spec", lambda name: None)
+    monkeypatch.setattr("mpifl.report.observers.configured.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"tensorboard = true: needs 'pip install mpifl\[tensorboard\]'"):
         check_tracking(make_job(tracking={"tensorboard": True}))
     check_tracking(make_job(tracking={"tensorboard": False}))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mpifl.common import InputError
-from mpifl.run import ReleasedFile
-from mpifl.run.job import Job, check_job
+from mpifl.run.job.job import Job, check_job
+from mpifl.wings.masked import ReleasedFile
 
 FILE = "released.jsonl"
 TORN = '{"run": "r", "round": 1, "work": "train", "silos": [1, 2]}'

@@ -7,8 +7,8 @@ import hashlib
 import pytest
 import torch
 
-from mpifl.privacy import Seal
-from mpifl.run import CheckpointError, StateFiles, checkpoint, serialization
+from mpifl.run.folder import CheckpointError, StateFiles, checkpoint, serialization
+from mpifl.wings.site import Seal
 
 CPU = torch.device("cpu")
 STATE = {"c": torch.arange(500.0), "n": 3}

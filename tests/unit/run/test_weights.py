@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 from unit.builders import net, same_bits
 
 from mpifl.common.errors import InputError
-from mpifl.run.conversion import convert
-from mpifl.run.tables import Model
-from mpifl.run.weights import load_initial, load_weights
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.wrapped import unwrapped
+from mpifl.run.folder.conversion import convert
+from mpifl.run.folder.weights_file import load_initial, load_weights
+from mpifl.run.job.tables.job_tables import Model
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.parameters.wrapped_names import unwrapped
 
 
 def refused(path):

@@ -7,9 +7,9 @@ import pytest
 import torch
 from unit.builders import room_for
 
-from mpifl.run import checkpoint, serialization
-from mpifl.run.checkpoint import CheckpointError
-from mpifl.run.writer import Writer
+from mpifl.run.folder import checkpoint, serialization
+from mpifl.run.folder.checkpoint import CheckpointError
+from mpifl.run.folder.writer import Writer
 
 
 @pytest.fixture

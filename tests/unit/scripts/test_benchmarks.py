@@ -218,7 +218,7 @@ def test_a_silo_of_one_class_comes_to_the_same_model_with_and_without_subnormals
 def test_pooling_puts_the_same_model_on_both_sides(bench):
     import pooling
 
-    from mpifl.models.images import cnn
+    from mpifl.learning.models.image_models import cnn
 
     module = pooling.as_named(cnn((1, 28, 28), 10))
     layers = [type(layer).__name__ for layer in module.modules()]

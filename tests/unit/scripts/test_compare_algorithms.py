@@ -76,8 +76,8 @@ def test_steps_are_those_that_were_taken_and_what_was_lost_is_not_run_again(scri
 def test_a_job_that_was_changed_since_is_a_line(scripts, tmp_path, capsys):
     from compare_algorithms import train_all
 
-    from mpifl.run.folder import claim_run
-    from mpifl.run.job import read_job
+    from mpifl.run.folder.run_folder import claim_run
+    from mpifl.run.job.job import read_job
 
     job = ROOT / "jobs" / "algorithms" / "mnist-fedavg.toml"
     fixed = (f"shards={write_shards(tmp_path / 'shards')}", "tracking.console=false", "rounds=1")

@@ -11,8 +11,8 @@ from conftest import ROOT
 
 import mpifl
 from data_prep.cli import main as data_prep
-from mpifl.data.shards import read_federation
-from mpifl.run.job import read_job
+from mpifl.data.shards.shards import read_federation
+from mpifl.run.job.job import read_job
 from scripts import flamby_like
 from scripts.flamby_like import SETS
 

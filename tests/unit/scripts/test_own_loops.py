@@ -7,8 +7,8 @@ from torch import nn
 from unit.builders import make_silo
 
 from mpifl import InputError
-from mpifl.data.shards import Features, Shard, Split
-from mpifl.silo.flat import FlatModel
+from mpifl.data.shards.shards import Features, Shard, Split
+from mpifl.silo.parameters.flat_model import FlatModel
 from scripts.examples.patch_loop import Patches
 
 VOLUMES = Features(shape=(1, 9, 8, 7), dtype="uint8")

@@ -10,9 +10,9 @@ import pytest
 from conftest import ROOT
 
 from mpifl.common.errors import InputError
-from mpifl.data.shards import open_shard, read_federation
-from mpifl.report.runs import Summary
-from mpifl.run.folder import claim_run
+from mpifl.data.shards.shards import open_shard, read_federation
+from mpifl.report.runs.runs import Summary
+from mpifl.run.folder.run_folder import claim_run
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 DATA = Path(os.environ.get("MPIFL_DATA", "no-data-folder"))

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import mpifl
 from data_prep.cli import main as data_prep
 from mpifl.common.errors import InputError
-from mpifl.run.job import read_job
+from mpifl.run.job.job import read_job
 
 PAGE = (ROOT / "docs" / "howto" / "lora.md").read_text()
 PLAY = "\n\n".join(

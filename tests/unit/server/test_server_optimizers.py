@@ -6,7 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from mpifl.server.optimizers import OPTIMIZERS
+from mpifl.algorithms.server_optimizers import OPTIMIZERS
 
 START = [0.5, -1.0, 0.0, 2.0]
 DELTAS = [[0.1, -0.2, 0.0, 3.0], [-0.05, 0.4, 0.0, 1e-4], [0.3, 0.0, -0.01, -2.0]]

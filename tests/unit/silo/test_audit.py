@@ -13,12 +13,12 @@ import torch
 from scipy.stats import binom
 from torch import nn
 
-from mpifl.data.batches import Batches
-from mpifl.data.shards import Features, Split
-from mpifl.privacy import Steps, epsilon_of
-from mpifl.silo import FlatModel
-from mpifl.silo.dpsgd import DPSGD
-from mpifl.tasks import CLASSIFICATION
+from mpifl.data.batches.batches import Batches
+from mpifl.data.shards.shards import Features, Split
+from mpifl.learning.tasks import CLASSIFICATION
+from mpifl.silo.parameters import FlatModel
+from mpifl.wings.dpsgd.dpsgd import DPSGD
+from mpifl.wings.privacy import Steps, epsilon_of
 
 CANARIES, GUESSES, CLIP, NOISE, DELTA = 1500, 300, 0.5, 1.6, 1e-5
 

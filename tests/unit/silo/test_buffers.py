@@ -14,17 +14,17 @@ from unit.builders import make_federation, make_silo, net, same_bits, write_fold
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedper import FedPer
 from mpifl.common import InputError, RoundLost
-from mpifl.exchange.by_parts import ByParts
-from mpifl.silo.bits import from_words, words_of
-from mpifl.silo.dtypes import _HELD
-from mpifl.silo.flat import FlatModel
+from mpifl.learning.tasks import CLASSIFICATION
 from mpifl.silo.lanes import Lanes
-from mpifl.silo.rules import combined
-from mpifl.silo.settings import LocalTraining
-from mpifl.silo.shares import score_of, share_of
-from mpifl.silo.together import train_together
-from mpifl.tasks import CLASSIFICATION
-from mpifl.transforms.statistics import RunningStatistics, own_name
+from mpifl.silo.parameters.buffer_rules import combined
+from mpifl.silo.parameters.dtypes import _HELD
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.parameters.tensor_bits import from_words, words_of
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.transforms.running_statistics import RunningStatistics, own_name
+from mpifl.wings.crews.parts_training import ByParts
+from mpifl.wings.fast.stacked_training import train_together
+from mpifl.wings.scoring.test_shares import score_of, share_of
 
 REAL = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn]
 WHOLE = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]

@@ -11,18 +11,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from unit.builders import batches, cross_entropy, make_silo, stream, training
 
-from mpifl.models import Classifier
-from mpifl.models.perceptrons import two_nn
-from mpifl.silo import chain_steps
-from mpifl.silo.chain import Chain, chain
-from mpifl.silo.chain_steps import ByChain, ChainStep, by_formulas
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import train
-from mpifl.silo.optimizers import Constant, Proximal
-from mpifl.silo.settings import LocalTraining
-from mpifl.silo.step import OptimizerStep
-from mpifl.silo.training import LocalRun
-from mpifl.tasks import CLASSIFICATION, Classification
+from mpifl.learning.models import Classifier
+from mpifl.learning.models.perceptrons import two_nn
+from mpifl.learning.tasks import CLASSIFICATION, Classification
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_optimizers import Constant, Proximal
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.silo.steps.step import OptimizerStep
+from mpifl.silo.steps.training import LocalRun
+from mpifl.silo.steps.training_loop import train
+from mpifl.wings.fast import chain_steps
+from mpifl.wings.fast.chain import Chain, chain
+from mpifl.wings.fast.chain_steps import ByChain, ChainStep, by_formulas
 
 
 class Doubled(nn.Linear):

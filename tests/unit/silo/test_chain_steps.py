@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from unit.builders import batches, cross_entropy, stream, training
 
-from mpifl.common import DEBUGGING
-from mpifl.models import Classifier
-from mpifl.silo import chain_steps
-from mpifl.silo.chain_steps import ChainStep
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import train
-from mpifl.silo.optimizers import Constant, Proximal
-from mpifl.silo.settings import LocalTraining
-from mpifl.silo.training import LocalRun
+from mpifl.common.machine import DEBUGGING
+from mpifl.learning.models import Classifier
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_optimizers import Constant, Proximal
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.silo.steps.training import LocalRun
+from mpifl.silo.steps.training_loop import train
+from mpifl.wings.fast import chain_steps
+from mpifl.wings.fast.chain_steps import ChainStep
 
 Factory = Callable[[], nn.Module]
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from mpifl.common import InputError
-from mpifl.silo import FlatModel
-from mpifl.silo.clipped import ByFormula, ByLoop, NoFormula, clipped_sum
+from mpifl.silo.parameters import FlatModel
+from mpifl.wings.dpsgd.clipped import ByFormula, ByLoop, NoFormula, clipped_sum
 
 N = 5
 
@@ -132,7 +132,7 @@ def test_clipped_sums_are_those_of_single_gradients(name, kind):
 
 @pytest.mark.parametrize("kept", [0, 1 << 24])
 def test_long_sequences_need_no_single_gradients(monkeypatch, kept):
-    monkeypatch.setattr("mpifl.silo.per_example.KEPT", kept)
+    monkeypatch.setattr("mpifl.wings.dpsgd.per_example.KEPT", kept)
     for name in ("sequences", "grouped, dilated", "conv3d"):
         model, batch = made(name)
         assert_alike(ByFormula(model, objective)(batch, N, 0.5), expected(model, batch, 0.5))
@@ -143,7 +143,7 @@ def test_how_many_examples_are_multiplied_at_a_time_changes_no_bit(monkeypatch):
         model, batch = made(name)
         whole, norms = ByFormula(model, objective)(batch, N, 0.5)
         with monkeypatch.context() as few:
-            few.setattr("mpifl.silo.per_example.CACHED", 1)
+            few.setattr("mpifl.wings.dpsgd.per_example.CACHED", 1)
             one_by_one, same = ByFormula(model, objective)(batch, N, 0.5)
         assert torch.equal(norms, same)
         assert all(map(torch.equal, whole, one_by_one))

@@ -18,12 +18,13 @@ from unit.builders import (
     training,
 )
 
-from mpifl.data.shards import Features
-from mpifl.models.images import cnn
-from mpifl.silo import codegen, compiled, graphs, local
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.optimizers import Constant, Proximal
-from mpifl.silo.settings import LocalTraining
+from mpifl.data.shards.shards import Features
+from mpifl.learning.models.image_models import cnn
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps import training_loop
+from mpifl.silo.steps.local_optimizers import Constant, Proximal
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.wings.fast import codegen, compiled, cuda_graphs
 
 IMAGES = Features(shape=(1, 8, 8), dtype="float32")
 
@@ -41,7 +42,7 @@ def trained(settings, model=None, correct=None, features=FEATURES, seed=0, n=23,
     model = model or FlatModel(net())
     start = torch.linspace(-0.5, 0.5, len(model.trained))
     asked = model, batches(n, features=features), start, LocalTraining(**settings), stream(seed)
-    return local.train(training(*asked, objective, correct))
+    return training_loop.train(training(*asked, objective, correct))
 
 
 def compare(settings, factory=net, kind=None, **more):
@@ -109,7 +110,7 @@ def test_steps_that_graphs_take_together_are_those_of_single_ones(settings, monk
     def recorded(call):
         return lambda: (played.append(call), call())
 
-    monkeypatch.setattr(step, "_graphs", graphs.Graphs(step._run, step._inputs, shown, recorded))
+    monkeypatch.setattr(step, "_graphs", cuda_graphs.Graphs(step._run, step._inputs, shown, recorded))
     together = trained(given, model, n=43)
     assert same_bits(together.end, end)
     assert (together.loss, together.steps, together.examples) == (single.loss, 27, 129)

@@ -20,12 +20,16 @@ from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.algorithms.fsvrg import FSVRG
 from mpifl.algorithms.qffl import QFedAvg
 from mpifl.algorithms.scaffold import Scaffold
-from mpifl.silo import LOCAL, FlatModel, LocalTraining, Silo, begun, compiled, order, steps_of, train_together
-from mpifl.silo.codegen import NotCompiled
-from mpifl.silo.dpsgd import DPSGD
-from mpifl.silo.fits import Fits
-from mpifl.silo.half import Half
-from mpifl.silo.parts import PartOf, Parts, take_here
+from mpifl.silo import Silo
+from mpifl.silo.parameters import FlatModel
+from mpifl.silo.steps import LOCAL, LocalTraining, steps_of
+from mpifl.silo.steps.local_fits import Fits
+from mpifl.wings.crews.batch_parts import PartOf, Parts, take_here
+from mpifl.wings.dpsgd.dpsgd import DPSGD
+from mpifl.wings.fast import compiled, train_together
+from mpifl.wings.fast.codegen import NotCompiled
+from mpifl.wings.split import begun, order
+from mpifl.wings.split.network_half import Half
 
 N, ROUND = 23, 1
 MODEL = FlatModel(net())
@@ -42,7 +46,7 @@ NO_DIFFERENCE = {
 ELSEWHERE = {
     "compile": "test_compiled.py holds it against the plain step, since each takes a compiler's seconds",
     "masks": "silos train as without; only what becomes of their updates is another",
-    "sum": "the batch is drawn with the rate that training/accounting.py makes of it",
+    "sum": "the batch is drawn with the rate that wings/dpsgd/privacy_plan.py makes of it",
 }
 """Ways that are not trained by here, and why."""
 

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from unit.builders import CLASSES, batch_norm_net, cross_entropy, net, same_bits, stream
 
-from mpifl import models
-from mpifl.data.shards import Features
-from mpifl.silo.flat import FlatModel
+from mpifl.data.shards.shards import Features
+from mpifl.learning import models
+from mpifl.silo.parameters.flat_model import FlatModel
 
 MNIST = Features(shape=(1, 28, 28), dtype="uint8", scale=1 / 255)
 NAMES = ["0.weight", "0.bias", "2.weight", "2.bias"]

@@ -8,14 +8,17 @@ from pydantic import ValidationError
 from unit.builders import batches, cross_entropy, net, same_bits, stream, training
 
 from mpifl.algorithms import ALGORITHMS
-from mpifl.silo import FlatModel, local, step
-from mpifl.silo.settings import LocalTraining
+from mpifl.silo.parameters import FlatModel
+from mpifl.silo.steps import step, training_loop
+from mpifl.silo.steps.local_settings import LocalTraining
 
 
 def trained(objective=cross_entropy, **settings):
     model = FlatModel(net())
     given = LocalTraining(**{"lr": 0.1, "batch_size": 6, "epochs": 2, **settings})
-    return local.train(training(model, batches(24), model.trained.clone(), given, stream(), objective))
+    return training_loop.train(
+        training(model, batches(24), model.trained.clone(), given, stream(), objective)
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mpifl.silo import graphs
-from mpifl.silo.graphs import Graphs
+from mpifl.wings.fast import cuda_graphs
+from mpifl.wings.fast.cuda_graphs import Graphs
 
 
 def run(given: list[Tensor]) -> None:
@@ -84,10 +84,10 @@ def test_a_training_that_was_broken_off_leaves_no_step_to_the_next() -> None:
 
 def test_batches_that_are_large_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three examples of 4 float32 and a label of 8 bytes are 72 bytes."""
-    monkeypatch.setattr(graphs, "MOST_BYTES", 8 * 72)
+    monkeypatch.setattr(cuda_graphs, "MOST_BYTES", 8 * 72)
     found, recorder = taken(16)
     assert recorder.played == 2
-    monkeypatch.setattr(graphs, "MOST_BYTES", 10)
+    monkeypatch.setattr(cuda_graphs, "MOST_BYTES", 10)
     again, recorder = taken(16)
     assert recorder.played == 16
     assert torch.equal(found, again)

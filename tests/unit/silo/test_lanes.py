@@ -8,13 +8,13 @@ import torch
 from torch import nn
 from unit.builders import CPU
 
-from mpifl.data.batches import LARGEST, Batches
-from mpifl.data.shards import Features, Split
-from mpifl.models import build
-from mpifl.silo.flat import FlatModel
+from mpifl.data.batches.batches import LARGEST, Batches
+from mpifl.data.shards.shards import Features, Split
+from mpifl.learning.models import build
+from mpifl.learning.tasks import CLASSIFICATION
 from mpifl.silo.lanes import Lanes
+from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.scoring import evaluate
-from mpifl.tasks import CLASSIFICATION
 
 PATIENCE = 20
 """Seconds that one batch waits for another."""

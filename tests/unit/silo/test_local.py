@@ -25,16 +25,17 @@ from unit.builders import (
 )
 
 from mpifl.common.errors import InputError
-from mpifl.data.batches import Batches
-from mpifl.data.shards import Shard, Split
-from mpifl.silo import half, local
-from mpifl.silo.fits import LOCAL
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.optimizers import Constant, Proximal
+from mpifl.data.batches.batches import Batches
+from mpifl.data.shards.shards import Shard, Split
+from mpifl.learning.tasks import CLASSIFICATION, Classification
+from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.scoring import mean_loss
-from mpifl.silo.settings import LocalTraining
 from mpifl.silo.silo import Silo
-from mpifl.tasks import CLASSIFICATION, Classification
+from mpifl.silo.steps import training_loop as local
+from mpifl.silo.steps.local_fits import LOCAL
+from mpifl.silo.steps.local_optimizers import Constant, Proximal
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.wings.split import network_half
 
 
 @how(deadline=None, max_examples=30)
@@ -46,7 +47,7 @@ def test_a_training_of_so_many_steps_ends_after_them(examples, size, steps, accu
     assert len(drawn) == steps == asked.steps
     assert all(1 <= count <= accumulate for count in drawn)
     table = LocalTraining(steps=steps, batch_size=size, drop_last=drop_last)
-    assert len(list(itertools.islice(half.order(table, examples, 1, 0), steps + 1))) == steps
+    assert len(list(itertools.islice(network_half.order(table, examples, 1, 0), steps + 1))) == steps
 
 
 def trained(settings, n=24, seed=0, model=None, objective=cross_entropy, **more):

@@ -8,9 +8,9 @@ from torch.utils.data import DataLoader
 from unit.builders import batch_norm_net, make_silo, net, same_bits
 
 from mpifl.common.errors import InputError
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.settings import LocalTraining
-from mpifl.tasks import CLASSIFICATION
+from mpifl.learning.tasks import CLASSIFICATION
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_settings import LocalTraining
 
 
 def trained(silo, w, lr=0.1):

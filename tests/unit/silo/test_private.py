@@ -12,13 +12,18 @@ from scipy import stats
 from torch import nn
 from unit.builders import FEATURES, arrays, cross_entropy, make_silo, net
 
-from mpifl.common import InputError, processor
-from mpifl.data.batches import Batches
-from mpifl.data.ragged import Ragged
-from mpifl.data.shards import Split
-from mpifl.privacy import EDITION, Budgets, Draws, PrivacySettings, Site
-from mpifl.silo import Constant, FlatModel, Guard, LocalTraining, PrivateSilo, Proximal, Silo
-from mpifl.silo.dpsgd import DPSGD
+from mpifl.common import InputError
+from mpifl.common.machine import processor
+from mpifl.data.batches.batches import Batches
+from mpifl.data.ragged_arrays import Ragged
+from mpifl.data.shards.shards import Split
+from mpifl.run.job.tables import PrivacySettings
+from mpifl.silo import Silo
+from mpifl.silo.parameters import FlatModel
+from mpifl.silo.steps import Constant, LocalTraining, Proximal
+from mpifl.wings.dpsgd import Guard, PrivateSilo
+from mpifl.wings.dpsgd.dpsgd import DPSGD
+from mpifl.wings.privacy import EDITION, Budgets, Draws, Site
 
 N = 12
 LOCAL = LocalTraining(lr=0.1, batch_size=4, steps=3)
@@ -75,7 +80,7 @@ def test_what_an_older_edition_was_asked_is_another_question(tmp_path, monkeypat
     """Its answer had other noise, so both cost; none is another answer to the same question."""
     guarded = guard(tmp_path / "site", noise=1e6, clip=1e-6)
     new = answered(private(tmp_path / "site", guarded=guarded))[0]
-    monkeypatch.setattr("mpifl.silo.private.EDITION", EDITION - 1)
+    monkeypatch.setattr("mpifl.wings.dpsgd.private_silo.EDITION", EDITION - 1)
     old = answered(private(tmp_path / "site", guarded=guarded))[0]
     assert abs(torch.corrcoef(torch.stack([new.delta, old.delta]))[0, 1]) < 5 / math.sqrt(len(new.delta))
     assert len({entry.question for entry in Site(tmp_path / "site").entries()}) == 2
@@ -91,7 +96,7 @@ def test_another_answer_to_the_same_question_is_refused(tmp_path):
 
 
 def test_a_site_that_moved_to_another_processor_is_told_which_one_answered_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("mpifl.silo.private.processor", lambda: "old (AVX2)")
+    monkeypatch.setattr("mpifl.wings.dpsgd.private_silo.processor", lambda: "old (AVX2)")
     answered(private(tmp_path / "site"))
     assert [entry.processor for entry in Site(tmp_path / "site").entries()] == ["old (AVX2)"]
     silo = private(tmp_path / "site")

@@ -12,11 +12,11 @@ from unit.builders import CPU
 from unit.tasks.test_kinds import federation
 
 from jobs.flamby.models import UNet3d
-from mpifl.data.batches import Batches
-from mpifl.data.shards import Features, Split
-from mpifl.silo.flat import FlatModel
+from mpifl.data.batches.batches import Batches
+from mpifl.data.shards.shards import Features, Split
+from mpifl.learning.tasks.task_registry import TASKS
+from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.scoring import evaluate
-from mpifl.tasks.registry import TASKS
 
 SIDE = 128
 

@@ -12,9 +12,11 @@ from conftest import ROOT
 from torch import nn
 from unit.builders import batches, net
 
-from mpifl.silo import EVALUATION_BATCH, FlatModel, evaluate
+from mpifl.learning.tasks import CLASSIFICATION
+from mpifl.silo import evaluate
+from mpifl.silo.parameters import FlatModel
 from mpifl.silo.scoring import as_fits
-from mpifl.tasks import CLASSIFICATION
+from mpifl.silo.steps import EVALUATION_BATCH
 
 
 class Wide(nn.Module):

@@ -9,13 +9,13 @@ from torch import nn
 from unit.builders import CPU
 from unit.tasks.test_kinds import federation
 
-from mpifl.data.batches import Batches
-from mpifl.data.ragged import Ragged
-from mpifl.data.shards import Features, Split
-from mpifl.silo.flat import FlatModel
+from mpifl.data.batches.batches import Batches
+from mpifl.data.ragged_arrays import Ragged
+from mpifl.data.shards.shards import Features, Split
+from mpifl.learning.tasks.task_registry import TASKS
+from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.scoring import evaluate
-from mpifl.silo.shares import score_of, share_of
-from mpifl.tasks.registry import TASKS
+from mpifl.wings.scoring.test_shares import score_of, share_of
 
 FEATURES = Features(shape=(6,), dtype="float32")
 EXAMPLES, SIZE = 107, 10

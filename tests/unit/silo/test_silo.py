@@ -7,12 +7,12 @@ from unit.builders import arrays, batch_norm_net, batches, cross_entropy, make_s
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.moon import Moon
+from mpifl.algorithms.server import Server
 from mpifl.common import rng
-from mpifl.server.server import Server
-from mpifl.silo import local
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.settings import LocalTraining
-from mpifl.wire.updates import uniform
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps import training_loop as local
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.wire.update import uniform
 
 DROPOUT = lambda: FlatModel(net(nn.Dropout(0.5)))  # noqa: E731
 

@@ -12,17 +12,18 @@ import torch
 from torch import Tensor, nn
 from unit.builders import batches, cross_entropy, net, same_bits, stream, training
 
-from mpifl.common import DEBUGGING, InputError
+from mpifl.common import InputError
 from mpifl.common.errors import place_of
-from mpifl.silo import compiled, together
-from mpifl.silo.dpsgd import DPSGD
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import train
-from mpifl.silo.optimizers import Constant, Proximal
-from mpifl.silo.parts import PartOf, Parts, take_here
-from mpifl.silo.settings import LocalTraining
-from mpifl.silo.training import LocalRun, Training
-from mpifl.tasks import CLASSIFICATION
+from mpifl.common.machine import DEBUGGING
+from mpifl.learning.tasks import CLASSIFICATION
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_optimizers import Constant, Proximal
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.silo.steps.training import LocalRun, Training
+from mpifl.silo.steps.training_loop import train
+from mpifl.wings.crews.batch_parts import PartOf, Parts, take_here
+from mpifl.wings.dpsgd.dpsgd import DPSGD
+from mpifl.wings.fast import compiled, stacked_training
 
 N = 23
 MODELS: dict[str, Callable[[], nn.Module]] = {
@@ -66,7 +67,7 @@ FORMS = {"of_outputs": CLASSIFICATION.mean_loss, "weighted": CLASSIFICATION.weig
 
 @pytest.fixture(autouse=True)
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compiled, together):
+    for module in (compiled, stacked_training):
         monkeypatch.setattr(module, "_TOLD", set())
 
 
@@ -132,7 +133,7 @@ def test_by_the_variable_neither_compiled_nor_batched_steps_are_taken_and_a_line
         f"[local] compile = true: {DEBUGGING} is set; the plain step runs instead\n"
     )
     wanted = [asked(net(), {"batched": True}) for _ in range(2)]
-    for one, outcome in zip(wanted, together.train_together(wanted, 2), strict=True):
+    for one, outcome in zip(wanted, stacked_training.train_together(wanted, 2), strict=True):
         assert_same(outcome(one), plain)
     assert capsys.readouterr().err == (
         f"[local] batched = true: {DEBUGGING} is set; such silos train one after another\n"
@@ -143,7 +144,7 @@ def test_by_the_variable_neither_compiled_nor_batched_steps_are_taken_and_a_line
 def test_a_variable_that_is_empty_or_0_changes_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEBUGGING, value)
     wanted = [asked(net(), {"batched": True}) for _ in range(2)]
-    assert all(isinstance(one, together.Ended) for one in together.train_together(wanted, 2))
+    assert all(isinstance(one, stacked_training.Ended) for one in stacked_training.train_together(wanted, 2))
 
 
 def test_a_step_that_float16_leaves_out_counts_in_the_schedule() -> None:
@@ -201,7 +202,7 @@ def test_it_is_said_of_silos_that_train_together_too() -> None:
     seen: list[int] = []
     wanted = asked(net(), {})
     lost = replace(wanted, data=wanted.data.changed(change, stream()))
-    [outcome] = together.train_together([lost], 2)
+    [outcome] = stacked_training.train_together([lost], 2)
     with pytest.raises(OSError, match="the disk is gone") as raised:
         outcome(lost)
     assert place_of(raised.value) == "round 1, step 4 of 10"

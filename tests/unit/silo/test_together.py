@@ -18,17 +18,17 @@ from unit.builders import (
     training,
 )
 
-from mpifl.data.shards import Features
-from mpifl.models.images import cnn
-from mpifl.models.perceptrons import logreg
-from mpifl.models.text import char_lstm
-from mpifl.silo import together
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.local import USUAL, train
-from mpifl.silo.optimizers import Constant, Proximal
-from mpifl.silo.settings import LocalTraining
-from mpifl.silo.training import Loss
-from mpifl.tasks import CLASSIFICATION
+from mpifl.data.shards.shards import Features
+from mpifl.learning.models.image_models import cnn
+from mpifl.learning.models.perceptrons import logreg
+from mpifl.learning.models.text_models import char_lstm
+from mpifl.learning.tasks import CLASSIFICATION
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_optimizers import Constant, Proximal
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.silo.steps.training import Loss
+from mpifl.silo.steps.training_loop import USUAL, train
+from mpifl.wings.fast import stacked_training
 
 SIZES = [23, 10, 5, 3, 31, 17, 8]
 """Of the silos: in batches of 5 most have a smaller last one, one has that alone."""
@@ -44,7 +44,7 @@ WAYS = {
 
 @pytest.fixture(autouse=True)
 def untold(monkeypatch):
-    monkeypatch.setattr(together, "_TOLD", set())
+    monkeypatch.setattr(stacked_training, "_TOLD", set())
 
 
 def ask(model, silo, settings, kind=None, features=FEATURES, weighted=True, objective=cross_entropy, **more):
@@ -67,8 +67,10 @@ def run_of(outcome, asked):
 
 def trained(asking, silos, size=4):
     """Train some silos together; return what came of each by silo."""
-    outcomes = together.train_together([asking(k) for k in silos], size)
-    assert all(isinstance(outcome, together.Ended) for outcome in outcomes), "they were trained by themselves"
+    outcomes = stacked_training.train_together([asking(k) for k in silos], size)
+    assert all(isinstance(outcome, stacked_training.Ended) for outcome in outcomes), (
+        "they were trained by themselves"
+    )
     return {k: run_of(outcome, asking(k)) for k, outcome in zip(silos, outcomes, strict=True)}
 
 
@@ -141,7 +143,7 @@ def test_what_an_optimizer_keeps_is_each_silos_own():
         kept = ([torch.full_like(model.trained, 0.1 * silo)], silo) if silo else None
         return ask(model, silo, settings, kept=kept)
 
-    for silo, outcome in enumerate(together.train_together([asking(k) for k in range(3)], 2)):
+    for silo, outcome in enumerate(stacked_training.train_together([asking(k) for k in range(3)], 2)):
         found, expected = outcome(asking(silo)).optimizer, train(asking(silo)).optimizer
         assert found.steps == expected.steps == silo + 3
         assert torch.allclose(found.state[0], expected.state[0], rtol=1e-5, atol=1e-6)
@@ -150,7 +152,7 @@ def test_what_an_optimizer_keeps_is_each_silos_own():
 def test_the_lent_model_holds_a_silos_own_parameters_when_it_has_its_run():
     model = FlatModel(net())
     asked = [ask(model, k, {}) for k in range(2)]
-    for silo, outcome in enumerate(together.train_together(asked, 2)):
+    for silo, outcome in enumerate(stacked_training.train_together(asked, 2)):
         run = outcome(asked[silo])
         assert same_bits(model.trained, run.end)
         assert same_bits(run.end - asked[silo].start, run.delta)
@@ -165,7 +167,7 @@ def test_numbers_that_are_none_stay_with_their_silo():
         return replace(asked, data=asked.data.rewritten(act))
 
     whole = trained(asking, [0, 1, 2, 4])
-    with_it = together.train_together([asking(k, poisoned=k == 1) for k in (0, 1, 2, 4)], 4)
+    with_it = stacked_training.train_together([asking(k, poisoned=k == 1) for k in (0, 1, 2, 4)], 4)
     found = {k: run_of(outcome, asking(k)) for k, outcome in zip((0, 1, 2, 4), with_it, strict=True)}
     assert found[1][0].isnan().all()
     for silo in (0, 2, 4):
@@ -191,7 +193,7 @@ def test_an_error_while_a_silo_draws_is_its_own(batch):
         return failing(silo) if silo == 0 else ask(model, silo, {"epochs": 2})
 
     whole = trained(lambda silo: ask(model, silo, {"epochs": 2}), [0, 1, 4], 3)
-    lost, *others = together.train_together([asking(k) for k in (0, 1, 4)], 3)
+    lost, *others = stacked_training.train_together([asking(k) for k in (0, 1, 4)], 3)
     with pytest.raises(OSError, match="the disk is gone"):
         lost(asking(0))
     for silo, outcome in zip((1, 4), others, strict=True):
@@ -199,7 +201,7 @@ def test_an_error_while_a_silo_draws_is_its_own(batch):
 
 
 def count(outcomes):
-    return sum(isinstance(outcome, together.Ended) for outcome in outcomes)
+    return sum(isinstance(outcome, stacked_training.Ended) for outcome in outcomes)
 
 
 def summed_up(module, x, y):
@@ -228,7 +230,9 @@ def test_what_is_of_one_silo_alone_takes_the_plain_way_and_a_line_says_so(
 ):
     model = FlatModel(factory())
     for _ in range(2):
-        assert not count(together.train_together([ask(model, k, settings, **more) for k in range(3)], 2))
+        assert not count(
+            stacked_training.train_together([ask(model, k, settings, **more) for k in range(3)], 2)
+        )
     (line,) = capsys.readouterr().err.splitlines()
     assert why in line
     assert line.startswith("[local] batched = true: ")
@@ -241,7 +245,7 @@ def test_a_layer_without_a_rule_takes_the_plain_way(capsys):
     model.initial = model.trained.clone()
     asked = [ask(model, k, {"batch_size": 5}, features=text, weighted=False) for k in (1, 2)]
     asked = [replace(one, loss=Loss(of_last)) for one in asked]
-    assert not count(together.train_together(asked, 2))
+    assert not count(stacked_training.train_together(asked, 2))
     assert "vmap has no rule for lstm" in capsys.readouterr().err
 
 
@@ -252,7 +256,7 @@ def of_last(module, x, y):
 def test_an_objective_that_is_no_mean_over_examples_is_batched_where_batches_are_of_one_size(capsys):
     model = FlatModel(net())
     asked = [ask(model, k, {}, weighted=False, objective=summed_up) for k in (0, 1, 2)]
-    assert [isinstance(one, together.Ended) for one in together.train_together(asked, 2)] == [
+    assert [isinstance(one, stacked_training.Ended) for one in stacked_training.train_together(asked, 2)] == [
         False,
         True,
         True,
@@ -263,7 +267,7 @@ def test_an_objective_that_is_no_mean_over_examples_is_batched_where_batches_are
 def test_corrections_by_a_function_take_the_plain_way(capsys):
     model = FlatModel(net())
     asked = replace(ask(model, 0, {}), correct=lambda gradient, at, batch: None)
-    assert not count(together.train_together([asked], 2))
+    assert not count(stacked_training.train_together([asked], 2))
     assert "by a function of its own" in capsys.readouterr().err
 
 

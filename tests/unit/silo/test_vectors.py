@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mpifl.silo.vectors import LANES, PIECE, SAME, by_lines, by_vectors, rounds_by_place
+from mpifl.wings.fast.same_rounding import LANES, PIECE, SAME, by_lines, by_vectors, rounds_by_place
 
 aten = torch.ops.aten
 SIZE = 1 << 15

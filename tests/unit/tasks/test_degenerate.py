@@ -13,9 +13,11 @@ from sklearn import metrics as sk
 from unit.builders import FEATURES, Alone, arrays
 from unit.tasks.test_metrics import CLASSES, all_metrics, naive_concordance, task_of
 
-from mpifl.data import FederationSpec, Targets
-from mpifl.data.shards import write_shard
-from mpifl.tasks import TASKS, computed, pack_states, pooled, read_states, summable, write_states
+from mpifl.data import Targets
+from mpifl.data.shards import FederationSpec
+from mpifl.data.shards.shards import write_shard
+from mpifl.learning.metrics import computed, pack_states, pooled, read_states, summable, write_states
+from mpifl.learning.tasks import TASKS
 from mpifl.training.loop import train
 
 UNSURE = {"thresholds": 12}

@@ -14,16 +14,18 @@ import torch
 from unit.builders import CLASSES, FEATURES, Alone, batches, make_silo, net, write_folder
 from unit.tasks.test_metrics import FEDERATIONS, federation
 
-from mpifl import models
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.cli.job_tools.keys import tables
 from mpifl.common import InputError, ShardError
-from mpifl.data import Features, FederationSpec, Shard, Split, Targets
-from mpifl.data.shards import write_shard
-from mpifl.report.evaluate import evaluate_run
-from mpifl.run import read_job
-from mpifl.silo import FlatModel, evaluate, learnable
-from mpifl.tasks import CLASSIFICATION, TASKS, Facts, multilabel
-from mpifl.tools.keys import tables
+from mpifl.data import Features, Targets
+from mpifl.data.shards import FederationSpec, Shard, Split
+from mpifl.data.shards.shards import write_shard
+from mpifl.learning import models
+from mpifl.learning.tasks import CLASSIFICATION, TASKS, Facts, multilabel
+from mpifl.report.judging.evaluate import evaluate_run
+from mpifl.run.job import read_job
+from mpifl.silo import evaluate, learnable
+from mpifl.silo.parameters import FlatModel
 from mpifl.training.loop import train
 
 

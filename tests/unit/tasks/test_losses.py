@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional as F
 from unit.builders import same_bits, stream
 
-from mpifl.tasks import TASKS, losses
-from mpifl.tasks.base import Task
+from mpifl.learning.tasks import TASKS, losses
+from mpifl.learning.tasks.task import Task
 
 SHAPES = pytest.mark.parametrize("places", [(), (4, 3)], ids=["a label", "a label a place"])
 

@@ -12,9 +12,10 @@ import torchmetrics
 from sklearn import metrics as sk
 from unit.builders import stream
 
-from mpifl.tasks import TASKS, Facts, computed, read_states, summable, write_states
-from mpifl.tasks.library import counts
-from mpifl.tasks.metrics import MetricInfo
+from mpifl.learning.metrics import computed, read_states, summable, write_states
+from mpifl.learning.metrics.metric import MetricInfo
+from mpifl.learning.metrics.torchmetrics_library import counts
+from mpifl.learning.tasks import TASKS, Facts
 
 N, CLASSES = 300, 4
 
@@ -238,7 +239,7 @@ def naive_concordance(risk, times, events):
 
 
 def test_concordance_compares_all_pairs(monkeypatch):
-    monkeypatch.setattr("mpifl.tasks.concordance.ROWS", 50)
+    monkeypatch.setattr("mpifl.learning.metrics.concordance.ROWS", 50)
     outputs, y = drawn("survival", 150)
     found = value(task_of("survival", "c_index"), "c_index", (outputs[:70], y[:70]), (outputs[70:], y[70:]))
     own = naive_concordance(outputs[:, 0].tolist(), y[:, 0].tolist(), y[:, 1].tolist())

@@ -8,11 +8,11 @@ from hypothesis import given, strategies as st
 from torchmetrics import MeanSquaredError
 from torchmetrics.classification import BinaryAUROC
 
-from mpifl.aggregation.exact import ExactSum
-from mpifl.tasks.base import Task
-from mpifl.tasks.classification import CLASSIFICATION
-from mpifl.tasks.pooling import COUNTS, pack_states, pooled, state_lengths
-from mpifl.tasks.sums import R2
+from mpifl.learning.metrics.pooled_metrics import COUNTS, pack_states, pooled, state_lengths
+from mpifl.learning.metrics.summed_metrics import R2
+from mpifl.learning.tasks.classification import CLASSIFICATION
+from mpifl.learning.tasks.task import Task
+from mpifl.sums.exact import ExactSum
 
 
 class Chance(Task):

@@ -7,12 +7,16 @@ from unit.builders import CPU, training
 
 from mpifl.algorithms import ALGORITHMS
 from mpifl.common.errors import InputError, ShardError
-from mpifl.data import Batches, Features, FederationSpec, Ragged, Shard, ShardEntry, Split, Targets
-from mpifl.models import build
-from mpifl.silo import FlatModel, LocalTraining, evaluate, learnable
-from mpifl.silo.local import train
-from mpifl.tasks import TASKS
-from mpifl.tasks.language import Language
+from mpifl.data import Features, Ragged, Targets
+from mpifl.data.batches import Batches
+from mpifl.data.shards import FederationSpec, Shard, ShardEntry, Split
+from mpifl.learning.models import build
+from mpifl.learning.tasks import TASKS
+from mpifl.learning.tasks.language import Language
+from mpifl.silo import evaluate, learnable
+from mpifl.silo.parameters import FlatModel
+from mpifl.silo.steps import LocalTraining
+from mpifl.silo.steps.training_loop import train
 
 FEATURES = Features(shape=(6,), dtype="int16", ragged=True)
 TOKENS = Targets(dtype="int16", shape=(6,), ignore=-100, ragged=True)

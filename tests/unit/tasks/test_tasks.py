@@ -14,19 +14,21 @@ from torch.nn import functional as F
 from typer.testing import CliRunner
 from unit.builders import CLASSES, FEATURES, Alone, arrays, batches, net, same_bits, stream, write_folder
 
-from mpifl import models
 from mpifl.algorithms.feddf import FedDF
 from mpifl.cli import app
 from mpifl.common import InputError
-from mpifl.report.compare import as_json, read_runs
-from mpifl.report.evaluate import evaluate_run
-from mpifl.report.page import _cards, page
-from mpifl.report.runs import Summary, read_run
-from mpifl.run import read_job
-from mpifl.silo import FlatModel, evaluate
+from mpifl.learning import models
+from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.learning.tasks import CLASSIFICATION
+from mpifl.learning.tasks.classification import Classification
+from mpifl.report.judging.evaluate import evaluate_run
+from mpifl.report.pages.run_page import _cards, page
+from mpifl.report.runs.compared_runs import as_json, read_runs
+from mpifl.report.runs.runs import Summary, read_run
+from mpifl.run.job import read_job
+from mpifl.silo import evaluate
+from mpifl.silo.parameters import FlatModel
 from mpifl.silo.scoring import _placed
-from mpifl.tasks import ACCURACY, CLASSIFICATION, MetricInfo
-from mpifl.tasks.classification import Classification
 from mpifl.training.loop import train
 
 ORDINAL = "grades:Ordinal"
@@ -64,7 +66,7 @@ def test_a_metric_knows_its_keys_its_direction_and_how_it_is_written():
 
 def test_what_belongs_together_has_one_heading_on_a_board():
     pytest.importorskip("tensorboard")
-    from mpifl.tracking.board import tag
+    from mpifl.report.observers.board import tag
 
     error = MetricInfo(name="mae", higher_is_better=False)
     assert tag("test_mae", [error]) == "mae/test"

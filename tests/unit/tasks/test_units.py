@@ -5,7 +5,7 @@ import torch
 from unit.tasks.test_metrics import federation
 
 from mpifl.common import InputError
-from mpifl.tasks import TASKS
+from mpifl.learning.tasks import TASKS
 
 
 def regression(shape=(), **keys):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from mpifl.cli.align.ids import normal_ids, random_order
+from mpifl.cli.align.order import ABSENT, places_of, rows_of
+from mpifl.cli.align.terms import read_terms
 from mpifl.common.errors import InputError
-from mpifl.tools.align.ids import normal_ids, random_order
-from mpifl.tools.align.order import ABSENT, places_of, rows_of
-from mpifl.tools.align.terms import read_terms
 
 SECRETS = [bytes([n]) * 32 for n in range(1, 4)]
 P, A = 2**255 - 19, 486662
@@ -59,7 +59,7 @@ def test_points_are_elligators_and_libsodiums_own():
     bindings = pytest.importorskip("nacl.bindings")
     import hashlib
 
-    from mpifl.tools.align.curve import Masker, montgomery
+    from mpifl.cli.align.curve import Masker, montgomery
 
     hashes = [hashlib.sha256(bytes([n])).digest() for n in range(40)]
     mapped = [bindings.crypto_core_ed25519_from_uniform(hash) for hash in hashes]
@@ -92,7 +92,7 @@ def ladder(secret, point):
 
 def test_masks_go_on_in_any_order_and_by_any_number_of_threads():
     pytest.importorskip("nacl")
-    from mpifl.tools.align.curve import Masker
+    from mpifl.cli.align.curve import Masker
 
     points = Masker().points([b"a", b"b", b"c", b"d", b"e"], b"")
     a, b, c = (Masker(threads, secret) for threads, secret in zip((1, 2, 7), SECRETS, strict=True))
@@ -108,7 +108,7 @@ def test_masks_go_on_in_any_order_and_by_any_number_of_threads():
 @pytest.mark.parametrize("u", [0, 1, P - 1, P])
 def test_points_of_small_order_are_refused(u):
     pytest.importorskip("nacl")
-    from mpifl.tools.align.curve import Masker
+    from mpifl.cli.align.curve import Masker
 
     with pytest.raises(InputError, match="small order"):
         Masker().mask(Masker().points([b"a"], b"") + u.to_bytes(32, "little"))
@@ -146,7 +146,7 @@ def test_an_order_that_is_none_is_refused(places):
 
 
 def test_a_key_is_for_its_owner_alone(tmp_path):
-    from mpifl.tools.align.keyed import check_of, keyed, read_key
+    from mpifl.cli.align.keyed import check_of, keyed, read_key
 
     path = tmp_path / "key"
     path.write_text(f"{'k' * 32}\n")

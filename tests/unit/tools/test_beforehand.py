@@ -9,10 +9,11 @@ import tomli_w
 from conftest import ROOT, rank_environment
 from unit.builders import Alone, write_folder
 
-from mpifl.aggregation import RULE_NAMES, RULES
+from mpifl.cli.job_tools.beforehand import _is_suspect, check_beforehand
 from mpifl.common import InputError
-from mpifl.run import read_outline
-from mpifl.tools.beforehand import _is_suspect, check_beforehand
+from mpifl.run.job import read_outline
+from mpifl.run.job.tables import RULE_NAMES
+from mpifl.wings.robust import RULES
 
 TOLD = """
 import runpy, sys

@@ -9,19 +9,19 @@ import pytest
 import torch
 from unit.builders import write_folder
 
-from mpifl.aggregation import kernels
 from mpifl.cli import main
-from mpifl.privacy import open_site
-from mpifl.tools.doctor import contract
-from mpifl.tools.doctor.condition import Condition, Plan, Shards, _deaf
-from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
-from mpifl.tools.doctor.findings import Finding, hurts
-from mpifl.tools.doctor.gpus import Gpu
-from mpifl.tools.doctor.judgement import judge
-from mpifl.tools.doctor.site_folder import SiteFolder
-from mpifl.training import Trial
-from mpifl.wire.joining import world
-from mpifl.wire.mpi_facts import Facts
+from mpifl.cli.doctor import contract
+from mpifl.cli.doctor.condition import Condition, Plan, Shards, _deaf
+from mpifl.cli.doctor.disk import Disk, examine_folder, file_system
+from mpifl.cli.doctor.findings import Finding, hurts
+from mpifl.cli.doctor.gpus import Gpu
+from mpifl.cli.doctor.judgement import judge
+from mpifl.cli.doctor.site_check import SiteFolder
+from mpifl.sums import kernels
+from mpifl.wings.fast import Trial
+from mpifl.wings.privacy import open_site
+from mpifl.wire.launching.joining import world
+from mpifl.wire.launching.mpi_facts import Facts
 
 JOB = 'name = "toy"\nshards = "{shards}"\nrounds = 1\ndevice = "{device}"\n[model]\nname = "logreg"\n'
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from mpifl.algorithms import FedAvg
 from mpifl.cli import app
+from mpifl.cli.job_tools.keys import DIALECT, meanings, schema, schema_text, tables
 from mpifl.common import InputError, read_toml
-from mpifl.tools.keys import DIALECT, meanings, schema, schema_text, tables
 from scripts.job_keys import PAGE, SCHEMA, page
 
 ROOT = Path(__file__).parents[3]

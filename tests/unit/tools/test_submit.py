@@ -14,9 +14,9 @@ import pytest
 from conftest import ROOT, python
 from unit import builders  # noqa: F401 - torch on one thread
 
+from mpifl.cli.job_tools import submit
+from mpifl.cli.job_tools.submit import GOING_ON, SlurmOptions, submit_job
 from mpifl.common.errors import InputError
-from mpifl.tools import submit
-from mpifl.tools.submit import GOING_ON, SlurmOptions, submit_job
 
 JOB = ROOT / "jobs" / "demo.toml"
 SCRIPTS = sorted((ROOT / "jobs" / "slurm").glob("*.sbatch"))

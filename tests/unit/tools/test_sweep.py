@@ -13,13 +13,13 @@ import pytest
 from unit.builders import write_folder
 
 from mpifl.cli import main
+from mpifl.cli.sweep.running import command, list_tasks
+from mpifl.cli.sweep.settings_grid import grid, split
 from mpifl.common.errors import InputError
-from mpifl.data.shards import read_federation
-from mpifl.run.environment import note_lost, why_lost, write_environment
-from mpifl.run.folder import claim_run, describe
-from mpifl.run.records import encode_record
-from mpifl.tools.sweep.running import command, list_tasks
-from mpifl.tools.sweep.settings_grid import grid, split
+from mpifl.data.shards.shards import read_federation
+from mpifl.run.folder.environment import note_lost, why_lost, write_environment
+from mpifl.run.folder.metrics_file import encode_record
+from mpifl.run.folder.run_folder import claim_run, describe
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 JOB = """

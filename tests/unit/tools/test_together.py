@@ -16,8 +16,9 @@ from unit.builders import write_folder, write_vertical_folder
 import mpifl
 from mpifl.cli import app
 from mpifl.common import InputError
-from mpifl.data import open_vertical, read_vertical
-from mpifl.report import evaluate_run, write_report
+from mpifl.data.shards import open_vertical, read_vertical
+from mpifl.report.judging import evaluate_run
+from mpifl.report.pages import write_report
 
 ROWS = {"train": 20, "valid": 6, "test": 9}
 WIDTHS = (2, 1, 3)

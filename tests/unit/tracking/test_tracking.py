@@ -11,17 +11,17 @@ from unit.builders import room_for
 
 from mpifl.common.errors import InputError
 from mpifl.common.names import Names
-from mpifl.run.environment import write_environment
-from mpifl.run.folder import claim_run
-from mpifl.run.job import check_job
-from mpifl.run.records import encode_record, read_metrics, trim_metrics
-from mpifl.tasks.metrics import ACCURACY, MetricInfo
-from mpifl.tracking.base import Observer
-from mpifl.tracking.configured import check_tracking, observers as observers_of
-from mpifl.tracking.console import Console, figures_of
-from mpifl.tracking.group import Observers
-from mpifl.tracking.jsonlines import JsonLines
-from mpifl.tracking.progress import Progress, at_end
+from mpifl.learning.metrics.metric import ACCURACY, MetricInfo
+from mpifl.report.observers.configured import check_tracking, observers as observers_of
+from mpifl.report.observers.console import Console, figures_of
+from mpifl.report.observers.jsonlines import JsonLines
+from mpifl.report.observers.observer import Observer
+from mpifl.report.observers.observer_group import Observers
+from mpifl.report.observers.progress import Progress, at_end
+from mpifl.run.folder.environment import write_environment
+from mpifl.run.folder.metrics_file import encode_record, read_metrics, trim_metrics
+from mpifl.run.folder.run_folder import claim_run
+from mpifl.run.job.job import check_job
 
 RECORD = {
     "round": 3, "time": 1e9, "seconds": 0.5, "seconds_training": 0.25, "train_loss": 0.5,
@@ -312,7 +312,7 @@ def test_a_line_of_the_last_round_is_written_at_the_end(tmp_path, capsys):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_tensorboard_on_a_full_disk_is_told_of_once(tmp_path, capsys):
     pytest.importorskip("tensorboard")
-    from mpifl.tracking.board import TensorBoard
+    from mpifl.report.observers.board import TensorBoard
 
     claim_run(tmp_path, make_job())
     others = set(threading.enumerate())  # of tests before, which nobody ends
@@ -332,7 +332,7 @@ def test_tensorboard_is_told_every_number_of_a_round(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from mpifl.tracking.board import TensorBoard
+    from mpifl.report.observers.board import TensorBoard
 
     claim_run(tmp_path, make_job())
     for done in (2, 2):  # the second time the run goes on after round 2, and does round 3 again
@@ -356,7 +356,7 @@ def test_tensorboard_is_told_every_number_of_a_round(tmp_path):
 
 def test_tensorboard_files_a_metric_under_the_longest_name_that_fits():
     pytest.importorskip("tensorboard")
-    from mpifl.tracking.board import tag
+    from mpifl.report.observers.board import tag
 
     metrics = [MetricInfo(name=name) for name in ("f1", "f1_macro", "loss_of_all")]
     assert tag("silo_f1_mean", metrics) == "f1_of_silos/mean"
@@ -369,7 +369,7 @@ def test_tensorboard_shows_a_run_that_starts_anew_once(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from mpifl.tracking.board import TensorBoard
+    from mpifl.report.observers.board import TensorBoard
 
     claim_run(tmp_path, make_job())
     for last in (3, 1):  # it was cut before its first checkpoint, and has come less far the second time
@@ -386,7 +386,7 @@ def mlflow_client(monkeypatch, folder):
     pytest.importorskip("mlflow")
     monkeypatch.chdir(folder)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    from mpifl.tracking import mlflow as observer
+    from mpifl.report.observers import mlflow as observer
 
     return observer.MLflow, observer.MlflowClient((folder / "mlruns").as_uri())
 

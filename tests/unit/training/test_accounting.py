@@ -18,13 +18,14 @@ from unit.builders import Alone, write_folder
 
 from mpifl import FedAvg
 from mpifl.common import InputError
-from mpifl.privacy import Site, Steps, epsilon_of
-from mpifl.report import compare_runs, read_run, write_report
-from mpifl.run import check_job, read_job
-from mpifl.training import accounting
-from mpifl.training.accounting import digest_of
+from mpifl.report.pages import write_report
+from mpifl.report.runs import compare_runs, read_run
+from mpifl.run.job import check_job, read_job
+from mpifl.training.beforehand.run_checks import check_privacy, validate_job
 from mpifl.training.loop import train
-from mpifl.training.validation import check_privacy, validate_job
+from mpifl.wings.dpsgd import privacy_plan
+from mpifl.wings.dpsgd.privacy_plan import digest_of
+from mpifl.wings.privacy import Site, Steps, epsilon_of
 
 SIZES = [20, 30]
 
@@ -206,8 +207,8 @@ def check(path: Path):
 
 
 def test_a_line_says_that_noise_is_sought_where_that_takes_seconds(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(accounting, "noise_for", lambda *_: 1.0)  # which takes them
-    accounting._say_once.cache_clear()
+    monkeypatch.setattr(privacy_plan, "noise_for", lambda *_: 1.0)  # which takes them
+    privacy_plan._say_once.cache_clear()
     write_folder(tmp_path / "shards", SIZES)
     path = tmp_path / "job.toml"
     for size, times in {4: 1, "full": 0, 30: 0}.items():
@@ -307,7 +308,7 @@ def test_scoring_at_silos_is_refused_unless_the_job_says_that_it_is_unprotected(
 
 
 def test_cox_is_refused():
-    from mpifl.tasks import TASKS
+    from mpifl.learning.tasks import TASKS
 
     assert "compares each example" in TASKS["survival"]().why_no_mean()
     assert TASKS["multilabel"](weights=[1.0, 2.0]).why_no_mean() == ""

@@ -4,7 +4,7 @@ import pytest
 
 from mpifl.common.errors import InputError
 from mpifl.common.names import Names
-from mpifl.training.agreement import Readiness, agree_on
+from mpifl.training.rank_agreement import Readiness, agree_on
 from mpifl.wire import Report
 
 NAMES = Names(["north", "south"])

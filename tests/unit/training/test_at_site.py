@@ -11,12 +11,12 @@ from unit.builders import Alone, write_folder
 
 from mpifl.common import InputError, Names
 from mpifl.exchange import KindsAlone
-from mpifl.privacy import Site
-from mpifl.run import check_job
-from mpifl.silo import PrivateSilo
-from mpifl.training.at_site import kept_at_site, whose
+from mpifl.run.job import check_job
 from mpifl.training.loop import train
-from mpifl.training.sharing import sharing
+from mpifl.wings.dpsgd import PrivateSilo
+from mpifl.wings.dpsgd.site_setup import kept_at_site, whose
+from mpifl.wings.masked.who_sees import sharing
+from mpifl.wings.privacy import Site
 
 SECURE = {"security": {"least": 1, "colluding": 0.0}}
 PRIVACY = {"clip": 1.0, "noise": 5.0, "delta": 0.01}

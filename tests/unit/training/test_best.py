@@ -11,14 +11,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from unit.builders import Alone, net, write_folder
 
+from mpifl.algorithms.server import Server
 from mpifl.common.errors import InputError, Unwritable
-from mpifl.data.batches import Batches
-from mpifl.report.evaluate import evaluate_run
-from mpifl.report.runs import read_run
-from mpifl.run import ROUND, Evaluate, checkpoint, read_job, read_metrics, round_of
-from mpifl.server.server import Server
-from mpifl.silo.flat import FlatModel
-from mpifl.tasks import ACCURACY
+from mpifl.data.batches.batches import Batches
+from mpifl.learning.metrics import ACCURACY
+from mpifl.report.judging.evaluate import evaluate_run
+from mpifl.report.runs.runs import read_run
+from mpifl.run.folder import ROUND, checkpoint, read_metrics, round_of
+from mpifl.run.job import read_job
+from mpifl.run.job.tables import Evaluate
+from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.training.best import BEST, BestModel
 from mpifl.training.loop import train
 

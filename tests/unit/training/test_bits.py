@@ -5,13 +5,14 @@ import torch
 from torch import nn
 from unit.builders import FEATURES, Alone, batch_norm_net, net, write_folder
 
-from mpifl import models
-from mpifl.common import InputError, moved_from, pin_kernels, processor, tuning
+from mpifl.common import InputError
+from mpifl.common.machine import moved_from, pin_kernels, processor, tuning
 from mpifl.data import Features
-from mpifl.run import check_job
-from mpifl.silo import FlatModel
-from mpifl.tasks import CLASSIFICATION
-from mpifl.training.bits import BITS, PROCESSOR, about_plain, bits_of, differing, moved
+from mpifl.learning import models
+from mpifl.learning.tasks import CLASSIFICATION
+from mpifl.run.job import check_job
+from mpifl.silo.parameters import FlatModel
+from mpifl.training.beforehand.rank_bits import BITS, PROCESSOR, about_plain, bits_of, differing, moved
 from mpifl.training.loop import train
 
 TOKENS = Features(shape=(6,), dtype="int64")
@@ -103,7 +104,7 @@ def test_a_training_in_a_process_that_has_computed_otherwise_is_refused(tmp_path
 @pytest.mark.parametrize("large", [False, True])
 def test_what_is_frozen_and_large_is_not_copied(monkeypatch, large):
     """A rank has little memory beside a large model of which it trains a part."""
-    monkeypatch.setattr("mpifl.training.copies.SHARED", 99 if large else 1000)
+    monkeypatch.setattr("mpifl.training.beforehand.model_copies.SHARED", 99 if large else 1000)
     module = net()
     module[0].requires_grad_(False)
     seen, hook = [], torch.nn.Module.__call__

@@ -12,12 +12,12 @@ from unit.builders import Alone, write_folder, write_vertical_folder
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
 from mpifl.common.files import check_open_files
-from mpifl.run import Job, check_job, read_job
-from mpifl.run.tables import Evaluate
-from mpifl.tasks import TASKS
+from mpifl.learning.tasks import TASKS
+from mpifl.run.job import Job, check_job, read_job
+from mpifl.run.job.tables.job_tables import Evaluate
 from mpifl.training import build, devices
-from mpifl.training.together import all_together
-from mpifl.training.validation import check_privacy, check_scoring, validate_job
+from mpifl.training.beforehand.run_checks import check_privacy, check_scoring, validate_job
+from mpifl.wings.split.split_answers import all_together
 
 
 class Placed(Alone):

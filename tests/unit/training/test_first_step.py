@@ -13,12 +13,12 @@ from torch import nn
 from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
-from mpifl.data.shards import Features, FederationSpec, write_shard
+from mpifl.data.shards.shards import Features, FederationSpec, write_shard
 from mpifl.data.targets import Targets
-from mpifl.run import check_job
-from mpifl.tasks.losses import cross_entropy
+from mpifl.learning.tasks.losses import cross_entropy
+from mpifl.run.job import check_job
 from mpifl.training import build
-from mpifl.training.validation import validate_job
+from mpifl.training.beforehand.run_checks import validate_job
 
 
 class Placed(Alone):
@@ -278,7 +278,7 @@ def test_the_trial_leaves_no_trace(tmp_path, model, local):
     assert random.getstate() == states[1]
     assert np.array_equal(np.random.get_state()[1], states[2])  # noqa: NPY002
     with pytest.MonkeyPatch.context() as untried:
-        untried.setattr("mpifl.training.architectures.check_training", lambda *given: None)
+        untried.setattr("mpifl.training.lent_models.check_training", lambda *given: None)
         _, _, plain, _ = build.build(job, tmp_path / "run", (), False, Placed())
     one, other = (dict(server.model.module.named_buffers()) for server in (tried, plain))
     assert torch.equal(tried.model.trained, plain.model.trained)

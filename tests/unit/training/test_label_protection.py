@@ -13,12 +13,13 @@ import torch
 from unit.builders import Alone, arrays, write_vertical_folder
 
 from mpifl.common import InputError, RoundLost
-from mpifl.data import Features, read_any
+from mpifl.data import Features
+from mpifl.data.shards import read_any
 from mpifl.data.targets import Targets
-from mpifl.report import write_report
-from mpifl.run import read_job
+from mpifl.report.pages import write_report
+from mpifl.run.job import read_job
 from mpifl.training.loop import train
-from mpifl.training.vertical import assemble_vertical
+from mpifl.wings.split.split_training import assemble_vertical
 
 ROWS = {"train": 1500, "test": 300}
 ADAM = {"optimizer": "adam", "lr": 0.01, "batch_size": 50}
@@ -133,7 +134,7 @@ def test_a_site_randomises_its_labels_once_for_all_its_runs(start, monkeypatch):
 
 def test_a_round_that_is_lost_is_answered_alike(start, monkeypatch):
     """The gradients of the second attempt are those of the first, and so is their noise."""
-    from mpifl.exchange import dialogue
+    from mpifl.wings.split import dialogue
 
     whole = start("whole", vertical={"protect": "max-norm"}, key=b"k" * 32)
     hear, heard = dialogue.Dialogue.hear, []
@@ -185,6 +186,6 @@ def test_the_report_says_how_labels_were_protected_and_what_leaked(start):
 
 
 def test_the_console_tells_the_leak():
-    from mpifl.tracking.console import figures_of
+    from mpifl.report.observers.console import figures_of
 
     assert figures_of({"train_loss": 1.0, "norm_leak_auc": 0.7349}) == "loss 1.0000  label leak 0.73"

@@ -12,7 +12,7 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.training import long_steps
 from mpifl.training.long_steps import LongSteps
 from mpifl.training.loop import train
-from mpifl.wire.joining import world
+from mpifl.wire.launching.joining import world
 from mpifl.wire.transport import DONE, Transport
 
 PATIENCE = 0.3

@@ -16,10 +16,11 @@ from torch.nn import functional
 from unit.builders import CLASSES, FEATURES, Alone, arrays
 
 from mpifl.common import InputError
-from mpifl.data.shards import FederationSpec, write_shard
-from mpifl.privacy import Draws, Site, Steps, epsilon_of, make_identity, noise_for
-from mpifl.run import read_job
+from mpifl.data.shards.shards import FederationSpec, write_shard
+from mpifl.run.job import read_job
 from mpifl.training.loop import train
+from mpifl.wings.privacy import Draws, Site, Steps, epsilon_of, noise_for
+from mpifl.wings.site import make_identity
 
 UNION = 120
 X, Y = arrays(UNION, seed=5)

@@ -7,7 +7,7 @@ from unit.report.test_evaluate import make_run
 
 from mpifl import Run
 from mpifl.common.errors import InputError
-from mpifl.run import read_job
+from mpifl.run.job import read_job
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ from unit.builders import Alone, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError, RoundLost
-from mpifl.privacy import SecuritySettings, read_sites
-from mpifl.run import read_job
-from mpifl.training import securing
+from mpifl.run.job import read_job
+from mpifl.run.job.tables import SecuritySettings
 from mpifl.training.loop import End, train
+from mpifl.wings.masked import masked_training
+from mpifl.wings.site import read_sites
 
 MODEL = "model.safetensors"
 
@@ -153,8 +154,8 @@ def test_a_round_that_draws_fewer_silos_than_least_is_refused_at_the_start(
     )
     asked = read_job(job, (f"cohort.fraction={fraction}",))
     with pytest.raises(InputError, match=told):
-        securing._check_drawn(asked, 3, 10)
-    securing._check_drawn(asked, drawn, 10)
+        masked_training._check_drawn(asked, 3, 10)
+    masked_training._check_drawn(asked, drawn, 10)
 
 
 def test_without_a_folder_for_the_site_nothing_begins(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +191,7 @@ def test_the_server_takes_offers_of_who_hosts_the_silos_alone(offered: Any, why:
     """Offers that claim what is another's would have all parties refuse."""
 
     def check() -> None:
-        securing._check_offer(["a", "b", "c"], [[0, 1], [2]], [1], offered)
+        masked_training._check_offer(["a", "b", "c"], [[0, 1], [2]], [1], offered)
 
     if not why:
         check()
@@ -205,9 +206,9 @@ def test_what_a_site_demands_itself_holds_where_the_job_says_less(tmp_path: Path
     (tmp_path / "sites.toml").write_text("least = 5\ncolluding = 0.5\n" + table)
     sites = read_sites(tmp_path / "sites.toml")
     lax, strict = SecuritySettings(least=1, colluding=0.0), SecuritySettings(least=9, colluding=0.6)
-    assert securing._strictest(lax, sites) == SecuritySettings(least=5, colluding=0.5)
-    assert securing._strictest(strict, sites) == strict
-    assert securing._strictest(lax, None) == lax
+    assert masked_training._strictest(lax, sites) == SecuritySettings(least=5, colluding=0.5)
+    assert masked_training._strictest(strict, sites) == strict
+    assert masked_training._strictest(lax, None) == lax
     (tmp_path / "sites.toml").write_text("least = 0\n" + table)
     with pytest.raises(InputError, match=r"least: '0' is none; it takes a whole number"):
         read_sites(tmp_path / "sites.toml")

@@ -13,16 +13,16 @@ from safetensors.torch import load_file
 from unit.builders import Alone, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.server import Server
 from mpifl.common import rng
 from mpifl.common.errors import InputError
-from mpifl.run import serialization
-from mpifl.run.cohort import CohortTable
-from mpifl.run.job import check_job
-from mpifl.server.server import Server
+from mpifl.run.folder import serialization
+from mpifl.run.job.job import check_job
+from mpifl.run.job.tables.cohort_table import CohortTable
+from mpifl.training.draw_cohort import LOSSES, Selector
 from mpifl.training.loop import train
 from mpifl.training.recovery import state_of
-from mpifl.training.selection import LOSSES, Selector
-from mpifl.wire.updates import Replica
+from mpifl.wire.update import Replica
 
 
 @pytest.fixture(autouse=True)

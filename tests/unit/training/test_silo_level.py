@@ -21,13 +21,14 @@ from scipy import special, stats
 from unit.builders import Alone, write_folder
 
 from mpifl import FedAvg
-from mpifl.cli.privacy import privacy
+from mpifl.cli.privacy_command import privacy
 from mpifl.common import InputError, RoundLost
-from mpifl.privacy import Site, Steps, epsilon_of
-from mpifl.report import read_run, write_report
-from mpifl.run import read_job
+from mpifl.report.pages import write_report
+from mpifl.report.runs import read_run
+from mpifl.run.job import read_job
+from mpifl.training.beforehand.run_checks import check_privacy, validate_job
 from mpifl.training.loop import train
-from mpifl.training.validation import check_privacy, validate_job
+from mpifl.wings.privacy import Site, Steps, epsilon_of
 
 SILOS = 8
 PRIVACY = {"level": "silo", "clip": 0.05, "noise": 2.0, "delta": 0.1}

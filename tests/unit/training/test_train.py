@@ -15,12 +15,12 @@ import torch
 from unit.builders import Alone, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.common import signals
 from mpifl.common.errors import InputError, RoundLost
-from mpifl.run import checkpoint, serialization
-from mpifl.run.environment import read_environment
+from mpifl.common.machine import signals
+from mpifl.run.folder import checkpoint, serialization
+from mpifl.run.folder.environment import read_environment
 from mpifl.training.loop import train
-from mpifl.training.metrics import summarize
+from mpifl.training.round_metrics import summarize
 
 SIZES = [1, 9, 1, 9]
 

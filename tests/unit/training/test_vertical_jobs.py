@@ -10,12 +10,12 @@ from torch import nn
 from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.common import InputError
-from mpifl.data.vertical import read_vertical
-from mpifl.run import read_job, read_kept
-from mpifl.training import validate_job
+from mpifl.data.shards.column_spec import read_vertical
+from mpifl.run.job import read_job, read_kept
+from mpifl.training.beforehand import validate_job
 from mpifl.training.loop import train
-from mpifl.training.vertical import placement
-from mpifl.wire.deaths import _LAUNCHERS_WORD as SURVIVABLE
+from mpifl.wings.split.split_training import placement
+from mpifl.wire.launching.deaths import _LAUNCHERS_WORD as SURVIVABLE
 
 ROWS = {"train": 12, "test": 6}
 

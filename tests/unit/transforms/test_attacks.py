@@ -10,12 +10,12 @@ import torch
 from safetensors.torch import load_file
 from unit.builders import Alone, arrays, write_folder
 
-from mpifl.aggregation.forging import Forging, usual_z
 from mpifl.common.errors import InputError
-from mpifl.run import checkpoint
+from mpifl.run.folder import checkpoint
+from mpifl.run.job.tables.transform_tables import AttackSettings
 from mpifl.training.loop import train
-from mpifl.transforms.backdoor import Backdoor
-from mpifl.transforms.settings import AttackSettings
+from mpifl.wings.attacks.backdoor import Backdoor
+from mpifl.wings.attacks.colluding_attacks import Forging, usual_z
 
 ROWS = np.random.default_rng(0).normal(size=(7, 30)).astype(np.float32)
 HONEST = ROWS[2:].astype(float)

@@ -13,12 +13,12 @@ from unit.builders import Alone, make_federation, make_silo, net, same_bits, wri
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
-from mpifl.run.job import check_job
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.settings import LocalTraining
+from mpifl.run.job.job import check_job
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.training.loop import train
 from mpifl.transforms.clipping import Clipping
-from mpifl.wire.updates import Mean, Uniform, Update, summed, uniform, unmarked
+from mpifl.wire.update import Mean, Uniform, Update, summed, uniform, unmarked
 
 SILO = make_silo(FlatModel(net()))
 LOCAL = LocalTraining(lr=0.1, batch_size=10, epochs=1)

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, strategies as st
 from unit.builders import same_bits, stream
 
-from mpifl.transforms.codecs import BLOCK, QSGD, Cast, TopK, largest
-from mpifl.transforms.packing import pack, unpack
+from mpifl.wings.compression.codecs import BLOCK, QSGD, Cast, TopK, largest
+from mpifl.wings.compression.packing import pack, unpack
 
 LENGTHS = [1, 2, 7, 8, 9, 511, 512, 513, 3000]
 QSGDS = [
@@ -183,7 +183,7 @@ def test_pieces_of_a_long_vector_make_no_difference(monkeypatch):
     vector = vector_of(5000)
     whole = QSGD(3, 64).encode(vector, stream())
     back = QSGD(3, 64).decode(whole, 5000)
-    monkeypatch.setattr("mpifl.transforms.codecs.PIECE", 640)
+    monkeypatch.setattr("mpifl.wings.compression.codecs.PIECE", 640)
     assert same_bits(QSGD(3, 64).decode(whole, 5000), back)
 
 

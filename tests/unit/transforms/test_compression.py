@@ -12,16 +12,16 @@ from mpifl.algorithms.feddf import FedDF
 from mpifl.algorithms.feddyn import FedDyn
 from mpifl.algorithms.fsvrg import FSVRG
 from mpifl.algorithms.scaffold import Scaffold
+from mpifl.algorithms.server import Server
 from mpifl.common.errors import InputError, RoundLost
-from mpifl.run.cohort import CohortTable
-from mpifl.server.server import Server
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.settings import LocalTraining
-from mpifl.transforms.codecs import QSGD, Cast, TopK
-from mpifl.transforms.compression import Compression
-from mpifl.transforms.settings import CompressionSettings
-from mpifl.transforms.statistics import RunningStatistics
-from mpifl.wire.updates import Uniform, Update, uniform
+from mpifl.run.job.tables.cohort_table import CohortTable
+from mpifl.run.job.tables.transform_tables import CompressionSettings
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.transforms.running_statistics import RunningStatistics
+from mpifl.wings.compression.codecs import QSGD, Cast, TopK
+from mpifl.wings.compression.payloads import Compression
+from mpifl.wire.update import Uniform, Update, uniform
 
 LOCAL = LocalTraining(lr=0.1, batch_size=10, epochs=1)
 SIZES = [20, 30, 25]

@@ -6,7 +6,8 @@ from hypothesis import given, settings, strategies as st
 from reference.split import float16, grid
 
 from mpifl.common import BeyondRange, Diverged
-from mpifl.transforms import LONGEST, PLAIN_LINES, CompressionSettings, LineCodecs
+from mpifl.run.job.tables import CompressionSettings
+from mpifl.wings.split import LONGEST, PLAIN_LINES, LineCodecs
 
 ROWS, WIDTH, HOME = 40, 6, 1
 

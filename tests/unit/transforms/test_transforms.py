@@ -10,12 +10,12 @@ from unit.builders import Alone, batch_norm_net, make_federation, make_silo, net
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.algorithms.scaffold import Scaffold
-from mpifl.data.shards import open_shard, read_federation
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.settings import LocalTraining
-from mpifl.transforms.base import Transform
-from mpifl.transforms.statistics import RunningStatistics
-from mpifl.wire.updates import Mean, Update
+from mpifl.data.shards.shards import open_shard, read_federation
+from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.transforms.running_statistics import RunningStatistics
+from mpifl.transforms.transform import Transform
+from mpifl.wire.update import Mean, Update
 
 LOCAL = LocalTraining(lr=0.1, batch_size=10, epochs=1)
 SIZES = [20, 30]

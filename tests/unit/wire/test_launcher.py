@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpifl.common.errors import InputError
-from mpifl.wire import launcher
+from mpifl.wire.launching import launcher
 
 SAYS = {
     "ompi": "mpirun (Open MPI) 5.0.11",

@@ -9,7 +9,7 @@ import pytest
 from conftest import rank_environment
 
 from mpifl.common import InputError
-from mpifl.wire import libraries
+from mpifl.wire.launching import libraries
 
 OMPI = {"OMPI_COMM_WORLD_SIZE": "2", "PMIX_RANK": "0"}
 HYDRA = {"PMI_SIZE": "2", "PMI_RANK": "0", "PMI_FD": "9"}

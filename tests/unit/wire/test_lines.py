@@ -7,8 +7,8 @@ import struct
 import pytest
 import torch
 
-from mpifl.wire import Lines
-from mpifl.wire.joining import world
+from mpifl.wings.split import Lines
+from mpifl.wire.launching.joining import world
 from mpifl.wire.nodes import Neighbour
 from mpifl.wire.point_to_point import MOST_STALE
 from mpifl.wire.rails import KEPT

@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from unit import builders  # noqa: F401 - its settings of hypothesis
 
-from mpifl.aggregation.planning import Part, PartialSum, ReductionPlan, Window, parts_of, pieces_in
 from mpifl.common import LARGEST_FIGURE, RoundLost
+from mpifl.sums.planning import Part, PartialSum, ReductionPlan, Window, parts_of, pieces_in
 from mpifl.wire.messages import (
     DTYPES,
     LARGEST,
@@ -42,7 +42,7 @@ from mpifl.wire.requests import (
     Stop,
     read_request,
 )
-from mpifl.wire.updates import Mean, Uniform, uniform
+from mpifl.wire.update import Mean, Uniform, uniform
 
 text = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)

@@ -15,13 +15,13 @@ import torch
 from device.pages import Pages
 from hypothesis import given, strategies as st
 
-from mpifl.wire import deaths
-from mpifl.wire.deaths import survivable
 from mpifl.wire.doorbell import MOST_NOTIFICATIONS, Doorbell
 from mpifl.wire.ground import HERE
-from mpifl.wire.joining import world
+from mpifl.wire.launching import deaths
+from mpifl.wire.launching.deaths import survivable
+from mpifl.wire.launching.joining import world
+from mpifl.wire.launching.mpi_facts import facts
 from mpifl.wire.memory import SEALS, Memory
-from mpifl.wire.mpi_facts import facts
 from mpifl.wire.nodes import Nodes, children
 
 worlds = st.integers(1, 70)

@@ -1,0 +1,57 @@
+"""The algorithms by the names that a job calls them."""
+
+from mpifl.algorithms.algorithm import Algorithm
+from mpifl.algorithms.apfl import APFL
+from mpifl.algorithms.cohort_protocol import Cohort
+from mpifl.algorithms.ditto import Ditto
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.feddf import FedDF
+from mpifl.algorithms.feddyn import FedDyn
+from mpifl.algorithms.fedexp import FedExP
+from mpifl.algorithms.fednova import FedNova
+from mpifl.algorithms.fedper import FedBN, FedPer
+from mpifl.algorithms.fedprox import FedProx
+from mpifl.algorithms.fedrep import FedRep
+from mpifl.algorithms.fedsam import FedSAM
+from mpifl.algorithms.fedsgd import FedSGD
+from mpifl.algorithms.fsvrg import FSVRG
+from mpifl.algorithms.moon import Moon
+from mpifl.algorithms.pfedme import PFedMe
+from mpifl.algorithms.qffl import QFedAvg, QFedSGD
+from mpifl.algorithms.scaffold import Scaffold
+from mpifl.wings.split import SplitNN
+
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    "fedsgd": FedSGD,
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "fedexp": FedExP,
+    "fedsam": FedSAM,
+    "fednova": FedNova,
+    "scaffold": Scaffold,
+    "feddyn": FedDyn,
+    "fsvrg": FSVRG,
+    "qfedavg": QFedAvg,
+    "qfedsgd": QFedSGD,
+    "fedper": FedPer,
+    "fedbn": FedBN,
+    "fedrep": FedRep,
+    "ditto": Ditto,
+    "pfedme": PFedMe,
+    "apfl": APFL,
+    "moon": Moon,
+    "feddf": FedDF,
+    "splitnn": SplitNN,
+}
+
+ELSEWHERE: dict[str, str] = {
+    **{
+        f"fed{name}": f"'fedavg' with [server_optimizer] name = '{name}' is what you mean; "
+        for name in ("adam", "yogi", "adagrad")
+    },
+    "fedavgm": "'fedavg' with [server_optimizer] momentum is what you mean; ",
+    "fedopt": "'fedavg' with a [server_optimizer] is what you mean; ",
+}
+"""What others call an algorithm, and here is a server's optimizer (Reddi et al. 2021; Hsu et al. 2019)."""
+
+__all__ = ["ALGORITHMS", "ELSEWHERE", "Algorithm", "Cohort", "FedAvg"]

@@ -1,0 +1,139 @@
+"""The server: the state of the training, and what it can do alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl.common import rng
+from mpifl.data.batches import Batches
+from mpifl.learning.tasks import CLASSIFICATION, Task
+from mpifl.silo import ALONE, Lanes, Score, evaluate
+from mpifl.silo.parameters import FlatModel, Objective
+from mpifl.silo.steps import EVALUATION_BATCH, EvaluationBatch, LocalRun, LocalTraining, Loss, Training, train
+from mpifl.wings.split import NOTHING, Gate
+
+
+def scored_here(server: Server, w: Tensor) -> Score:
+    """Score the model w, shape [shared], on the test set, here."""
+    assert server.test is not None
+    server.load(w)
+    how = server.task, server.own_objective, server.evaluation_batch, server.lanes
+    return evaluate(server.model, server.model.trained, server.test, *how)
+
+
+@dataclass
+class Server:
+    """What rank 0 holds.
+
+    Attributes:
+        models: The architectures, with the initial weights until something is loaded; the first is the job's.
+        seed: The job's seed.
+        state: All that the training has learned: plain tensors on the host and numbers by name, `w` among
+            them, shape [P].
+        round: Rounds done.
+        test: The global test set, if the shard folder has one.
+        public: Examples that belong to no silo, if the shard folder has some.
+        own_objective: What the reported loss is the mean of, where that is not the task's loss.
+        task: What is learned: its loss, and the metrics by which a model is scored.
+        evaluation_batch: Examples that are scored at a time.
+        held: The splits of the silo whose targets the server knows, where silos have columns of the same
+            rows.
+        holder: That silo.
+        gate: Where gradients leave that silo's site, in a split network.
+        lanes: How many batches of the test set are scored at once.
+        scored_by: Scores a model on the test set; by default the server itself.
+    """
+
+    models: Sequence[FlatModel]
+    seed: int = 0
+    state: dict[str, Any] = field(default_factory=dict)
+    round: int = 0
+    test: Batches | None = None
+    public: Batches | None = None
+    own_objective: Objective | None = None
+    task: Task = CLASSIFICATION
+    evaluation_batch: EvaluationBatch = EVALUATION_BATCH
+    held: Mapping[str, Batches] = field(default_factory=dict)
+    holder: int = 0
+    gate: Gate = NOTHING
+    lanes: Lanes = ALONE
+    scored_by: Callable[[Server, Tensor], Score] = scored_here
+
+    @property
+    def model(self) -> FlatModel:
+        """The job's model."""
+        return self.models[0]
+
+    @property
+    def judges(self) -> bool:
+        """Whether it can score a model: there is a test set, and silos own no part of the model."""
+        own = len(self.model.personal) or len(self.model.personal_statistics)
+        return "test" in self.held or (self.test is not None and not own)
+
+    def begun(self, begin: Callable[[Server], None]) -> dict[str, Any]:
+        """Return the state in which a training begins: what `begin` makes it, and running statistics.
+
+        The server is left without a state, and its models must have their initial weights. The state lies on
+        the host, wherever the models lie.
+        """
+        self.state = {}
+        begin(self)
+        if len(self.model.statistics):
+            self.state["statistics"] = self.model.statistics.read()
+        found, self.state = self.state, {}
+        return {name: one.cpu() if isinstance(one, Tensor) else one for name, one in found.items()}
+
+    def evaluate(self, w: Tensor) -> Score | None:
+        """Score the model w, shape [shared], on the test set;
+        None if there is none, or silos own a part of it."""
+        if self.test is None or not self.judges:
+            return None
+        return self.scored_by(self, w)
+
+    @torch.no_grad()
+    def public_logits(self) -> int:
+        """Return how many logits a model has for all public examples together."""
+        assert self.public is not None
+        one, _ = next(self.public.in_order(1))
+        return len(self.public) * int(self.model.module.eval()(one).numel())
+
+    def train(
+        self,
+        w: Tensor,
+        settings: LocalTraining,
+        objective: Objective,
+        beside: Sequence[Tensor],
+        architecture: int = 0,
+    ) -> LocalRun:
+        """Train one of the models from w, shape [P], on the public examples; see `Training`.
+
+        Running statistics start from the server's, and what training makes of them is the server's from then
+        on. What is given and what comes of it lie on the host.
+        """
+        assert self.public is not None
+        model = self.models[architecture] if architecture else self.load(w)
+        if architecture:
+            model.put_back()
+        start, *others = (one.to(model.device) for one in (w, *beside))
+        with rng.scope(self.seed, "public", architecture, self.round, device=model.device) as order:
+            given = model, self.public, start, settings, Loss(objective), order
+            run = train(Training(*given, beside=others, round=self.round))
+        learned = model.learned()
+        if "statistics" in self.state:
+            self.state["statistics"] = learned.cpu()
+        return replace(run, delta=run.delta.cpu(), end=run.end.cpu())
+
+    def load(self, w: Tensor) -> FlatModel:
+        """Put w, shape [shared], the running statistics and all other buffers into the model, nothing of a
+        silo's own; return it."""
+        self.model.shared.copy_(w)
+        own, statistics = self.model.initial_personal
+        self.model.personal.copy_(own)
+        self.model.put_back(self.state.get("statistics"))
+        self.model.personal_statistics.write(statistics)
+        return self.model

@@ -1,0 +1,175 @@
+"""The command `align`: the parties' tables on one side, the ranks on the other; here they meet."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from mpifl.cli import ending
+from mpifl.common import InputError, RankLost
+from mpifl.common.machine import imports
+
+if TYPE_CHECKING:
+    from mpifl.cli.align import Aligned, Means, Table, Terms
+    from mpifl.wire import Transport
+
+Given = TypeVar("Given")
+EACH = "One for all parties, or one for each in their order."
+WHOSE = "A new file, for a party alone, that says whose each of its rows is. One for each."
+FIRST, LONGEST = 10.0, 60.0
+"""Seconds until a party first says how far it has come, and between two such lines at most."""
+
+
+def align(
+    terms: Annotated[Path, typer.Argument(metavar="TERMS.toml", help="What the parties have agreed on.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for this party's shard.")],
+    table: Annotated[
+        list[Path], typer.Option(metavar="FILE", help=f"A party's own table, CSV or Parquet. {EACH}")
+    ] = [],  # noqa: B006
+    id: Annotated[list[str], typer.Option(metavar="COLUMN", help=f"Its column of ids. {EACH}")] = [],  # noqa: B006
+    spec: Annotated[
+        list[Path],
+        typer.Option(metavar="FILE", help=f"What its columns mean; the table's name with .toml. {EACH}"),
+    ] = [],  # noqa: B006
+    ids: Annotated[list[Path], typer.Option(metavar="FILE", help=WHOSE)] = [],  # noqa: B006
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Compare keyed hashes, where all parties share a key.")
+    ] = False,
+    key: Annotated[
+        list[Path], typer.Option(metavar="FILE", help=f"With --plain: the key, for its owner alone. {EACH}")
+    ] = [],  # noqa: B006
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of each party; its part of the cores by default.")
+    ] = None,
+) -> None:
+    """Find the persons that all parties have, and write each party's own shard of them.
+
+    Rank 0 compares and has no table; the ranks 1, 2, ... are the parties. Without a launcher all are started.
+    """
+    from mpifl.wire.launching import launcher
+
+    own = _Own(table, id, spec, ids, out, plain, key, threads)
+    if not launcher.launched():
+        from mpifl.cli.align import read_terms
+
+        own.check(agreed := read_terms(terms))
+        raise typer.Exit(abs(launcher.launch(len(agreed.parties) + 1)))
+    with imports.gc_frozen():
+        from mpifl.wire.launching import world
+
+        transport = world()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left behind
+    try:
+        _align(transport, terms, own)
+    except RankLost:
+        raise InputError("a rank has died; nothing is left of the alignment, start it again") from None
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What a rank is given; of what each party has its own, all are on one command line or this one alone."""
+
+    tables: Sequence[Path]
+    ids: Sequence[str]
+    specs: Sequence[Path]
+    whom: Sequence[Path]
+    out: Path
+    plain: bool
+    keys: Sequence[Path]
+    threads: int | None
+
+    def check(self, terms: Terms) -> None:
+        """Refuse what no rank can do anything with."""
+        given = {"table": self.tables, "id": self.ids, "spec": self.specs, "ids": self.whom, "key": self.keys}
+        for option, values in given.items():
+            if len(values) not in (0, 1, len(terms.parties)):
+                wanted = f"one for all, or one for each of {', '.join(terms.parties)}"
+                said = f"given {len(values)} times for {len(terms.parties)} parties"
+                raise InputError(f"--{option}: {said}; {wanted}")
+        if self.plain != bool(self.keys):
+            raise InputError(
+                "--plain: keyed hashes need a key, and nothing else does; give --plain and --key FILE"
+            )
+
+    def bring(self, terms: Terms, party: int) -> Table:
+        """Read a party's table."""
+        from data_prep.schemes import Shares
+        from data_prep.site import PartyTable, Site
+
+        table = _mine(self.tables, party)
+        if table is None:
+            raise InputError(f"--table: not given for {terms.told(party)}; name its own table")
+        id, spec, whom = _mine(self.ids, party), _mine(self.specs, party), _mine(self.whom, party)
+        site, shares = Site(party, terms.parties[party]), Shares(terms.valid, terms.test)
+        return PartyTable(table, self.out, site, terms.seed, shares=shares, spec=spec, id=id, whom=whom)
+
+    def means(self, transport: Transport, terms: Terms, party: int) -> Means:
+        """Read the key, if there is one."""
+        from mpifl.cli.align import Means, read_key
+
+        self.check(terms)
+        key = _mine(self.keys, party)
+        return Means(read_key(key) if key else None, self.threads or _threads(len(transport.peers)))
+
+
+def _mine(given: Sequence[Given], party: int) -> Given | None:
+    """Return what is given for a party: its own of as many as there are parties, or the only one."""
+    return given[party if len(given) > 1 else 0] if given else None
+
+
+def _threads(parties: int) -> int:
+    """Return this party's part of the cores that it may use with the others of its node."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores // max(parties, 1), 1)
+
+
+def _align(transport: Transport, path: Path, own: _Own) -> None:
+    from mpifl.cli.align import Comparer, Party, Stopped
+
+    if transport.is_server:
+        _tell(Comparer(transport, path, own.out, own.check).align(), own.out)
+        return
+    told = _Progress(transport.rank)
+    party = Party(transport, path, own.bring, lambda *given: own.means(transport, *given), told)
+    try:
+        party.align()
+    except Stopped:
+        raise typer.Exit(ending.WRONG) from None
+    except InputError:
+        ending.speak_if(lambda: True)
+        raise
+
+
+def _tell(aligned: Aligned, out: Path) -> None:
+    examples = aligned.spec.silos[0].examples
+    of = ", ".join(
+        f"{entry.name} has {n:,}" for entry, n in zip(aligned.spec.silos, aligned.sizes, strict=True)
+    )
+    splits = ", ".join(f"{count:,} {split}" for split, count in examples.items())
+    typer.echo(f"{out}: {aligned.rows:,} ids in common ({of}): {splits}")
+
+
+class _Progress:
+    """Says now and then how many points a party has masked."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank, self._begun = rank, time.monotonic()
+        self._next = self._pause = FIRST
+
+    def __call__(self, done: int, of: int) -> None:
+        passed = time.monotonic() - self._begun
+        if passed < self._next or done == of:
+            return
+        self._pause = min(2 * self._pause, LONGEST)
+        self._next = passed + self._pause
+        left = passed * (of - done) / max(done, 1)
+        line = f"rank {self._rank}: {done:,} of {of:,} ids masked, about {left:.0f} s left"
+        print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,91 @@
+"""`mpifl doctor --compile JOB`: a job's local steps are compiled and kept before a run would wait for them.
+
+What a step is compiled for, an algorithm says only as it trains. So every silo takes one step, in a round of
+which nothing is kept but machine code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from mpifl.common import InputError, cache
+from mpifl.common.machine import tuning
+from mpifl.run.job import Job, read_job
+from mpifl.run.job.tables import (
+    AggregationSettings,
+    AttackSettings,
+    Checkpoint,
+    CohortTable,
+    CompressionSettings,
+    Evaluate,
+    Tracking,
+)
+from mpifl.training import agree, loop
+from mpifl.wire.launching import world
+
+_ONE_STEP = {"steps": 1, "epochs": None, "epochs_of": None, "stragglers": 0.0, "deadline": None}
+
+
+def compile_steps(path: Path | None) -> None:
+    """Have the first worker of each node compile what its silos' steps need; all ranks call this together.
+
+    Raises:
+        InputError: it is no job, or one that compiles nothing.
+    """
+    began, transport = time.perf_counter(), world()
+    with _scratch(transport.is_server) as folder:
+        told = agree(transport, lambda: {"job": _short(path).model_dump_json(exclude_none=True)})
+        with tuning.subnormals_as_zero():
+            loop.train(Job.model_validate_json(told["job"]), folder, (), False, transport)
+    if transport.is_server:
+        seconds = time.perf_counter() - began
+        print(f"{path}: each silo took a step; what is compiled lies in {cache.folder()} ({seconds:.1f} s)")
+
+
+@contextlib.contextmanager
+def _scratch(is_server: bool) -> Iterator[Path]:
+    """Give a run folder that is gone at the end; that of the server counts.
+
+    It lies where all nodes look for runs.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=".compile-", dir=Path())) if is_server else Path()
+    try:
+        yield folder / "run"
+    finally:
+        if is_server:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _short(path: Path | None) -> Job:
+    """Return a job of one round in which each silo takes one step: nothing else counts for what is compiled.
+
+    Raises:
+        InputError: there is no such job, or it compiles nothing.
+    """
+    if path is None or path.is_dir():
+        raise InputError(
+            "--compile: name the job whose steps are to be compiled: mpifl doctor --compile JOB.toml"
+        )
+    job = read_job(path)
+    if not job.local.compile:
+        raise InputError(f"{path}: [local] compile = false: no step is compiled; take compile = true")
+    return job.model_copy(
+        update={
+            "rounds": 1,
+            "local": job.local.model_copy(update=_ONE_STEP),
+            "cohort": CohortTable(),
+            "aggregation": AggregationSettings(),
+            "compression": CompressionSettings(),
+            "attack": AttackSettings(),
+            "privacy": None,
+            "security": None,
+            "evaluate": Evaluate(silos=False),
+            "checkpoint": Checkpoint(),
+            "tracking": Tracking(console=False),
+        }
+    )

@@ -1,0 +1,254 @@
+"""What one rank finds out about itself: its place, its tools, its shards, the run folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+
+from mpifl import __version__
+from mpifl.cli.doctor.disk import Disk, examine_folder, file_system
+from mpifl.cli.doctor.gpus import Gpu, examine_gpu
+from mpifl.cli.doctor.processor_bits import Computes, examine_processor
+from mpifl.cli.doctor.site_check import SiteFolder, examine_site
+from mpifl.common import InputError
+from mpifl.common.machine import signals
+from mpifl.data.shards import (
+    AnyEntry,
+    FederationSpec,
+    ShardEntry,
+    Split,
+    VerticalEntry,
+    VerticalSpec,
+    VerticalSplit,
+    open_shard,
+    open_vertical,
+    parse_any,
+)
+from mpifl.exchange.server_side import place
+from mpifl.run.job import Job
+from mpifl.sums import kernels
+from mpifl.training import device_name, device_of, place_on_gpus, threads_of
+from mpifl.wings.dpsgd import user_name
+from mpifl.wings.fast import Trial, try_batching
+from mpifl.wings.split import placement
+from mpifl.wire import Message, Transport, possible
+from mpifl.wire.launching import Facts, facts, started_by
+
+
+class Plan(Message):
+    """What rank 0 tells all ranks to look at."""
+
+    device: str = "auto"
+    threads: int | str = 1
+    folder: str | None = None
+    """Of the shards."""
+    spec: str | None = None
+    """Its `federation.json`."""
+    run: str | None = None
+    compile: bool = False
+    batched: bool = False
+    job: str | None = None
+    """The whole job, where one was named."""
+    private: bool | None = None
+    """Whether silos draw noise by the job's `[privacy]`, None without a job."""
+    masked: bool = False
+    """Whether its sums are masked."""
+    crew: int = 1
+    """How many ranks train a silo together."""
+
+    @property
+    def needs_site(self) -> bool:
+        """Whether each worker's site needs a folder."""
+        return self.masked or bool(self.private)
+
+
+class Shards(Message):
+    """The shards that a rank would open."""
+
+    count: int = 0
+    mapped: int = 0
+    """How many of them map into memory; compressed ones are read whole."""
+    bytes: int = 0
+    system: str = ""
+    faults: list[str] = []  # noqa: RUF012 - pydantic copies it
+
+
+class Condition(Message):
+    """One rank as it found itself."""
+
+    rank: int
+    host: str
+    node: int
+    doorbell: bool
+    memory: bool
+    mpi: Facts
+    launcher: str | None
+    family: str | None
+    device: str
+    device_fault: str | None = None
+    gpu: Gpu | None = None
+    cores: list[int]
+    threads: int
+    kernels: str
+    compiler: str | None
+    cpp: str | None
+    versions: str
+    hdf5: str
+    deaf: list[str]
+    """Signals that do not arrive."""
+    shards: Shards = Shards()
+    run: Disk | None = None
+    user: str = ""
+    site: SiteFolder | None = None
+    batched: Trial | None = None
+    computes: Computes = Computes()
+
+
+def examine_rank(transport: Transport, plan: Plan) -> Condition:
+    """Look at everything that concerns this rank alone; nothing is left behind."""
+    _, workers = transport.place()
+    spec, job = (parse_any(plan.spec) if plan.spec else None), plan.job and Job.model_validate_json(plan.job)
+    computes = examine_processor(job or None, spec, workers)  # before anything else computes
+    program, family = started_by() or (None, None)
+    device, fault, gpu = _device(plan.device, transport)
+    return Condition(
+        rank=transport.rank,
+        host=socket.gethostname(),
+        node=transport.nodes.number,
+        doorbell=transport.has_doorbell,
+        memory=possible(),
+        mpi=facts(),
+        launcher=program,
+        family=family,
+        device=device,
+        device_fault=fault,
+        gpu=gpu,
+        cores=_cores(),
+        threads=threads_of(plan.threads, workers),
+        kernels="tensors" if kernels.compiled() is None else "compiled",
+        compiler=shutil.which(os.environ.get("CC", "cc")),
+        cpp=shutil.which(os.environ.get("CXX", "g++")),
+        versions=f"mpifl {__version__}, Python {platform.python_version()}, torch {torch.__version__}",
+        hdf5=h5py.version.hdf5_version,
+        deaf=_deaf(),
+        shards=_shards(plan, transport),
+        run=examine_folder(Path(plan.run)) if plan.run else None,
+        user=user_name(),
+        site=_site(plan),
+        batched=None if fault else _batched(plan, transport),
+        computes=computes,
+    )
+
+
+def _site(plan: Plan) -> SiteFolder | None:
+    entries: Sequence[AnyEntry] = parse_any(plan.spec).silos if plan.spec else []
+    return examine_site([entry.name or f"silo {silo}" for silo, entry in enumerate(entries)], plan.private)
+
+
+def _batched(plan: Plan, transport: Transport) -> Trial | None:
+    """Try batched steps at the first worker, where the job could have them."""
+    spec = parse_any(plan.spec) if plan.spec else None
+    if plan.job is None or not isinstance(spec, FederationSpec) or transport.rank != transport.workers[0]:
+        return None
+    job, before = Job.model_validate_json(plan.job), torch.get_num_threads()
+    hosted = place([entry.examples["train"] for entry in spec.silos], transport.workers)[transport.rank]
+    torch.set_num_threads(threads_of(plan.threads, transport.place()[1]))
+    try:
+        return try_batching(job, spec, hosted, device_of(plan.device, place_on_gpus(transport), True))
+    except (InputError, RuntimeError, MemoryError):  # other findings say what is wrong
+        return None
+    finally:
+        torch.set_num_threads(before)
+
+
+def _cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _device(wanted: str, transport: Transport) -> tuple[str, str | None, Gpu | None]:
+    """Return the device that this rank would train on, why it has not got the one that is wanted, and what is
+    known of a GPU."""
+    try:
+        device = device_of(wanted, place_on_gpus(transport), transport.rank in transport.workers)
+        if device.type == "cpu":
+            return "cpu", None, None
+        torch.ones(1, device=device).add_(1).cpu()  # a driver that does not fit says so only now
+        return device_name(device), None, examine_gpu(device)
+    except (InputError, RuntimeError) as error:
+        return "none", str(error).partition("\n")[0], None
+
+
+def _deaf() -> list[str]:
+    """Return the signals that ask a training to end and would not be heard here; raises each of them once."""
+    heard: list[int] = []
+    deaf = []
+    for number in signals.SIGNALS:
+        before = signal.signal(number, lambda given, _: heard.append(given))
+        blocked = number in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        if not blocked:
+            signal.raise_signal(number)
+        if number not in heard:
+            deaf.append(number.name)
+        signal.signal(number, signal.SIG_DFL if before is None else before)
+    return deaf
+
+
+def _shards(plan: Plan, transport: Transport) -> Shards:
+    """Open what this rank would open; sizes are looked at, not checksums."""
+    if plan.folder is None or plan.spec is None:
+        return Shards()
+    spec, folder = parse_any(plan.spec), Path(plan.folder)
+    entries = _entries(spec, transport)
+    faults, mapped = [], 0
+    for entry in entries:
+        try:
+            mapped += _maps(_opened(folder, entry, spec))
+        except InputError as error:
+            faults.append(" ".join(str(error).split()))
+    size = sum(entry.bytes for entry in entries)
+    return Shards(count=len(entries), mapped=mapped, bytes=size, system=file_system(folder), faults=faults)
+
+
+def _entries(spec: FederationSpec | VerticalSpec, transport: Transport) -> list[ShardEntry | VerticalEntry]:
+    """Return what this rank would open: its silos, the public examples, on the server the test set."""
+    if isinstance(spec, VerticalSpec):
+        return [spec.silos[silo] for silo in placement(spec, transport).get(transport.rank, [])]
+    placed = place([entry.examples["train"] for entry in spec.silos], transport.workers)
+    entries: list[ShardEntry | VerticalEntry] = [spec.silos[k] for k in placed.get(transport.rank, [])]
+    entries += [spec.public] if spec.public else []
+    return entries + ([spec.test] if spec.test and transport.is_server else [])
+
+
+def _opened(
+    folder: Path, entry: ShardEntry | VerticalEntry, spec: FederationSpec | VerticalSpec
+) -> list[Mapping[str, Any]]:
+    """Open a shard; return the arrays of each split by their names."""
+    splits: Iterable[Split | VerticalSplit]
+    if isinstance(spec, VerticalSpec):
+        assert isinstance(entry, VerticalEntry)
+        splits = open_vertical(folder, entry, spec, checksum=False).values()
+    else:
+        assert isinstance(entry, ShardEntry)
+        splits = open_shard(folder, entry, spec, checksum=False).splits.values()
+    return [split.arrays for split in splits if len(split)]
+
+
+def _maps(splits: Sequence[Mapping[str, Any]]) -> bool:
+    """Read the last example of each split of a shard;
+    return whether it is mapped and not read whole."""
+    arrays = [array for split in splits for array in split.values()]
+    for array in arrays:
+        np.array(array[-1])
+    return all(isinstance(getattr(array, "values", array), np.memmap) for array in arrays)

@@ -1,0 +1,209 @@
+"""The command `mpifl doctor`: all ranks look at themselves and talk to each other,
+rank 0 says what that means."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mpifl.cli.doctor import contract
+from mpifl.cli.doctor.condition import Condition, Plan, examine_rank
+from mpifl.cli.doctor.findings import Finding, hurts, show, write
+from mpifl.cli.doctor.judgement import judge, table
+from mpifl.cli.doctor.time_limit import GRACE, Watch
+from mpifl.common import InputError, lock
+from mpifl.data.shards import read_any
+from mpifl.run.job import Job, is_silo_level, read_job
+from mpifl.training.beforehand import check_privacy, validate_job
+from mpifl.wire import Transport
+from mpifl.wire.launching import world
+
+
+@dataclass
+class _Record:
+    """What rank 0 knows so far."""
+
+    plan: Plan = field(default_factory=Plan)
+    findings: list[Finding] = field(default_factory=list)
+    conditions: dict[int, Condition] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
+    size: int = 1
+    judged: bool = False
+
+    def judge(self) -> None:
+        """Put what the conditions mean before the other findings, once;
+        rank 0's stands for what is asked of one."""
+        if 0 in self.conditions and not self.judged:
+            self.judged = True
+            self.findings = [*judge(self._conditions(), self.plan), *self.findings]
+
+    def tell(self, file: Path | None) -> None:
+        """Print everything, and write it to a file."""
+        findings, conditions = self.findings, self._conditions()
+        show(findings, table(conditions))
+        if file is not None:
+            write(
+                file, findings, [condition.model_dump(mode="json") for condition in conditions], self.figures
+            )
+
+    def _conditions(self) -> list[Condition]:
+        return [self.conditions[rank] for rank in sorted(self.conditions)]
+
+
+def examine(target: Path | None, out: Path | None, file: Path | None, limit: float, speaks: bool) -> int:
+    """Examine this world of ranks; all ranks call this together.
+
+    Args:
+        target: A shard folder, or a job file.
+        out: The run folder to try; a job's own, `runs/NAME`, by default.
+        file: Where rank 0 writes what was found, as JSON.
+        limit: Seconds after which this ends whatever hangs, with what is known by then.
+        speaks: Whether this is rank 0, as far as that is known before the world is joined.
+
+    Returns:
+        The exit code: 1 if anything would hurt a training, else 0.
+
+    Raises:
+        InputError: `file` cannot be written.
+    """
+    record = _Record()
+
+    def late(stage: str) -> None:
+        if speaks:
+            record.judge()
+            record.findings.append(_late(stage, limit, record))
+            record.tell(file)
+
+    watch = Watch(limit if speaks else limit + GRACE, late)
+    try:
+        transport = world()
+    except InputError as error:
+        record.findings.append(Finding("world", "bad", " ".join(str(error).split())))
+        watch.end()
+        if speaks:
+            record.tell(file)
+        return 1
+    record.size = transport.size
+    code = _examine(transport, record, watch, target, out)
+    watch.end()
+    if transport.is_server:
+        record.tell(file)
+    return code
+
+
+def _examine(
+    transport: Transport, record: _Record, watch: Watch, target: Path | None, out: Path | None
+) -> int:
+    watch.begin("telling all ranks what to look at")
+    if transport.is_server:
+        record.plan, record.findings = _plan(target, out)
+    plan = record.plan = Plan.model_validate_json(
+        transport.broadcast_record(record.plan.encode() if transport.is_server else None)
+    )
+    watch.begin("looking at each rank")
+    own = examine_rank(transport, plan)
+    if transport.is_server:
+        record.conditions[0] = own
+        for rank, said in transport.reports():
+            record.conditions[rank] = Condition.model_validate_json(said)
+        record.judge()
+    else:
+        transport.report(own.encode())
+    record.findings += _between(transport, record, watch)
+    watch.begin("the verdict")
+    if transport.is_server:
+        return int(transport.broadcast_record(b"\x01" if hurts(record.findings) else b"\x00")[0])
+    return int(transport.broadcast_record()[0])
+
+
+def _between(transport: Transport, record: _Record, watch: Watch) -> list[Finding]:
+    """Hold the transport against its contract and time it; return what rank 0 heard of that."""
+    began = time.perf_counter()
+    faults = contract.check(transport, lambda part: watch.begin(f"the contract of the transport, {part}"))
+    seconds = time.perf_counter() - began
+    watch.begin("timing the transport")
+    record.figures = contract.measure(transport)
+    if not transport.is_server:
+        transport.report("\n".join(faults).encode())
+        return []
+    for _, said in transport.reports():
+        faults += said.decode().splitlines()
+    if faults:
+        more = [f"and {len(faults) - 5} more"] if len(faults) > 5 else []
+        return [Finding("transport", "bad", fault) for fault in [*faults[:5], *more]]
+    kept = f"records, vectors, reports, sums, memory and exact means arrive as they must ({seconds:.1f} s)"
+    return [Finding("transport", "ok", kept), Finding("speed", "note", _speed(record.figures, transport))]
+
+
+def _speed(figures: dict[str, float], transport: Transport) -> str:
+    workers, megabytes = len(transport.workers), figures["megabytes"]
+    rate = workers * megabytes / figures["mean_ms"]
+    mean = f"exact mean of {workers} x {megabytes:.0f} MB in {figures['mean_ms']:.1f} ms ({rate:.1f} GB/s)"
+    if transport.size == 1:
+        return mean
+    spread = f"{megabytes:.0f} MB to all ranks in {figures['spread_ms']:.1f} ms"
+    return f"a request and its answers {figures['round_trip_us']:.0f} us; {spread}; {mean}"
+
+
+def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
+    """Read on rank 0 what is to be looked at; return what of that is wrong already."""
+    findings, plan, folder = [], Plan(), target
+    try:
+        if target is not None and (target.suffix == ".toml" or target.is_file()):
+            job = read_job(target)
+            out, folder = out or Path("runs") / target.stem, Path(job.shards)
+            plan = Plan(
+                device=job.device,
+                threads=job.threads,
+                compile=job.local.compile,
+                batched=job.local.batched,
+                job=job.model_dump_json(exclude_none=True),
+                private=job.privacy is not None and not is_silo_level(job),
+                masked=job.secure,
+                crew=job.silo.ranks,
+            )
+            findings.append(_held(job, target))
+    except InputError as error:
+        findings.append(Finding("job", "bad", str(error)))
+        folder = None
+    try:
+        if folder is not None:
+            plan = plan.model_copy(update={"folder": str(folder)})
+            plan = plan.model_copy(update={"spec": read_any(folder).model_dump_json()})
+    except InputError as error:
+        findings.append(Finding("shards", "bad", str(error)))
+    if out is not None:
+        plan = plan.model_copy(update={"run": str(out)})
+        findings += _in_use(out)
+    return plan, findings
+
+
+def _held(job: Job, source: Path) -> Finding:
+    """Hold a job against what a training would refuse at its start; of broken shards others tell."""
+    try:
+        read_any(Path(job.shards))
+    except InputError:
+        return Finding("job", "ok", str(source))
+    try:
+        check_privacy(job, validate_job(job, str(source)), str(source))
+    except InputError as error:
+        return Finding("job", "bad", str(error))
+    return Finding("job", "ok", str(source))
+
+
+def _in_use(out: Path) -> list[Finding]:
+    if not (out / lock.FILE).exists():
+        return []
+    try:
+        lock.check(out)
+    except InputError as error:
+        return [Finding("run folder", "warning", str(error))]
+    return []
+
+
+def _late(stage: str, limit: float, record: _Record) -> Finding:
+    silent = [str(rank) for rank in range(record.size) if rank not in record.conditions]
+    ranks = f"; nothing was heard of ranks {', '.join(silent)}" if 0 < len(silent) < record.size else ""
+    remedy = "see whether these ranks run and can reach rank 0, or give more time by --timeout"
+    return Finding("time", "bad", f"not done in {limit:g} s, at: {stage}{ranks}", remedy)

@@ -1,0 +1,77 @@
+"""The GPUs of all ranks: whose each is, what memory is free, and who shares one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from mpifl.cli.doctor.findings import Finding
+from mpifl.wire import Message
+
+GB = 1e9
+_MPS = "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"
+"""The environment variable that says where MPS listens, and where it does by default."""
+
+
+class Gpu(Message):
+    """A rank's GPU.
+
+    Attributes:
+        id: The same at all processes that have it.
+        free, total: Its memory, in bytes.
+        part: Whether it is a part of a GPU (MIG).
+        served: Whether MPS lets processes compute on it at once.
+    """
+
+    id: str
+    free: int
+    total: int
+    part: bool = False
+    served: bool = False
+
+
+def examine_gpu(device: torch.device) -> Gpu | None:
+    """Look at a rank's GPU, as far as its maker's runtime tells."""
+    runtime = getattr(torch, device.type)
+    with contextlib.suppress(AttributeError, RuntimeError):
+        free, total = runtime.mem_get_info(device)
+        about = runtime.get_device_properties(device)
+        id = str(getattr(about, "uuid", device))
+        return Gpu(id=id, free=free, total=total, part="MIG" in about.name, served=_mps_listens())
+    return None
+
+
+def judge_gpus(gpus: Sequence[tuple[str, Gpu]]) -> Iterator[Finding]:
+    """Say how many workers share a GPU, and what is free of the fullest.
+
+    Args:
+        gpus: Of workers that have one: the host, and the GPU.
+    """
+    shared: dict[tuple[str, str], list[Gpu]] = {}
+    for host, gpu in gpus:
+        shared.setdefault((host, gpu.id), []).append(gpu)
+    if not shared:
+        return
+    most, fullest = max(shared.values(), key=len), min((gpu for _, gpu in gpus), key=lambda gpu: gpu.free)
+    workers = f"{len(most)} worker{'s' * (len(most) > 1)} on one"
+    free = f"{fullest.free / GB:.1f} of {fullest.total / GB:.1f} GB free on the fullest"
+    said = f"{len(shared)} in use, {workers}; {free}"
+    if len(most) == 1:
+        yield Finding("GPUs", "ok", said)
+    elif most[0].part:
+        to_do = "a process sees one instance: start a worker for each, with its CUDA_VISIBLE_DEVICES"
+        yield Finding("GPUs", "warning", f"{said}; it is a MIG instance", to_do)
+    elif most[0].served:
+        yield Finding("GPUs", "ok", f"{said}, by MPS at once")
+    else:
+        to_do = "they take turns: start MPS (nvidia-cuda-mps-control -d), or a worker for each GPU"
+        yield Finding("GPUs", "warning", said, to_do)
+
+
+def _mps_listens() -> bool:
+    variable, usual = _MPS
+    return (Path(os.environ.get(variable, usual)) / "control").exists()

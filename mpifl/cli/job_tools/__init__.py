@@ -1,0 +1,5 @@
+"""Commands around a job: submit, keys, templates, what is checked beforehand."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,44 @@
+from . import (
+    keys as keys,
+    submit as submit,
+)
+from .beforehand import (
+    check_beforehand as check_beforehand,
+)
+from .inventory import (
+    KINDS as KINDS,
+    Item as Item,
+    Kind as Kind,
+    options_of as options_of,
+    summary as summary,
+)
+from .job_writing import (
+    SCHEMA as SCHEMA,
+    commented as commented,
+)
+from .keys import (
+    schema as schema,
+    schema_text as schema_text,
+    show_keys as show_keys,
+    tables as tables,
+)
+from .shipped import (
+    jobs as jobs,
+    jobs_folder as jobs_folder,
+)
+from .split_predict import (
+    evaluate_together as evaluate_together,
+    predict_together as predict_together,
+)
+from .stacked_names import (
+    console_of_names as console_of_names,
+    print_stacked as print_stacked,
+)
+from .submit import (
+    SlurmOptions as SlurmOptions,
+    submit_job as submit_job,
+)
+from .templates import (
+    TEMPLATES as TEMPLATES,
+    Answers as Answers,
+)

@@ -1,0 +1,152 @@
+"""What can be known to be wrong with a training before any rank starts.
+
+Here a job's tables are held against their models, and what they name against the job's schema, without torch.
+Where something looks wrong the whole job is validated, torch and all: that takes no longer than the ranks
+would, which would only say the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from mpifl.cli.job_tools.shipped import jobs_folder
+from mpifl.common import InputError, Table, lock
+from mpifl.data.shards import AnySpec, VerticalSpec, read_any
+from mpifl.run.job import HARMLESS, Outline, differing_keys, read_outline
+
+_NAMING = ("model", "task", "algorithm", "server_optimizer")
+"""Tables whose other keys depend on their name."""
+_TYPES: dict[str, Any] = {
+    "number": (int, float),
+    "integer": int,
+    "boolean": bool,
+    "string": str,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
+_OWN = re.compile(r"^([A-Za-z_]\w*)[\w.]*:\w+$")
+Schema = Mapping[str, Any]
+
+
+def check_beforehand(job: Path, overrides: Sequence[str], run: Path, resume: bool, force: bool) -> None:
+    """See that a training would not be refused at its start, as far as that can be told without ranks.
+
+    Args:
+        job: The job file.
+        overrides: Keys of the job to change, such as `local.lr=0.05`.
+        run: The run folder.
+        resume: Whether a run in it goes on.
+        force: Whether it may go on by a job that has changed.
+
+    Raises:
+        InputError: with the line that the ranks would end with.
+    """
+    outline = read_outline(job, overrides)
+    if not (_is_suspect(outline) or _differs(outline, run, resume)):
+        lock.check(run)
+        if not _misfits(outline, read_any(Path(outline.shards))):
+            return
+    _check_whole(job, overrides, run, resume, force)
+
+
+def _check_whole(job: Path, overrides: Sequence[str], run: Path, resume: bool, force: bool) -> None:
+    """Validate a job with all that it names."""
+    from mpifl.run.folder import check_run
+    from mpifl.run.job import read_job
+    from mpifl.training.beforehand import validate_job
+
+    resolved = read_job(job, overrides)
+    spec = validate_job(resolved, str(job))
+    lock.check(run)
+    check_run(run, resolved, resume, force, spec)
+
+
+def _is_suspect(outline: Outline) -> bool:
+    """Whether a job does not fit the schema of jobs, or names code or packages that are not found."""
+    schema = json.loads((jobs_folder() / "job.schema.json").read_text("utf-8"))
+    told = outline.model_dump(mode="json", exclude_none=True)
+    for table in _NAMING:
+        told[table] = {**schema["properties"][table].get("default", {}), **told[table]}
+    return not _fits(told, schema, schema["$defs"]) or any(not _found(name) for name in _needed(told))
+
+
+def _fits(value: Any, schema: Schema, defs: Schema) -> bool:
+    """Whether a value is one of a schema, by the words of JSON schema that the schema of jobs uses."""
+    if "$ref" in schema:
+        return _fits(value, defs[schema["$ref"].rpartition("/")[2]], defs)
+    if "anyOf" in schema and not any(_fits(value, one, defs) for one in schema["anyOf"]):
+        return False
+    kind = schema.get("type")
+    if kind and (not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
+        return False
+    if "const" in schema or "enum" in schema:
+        return value in schema.get("enum", [schema.get("const")])
+    if isinstance(value, dict):
+        return _fits_inside(value, schema, defs)
+    if isinstance(value, list):
+        return all(_fits(one, schema.get("items", {}), defs) for one in value)
+    return _in_bounds(value, schema)
+
+
+def _fits_inside(table: Table, schema: Schema, defs: Schema) -> bool:
+    takes, more = schema.get("properties", {}), schema.get("additionalProperties", True)
+    if not {*schema.get("required", [])} <= {*table}:
+        return False
+    inner = {key: takes.get(key, more) for key in table}
+    return all(one if isinstance(one, bool) else _fits(table[key], one, defs) for key, one in inner.items())
+
+
+def _in_bounds(value: Any, schema: Schema) -> bool:
+    if isinstance(value, str):
+        return re.search(schema.get("pattern", ""), value) is not None
+    if not isinstance(value, int | float):
+        return True
+    low, high = schema.get("minimum", -float("inf")), schema.get("maximum", float("inf"))
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    return low <= value <= high and (above is None or value > above) and (below is None or value < below)
+
+
+def _needed(told: Any) -> Iterator[str]:
+    """Yield the packages of the user's own code that a job names, and those of its trackers."""
+    if isinstance(told, str) and (own := _OWN.match(told)):
+        yield own[1]
+    for one in told.values() if isinstance(told, dict) else told if isinstance(told, list) else ():
+        yield from _needed(one)
+    if isinstance(told, dict):
+        yield from (name for name in ("tensorboard", "mlflow") if told.get(name) is True)
+
+
+def _found(package: str) -> bool:
+    """Whether a package can be imported from PYTHONPATH or this folder; it is not."""
+    return package in sys.modules or PathFinder.find_spec(package, ["", *sys.path]) is not None
+
+
+def _differs(outline: Outline, run: Path, resume: bool) -> bool:
+    """Whether the run folder holds a run, and it may not be this job's."""
+    path = run / "job.toml"
+    if not path.exists():
+        return False
+    if not resume:
+        return True
+    kept = read_outline(path)
+    filled = {table: {**getattr(kept, table), **getattr(outline, table)} for table in _NAMING[1:]}
+    return bool(differing_keys(kept, outline.model_copy(update=filled), HARMLESS))
+
+
+def _misfits(outline: Outline, spec: AnySpec) -> bool:
+    """Whether a job cannot be for the silos that there are."""
+    splits = {split for entry in spec.silos for split, examples in entry.examples.items() if examples}
+    try:
+        outline.cohort.check(len(spec.silos))
+        outline.evaluate.check(splits)
+    except InputError:
+        return True
+    is_split = isinstance(spec, VerticalSpec)
+    return {is_split} != {outline.vertical is not None, outline.algorithm.get("name") == "splitnn"}

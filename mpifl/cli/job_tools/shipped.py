@@ -1,0 +1,26 @@
+"""The jobs that come with the package: beside its code in a wheel, at the top of a checkout."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+INSIDE = Path(__file__).parents[2] / "jobs"
+
+
+def jobs_folder() -> Path:
+    """Return the folder of the jobs."""
+    return INSIDE if INSIDE.is_dir() else INSIDE.parents[1] / "jobs"
+
+
+def jobs() -> dict[str, str]:
+    """Return each job by its path in the folder, with the first sentence of its comments."""
+    folder = jobs_folder()
+    paths = sorted(folder.rglob("*.toml"))
+    return {str(path.relative_to(folder).with_suffix("")): _sentence(path) for path in paths}
+
+
+def _sentence(path: Path) -> str:
+    lines = path.read_text("utf-8").splitlines()
+    comment = [line.removeprefix("#").strip() for line in lines[: lines.index("")] if line.startswith("# ")]
+    return re.split(r"(?<!al)\. ", " ".join(comment))[0].removesuffix(".") + "."

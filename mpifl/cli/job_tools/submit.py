@@ -1,0 +1,287 @@
+"""A training as a SLURM job: a batch script that stops before its time is up,
+queues itself again, and goes on."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpifl.common import InputError, write_atomic
+from mpifl.run.folder import check_run
+from mpifl.run.job import Job, read_job
+from mpifl.training.beforehand import validate_job
+from mpifl.wings.crews import why_no_crews
+
+SECONDS_TO_SAVE = 120
+"""How long before the end of its time a job is told to save; SLURM may say so up to a minute earlier."""
+
+GOING_ON = r"""
+# From here on the same in every job: stop before the time is up, queue again, go on.
+latest() { ls "$run/checkpoints" 2>/dev/null | grep ^round_ | tail -n 1; }
+before=$(latest)
+ranks='' signalled=1 over=''
+# the ranks end their round, write a checkpoint, and exit with 75
+trap 'signalled=1; kill -USR1 "$ranks"' USR1
+trap 'signalled=1; over=1' TERM                 # cancelled, or out of time
+"${start[@]}" "${train[@]}" --resume &          # starts anew where there is no checkpoint
+ranks=$!
+while [[ $signalled ]]; do
+    signalled=
+    wait "$ranks"
+    code=$?
+done
+if [[ $code = 0 && ! $run/model.safetensors -nt $run/job.toml ]]; then
+    # a launcher that lost a node may call that a success, with an old model
+    code=1
+fi
+if [[ $code = [023] || $over ]]; then
+    exit "$code"                                # done; or wrong, or too few silos: more time would not help
+fi
+if [[ $(latest) = "$before" ]]; then
+    echo "exit code $code without a checkpoint more than before: not queued again"
+    exit "$code"
+fi
+echo "exit code $code after $(latest): queued again"
+scontrol requeue "$SLURM_JOB_ID"
+exit "$code"
+"""
+"""The end of every batch script, in `jobs/slurm` too. A rank or a node that died is as good a reason to go on
+as a signal. A start that brought no checkpoint is not, for the next would not either."""
+
+FORCE = """[[ $SLURM_RESTART_COUNT ]] || train+=(--force)  # then the job is the run's own
+"""
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """What is asked of SLURM; what is None is left to the job's silos, or to the site."""
+
+    nodes: int = 1
+    ranks: int | None = None
+    gpus_per_node: int = 0
+    cpus_per_task: int | None = None
+    time: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    launcher: str = "auto"
+
+
+def submit_job(
+    job_file: Path,
+    out: Path,
+    overrides: tuple[str, ...],
+    wishes: SlurmOptions,
+    dry_run: bool,
+    force: bool = False,
+) -> None:
+    """Write a job's batch script beside its run folder, submit it, and print SLURM's id of it; or print the
+    script.
+
+    Args:
+        job_file: The job; relative paths count from the current folder, in the batch job too.
+        out: The run folder. A run in it goes on; script and log are `OUT.sbatch` and `OUT.log`.
+        overrides: Keys of the job to change, such as `local.lr=0.05`.
+        wishes: Nodes, ranks and the like.
+        dry_run: Print the script, write nothing and submit nothing.
+        force: Have its first start go on even with a job that has changed.
+
+    Raises:
+        InputError: the job, its model, the shards or a wish is wrong, there is no SLURM here, or it refuses.
+    """
+    job = read_job(job_file, overrides)
+    spec = validate_job(job, str(job_file))
+    check_run(out, job, True, force, spec)
+    ranks = _ranks(job, len(spec.silos) - (spec.layout == "vertical"), wishes)
+    if job.tracking.console is True:  # for a log, where no terminal is
+        overrides = (*overrides, "tracking.console=always")
+    train = [sys.executable, "-m", "mpifl", "train", str(job_file)]
+    train += [word for override in overrides for word in ("--set", override)]
+    script = _script(job, out, train, ranks, wishes, FORCE if force else "")
+    if dry_run:
+        print(script, end="")
+        return
+    path = _beside(out, ".sbatch")
+    number = _submit(path, script)
+    print(number)
+    where = f"{ranks} ranks on {wishes.nodes} node{'s' if wishes.nodes > 1 else ''}"
+    print(f"submitted: {where}; script {path}, log {_beside(out, '.log')}", file=sys.stderr)
+
+
+def _ranks(job: Job, elsewhere: int, wishes: SlurmOptions) -> int:
+    """Return the ranks wished for, or the server and one for each silo elsewhere, up to what nodes hold."""
+    cpus = _cpus_per_task(job, wishes)
+    if cpus < _threads(job):
+        what = f"fewer than the job's threads = {job.threads}; give at least that"
+        raise InputError(f"--cpus-per-task {cpus}: {what}")
+    ranks = wishes.ranks
+    crew = job.silo.ranks
+    if ranks is None and wishes.gpus_per_node:
+        ranks = min(elsewhere, wishes.nodes * wishes.gpus_per_node) + 1
+    elif ranks is None:
+        held = _cpus_of_a_node(wishes.partition) // cpus * wishes.nodes
+        crews = min(elsewhere, (held - 1) // crew) if held else elsewhere
+        ranks = crews * crew + 1
+    if crew > 1:
+        _check_crews(crew, ranks, wishes)
+    if ranks < wishes.nodes:
+        what = f"some would have none of {ranks} ranks; ask for {ranks} at most"
+        raise InputError(f"--nodes {wishes.nodes}: {what}")
+    return ranks
+
+
+def _check_crews(crew: int, ranks: int, wishes: SlurmOptions) -> None:
+    """See that the ranks make whole crews, each on one node.
+
+    Raises:
+        InputError: they do not, or nobody knows.
+    """
+    if why := why_no_crews(ranks, crew):
+        raise InputError(f"--silo-ranks {crew}: {why}")
+    if wishes.gpus_per_node:
+        what = "crews train on the cores of their node; leave one of them out"
+        raise InputError(f"--gpus-per-node {wishes.gpus_per_node}: {what}")
+    if wishes.nodes > 1:
+        what = (
+            "which rank lies on which node is then the script's; take --nodes 1, or start from hetjob.sbatch"
+        )
+        raise InputError(f"--silo-ranks {crew}: crews lie on one node each, and {what}")
+
+
+def _threads(job: Job) -> int:
+    return 1 if job.threads == "auto" else job.threads
+
+
+def _cpus_per_task(job: Job, wishes: SlurmOptions) -> int:
+    return wishes.cpus_per_task or _threads(job)
+
+
+def _cpus_of_a_node(partition: str | None) -> int:
+    """Return the CPUs of the smallest node of a partition (by default SLURM's default one),
+    0 if nobody knows."""
+    said = _ask("sinfo", "-h", "-N", "-o", "%c %P", *(["-p", partition] if partition else []))
+    nodes = [line.split() for line in said.splitlines()]
+    return min((int(cpus) for cpus, name in nodes if partition or name.endswith("*")), default=0)
+
+
+def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: SlurmOptions, more: str) -> str:
+    cpus = _cpus_per_task(job, wishes)
+    asked = {
+        "job-name": job.name,
+        "partition": wishes.partition,
+        "account": wishes.account,
+        "nodes": wishes.nodes,
+        "ntasks-per-node": -(-ranks // wishes.nodes),
+        "cpus-per-task": cpus,
+        "gpus-per-node": wishes.gpus_per_node or None,
+        "time": wishes.time,
+        "chdir": Path.cwd(),
+        "output": str(_beside(out, ".log")).replace("%", "%%"),
+        "open-mode": "append",
+        "signal": f"B:USR1@{SECONDS_TO_SAVE}",
+    }
+    lines = [f"#SBATCH --{key}={_quoted(value)}" for key, value in asked.items() if value is not None]
+    return f"""#!/bin/bash
+{chr(10).join(lines)}
+#SBATCH --requeue
+
+# The environment of `mpifl submit` comes along; what else the ranks need, such as modules, goes here.
+run={shlex.quote(str(out))}
+train=({shlex.join(train)} --out "$run")
+{more}# srun would warn where the ranks are no multiple of the nodes
+unset SLURM_NTASKS_PER_NODE
+start=({shlex.join(_launcher(wishes, ranks, cpus))})
+{GOING_ON}"""
+
+
+def _quoted(value: object) -> str:
+    """Return a value as sbatch reads it: it knows double quotes, and no line is longer than a line."""
+    text = str(value)
+    if any(character in text for character in '"\n\\'):
+        raise InputError(
+            f"{text!r}: sbatch cannot read this from a script; leave out quotes, backslashes, new lines"
+        )
+    return f'"{text}"' if any(character in text for character in " \t#'") else text
+
+
+def _launcher(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
+    """Return the command that starts the ranks: srun where it can start this MPI's, otherwise this MPI's
+    mpirun.
+
+    Ranks are dealt out to the nodes in turn, so that each has as many workers as the others and the first the
+    server.
+    """
+    if wishes.launcher not in ("auto", "srun", "mpirun"):
+        raise InputError(f"--launcher {wishes.launcher}: give auto, srun or mpirun")
+    own = Path(sys.prefix) / "bin" / "mpirun"
+    mpirun = str(own) if own.exists() else shutil.which("mpirun")
+    about = _ask(mpirun, "--version") if mpirun else ""
+    is_open = "Open MPI" in about or "OpenRTE" in about
+    by_srun = ["srun", "--mpi=pmix", f"--ntasks={ranks}", f"--cpus-per-task={cpus}", "--distribution=cyclic"]
+    if wishes.launcher == "srun" or (
+        wishes.launcher == "auto" and (is_open or not mpirun) and "pmix" in _ask("srun", "--mpi=list")
+    ):
+        return by_srun
+    if not mpirun:
+        raise InputError(
+            "--launcher: there is no mpirun on the PATH; load your site's MPI, or try --launcher srun"
+        )
+    if is_open:
+        return [mpirun, "-n", str(ranks), "--map-by", "node", "--bind-to", "none"]
+    hydra = _hydra_of_intel(mpirun) if "Intel(R) MPI" in about else [mpirun]
+    return [*hydra, "-n", str(ranks), "-ppn", str(-(-ranks // wishes.nodes))]
+
+
+def _hydra_of_intel(mpirun: str) -> list[str]:
+    """Return what Intel's mpirun starts in a job of SLURM.
+
+    It is a script, which dies of the signal before the time is up, while the ranks train on.
+    """
+    beside = Path(mpirun).with_name("mpiexec.hydra")
+    hydra = str(beside) if beside.exists() else shutil.which("mpiexec.hydra")
+    if not hydra:
+        found = f"{mpirun} is Intel's, a script that hands no signal on"
+        raise InputError(f"--launcher: {found}; put its mpiexec.hydra on the PATH, or try --launcher srun")
+    return ["env", "I_MPI_HYDRA_BOOTSTRAP=slurm", hydra]
+
+
+def _ask(*command: str) -> str:
+    """Return what a command says, nothing if it is not there or does not answer."""
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return asked.stdout + asked.stderr if asked.returncode == 0 else ""
+
+
+def _submit(path: Path, script: str) -> str:
+    """Write a script and hand it to sbatch; return the job's number."""
+    if not shutil.which("sbatch"):
+        raise InputError(
+            "sbatch: not on the PATH; submit on a login node of a SLURM cluster, or look with --dry-run"
+        )
+    _write(path, script)
+    asked = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)
+    if asked.returncode:
+        said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
+        why = "; ".join(said) or f"sbatch says nothing, exit code {asked.returncode}"
+        raise InputError(f"{path}: refused: {why}")
+    return asked.stdout.strip().partition(";")[0]  # "12;cluster" where there are several
+
+
+def _write(path: Path, script: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, script.encode())
+    except OSError as error:
+        what = f"cannot be written ({error.strerror}); name another run folder by --out"
+        raise InputError(f"{path}: {what}") from None
+
+
+def _beside(out: Path, ending: str) -> Path:
+    """Return the file of a run folder's name beside it; `.` and `..` have one, too."""
+    out = out.resolve() if out.name in ("", "..") else out
+    return out.with_name(f"{out.name}{ending}")

@@ -1,0 +1,87 @@
+"""The commands that look at runs: `watch`, `report` and `compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from mpifl.cli import completing, ending
+from mpifl.cli.command_options import Run
+
+if TYPE_CHECKING:
+    from mpifl.report.runs import State
+
+Every = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Between two looks.")]
+
+
+def watch(
+    run: Run,
+    every: Every = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, as it is now.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for a run that is yet to begin, or to go on.")
+    ] = False,
+) -> None:
+    """Show live how a run goes on, by its folder alone: curves, silos, ranks and the time left.
+
+    The exit code is that of the run's end: 0 finished, 3 lost, 75 stopped; 5 with --once while it goes on.
+    """
+    from mpifl.report.terminal import watch_run
+
+    _end(watch_run(run, every, once, wait))
+
+
+def _end(state: State) -> NoReturn:
+    """End with the exit code of how a run has ended."""
+    codes = {"FINISHED": 0, "LOST": ending.TOO_FEW, "STOPPED": ending.INTERRUPTED}
+    raise typer.Exit(codes.get(state.name, ending.GOING))
+
+
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Run folders, or folders of runs.", autocompletion=completing.runs
+        ),
+    ],
+    target: Annotated[
+        float | None,
+        typer.Option(
+            "--target",
+            "--target-accuracy",
+            help="Report rounds, seconds and bytes to it; by default the jobs' own.",
+        ),
+    ] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page: .html.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
+    all_panels: Annotated[
+        bool, typer.Option("--all-panels", help="With --plot: the silos' mean and the loss, too.")
+    ] = False,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a line for every run.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
+) -> None:
+    """Compare runs by main metric, loss, rounds, bytes and seconds;
+    what differs by seed alone also by its mean."""
+    from mpifl.report.runs import Output, compare_runs
+
+    compare_runs(runs, target, Output(plot, csv, json, page, all_panels))
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; the run may still be going on.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page; RUN/report.html by default.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep the page fresh until the run ends; it loads itself anew.")
+    ] = False,
+    every: Every = 10.0,
+) -> None:
+    """Write a run's page: one HTML file that opens anywhere."""
+    from mpifl.report.pages import keep_report, write_report
+
+    if watch:
+        _end(keep_report(run, out, every))
+    typer.echo(f"report: {write_report(run, out)}")

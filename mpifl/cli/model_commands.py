@@ -1,0 +1,125 @@
+"""The commands `evaluate` and `predict`: what a trained model is worth, and what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mpifl.cli.command_options import Best, Ranks, Run, Trust
+from mpifl.common import InputError, tables
+from mpifl.common.machine import imports, tuning
+
+if TYPE_CHECKING:
+    from mpifl.wire import Transport
+
+
+def evaluate(
+    run: Run,
+    trust: Trust = [],  # noqa: B006
+    silos: Annotated[
+        bool, typer.Option("--silos", help="Score it at each silo, and at all together.")
+    ] = False,
+    split: Annotated[
+        str | None, typer.Option(metavar="SPLIT", help="With --silos: test, valid or train.")
+    ] = None,
+    best: Best = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
+    ranks: Ranks = None,
+) -> None:
+    """Score the model of a finished run on its shard folder's test set, or at each silo.
+
+    Of a split network all parties do so together, on the ranks that --ranks or mpirun starts.
+    """
+    split_over, transport = _asked(run, ranks)
+    if split_over:
+        assert transport is not None
+        _refuse_best(best)
+        if silos:
+            what = "all silos have the same rows, and none has a model of its own"
+            raise InputError(f"--silos: {what}; leave it out, or name the rows by --split")
+        with imports.gc_frozen():
+            from mpifl.cli.job_tools import evaluate_together
+
+        with tuning.subnormals_as_zero():
+            evaluate_together(run, transport, trust, json, split or "test")
+        return
+    if split is not None and not silos:
+        raise InputError("--split: is for the silos' splits; give --silos, too")
+    if transport is not None and not transport.is_server:
+        return
+    with imports.gc_frozen():
+        from mpifl.report.judging import evaluate_run, evaluate_silos
+
+    if silos:
+        evaluate_silos(run, trust, best, json, split)
+    else:
+        evaluate_run(run, trust, best, json)
+
+
+def predict(
+    run: Run,
+    data: Annotated[Path, typer.Option(metavar="SHARDS", help="A shard folder, or one shard.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The table: .parquet, .csv or .npz.")],
+    split: Annotated[
+        str | None, typer.Option(metavar="SPLIT", help="train, valid or test; by default all.")
+    ] = None,
+    best: Best = False,
+    trust: Trust = [],  # noqa: B006
+    ranks: Ranks = None,
+) -> None:
+    """Write what the model of a finished run says of every example of some shards.
+
+    Of a split network all parties do so together, on the ranks that --ranks or mpirun starts.
+    """
+    split_over, transport = _asked(run, ranks)
+    if split_over:
+        assert transport is not None
+        _refuse_best(best)
+        with imports.gc_frozen():
+            from mpifl.cli.job_tools import predict_together
+
+        with tuning.subnormals_as_zero():
+            predict_together(run, data, out, transport, trust, split)
+    elif transport is None or transport.is_server:
+        with imports.gc_frozen():
+            from mpifl.report.judging import predict_run
+
+        predict_run(run, data, out, trust, best, split)
+
+
+def _asked(run: Path, ranks: int | None) -> tuple[bool, Transport | None]:
+    """Return whether a run is of a split network, and the world of ranks, None where one process does.
+
+    Starts the ranks that are wanted, and ends with their exit code.
+    """
+    from mpifl.wire.launching import launcher
+
+    launched = launcher.launched()
+    if ranks is not None and ranks > 1 and not launched:
+        raise typer.Exit(abs(launcher.launch(ranks)))
+    split = _is_split(run)
+    if not (split or launched):
+        return False, None
+    with imports.gc_frozen():
+        from mpifl.data.hdf5 import start_parser
+        from mpifl.wire.launching import world
+
+        start_parser()
+    transport = world()
+    told = transport.broadcast_record(bytes([split]) if transport.is_server else None)
+    return told == b"\x01", transport
+
+
+def _is_split(run: Path) -> bool:
+    """Tell whether a run is of a split network; what is wrong with it otherwise, others tell."""
+    try:
+        return "vertical" in tables(run / "job.toml")
+    except (OSError, ValueError):
+        return False
+
+
+def _refuse_best(best: bool) -> None:
+    if best:
+        raise InputError("--best: bottoms stay at their silos as they are at the end; leave it out")

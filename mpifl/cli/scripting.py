@@ -1,0 +1,206 @@
+"""A training as one call in a script or a notebook."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+
+from mpifl.common import InputError, written_after
+from mpifl.common.machine import signals, tuning
+from mpifl.data.hdf5 import start_parser
+from mpifl.data.shards import read_federation
+from mpifl.learning import models
+from mpifl.report.observers import Progress, Record, judged
+from mpifl.run.folder import load_final, read_metrics
+from mpifl.run.job import Job, read_job
+from mpifl.training import loop
+from mpifl.wire import Transport
+from mpifl.wire.launching import world
+
+OnRound: TypeAlias = Callable[[Record], object]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a training has left in its run folder.
+
+    Attributes:
+        folder: The run folder, as `mpifl report` and `mpifl compare` take it.
+        job: The job with every default filled in.
+        finished: Whether nothing is left to train: all rounds are done, or the target is reached at which it
+            stops.
+    """
+
+    folder: Path
+    job: Job
+    finished: bool
+
+    @classmethod
+    def of(cls, folder: str | os.PathLike[str]) -> Run:
+        """Return the run that a training has left in a folder; code that its job names is imported.
+
+        Raises:
+            InputError: there is none.
+        """
+        path = Path(folder)
+        job, records = read_job(path / "job.toml"), read_metrics(path)
+        if not records:  # by [tracking] jsonl = false
+            return cls(path, job, written_after(path / "model.safetensors", path / "job.toml"))
+        progress = Progress(records[-1]["round"], records[-1])
+        return cls(path, job, progress.finished(job, job.build_algorithm().task.main_metric))
+
+    @property
+    def metrics(self) -> list[Record]:
+        """The record of each round, as `metrics.jsonl` has it; none with `[tracking] jsonl = false`."""
+        return read_metrics(self.folder)
+
+    @property
+    def best(self) -> Record | None:
+        """The first record with the best value of the main metric, see `judged`; None if none was scored."""
+        metric = self.job.build_algorithm().task.main_metric
+        scored = [(found[1], record) for record in self.metrics if (found := judged(record, metric))]
+        if not scored:
+            return None
+        best = metric.best([value for value, _ in scored])
+        return next(record for value, record in scored if value == best)
+
+    def frame(self) -> Any:
+        """Return `metrics` as a pandas DataFrame with a row for each round.
+
+        Tables in a record are columns with dots, such as `silos.cleveland.accuracy`.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("Run.frame needs pandas; pip install pandas, or take Run.metrics") from None
+        found = pandas.json_normalize(self.metrics)
+        return found if found.empty else found.set_index("round")
+
+    def model(self, factory: Callable[..., nn.Module] | None = None) -> nn.Module:
+        """Return the trained model.
+
+        Args:
+            factory: Makes the module that takes the parameters, `factory(shape, classes, **arguments)` as a
+                job names it; by default the job's own.
+
+        Raises:
+            InputError: the training has left no model yet, its parameters do not fit the module, or it is a
+                part of a split network.
+        """
+        path = self.folder / "model.safetensors"
+        if self.job.vertical is not None:
+            what = "its network is split: here is the top, and each party has its own bottom"
+            raise InputError(f"{self.folder}: {what}; have all answer together by mpifl predict")
+        if not self.finished:
+            what = "the training is not finished; go on with resume=True for its model"
+            raise InputError(f"{self.folder}: {what}")
+        module = self._untrained(factory)
+        load_final(module, self.job.model, path)
+        return module
+
+    def _untrained(self, factory: Callable[..., nn.Module] | None) -> nn.Module:
+        spec, table = read_federation(Path(self.job.shards)), self.job.model
+        task = self.job.build_task().for_federation(spec)
+        given = (table.arguments, spec.features, task.width(spec), self.job.seed, task)
+        return models.build(factory or table.name, *given)
+
+
+def train(
+    job: Mapping[str, Any] | Job | str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    on_round: OnRound | None = None,
+    resume: bool = False,
+    force: bool = False,
+) -> Run | None:
+    """Train a model over the silos of a shard folder; every rank of the world calls this, with the same
+    arguments.
+
+    Without a launcher one rank is the whole world: it is the server and hosts all silos. Signal handlers and
+    the state of PyTorch are afterwards as they were. A signal that asks this process to end is kept back
+    until a checkpoint is written.
+
+    Args:
+        job: The job as tables, as a Job, or its file; rank 0's counts.
+        out: The run folder; `runs/NAME` by default.
+        on_round: Called on rank 0 with a copy of each round's record. If it returns True, the training stops
+            with a checkpoint; if it raises, too, and the error goes on to the caller of rank 0. Other values
+            mean nothing.
+        resume: Go on from the latest checkpoint in `out`, or start if there is none.
+        force: Go on even if device, shards, local or cohort have changed.
+
+    Returns:
+        The run on rank 0, None on the others.
+
+    Raises:
+        InputError: the job, a shard or an argument is wrong, or a file cannot be written.
+        RoundLost: too few silos answered, again and again; a checkpoint was written.
+    """
+    given = Path(job) if isinstance(job, str | os.PathLike) else job if isinstance(job, Job) else dict(job)
+    folder = Path("runs") / _name_of(given) if out is None else Path(out)
+    hook = _Hook(on_round)
+    start_parser()
+    transport = _joined_world()
+    with _state_kept(), signals.kept_back():
+        end = loop.train(given, folder, (), resume, transport, force, hook)
+        if hook.error is not None:
+            raise hook.error
+    if not transport.is_server:
+        return None
+    return Run(folder, read_job(folder / "job.toml"), end is loop.End.FINISHED)
+
+
+def _name_of(job: Path | dict[str, Any] | Job) -> str:
+    if isinstance(job, Path):
+        return job.stem
+    return job.name if isinstance(job, Job) else str(job.get("name"))
+
+
+@functools.cache
+def _joined_world() -> Transport:
+    """Join the world once for all trainings of this process."""
+    return world()
+
+
+@contextlib.contextmanager
+def _state_kept() -> Iterator[None]:
+    """Put back what a training settles for PyTorch."""
+    threads, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
+    try:
+        with tuning.subnormals_as_zero():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.backends.cudnn.deterministic = deterministic
+
+
+class _Hook:
+    """Call the user's function after each round; all ranks wait for rank 0,
+    so that no error of it may end the loop."""
+
+    def __init__(self, on_round: OnRound | None) -> None:
+        self._on_round = on_round
+        self.error: BaseException | None = None
+
+    def __call__(self, record: Record) -> bool:
+        if self._on_round is None:
+            return False
+        try:
+            answer = self._on_round(copy.deepcopy(record))
+        except BaseException as error:
+            self.error = error
+            return True
+        return isinstance(answer, bool | np.bool_) and bool(answer)

@@ -1,0 +1,3 @@
+from .running import (
+    sweep_command as sweep_command,
+)

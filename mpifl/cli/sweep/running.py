@@ -1,0 +1,237 @@
+"""Running a grid's tasks as programs of their own, so that one that fails takes no other along."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from mpifl.cli.sweep.settings_grid import Task, grid, validate_all
+from mpifl.common import InputError, cannot_be_written, no_link
+from mpifl.report.observers import PLAIN, figures_of
+from mpifl.report.pages import write_best
+from mpifl.report.runs import Output, compare_runs
+from mpifl.run.folder import read_metrics, why_lost
+from mpifl.wire.launching import own_launcher
+
+LOST = 3
+"""Exit code of a training that too few silos answered, as when it diverges."""
+INTERRUPTED = 75
+LOOK = 0.2
+"""Seconds between two looks at a run."""
+LONGEST = 200
+"""Of what is shown of a run's last words."""
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def list_tasks(tasks: Sequence[Task]) -> str:
+    """Return a line for each task: number, state (new, cut, lost or done) and run folder, by tabs."""
+    return "".join(f"{task.number}\t{task.state}\t{task.run}\n" for task in tasks)
+
+
+def sweep_command(
+    job: Path,
+    given: Sequence[str],
+    out: Path | None,
+    ranks: int,
+    what: str,
+    number: int | None,
+    retry: bool = False,
+) -> int:
+    """Do what `mpifl sweep` asks for and return its exit code.
+
+    Args:
+        job: The job file.
+        given: Keys and their values.
+        out: The folder of the runs.
+        ranks: MPI ranks of each run.
+        what: `run`, `list` or `dry-run`.
+        number: The one task that is meant, or all.
+        retry: Go on with runs that were lost, too.
+
+    Raises:
+        InputError: something given is wrong.
+    """
+    tasks = grid(job, given, out or Path("runs") / f"{job.stem}-sweep")
+    if number is not None:
+        if not 0 <= number < len(tasks):
+            raise InputError(f"--task {number}: there are the tasks 0 to {len(tasks) - 1}")
+        tasks = tasks[number : number + 1]
+    if what == "list":
+        sys.stdout.write(list_tasks(tasks))
+        return 0
+    validate_all(tasks, job)
+    if what == "dry-run":
+        lines = [f"{shlex.join(command(task, job, ranks))}  # {task.state}\n" for task in tasks]
+        sys.stdout.write("".join(lines))
+        return 0
+    return run_all(tasks, job, ranks, retry)
+
+
+def command(task: Task, job: Path, ranks: int) -> list[str]:
+    """Return the command that runs a task, or goes on with it."""
+    settings = [word for setting in task.settings for word in ("--set", setting)]
+    train = [sys.executable, "-m", "mpifl", "train", str(job), "--out", str(task.run), "--resume", *settings]
+    return [*train, "--ranks", str(ranks)] if ranks > 1 else train
+
+
+def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = lambda stopping: None) -> int:
+    """Run one task, or go on with it, and return its exit code; what it prints goes to RUN/log.txt.
+
+    A signal that asks this program to end asks the run to write its checkpoint, a second one to end at once;
+    the code is then 75.
+
+    Args:
+        task: The task.
+        job: The job file.
+        ranks: MPI ranks.
+        look: Called now and then with whether the run was asked to stop.
+
+    Raises:
+        InputError: its folder cannot be written.
+    """
+    try:
+        task.run.mkdir(parents=True, exist_ok=True)
+        open(task.log, "ab", opener=no_link).close()
+    except OSError as error:
+        raise cannot_be_written(task.run, error) from None
+    words, asked = command(task, job, ranks), []
+    before = {number: signal.signal(number, lambda given, _: asked.append(given)) for number in STOPS}
+    try:
+        with open(task.log, "ab", opener=no_link) as out:
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
+        heard = 0
+        while process.poll() is None:
+            if len(asked) > heard:  # a run that starts ranks hands a first INT on, and by a second ends them
+                process.send_signal(signal.SIGKILL if heard and ranks == 1 else signal.SIGINT)
+                heard = len(asked)
+            look(bool(asked))
+            time.sleep(LOOK)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    code = process.returncode
+    return INTERRUPTED if asked else 128 - code if code < 0 else code  # as a shell says what a signal killed
+
+
+def run_all(tasks: Sequence[Task], job: Path, ranks: int, retry: bool = False) -> int:
+    """Run what is not done, one after another, and print the comparison of all.
+
+    A run that was lost would be lost again, at the same bits: it goes on only with `retry`.
+
+    Returns:
+        0; 75 if a signal stopped it; or else the exit code of the first run that failed, now or before.
+
+    Raises:
+        InputError: there is nothing to start ranks with, or a folder cannot be written.
+    """
+    codes: dict[int, int] = {}
+    if ranks > 1:
+        own_launcher()  # rather one line now than one for each run
+    with _Progress(tasks) as progress:
+        for task in tasks:
+            state = task.state
+            if state == "done" or (state == "lost" and not retry):
+                progress.skip(task, state)
+                codes[task.number] = LOST if state == "lost" else 0
+                continue
+            codes[task.number] = run_task(task, job, ranks, partial(progress.look, task))
+            progress.end(task, codes[task.number])
+            if codes[task.number] == INTERRUPTED:
+                progress.say("stopped by a signal; the same command goes on")
+                return INTERRUPTED
+    if any(task.summary() is not None for task in tasks):
+        targets = {task.job.evaluate.wanted for task in tasks}
+        # of a run that was done before, its job may name another
+        target = targets.pop() if len(targets) == 1 else None
+        begun = [task.run for task in tasks if task.state != "new"]
+        page = tasks[0].run.parent / "sweep.html" if len(tasks) > 1 else None  # one task of an array has none
+        if page is not None:
+            write_best(begun)
+        compare_runs(begun, target, Output(page=page))
+    return next((code for code in codes.values() if code), 0)
+
+
+class _Progress:
+    """A line for each run, above a bar over the rounds of all of them."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks = tasks
+        self._console = Console(**PLAIN)
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), TaskProgressColumn(),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[figures]}", markup=False),
+            console=self._console, disable=not self._console.is_terminal, speed_estimate_period=24 * 3600,
+        )  # fmt: skip
+        self._all = self._bar.add_task("", total=sum(task.job.rounds for task in tasks), figures="")
+        self._before = 0
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def say(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True)
+
+    def skip(self, task: Task, state: str) -> None:
+        self._before += task.job.rounds
+        self._bar.reset(self._all, completed=self._before)
+        why = ""
+        if state == "lost":
+            why = f": {shortened(why_lost(task.run) or '')}; give --retry to go on with it"
+        self.say(f"{self._nth(task)} {state} before{why}")
+
+    def look(self, task: Task, stopping: bool) -> None:
+        records = read_metrics(task.run)
+        last = records[-1] if records else {"round": 0}
+        told = f"round {last['round']} {figures_of(last, metric=task.metric)}"
+        figures = "stopping; once more ends it at once" if stopping else told
+        done = self._before + last["round"]
+        self._bar.update(self._all, completed=done, description=self._nth(task), figures=figures)
+
+    def end(self, task: Task, code: int) -> None:
+        self._before += task.job.rounds
+        self._bar.update(self._all, completed=self._before)
+        found = task.summary()
+        rounds = "no round" if found is None else f"{found.rounds} rounds  {found.total('seconds'):.1f} s"
+        figures = figures_of(found.last, metric=task.metric) if found else ""
+        self.say(f"{self._nth(task)} {rounds}  {figures}")
+        if code not in (0, INTERRUPTED):
+            self.say(f"  ended with exit code {code}, {task.log} says: {_last_line(task)}")
+
+    def _nth(self, task: Task) -> str:
+        return f"[{task.number + 1}/{len(self._tasks)}] {task.name}"
+
+
+def _last_line(task: Task) -> str:
+    """Return what a run said last of its error."""
+    lines = [line for line in task.log.read_text(errors="replace").splitlines() if line.strip(" -")]
+    errors = [line for line in lines if line.startswith("error:")]
+    last = next(iter([*reversed(errors), *reversed(lines)]), "nothing")
+    return shortened(last)
+
+
+def shortened(said: str) -> str:
+    """Return a line that is not too long."""
+    return said if len(said) <= LONGEST else f"{said[:LONGEST]}..."

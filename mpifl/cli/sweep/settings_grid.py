@@ -1,0 +1,200 @@
+"""The grid: from `--set key=value,value` to a run folder for each combination."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mpifl.common import InputError
+from mpifl.data.shards import AnySpec, read_any
+from mpifl.learning.metrics import MetricInfo
+from mpifl.report.observers import Progress
+from mpifl.report.runs import Summary, changed_by_force, read_run
+from mpifl.run.folder import describe, read_environment, same_data, why_lost
+from mpifl.run.job import HARMLESS, Job, differing_keys, read_job, read_kept
+from mpifl.training.beforehand import validate_job
+
+OPENING, CLOSING = "[{(", "]})"
+LONGEST_NAME = 255
+"""Bytes of a folder's name that file systems take."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run of a grid."""
+
+    number: int
+    name: str
+    run: Path
+    settings: tuple[str, ...]
+    """Keys and values as `mpifl train --set` takes them."""
+    job: Job
+
+    @cached_property
+    def metric(self) -> MetricInfo:
+        """The main metric of its job."""
+        return self.job.build_task().main_metric
+
+    @property
+    def log(self) -> Path:
+        """Where what it prints goes."""
+        return self.run / "log.txt"
+
+    def summary(self) -> Summary | None:
+        """Return what the run has come to; None if it has done no round."""
+        try:
+            return read_run(self.run)
+        except InputError:
+            return None
+
+    @property
+    def state(self) -> str:
+        """What is to be done with it: it is `done`, `lost` (too few silos answered), `cut`, or `new`."""
+        found = self.summary()
+        if found and found.finished and self._at_end(found):
+            return "done"
+        if why_lost(self.run) is not None:
+            return "lost"
+        return "cut" if (self.run / "job.toml").exists() else "new"
+
+    def _at_end(self, found: Summary) -> bool:
+        return Progress(found.rounds, found.records[-1]).finished(self.job, self.metric)
+
+    def of_another(self, spec: AnySpec | None) -> str | None:
+        """Return why the run in its folder is not its own; None if it is, or there is none.
+
+        Args:
+            spec: What its shards are, if they are `readable`.
+        """
+        if not (self.run / "job.toml").exists():
+            return None
+        kept = read_kept(self.run / "job.toml", self.job.plugins.values())
+        if different := differing_keys(kept, self.job, HARMLESS):
+            return f"is a run of another job, it differs in {', '.join(different)}"
+        environment = read_environment(self.run)
+        if forced := changed_by_force(environment):
+            return f"was changed on the way by --force: {'; '.join(forced)}"
+        if spec and not same_data(environment.get("data", {}), describe(spec)):
+            return f"was started on other shards than those at {self.job.shards} now"
+        found = self.summary()
+        if found is not None and found.rounds > self.job.rounds:
+            return f"has done {found.rounds} rounds, more than the {self.job.rounds} that are asked for"
+        return None
+
+
+def grid(job: Path, given: Sequence[str], out: Path) -> list[Task]:
+    """Return a task for every combination of the values of all keys, the last key changing fastest.
+
+    Args:
+        job: The job file.
+        given: Keys and their values, such as `local.lr=0.03,0.1`; commas within brackets or quotes belong to
+            a value.
+        out: The folder of the runs; each is named by the keys that have several values.
+
+    Raises:
+        InputError: a key, a value or a job is wrong, or a run folder holds a run of another job or on other
+            shards.
+    """
+    axes = [_axis(setting) for setting in given]
+    keys = [key for key, _ in axes]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise InputError(f"--set {twice}: given twice; give all its values at once, --set {twice}=A,B")
+    varied = [key for key, values in axes if len(values) > 1]
+    tasks: list[Task] = []
+    for number, values in enumerate(itertools.product(*(values for _, values in axes))):
+        settings = tuple(f"{key}={value}" for key, value in zip(keys, values, strict=True))
+        name = _name([s for s in settings if s.partition("=")[0] in varied], job.stem)
+        tasks.append(Task(number, name, out / name, settings, read_job(job, settings)))
+    _check_apart(tasks)
+    _check_folders(tasks)
+    return tasks
+
+
+def validate_all(tasks: Sequence[Task], job: Path) -> None:
+    """See that every task that has something to do could start; each model on each shards once.
+
+    Raises:
+        InputError: one could not.
+    """
+    seen: set[str] = set()
+    for task in tasks:
+        parts = task.job.model_dump_json(include={"model", "algorithm", "shards", "tracking", "vertical"})
+        if parts not in seen and task.state != "done":
+            seen.add(parts)
+            validate_job(task.job, " ".join([str(job), *(f"--set {setting}" for setting in task.settings)]))
+
+
+def _axis(setting: str) -> tuple[str, list[str]]:
+    key, equals, text = setting.partition("=")
+    values = [value.strip() for value in split(text)]
+    if not equals or not key.strip() or "" in values:
+        raise InputError(f"--set {setting}: give it as key=value,value, for instance --set local.lr=0.03,0.1")
+    if twice := next((value for value in values if values.count(value) > 1), None):
+        raise InputError(f"--set {setting}: {twice} stands there twice")
+    return key.strip(), values
+
+
+def split(text: str) -> list[str]:
+    """Split at the commas that stand in no bracket and no quotes: `[1,2],[3]` are two values."""
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in OPENING + CLOSING:
+            depth += 1 if character in OPENING else -1
+        if character == "," and depth == 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _name(settings: Sequence[str], otherwise: str) -> str:
+    """Return a folder's name that no shell and no file system minds."""
+    return re.sub(r"[^\w.,=+-]+", "_", ",".join(settings).replace('"', "").replace("'", "")) or otherwise
+
+
+def _check_apart(tasks: Sequence[Task]) -> None:
+    """See that every task has a folder and a job of its own."""
+    by_name: dict[str, Task] = {}
+    by_job: dict[str, Task] = {}
+    for task in tasks:
+        if not task.job.tracking.jsonl:
+            why = "a sweep compares runs by their metrics.jsonl; leave it true"
+            raise InputError(f"[tracking] jsonl = false: {why}")
+        if len(os.fsencode(task.name)) > LONGEST_NAME:
+            what = f"would be the name of a folder, and is longer than {LONGEST_NAME} bytes"
+            to_do = "vary fewer keys at once, or put long values into a job file each"
+            raise InputError(f"--set: {task.name[:60]}... {what}; {to_do}")
+        if (other := by_name.setdefault(task.name, task)) is not task:
+            raise InputError(f"--set: {_both(other, task)} share the name {task.name}")
+        if (other := by_job.setdefault(task.job.model_dump_json(), task)) is not task:
+            raise InputError(f"--set: {_both(other, task)} are the same job; leave one out")
+
+
+def _both(one: Task, other: Task) -> str:
+    return f"{' '.join(one.settings)} and {' '.join(other.settings)}"
+
+
+def _check_folders(tasks: Sequence[Task]) -> None:
+    """See that no folder holds a run of another job, or of this one on other shards."""
+    shards = {task.job.shards: readable(task.job.shards) for task in tasks}
+    for task in tasks:
+        if why := task.of_another(shards[task.job.shards]):
+            raise InputError(f"{task.run}: {why}; name another folder by --out")
+
+
+def readable(shards: str) -> AnySpec | None:
+    """Return what shards are; None where they cannot be read,
+    which is told when one is to be trained on them."""
+    try:
+        return read_any(Path(shards))
+    except InputError:
+        return None

@@ -1,0 +1,23 @@
+from . import (
+    accelerators as accelerators,
+    floors as floors,
+    imports as imports,
+    native as native,
+    signals as signals,
+    tuning as tuning,
+)
+from .debugging import (
+    DEBUGGING as DEBUGGING,
+    debugging as debugging,
+)
+from .processors import (
+    moved_from as moved_from,
+    pin_kernels as pin_kernels,
+    processor as processor,
+)
+from .programs import (
+    runnable as runnable,
+)
+from .signals import (
+    SIGNALS as SIGNALS,
+)

@@ -1,0 +1,16 @@
+from . import (
+    batches as batches,
+)
+from .augment import (
+    Change as Change,
+    load_change as load_change,
+)
+from .batches import (
+    Batches as Batches,
+)
+from .prefetching import (
+    ahead as ahead,
+)
+from .torch_dataset import (
+    Examples as Examples,
+)

@@ -1,0 +1,60 @@
+"""A split as a torch `Dataset`, for training loops that are not mpifl's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import NoReturn
+
+import torch
+from torch.utils.data import Dataset
+
+from mpifl.common import InputError
+from mpifl.data import Tensors, each
+from mpifl.data.batches.batches import Batches
+
+
+class Examples(Dataset[tuple[Tensors, Tensors]]):
+    """The examples of a split, one at a time: (x, y), as in a batch but without its dimension, on the CPU.
+
+    torch's DataLoader makes batches of them that are like mpifl's own. Its workers must be forked.
+
+    Attributes:
+        x, y: All examples as the shard holds them, tensors of shape [n, ...] or dicts of them by name, to be
+            read only. They are mapped: what is not looked at is not read.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches.on_cpu()
+        self.x, self.y = self._batches.stored
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return len(self._batches)
+
+    def __getitem__(self, index: int) -> tuple[Tensors, Tensors]:
+        """Return an example."""
+        [example] = self.__getitems__([index])
+        return example
+
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensors, Tensors]]:
+        """Return examples, gathered at once: what a DataLoader asks for a batch."""
+        x, y = self._batches.take(torch.arange(len(self))[torch.as_tensor(indices)])  # -1 is the last
+        return [(each(itemgetter(i), x), each(itemgetter(i), y)) for i in range(len(indices))]
+
+    def cut(self, index: int, box: Sequence[slice]) -> tuple[Tensors, Tensors]:
+        """Return a part of an example, and read no more of it than that.
+
+        Args:
+            index: Of the example.
+            box: Of the last dimensions: places of an image, of a volume. Arrays with fewer dimensions, such
+                as a class for a volume, stay whole.
+        """
+        return self._batches.part(index, box)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied to a process that was not forked: mapped memory would be copied whole."""
+        to_do = "give DataLoader multiprocessing_context='fork', or num_workers=0"
+        raise InputError(
+            f"silo.split: its examples are mapped memory, which only forked workers share; {to_do}"
+        )

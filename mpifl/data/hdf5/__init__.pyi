@@ -1,0 +1,15 @@
+from . import (
+    hdf5_process as hdf5_process,
+    hdf5_reading as hdf5_reading,
+)
+from .hdf5_reading import (
+    Opened as Opened,
+    Stored as Stored,
+    opened as opened,
+    start_parser as start_parser,
+)
+from .hdf5_writing import (
+    chunk_rows as chunk_rows,
+    make_room as make_room,
+    new_file as new_file,
+)

@@ -1,0 +1,5 @@
+"""Shard folders: what they describe, whose the rows are, and what must hold."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,55 @@
+from . import (
+    shards as shards,
+)
+from .column_shards import (
+    VerticalSplit as VerticalSplit,
+    alignment_of as alignment_of,
+    new_vertical as new_vertical,
+    open_vertical as open_vertical,
+    write_vertical as write_vertical,
+)
+from .column_spec import (
+    Alignment as Alignment,
+    VerticalEntry as VerticalEntry,
+    VerticalSpec as VerticalSpec,
+    is_vertical as is_vertical,
+    parse_any as parse_any,
+    read_any as read_any,
+    read_vertical as read_vertical,
+)
+from .described import (
+    AnyEntry as AnyEntry,
+    AnySpec as AnySpec,
+)
+from .federation_spec import (
+    FederationSpec as FederationSpec,
+    ShardEntry as ShardEntry,
+    arrays_of as arrays_of,
+    read_federation as read_federation,
+    read_spec as read_spec,
+    seen_as as seen_as,
+    version_of as version_of,
+)
+from .group_numbers import (
+    groups_of as groups_of,
+    write_groups as write_groups,
+)
+from .records import (
+    NAMED as NAMED,
+    ONE as ONE,
+    Name as Name,
+    Record as Record,
+    Texts as Texts,
+    by_path as by_path,
+    few_arrays as few_arrays,
+    one_or_named as one_or_named,
+)
+from .shards import (
+    SPLITS as SPLITS,
+    Shard as Shard,
+    Split as Split,
+    new_shard as new_shard,
+    open_shard as open_shard,
+    split_of as split_of,
+    stored_dtype as stored_dtype,
+)

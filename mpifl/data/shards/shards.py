@@ -1,0 +1,295 @@
+"""The shard format: one HDF5 file a silo, and the `federation.json` that describes the folder.
+
+A shard holds, for each of its splits (`train`, and where wanted `valid` and `test`), the data sets `SPLIT/x`
+and `SPLIT/y`. They are contiguous, and uncompressed unless asked, so that a reader maps them into memory
+without a copy. Examples of unequal lengths lie one after another in `SPLIT/x`, [rows of all, ...], and
+`SPLIT/x.offsets`, int64 [n + 1], says where each begins; `SPLIT/y` likewise. HDF5 does not notice a flipped
+byte in contiguous data; the sha256 of the whole file in `federation.json` does.
+
+This file needs no torch: `data_prep` is built on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from mpifl.common import ShardError, sha256_of
+from mpifl.data import (
+    FEATURE_DTYPES as FEATURE_DTYPES,
+    OFFSETS,
+    Aims,
+    Array,
+    Column,
+    Features as Features,
+    Inputs,
+    Ragged,
+    Targets,
+    aims_by_path,
+    check_arrays,
+    check_labels,
+    label_counts,
+    place,
+    ragged_of,
+)
+from mpifl.data.hdf5 import Opened, Stored, opened
+from mpifl.data.shards.federation_spec import (
+    FederationSpec as FederationSpec,
+    Seen,
+    ShardEntry as ShardEntry,
+    arrays_of,
+    read_federation as read_federation,
+    read_spec as read_spec,
+    version_of,
+)
+from mpifl.data.shards.records import by_path
+from mpifl.data.shards.shard_checks import FORMAT as FORMAT, check_attributes, check_sets
+
+if TYPE_CHECKING:
+    import h5py
+
+SPLITS = ("train", "valid", "test", "public")
+ATTRIBUTES = ("format", "format_version", "layout", "silo", "classes")
+
+Arrays = Mapping[str, tuple[Array, Array]]
+"""The splits of a shard by name, each as (x, y): arrays of shape [n, ...], or several of each by name."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a shard as stored and mapped, not copied: x of shape `[n, *features]`, y [n, ...].
+
+    Where the federation has several of them, x or y are arrays by name, and so is `y_dtype`.
+    """
+
+    x: Array
+    y: Array
+    y_dtype: Seen | dict[str, Seen] = "int64"
+    """What a model receives targets as."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    def __getitem__(self, at: slice) -> Split:
+        """Return some of the examples."""
+        x, y = (
+            {name: one[at] for name, one in held.items()} if isinstance(held, dict) else held[at]
+            for held in (self.x, self.y)
+        )
+        return Split(x, y, self.y_dtype)
+
+    @property
+    def arrays(self) -> dict[str, Column]:
+        """Return all arrays by their paths in the split: `x`, or `x/NAME`, and `y` likewise."""
+        return by_path("x", self.x) | by_path("y", self.y)
+
+    @property
+    def stored(self) -> dict[str, np.ndarray]:
+        """Return all arrays as they lie in a file: of ragged ones the rows, and the offsets beside them."""
+        lying: dict[str, np.ndarray] = {}
+        for path, array in self.arrays.items():
+            lying |= {path: array} if isinstance(array, np.ndarray) else _lying(path, array)
+        return lying
+
+
+def _lying(path: str, array: Ragged) -> dict[str, np.ndarray]:
+    return {path: array.joined, f"{path}{OFFSETS}": array.offsets}
+
+
+class Shard:
+    """One opened and verified shard; its splits are mapped into memory when they are first asked for."""
+
+    def __init__(self, path: Path, splits: dict[str, Split]) -> None:
+        self.path = path
+        self.splits = splits
+
+    def __contains__(self, split: str) -> bool:
+        return split in self.splits
+
+    def __getitem__(self, split: str) -> Split:
+        return self.splits[split]
+
+
+def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksum: bool = True) -> Shard:
+    """Open a shard of a folder and hold it against its entry.
+
+    Args:
+        folder: The shard folder.
+        entry: The shard's entry in `spec`.
+        spec: The folder's `federation.json`.
+        checksum: Read the whole file once and compare its sha256.
+
+    Raises:
+        ShardError: it is missing, cut short, altered, of another format, shape or dtype, or has labels out of
+            range or values that are not finite.
+    """
+    path, sha256 = Path(folder) / entry.file, entry.sha256 if checksum else None
+    paths = _paths(spec)
+    names = [f"{split}/{part}" for split in SPLITS for part in paths]
+    with opened(path, entry.bytes, sha256, ATTRIBUTES, names) as file:
+        check_attributes(path, file.attributes, entry.silo, spec.format_version, spec.classes)
+        found = {split: dict(zip(paths, sets, strict=True)) for split, sets in splits_of(file, paths)}
+        if missing := sorted(set(entry.examples) - set(found)):
+            lacks = (
+                f"{missing[0]}/{paths[0]} and {missing[0]}/{next(path for path in paths if path[0] == 'y')}"
+            )
+            raise ShardError(f"{path}: has no {lacks}; partition again or restore it")
+        for split, sets in found.items():
+            check_sets(path, split, sets, entry, spec)
+        return Shard(path, {split: split_of(file, split, spec) for split in found})
+
+
+def _paths(spec: FederationSpec) -> list[str]:
+    """Return the paths in a split of all arrays, and of the offsets of ragged ones."""
+    arrays = arrays_of(spec.features, spec.targets)
+    ragged = [path for path, one in arrays.items() if one is not None and one.ragged]
+    return [*arrays, *(f"{path}{OFFSETS}" for path in ragged)]
+
+
+class Holds(Protocol):
+    """Whatever has arrays by name, as a file has them."""
+
+    path: Path
+
+    def array(self, name: str) -> np.ndarray:
+        """Return an array."""
+
+
+def split_of(file: Holds, split: str, spec: FederationSpec) -> Split:
+    """Map a split and look through its targets."""
+    x: dict[str, Column] = {
+        path: _column(file, split, path, one) for path, one in by_path("x", spec.features).items()
+    }
+    y: dict[str, Column] = {}
+    for path, (classes, targets) in aims_by_path(spec.classes, spec.targets).items():
+        y[path] = _column(file, split, path, targets)
+        check_labels(place(f"{file.path}: {split}", path), y[path], classes, targets)
+        if targets is not None and targets.dtype == "bool":
+            y[path] = y[path].view(np.bool_)
+    return Split(_by_name(x), _by_name(y), spec.y_dtype)
+
+
+def _column(file: Holds, split: str, path: str, one: Features | Targets | None) -> Column:
+    """Map an array of a split."""
+    array = file.array(f"{split}/{path}")
+    if one is None or not one.ragged:
+        return array
+    more = {"fill": one.padding} if isinstance(one, Targets) else {"fill": one.fill, "mask": one.mask}
+    offsets = file.array(f"{split}/{path}{OFFSETS}")
+    return ragged_of(f"{file.path}: {split}/{path}", array, offsets, one.shape[0], **more)
+
+
+def _by_name(arrays: dict[str, Column]) -> Array:
+    """Return arrays by their names in place of paths; one without a name as it is."""
+    (first, *_) = arrays
+    if "/" not in first:
+        return arrays[first]
+    return {path.partition("/")[2]: array for path, array in arrays.items()}
+
+
+def splits_of(file: Opened, parts: Iterable[str]) -> Iterator[tuple[str, list[Stored]]]:
+    """Yield the splits that a file has, each with its data sets of these names;
+    raise ShardError if one is missing."""
+    for split in SPLITS:
+        names = [f"{split}/{part}" for part in parts]
+        if absent := [name for name in names if name not in file.sets]:
+            if len(absent) < len(names):
+                raise ShardError(
+                    f"{file.path}: not a readable HDF5 shard (no {absent[0]}); partition again or restore it"
+                )
+            continue
+        yield split, [file.sets[name] for name in names]
+
+
+def write_shard(
+    path: Path,
+    arrays: Arrays,
+    *,
+    silo: int | None,
+    name: str,
+    features: Inputs,
+    classes: int | None,
+    targets: Aims | None = None,
+) -> ShardEntry:
+    """Write one shard aside, rename it into place and return its entry;
+    raise ShardError if the arrays do not fit."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    splits = {split: Split(*pair) for split, pair in arrays.items()}
+    common: dict[str, Any] = {"features": features, "classes": classes, "targets": targets}
+    try:
+        for split, held in splits.items():
+            check_arrays(f"{path}: {split}", held.x, held.y, **common)
+        shapes = {split: (len(held), *_label_shape(held)) for split, held in splits.items()}
+        rows = {
+            f"{split}/{path}": len(array)
+            for split, held in splits.items()
+            for path, array in held.stored.items()
+        }
+        with new_shard(aside, shapes, silo=silo, name=name, rows=rows, **common) as file:
+            for split, held in splits.items():
+                for part, array in held.stored.items():
+                    room = file[f"{split}/{part}"]
+                    room[...] = np.asarray(array, room.dtype)
+        digest, size = sha256_of(aside), aside.stat().st_size
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    counted = splits["train" if "train" in splits else next(iter(splits))].arrays
+    return ShardEntry(
+        silo=silo,
+        name=name,
+        file=path.name,
+        examples={split: len(held) for split, held in splits.items()},
+        labels=label_counts(counted.get("y"), classes, targets),
+        bytes=size,
+        sha256=digest,
+    )
+
+
+def _label_shape(held: Split) -> tuple[int, ...]:
+    """Return the shape of an example's label, where targets have no names."""
+    return () if isinstance(held.y, dict) else held.y.shape[1:]
+
+
+def stored_dtype(of: Features | Targets | None) -> np.dtype[Any]:
+    """Return the dtype of an array in a shard."""
+    return of.stored if isinstance(of, Targets) else np.dtype("int64" if of is None else of.dtype)
+
+
+def new_shard(
+    path: Path,
+    labels: Mapping[str, tuple[int, ...]],
+    *,
+    silo: int | None,
+    name: str,
+    features: Inputs,
+    classes: int | None,
+    targets: Aims | None = None,
+    filters: Mapping[str, Any] | None = None,
+    rows: Mapping[str, int] | None = None,
+) -> h5py.File:
+    """Make a shard file and return it open, with room for targets of these shapes [n, ...] and as many
+    features; of named targets, n is enough. Of ragged arrays, `rows` says by SPLIT/PATH how many there are.
+
+    Data sets are contiguous, at multiples of 64 bytes; or, with h5py's `filters`, in chunks of half a MiB.
+    """
+    from mpifl.data.hdf5 import make_room, new_file
+
+    file = new_file(path)
+    version, number = version_of(features, targets), -1 if classes is None else classes
+    file.attrs.update(format=FORMAT, format_version=version, name=name, classes=number)
+    file.attrs["silo"] = -1 if silo is None else silo
+    for split, (n, *label) in labels.items():
+        for part, one in arrays_of(features, targets).items():
+            where, dtype = f"{split}/{part}", stored_dtype(one)
+            if one is not None and one.ragged:
+                make_room(file, where, ((rows or {})[where], *one.shape[1:]), dtype, filters)
+                make_room(file, f"{where}{OFFSETS}", (n + 1,), np.dtype("int64"), filters)
+            else:
+                make_room(file, where, (n, *(label if one is None else one.shape)), dtype, filters)
+    return file

@@ -1,0 +1,158 @@
+"""The silos of a round, as an algorithm asks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from mpifl.algorithms import Conversation, Server, Work
+from mpifl.common import RoundLost
+from mpifl.exchange.server_side.admission import Expected, Knowledge
+from mpifl.exchange.server_side.outcome import Outcome
+from mpifl.transforms import Transform
+from mpifl.wings.split import Lead
+from mpifl.wire import DTYPES, Compute, Converse, Mean, Request, Scalar, VectorSpec
+
+
+class Asked(Protocol):
+    """The federation, as far as a cohort knows it."""
+
+    transforms: Sequence[Transform]
+    knowledge: Knowledge
+
+    def attempt(self, nth: int) -> int:
+        """Return the stamp of an attempt at a round."""
+
+    def reassignments(self, cohort: Sequence[int]) -> dict[int, int]:
+        """Return {silo: rank} for silos of a cohort that another rank of their node should take."""
+
+    def exchange(
+        self,
+        request: Request,
+        vectors: Mapping[str, Tensor],
+        expected: Expected,
+        lead: Lead | None = None,
+    ) -> Outcome | None:
+        """Run one exchange."""
+
+
+@dataclass
+class Cohort:
+    """The silos of a round; see `algorithms.base.Cohort`."""
+
+    federation: Asked
+    server: Server
+    silos: list[int]
+    population: int
+    weight: float
+    attempt: int = 0
+    losses: dict[int, float] = field(default_factory=dict)
+    """The `train_loss` of each silo's last update that counted."""
+
+    def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
+        """Run `work` at every silo of the cohort with this message; return the weighted mean of the updates.
+
+        Raises:
+            RoundLost: too few silos answered.
+        """
+        transforms = self.federation.transforms
+        purpose = self.federation.knowledge.algorithm.purpose(work.__name__)
+        knowledge, name = self.federation.knowledge, work.__name__
+        silos = knowledge.asked(self.server.round, name, self.silos)
+        expected = knowledge.expected(self.server, name, silos, message)
+        for transform in transforms:
+            message = transform.request(self.server, message, purpose)
+        filled = not silos and any(transform.fills for transform in transforms)
+        mean = Mean({}, {}, {}) if filled else self._compute(name, silos, message, expected).mean()
+        self.losses |= {k: float(one["train_loss"]) for k, one in mean.silos.items() if "train_loss" in one}
+        for transform in reversed(transforms):
+            mean = transform.mean(self.server, mean, purpose)
+        return mean
+
+    def dialogue(
+        self,
+        part: Work,
+        talk: Callable[[Conversation], None],
+        widths: Mapping[int, int],
+        /,
+        **message: Tensor | Scalar,
+    ) -> Mean:
+        """Have `part` of every silo talk with `talk`, which runs here; return the mean of the updates.
+
+        Raises:
+            RoundLost: a silo stopped, or the server.
+        """
+        rows = max(max(self.federation.knowledge.examples[silo].values()) for silo in self.silos)
+        name, lead = part.__name__, Lead(talk, widths, rows)
+        weights = {silo: self.federation.knowledge.weight(name, silo) for silo in self.silos}
+        vectors, scalars = _parted(message)
+        try:
+            asked: dict[str, Any] = {"work": name, "longest": lead.longest, "scalars": scalars}
+            outcome = self._exchange(Converse, vectors, Expected(weights), lead=lead, **asked)
+        except RoundLost:
+            if lead.error is not None:
+                raise lead.error from None
+            raise
+        if lead.error is not None:
+            raise lead.error
+        return outcome.mean()
+
+    def _compute(
+        self, work: str, silos: list[int], message: Mapping[str, Tensor | Scalar], expected: Expected
+    ) -> Outcome:
+        vectors, scalars = _parted(message)
+        return self._exchange(
+            Compute,
+            vectors,
+            expected,
+            work=work,
+            scalars=scalars,
+            parameters=expected.parameters,
+            lengths=dict(expected.lengths),
+            sent=expected.sent,
+            cohort=silos,
+            assignment=self.federation.reassignments(silos),
+        )
+
+    def ask(
+        self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any
+    ) -> Outcome:
+        """Make a request of any kind, with the kind's own fields, to these silos; return what they reply."""
+        return self._exchange(kind, vectors or {}, Expected(), **fields)
+
+    def _exchange(
+        self,
+        kind: type[Request],
+        vectors: Mapping[str, Tensor],
+        expected: Expected,
+        *,
+        lead: Lead | None = None,
+        **fields: Any,
+    ) -> Outcome:
+        request = kind(
+            round=self.server.round,
+            attempt=self.federation.attempt(self.attempt),
+            vectors=[_spec(name, vector) for name, vector in vectors.items()],
+            **{"cohort": self.silos, **fields},
+        )
+        outcome = self.federation.exchange(request, vectors, expected, lead)
+        assert outcome is not None
+        return outcome
+
+
+def _parted(message: Mapping[str, Tensor | Scalar]) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
+    """Return the vectors of a message, and its numbers and texts."""
+    vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
+    scalars = {name: value for name, value in message.items() if not isinstance(value, Tensor)}
+    return vectors, scalars
+
+
+def _spec(name: str, vector: Tensor) -> VectorSpec:
+    dtype = str(vector.dtype).removeprefix("torch.")
+    if dtype not in DTYPES or vector.dim() != 1 or not vector.is_contiguous():
+        found = f"{dtype} of shape {list(vector.shape)}"
+        raise TypeError(f"'{name}' is {found}; vectors that travel are flat, of {list(DTYPES)}")
+    return VectorSpec(name=name, length=len(vector), dtype=dtype)

@@ -1,0 +1,115 @@
+"""What exchanges cost: bytes between the server and the silos, and where the time went."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mpifl.sums import Combined, updates_of
+from mpifl.wire import DTYPES, Header, Reply, Request
+
+RANKS_SHOWN = 64
+"""Workers whose seconds are kept one by one."""
+
+
+@dataclass
+class Ledger:
+    """What exchanges have cost since it was last emptied; bytes are those between server and silos."""
+
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    bytes_of_silo: Counter[int] = field(default_factory=Counter)
+    """Of both, what each silo received and sent."""
+    seconds_training: float = 0.0
+    """Of the slowest rank."""
+    seconds_waiting: float = 0.0
+    """Mean over the workers of how long they waited for the slowest."""
+    seconds_communication: float = 0.0
+    rank_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
+    """Of each worker, for at most `RANKS_SHOWN` of them: how long it trained and waited for the slowest."""
+    parties: int = 0
+    """How many ranks had a part in the round's masked sums: in that of fewest; 0 without masks."""
+    faults: dict[int, str] = field(default_factory=dict)
+    """Why silos were left out."""
+    weights: dict[int, float] = field(default_factory=dict)
+    """What a rule by weights gave each silo in the last training of the round."""
+    outside: dict[int, float] = field(default_factory=dict)
+    """In which share of the columns each silo's value was at an edge, by a rule of columns, likewise."""
+    lost: list[str] = field(default_factory=list)
+    """Why attempts at the round came to nothing."""
+
+    def lose(self, why: str) -> None:
+        """Add an attempt that came to nothing: its cost was spent, and whom it missed may be there again."""
+        self.lost.append(why)
+        self.faults.clear()
+        self.weights.clear()
+        self.outside.clear()
+
+    def note(self, combined: Combined) -> None:
+        """Note what came of a sum beside its vectors."""
+        self.weights = combined.weights or self.weights
+        self.outside = combined.outside or self.outside
+        self.parties = min(combined.parties, self.parties or combined.parties)
+
+    def add(
+        self,
+        request: Request,
+        headers: Sequence[Reply],
+        accepted: Collection[int],
+        seconds: Mapping[int, float],
+        all_in_all: float,
+    ) -> None:
+        """Add an exchange.
+
+        Args:
+            request: What was asked.
+            headers: What each silo answered.
+            accepted: The silos whose updates count, and travelled.
+            seconds: How long each worker was at its silos' work.
+            all_in_all: Seconds from the request to the mean.
+        """
+        self._add_bytes(request, headers, set(accepted))
+        self._add_seconds(seconds, all_in_all)
+        self.faults.update({header.silo: header.fault for header in headers if header.fault is not None})
+
+    def add_lines(self, heard: Mapping[int, int], said: Mapping[int, int]) -> None:
+        """Add the lines of a dialogue: bytes that each silo has sent, and those that it was sent."""
+        self.bytes_received += sum(heard.values())
+        self.bytes_sent += sum(said.values())
+        self.bytes_of_silo.update({silo: heard.get(silo, 0) + said.get(silo, 0) for silo in {*heard, *said}})
+
+    def _add_bytes(self, request: Request, headers: Sequence[Reply], accepted: Collection[int]) -> None:
+        down = _size_of_request(request)
+        up = {header.silo: len(header.encode()) for header in headers}
+        for header in updates_of(headers):
+            if header.silo in accepted:
+                up[header.silo] += _size(header)
+        self.bytes_sent += len(request.cohort) * down
+        self.bytes_received += sum(up.values())
+        self.bytes_of_silo.update({silo: down + up.get(silo, 0) for silo in request.cohort})
+
+    def _add_seconds(self, seconds: Mapping[int, float], all_in_all: float) -> None:
+        slowest = max(seconds.values(), default=0.0)
+        for rank in sorted(seconds)[:RANKS_SHOWN]:
+            spent = self.rank_seconds.setdefault(rank, {"training": 0.0, "waiting": 0.0})
+            spent["training"] += seconds[rank]
+            spent["waiting"] += slowest - seconds[rank]
+        self.seconds_training += slowest
+        self.seconds_waiting += slowest - sum(seconds.values()) / max(len(seconds), 1)
+        self.seconds_communication += all_in_all - slowest
+
+
+def _size_of_request(request: Request) -> int:
+    """Return how many bytes a request is on a wire.
+
+    What differs with the ranks, or with a stop and its resumption, is not counted.
+    """
+    counted = request.model_copy(update={"serial": 0, "direct": False, "resting": None, "assignment": {}})
+    return len(counted.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
+
+
+def _size(header: Header) -> int:
+    """Return how many bytes a silo's vectors are on a wire: as float32, or as a codec wrote them."""
+    vectors = header.vectors.values()
+    return sum(4 * vector.length if vector.bytes is None else vector.bytes for vector in vectors)

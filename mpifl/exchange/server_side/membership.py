@@ -1,0 +1,133 @@
+"""The server's knowledge of the ranks and silos: who hosts what, who may move, who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from mpifl.exchange.server_side.admission import Refusal
+from mpifl.wire import Reply, Report, Request
+from mpifl.wire.launching import renumbered
+
+
+class Membership:
+    """Who hosts what; nothing else at the server remembers it.
+
+    Attributes:
+        placed: The silos of each worker.
+        population: How many silos there are.
+        unavailable: Silos that no living rank can host.
+        stateful: Silos that keep something for later rounds: another rank needs a checkpoint to take them
+            over.
+        pinned: Silos that cannot move: another rank could not read their shard or their state.
+        timed_out: Ranks that did not answer the last request in time.
+        refused: Ranks whose answer to the last request was refused.
+        silent: Ranks that did not hand over a sum in time; nothing waits for them until they answer again.
+        about: What each worker said of itself when it opened its shards.
+        stay: Whether each silo stays at its rank, whose site alone has its secrets.
+    """
+
+    def __init__(self, placed: Mapping[int, Sequence[int]], *, stay: bool = False) -> None:
+        self.placed = {rank: set(silos) for rank, silos in placed.items()}
+        self.stay = stay
+        self.population = sum(len(silos) for silos in placed.values())
+        self.unavailable: set[int] = set()
+        self.stateful: set[int] = set()
+        self.pinned = {silo for silos in placed.values() for silo in silos} if stay else set()
+        self.timed_out: set[int] = set()
+        self.refused: set[int] = set()
+        self.silent: set[int] = set()
+        self.about: dict[int, dict[str, str]] = {}
+
+    @property
+    def unreliable(self) -> set[int]:
+        """The ranks that did not answer the last request in time, or not truly: they carry nothing for
+        others in the next. One that sent too much still waits until somebody takes it."""
+        return self.timed_out | self.silent | self.refused
+
+    @property
+    def responsive(self) -> list[int]:
+        """The workers that answered the last request in time: they may be given silos."""
+        return [rank for rank in self.placed if rank not in self.timed_out]
+
+    @property
+    def homes(self) -> dict[int, int]:
+        """The rank of each silo."""
+        return {silo: rank for rank, silos in self.placed.items() for silo in silos}
+
+    @property
+    def undrawn(self) -> set[int]:
+        """The silos among which no round's are drawn; where silos stay, sites draw as well, and from all."""
+        return set() if self.stay else self.unavailable
+
+    def available(self, silos: Iterable[int]) -> list[int]:
+        """Return those of the silos that some rank hosts or can host."""
+        return [silo for silo in silos if silo not in self.unavailable]
+
+    def mark_unavailable(self, silos: Iterable[int]) -> None:
+        """Record which silos no living rank can host, and that all others are hosted."""
+        self.unavailable = set(silos)
+
+    def answerable(self, request: Request, rank: int) -> set[int]:
+        """Return the silos that a rank may answer for: its own of the cohort,
+        and those that are to move there.
+
+        Asked whom it hosts, it may name any silo that moves, and of those that stay only its own.
+        """
+        if not request.addressed:
+            return self.placed.get(rank, set()) if self.stay else set(range(self.population))
+        own = self.placed.get(rank, set()).difference(request.reassigned).intersection(request.cohort)
+        return own | {silo for silo, home in request.reassigned.items() if home == rank}
+
+    def most_of(self, request: Request, rank: int) -> int:
+        """Return how many silos a rank may answer for at most."""
+        if not request.addressed:
+            return self.population
+        return len(self.placed.get(rank, ())) + len(request.reassigned)
+
+    def missing(self, request: Request) -> list[int]:
+        """Return the silos of a request whose ranks did not answer in time."""
+        silos = {silo for rank in self.timed_out for silo in self.answerable(request, rank)}
+        return sorted(silos & self.stateful if request.only_stateful else silos)
+
+    def record(self, request: Request, reports: Mapping[int, Report]) -> None:
+        """Record whose answers were refused, what ranks said of themselves, and which silos they host, if
+        they were asked that."""
+        self.refused = {rank for rank, report in reports.items() if isinstance(report, Refusal)}
+        if request.introduces:
+            self.about |= {rank: report.about for rank, report in reports.items() if report.about}
+        if not request.addressed:
+            workers = reports.keys() & self.placed.keys()
+            self.placed |= {rank: {reply.silo for reply in reports[rank].headers} for rank in workers}
+
+    def commit(
+        self, assignment: Mapping[int, int], accepted: Collection[int], headers: Sequence[Reply]
+    ) -> None:
+        """Record who has moved, who keeps something now, and who could not move.
+
+        Args:
+            assignment: The new ranks of the silos that were asked to move.
+            accepted: The silos that answered without fault.
+            headers: What all silos answered.
+        """
+        for silo in assignment.keys() & set(accepted):
+            for silos in self.placed.values():
+                silos.discard(silo)
+            self.placed[assignment[silo]].add(silo)
+        self.stateful |= {header.silo for header in headers if header.keeps}
+        for header in headers:
+            if header.fault is not None and assignment.get(header.silo, -1) not in {-1, *self.timed_out}:
+                self.pinned.add(header.silo)
+
+    def renumber(self, workers: Iterable[int], ranks: Mapping[int, int]) -> None:
+        """Take note of a death: the survivors have new ranks, and silos may have been on their way.
+
+        Args:
+            workers: The ranks that host silos from now on; the next inventory tells which.
+            ranks: The new rank of each survivor by its old one.
+        """
+        hosted = {ranks[rank]: silos for rank, silos in self.placed.items() if rank in ranks}
+        self.placed = {rank: hosted.get(rank, set()) for rank in workers}
+        self.timed_out = renumbered(self.timed_out, ranks)
+        self.refused = renumbered(self.refused, ranks)
+        self.silent = renumbered(self.silent, ranks)
+        self.about = {ranks[rank]: about for rank, about in self.about.items() if rank in ranks}

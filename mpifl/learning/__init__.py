@@ -1,0 +1,1 @@
+"""What is learned: models, tasks with their losses, metrics."""

@@ -1,0 +1,5 @@
+"""Metrics, and how their states add up over batches and silos."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

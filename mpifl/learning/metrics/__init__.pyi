@@ -1,0 +1,33 @@
+from .catalogue import (
+    CLASSES as CLASSES,
+    LABELS as LABELS,
+    RISKS as RISKS,
+    TOKENS as TOKENS,
+    VALUES as VALUES,
+    VOXELS as VOXELS,
+    YES_OR_NO as YES_OR_NO,
+    Chosen as Chosen,
+    Entry as Entry,
+    choose as choose,
+    names_in as names_in,
+    plugin as plugin,
+)
+from .metric import (
+    ACCURACY as ACCURACY,
+    Metric as Metric,
+    MetricInfo as MetricInfo,
+)
+from .metric_states import (
+    computed as computed,
+    read_states as read_states,
+    summable as summable,
+    write_states as write_states,
+)
+from .pooled_metrics import (
+    COUNTS as COUNTS,
+    fill as fill,
+    pack_states as pack_states,
+    pooled as pooled,
+    real_states as real_states,
+    state_lengths as state_lengths,
+)

@@ -1,0 +1,59 @@
+"""States of metrics: what adds up over silos, so that the metric of all examples is computed once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from mpifl.learning.metrics.metric import Metric
+
+
+def summable(metric: Metric) -> bool:
+    """Return whether all of a metric's states add up: then the sum over silos is the state of all examples.
+
+    A metric of torchmetrics says so by its reductions. A plain one names such tensors in `summed`.
+    """
+    return bool(_names(metric))
+
+
+def read_states(metric: Metric) -> dict[str, Tensor]:
+    """Return the states of a summable metric by name; shapes and dtypes are those of a new metric."""
+    return {name: getattr(metric, name) for name in _names(metric)}
+
+
+def write_states(metric: Metric, states: Mapping[str, Tensor]) -> None:
+    """Put states into a new metric, as if it had been updated with all examples that they are of.
+
+    Raises:
+        ValueError: they are not those of this metric.
+    """
+    own = read_states(metric)
+    if [(name, v.shape, v.dtype) for name, v in sorted(states.items())] != [
+        (name, v.shape, v.dtype) for name, v in sorted(own.items())
+    ]:
+        raise ValueError(f"{sorted(states)}: are not the states of {type(metric).__name__}, {sorted(own)}")
+    for name, state in states.items():
+        setattr(metric, name, state.to(own[name].device))
+    if hasattr(metric, "_reductions"):  # torchmetrics' own notes: updated, not computed yet
+        vars(metric).update(_update_count=1, _computed=None)
+
+
+def computed(metric: Metric) -> float:
+    """Return a metric's value, NaN where it is undefined; what a library warns of that is not shown."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return float(metric.compute())
+
+
+def _names(metric: Any) -> list[str]:
+    """Return the names of the states of a metric whose states all add up; none of another."""
+    if not hasattr(metric, "_reductions"):
+        return list(getattr(metric, "summed", ()))
+    from torchmetrics.utilities.data import dim_zero_sum
+
+    adds_up = all(kind is dim_zero_sum for kind in metric._reductions.values())
+    tensors = all(isinstance(getattr(metric, name), Tensor) for name in metric._reductions)
+    return list(metric._reductions) if adds_up and tensors else []

@@ -1,0 +1,149 @@
+"""Metrics that torchmetrics lacks, or has only with states that do not add up; in its protocol."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics import Metric
+
+from mpifl.learning.tasks import Facts
+
+ROUNDING = 1e-12
+"""What a difference of two sums may be off by, of each; the variance of constants is no more."""
+
+
+class Sums(Metric):
+    """A metric whose states are sums over examples."""
+
+    full_state_update = False
+
+    def sums(self, shape: tuple[int, ...], *names: str, of: torch.dtype = torch.int64) -> None:
+        """Give it states of a shape, zero at first."""
+        for name in names:
+            self.add_state(name, torch.zeros(shape, dtype=of), dist_reduce_fx="sum")
+
+
+class CalibrationError(Sums):
+    """The expected calibration error (Naeini et al. 2015): how far confidence is from accuracy, by bins."""
+
+    higher_is_better = False
+    examples: Tensor
+    right: Tensor
+    confidence: Tensor
+
+    def __init__(self, bins: int) -> None:
+        super().__init__()
+        self.bins = bins
+        self.sums((bins,), "examples", "right")
+        self.sums((bins,), "confidence", of=torch.float64)
+
+    def update(self, predictions: Tensor, y: Tensor) -> None:
+        """Add probabilities of classes, shape [n, classes], or of yes, shape [n], and targets, shape [n]."""
+        confidence, right = predictions, y
+        if predictions.dim() > 1:
+            confidence, answers = predictions.max(1)
+            right = answers == y
+        bins = (confidence * self.bins).ceil().long().sub(1).clamp(0, self.bins - 1)
+        self.examples += torch.bincount(bins, minlength=self.bins)
+        self.right += torch.bincount(bins[right.bool()], minlength=self.bins)
+        self.confidence = self.confidence.index_add(0, bins, confidence.double())
+
+    def compute(self) -> Tensor:
+        """Return the error so far."""
+        return (self.confidence - self.right).abs().sum() / self.examples.sum()
+
+
+class R2(Sums):
+    """The share of the targets' variance that is explained, in the mean over columns; NaN where all are
+    alike."""
+
+    higher_is_better = True
+    examples: Tensor
+    residual: Tensor
+    total: Tensor
+    squares: Tensor
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.sums((), "examples")
+        self.sums((columns,), "residual", "total", "squares", of=torch.float64)
+
+    def update(self, predictions: Tensor, y: Tensor) -> None:
+        """Add predictions and targets, shape [n, columns], or [n] of one column."""
+        y = y.double().reshape(-1, len(self.total))
+        self.examples += len(y)
+        self.residual += (predictions.double().reshape(y.shape) - y).square().sum(0)
+        self.total += y.sum(0)
+        self.squares += y.square().sum(0)
+
+    def compute(self) -> Tensor:
+        """Return the share so far."""
+        variance = self.squares - self.total.square() / self.examples
+        varied = variance > ROUNDING * self.squares
+        return torch.where(varied, 1 - self.residual / variance, torch.nan).nanmean()
+
+
+class Dice(Sums):
+    """2 |A and B| / (|A| + |B|) over all voxels of all examples, in the mean over classes."""
+
+    higher_is_better = True
+    both: Tensor
+    sizes: Tensor
+
+    def __init__(self, classes: int, background: bool) -> None:
+        super().__init__()
+        self.first = 0 if background else 1
+        self.sums((classes,), "both", "sizes")
+
+    def update(self, predictions: Tensor, y: Tensor) -> None:
+        """Add probabilities of classes, shape [n, classes], and targets, shape [n]."""
+        answers, classes = predictions.argmax(1), len(self.both)
+        self.both += torch.bincount(y[answers == y], minlength=classes)
+        self.sizes += torch.bincount(y, minlength=classes) + torch.bincount(answers, minlength=classes)
+
+    def compute(self) -> Tensor:
+        """Return the coefficient so far; a class that is neither there nor found counts not."""
+        return (2 * self.both / self.sizes)[self.first :].nanmean()
+
+
+class Perplexity(Sums):
+    """exp of the mean cross entropy over tokens."""
+
+    higher_is_better = False
+    tokens: Tensor
+    entropy: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums((), "tokens")
+        self.sums((), "entropy", of=torch.float64)
+
+    def update(self, logits: Tensor, y: Tensor) -> None:
+        """Add logits, shape [n, classes], and targets, shape [n]."""
+        self.tokens += len(y)
+        self.entropy += F.cross_entropy(logits, y, reduction="none").double().sum()
+
+    def compute(self) -> Tensor:
+        """Return the perplexity so far."""
+        return (self.entropy / self.tokens).exp()
+
+
+def calibration_error(form: str, facts: Facts, bins: int) -> Metric:
+    """Return the expected calibration error: how far confidence is from accuracy, by bins."""
+    return CalibrationError(bins)
+
+
+def r2(form: str, facts: Facts) -> Metric:
+    """Return the coefficient of determination: the share of the variance that is explained."""
+    return R2(facts.columns)
+
+
+def dice(form: str, facts: Facts, background: bool) -> Metric:
+    """Return the Dice coefficient; class 0 counts only as `background`."""
+    return Dice(facts.classes or 1, background)
+
+
+def perplexity(form: str, facts: Facts) -> Metric:
+    """Return the perplexity: exp of the mean cross entropy over tokens."""
+    return Perplexity()

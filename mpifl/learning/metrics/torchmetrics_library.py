@@ -1,0 +1,231 @@
+"""Metrics of torchmetrics, whose states add up; NaN where they are undefined. Importing it takes seconds.
+
+A mean over classes is one over those that have examples: of a class without any, nothing is known. Curves are
+binned: they count at thresholds, and so add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import MeanAbsoluteError, MeanSquaredError, classification
+
+from mpifl.learning.metrics.metric import Metric
+from mpifl.learning.tasks import Facts
+
+Value = Callable[[Any, Tensor], Tensor]
+"""Makes one number of a metric's states and of what torchmetrics makes of them, a number a class."""
+
+
+def accuracy_of_labels(form: str, facts: Facts) -> Metric:
+    """Return the share of right answers over all labels of all examples."""
+    return _metric("MultilabelAccuracy", facts, _of_any, average="micro")
+
+
+def hamming(form: str, facts: Facts) -> Metric:
+    """Return the share of wrong answers over all labels of all examples."""
+    return _metric("MultilabelHammingDistance", facts, _of_any, average="micro")
+
+
+def auroc(form: str, facts: Facts, thresholds: int) -> Metric:
+    """Return the area under the ROC curve: of each class against all others, in the mean.
+
+    One threshold lies above 1. Without it, examples whose probability rounds to 1 would cut the curve short.
+    """
+    grid = torch.cat([torch.linspace(0, 1, max(thresholds, 2)), torch.tensor([2.0])])
+    return _metric(f"{form}AUROC", facts, _of_both, thresholds=grid)
+
+
+def average_precision(form: str, facts: Facts, thresholds: int) -> Metric:
+    """Return the average precision: of each class against all others, in the mean."""
+    return _metric(f"{form}AveragePrecision", facts, _of_drawn, thresholds=max(thresholds, 2))
+
+
+def f1(form: str, facts: Facts) -> Metric:
+    """Return the harmonic mean of precision and recall."""
+    return _metric(f"{form}F1Score", facts, _of_present)
+
+
+def fbeta(form: str, facts: Facts, beta: float) -> Metric:
+    """Return the F score in which recall counts beta times as much as precision."""
+    return _metric(f"{form}FBetaScore", facts, _of_present, beta=float(beta))
+
+
+def precision(form: str, facts: Facts) -> Metric:
+    """Return the share of what was found that is right; 0 for a class that is there and is never found."""
+    return _metric(f"{form}Precision", facts, lambda m, each: _mean(each, m.tp + m.fp + m.fn))
+
+
+def recall(form: str, facts: Facts) -> Metric:
+    """Return the share of what is there that was found."""
+    return _metric(f"{form}Recall", facts, _of_present)
+
+
+def specificity(form: str, facts: Facts) -> Metric:
+    """Return the share of what is not there that was not found."""
+    return _metric(f"{form}Specificity", facts, lambda m, each: _mean(each, m.tn + m.fp))
+
+
+def balanced_accuracy(form: str, facts: Facts) -> Metric:
+    """Return the mean recall over classes."""
+    return _metric(f"{form}Recall", facts, _of_yes_and_no if form == "Binary" else _of_present)
+
+
+def matthews(form: str, facts: Facts) -> Metric:
+    """Return the correlation of Matthews, between answers and targets; 0 where all answers are one class."""
+    return _metric(f"{form}ConfusionMatrix", facts, _of_counts(_correlation))
+
+
+def cohen_kappa(form: str, facts: Facts) -> Metric:
+    """Return Cohen's kappa: agreement of answers and targets beyond chance."""
+    return _metric(f"{form}ConfusionMatrix", facts, _of_counts(_kappa))
+
+
+def iou(form: str, facts: Facts, background: bool) -> Metric:
+    """Return intersection over union, in the mean over classes; class 0 counts only as `background`."""
+    first = 0 if background else 1
+
+    def value(metric: Any, confusion: Tensor) -> Tensor:
+        right, sizes = confusion.diagonal(), confusion.sum(0) + confusion.sum(1)
+        return (right / (sizes - right))[first:].nanmean()
+
+    return _metric(f"{form}ConfusionMatrix", facts, value)
+
+
+def mae(form: str, facts: Facts) -> Metric:
+    """Return the mean absolute error."""
+    return MeanAbsoluteError().set_dtype(torch.float64)
+
+
+def mse(form: str, facts: Facts) -> Metric:
+    """Return the mean squared error."""
+    return MeanSquaredError().set_dtype(torch.float64)
+
+
+def rmse(form: str, facts: Facts) -> Metric:
+    """Return the root of the mean squared error."""
+    return MeanSquaredError(squared=False).set_dtype(torch.float64)
+
+
+def _metric(name: str, facts: Facts, value: Value, **arguments: Any) -> Metric:
+    """Return a metric of torchmetrics, a number a class, of which `value` makes one."""
+    kind = getattr(classification, name)
+    sizes: dict[str, dict[str, Any]] = {"Multiclass": {"num_classes": facts.classes}}
+    sizes["Multilabel"] = {"num_labels": facts.columns}
+    of = next((size for form, size in sizes.items() if name.startswith(form)), {})
+    if "num_labels" in of:
+        arguments["ignore_index"] = facts.ignore
+    if of and not name.endswith("ConfusionMatrix"):
+        arguments.setdefault("average", "none")
+
+    class Defined(kind):  # type: ignore[misc, valid-type]
+        """As `kind`, and one number, NaN where it is undefined."""
+
+        def update(self, predictions: Tensor, y: Tensor) -> None:
+            if "thresholds" in arguments:
+                self.confmat += counts(predictions, y, self.thresholds, facts.ignore).view_as(self.confmat)
+            else:
+                super().update(predictions, y)
+
+        def compute(self) -> Tensor:
+            return value(self, super().compute())
+
+    made: Metric = Defined(**of, **arguments, validate_args=False)
+    return made
+
+
+def counts(predictions: Tensor, y: Tensor, thresholds: Tensor, ignore: int | None) -> Tensor:
+    """Return how many examples of each column are yes and are called so at each threshold.
+
+    The counts are torchmetrics', which compares each probability with each threshold. Here it is looked up
+    between which of them a probability lies.
+
+    Args:
+        predictions: Probabilities, shape [n] or [n, columns].
+        y: 0 and 1 of the same shape, or else the column that is true, shape [n].
+        thresholds: In ascending order, shape [t].
+        ignore: A target that does not count, where there are several of an example.
+
+    Returns:
+        Whole numbers of shape [t, columns, 2 (is), 2 (is called)].
+    """
+    wide = predictions.reshape(len(y), -1)
+    columns, places = wide.shape[1], len(thresholds) + 1
+    each = torch.arange(columns, device=wide.device)
+    yes = (y if y.shape == predictions.shape else y.unsqueeze(1) == each).reshape(wide.shape)
+    dtype = torch.promote_types(wide.dtype, thresholds.dtype)
+    numbers = wide.to(dtype).nan_to_num(nan=-1.0).contiguous()  # what is no number is above no threshold
+    place = torch.searchsorted(thresholds.to(dtype), numbers, right=True)
+    key = (each * places + place) * 2 + yes
+    kept = key.reshape(-1) if ignore is None or yes.dtype == torch.bool else key[yes != ignore]
+    found = torch.bincount(kept, minlength=columns * places * 2).view(columns, places, 2)
+    called = found.flip(1).cumsum(1).flip(1)[:, 1:]
+    return torch.stack([found.sum(1, keepdim=True) - called, called], -1).movedim(1, 0)
+
+
+def _mean(each: Tensor, defined: Tensor) -> Tensor:
+    """Return the mean over classes of which something is known; NaN if there are none."""
+    return torch.where(defined > 0, each, torch.nan).nanmean()
+
+
+def _of_present(metric: Any, each: Tensor) -> Tensor:
+    return _mean(each, metric.tp + metric.fn)
+
+
+def _of_any(metric: Any, each: Tensor) -> Tensor:
+    return _mean(each, metric.tp.sum() + metric.fp.sum() + metric.tn.sum() + metric.fn.sum())
+
+
+def _of_yes_and_no(metric: Any, each: Tensor) -> Tensor:
+    right, wrong = torch.cat([metric.tp, metric.tn]), torch.cat([metric.fn, metric.fp])
+    return _mean(right / (right + wrong), right + wrong)
+
+
+def _of_drawn(metric: Any, each: Tensor) -> Tensor:
+    return _mean(each, metric.confmat[0, ..., 1, :].sum(-1))
+
+
+def _of_both(metric: Any, each: Tensor) -> Tensor:
+    return _mean(each, metric.confmat[0].sum(-1).amin(-1))
+
+
+def _of_counts(formula: Callable[[int, list[int], list[int]], float]) -> Value:
+    """Return what a formula makes of a confusion matrix: of how many are right, and of the numbers of targets
+    and of answers of each class.
+
+    They are whole numbers without bound: differences of such products leave nothing of a float.
+    """
+
+    def value(metric: Any, confusion: Tensor) -> Tensor:
+        targets, answers = confusion.sum(1).tolist(), confusion.sum(0).tolist()
+        found = formula(int(confusion.trace()), targets, answers)
+        return torch.tensor(found, dtype=torch.float64)
+
+    return value
+
+
+def _correlation(right: int, targets: list[int], answers: list[int]) -> float:
+    """Return the correlation of Matthews for several classes (Gorodkin 2004, eq. 8).
+
+    It is NaN where all targets are of one class. Where all answers are, it is 0, as scikit-learn has it.
+    """
+    n = sum(targets)
+    varied, called = (n * n - sum(count * count for count in of) for of in (targets, answers))
+    if not varied:
+        return math.nan
+    return (n * right - _chance(targets, answers)) / math.sqrt(varied * called) if called else 0.0
+
+
+def _kappa(right: int, targets: list[int], answers: list[int]) -> float:
+    """Return Cohen's kappa (Cohen 1960); NaN where all targets and all answers are of the same class."""
+    n, chance = sum(targets), _chance(targets, answers)
+    return (n * right - chance) / (n * n - chance) if n * n > chance else math.nan
+
+
+def _chance(targets: list[int], answers: list[int]) -> int:
+    """Return n^2 times the share of answers that would be right by chance."""
+    return sum(true * called for true, called in zip(targets, answers, strict=True))

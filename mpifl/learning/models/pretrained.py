@@ -1,0 +1,121 @@
+"""Models of Hugging Face's transformers from a local folder; with peft, adapters alone are trained."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from mpifl.common import InputError, one_line
+from mpifl.common.machine import floors
+
+
+class Pretrained(nn.Module):
+    """A model of transformers that answers with its logits alone, classes in dimension 1.
+
+    Attributes:
+        model: The library's own model, or peft's around it.
+    """
+
+    def __init__(self, model: Any, classes: int) -> None:
+        super().__init__()
+        self.model = model
+        self._classes = classes
+
+    def forward(self, input_ids: Tensor, **inputs: Tensor) -> Tensor:
+        """Return logits: [n, classes] of texts, [n, classes, L] of tokens.
+
+        A vocabulary may be padded: of its logits those of the first `classes` tokens are returned.
+        """
+        logits: Tensor = self.model(input_ids=input_ids, **inputs).logits
+        return logits[..., : self._classes].movedim(-1, 1)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model as the libraries read it: adapters alone, where there are such."""
+        self.model.save_pretrained(folder)
+
+
+def causal(classes: int, path: str, lora: Mapping[str, Any] | None = None) -> nn.Module:
+    """Return a model of the next token, from a folder of `AutoModelForCausalLM`.
+
+    It takes tokens [n, L], or arrays by the names that the model gives them, such as input_ids and
+    attention_mask.
+
+    Args:
+        classes: How many tokens there are.
+        path: The folder.
+        lora: The arguments of peft's `LoraConfig`; without them all parameters are trained.
+
+    Raises:
+        InputError: there is no such folder, or the libraries cannot read it.
+    """
+    model = _read("AutoModelForCausalLM", path, {"dtype": "auto" if lora else "float32"})
+    model.config.use_cache = False  # no token comes later that would use a batch's keys and values
+    model.config.pad_token_id = None  # padding stands at the end and has no target: it needs no mask
+    return Pretrained(_adapted(model, lora, "CAUSAL_LM"), classes)
+
+
+def classifier(classes: int, path: str, lora: Mapping[str, Any] | None = None) -> nn.Module:
+    """Return a model of a text's class, from a folder of `AutoModelForSequenceClassification`.
+
+    A last layer that the folder lacks is drawn from the seed. It is trained beside the adapters. Inputs and
+    arguments are as those of `causal`.
+    """
+    model = _read("AutoModelForSequenceClassification", path, {"dtype": "float32", "num_labels": classes})
+    return Pretrained(_adapted(model, lora, "SEQ_CLS"), classes)
+
+
+def _read(kind: str, path: str, options: Mapping[str, Any]) -> Any:
+    """Return a model with the folder's weights, which are mapped: the ranks of a node hold them once.
+
+    The mapping is private: what writes to a weight changes neither the file nor another rank's.
+    """
+    transformers = _library("transformers")
+    if not Path(path).is_dir():
+        what = "no such folder; name one with config.json and model.safetensors, no name on the hub"
+        raise InputError(f"[model] path = '{path}': {what}")
+    transformers.utils.logging.disable_progress_bar()
+    only = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
+    options = {**options, "ignore_mismatched_sizes": True}  # which are refused below, in a line
+    quiet = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity_error()  # every rank would say the same
+    try:
+        model, found = getattr(transformers, kind).from_pretrained(path, **options, **only)
+    except Exception as error:  # whatever a parser and a model say to what somebody else wrote
+        raise InputError(f"[model] path = '{path}': cannot be read: {one_line(error)}") from None
+    finally:
+        transformers.utils.logging.set_verbosity(quiet)
+    inside = f"{model.base_model_prefix}."
+    if missing := sorted(name for name in found["missing_keys"] if name.startswith(inside)):
+        raise InputError(f"[model] path = '{path}': lacks {len(missing)} weights, such as {missing[0]}")
+    if others := found["mismatched_keys"]:
+        within = [one for one in others if one[0].startswith(inside)]
+        name, there, wanted = min(within or others)
+        what = f"{name} has shape {list(there)}, and {list(wanted)} is needed"
+        if not within and "num_labels" in options:
+            what += f"; save it with num_labels = {options['num_labels']}, or without its last layer"
+        raise InputError(f"[model] path = '{path}': {what}")
+    return model
+
+
+def _adapted(model: Any, lora: Mapping[str, Any] | None, task: str) -> Any:
+    """Return the model with adapters, which alone are trained; the model itself without."""
+    if lora is None:
+        return model
+    peft = _library("peft")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it sets right by itself, at every rank
+        return peft.get_peft_model(model, peft.LoraConfig(task_type=task, **lora))
+
+
+def _library(name: str) -> Any:
+    try:
+        library = importlib.import_module(name)
+    except ImportError:
+        raise InputError(f"[model]: this model needs {name}; pip install 'mpifl[hf]'") from None
+    floors.hold("hf")
+    return library

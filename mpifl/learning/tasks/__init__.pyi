@@ -1,0 +1,24 @@
+from . import (
+    losses as losses,
+    multilabel as multilabel,
+)
+from .classification import (
+    CLASSIFICATION as CLASSIFICATION,
+    Classification as Classification,
+)
+from .federation_view import (
+    Facts as Facts,
+)
+from .losses import (
+    Summed as Summed,
+    mean as mean,
+)
+from .named import (
+    Named as Named,
+)
+from .task import (
+    Task as Task,
+)
+from .task_registry import (
+    TASKS as TASKS,
+)

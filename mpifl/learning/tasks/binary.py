@@ -1,0 +1,60 @@
+"""Yes or no."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from mpifl.learning.metrics import YES_OR_NO
+from mpifl.learning.tasks.class_tasks import OfAnswers, Weights
+from mpifl.learning.tasks.federation_view import Facts, Shards
+from mpifl.learning.tasks.losses import Summed, bce, focal_bce
+
+
+class Binary(OfAnswers):
+    """Yes or no for each target: binary cross entropy, AUROC and accuracy.
+
+    Outputs are logits of yes, shape [n, 1, ...] or [n, ...]; targets are labels 0 and 1, shape [n, ...].
+    """
+
+    kind = "binary"
+    form = "Binary"
+    losses: ClassVar[dict[str, Any]] = {"bce": bce, "focal": focal_bce}
+    catalogue = YES_OR_NO
+    takes = "class numbers 0 and 1"
+    usual = ("auroc", "accuracy")
+
+    weights: Weights | None = None
+    """What no and yes weigh in the loss: a list of two, or "balanced" by the label counts of the training
+    splits."""
+    gamma: NonNegativeFloat | None = None
+    """Of the focal loss: how much less what is learned already counts; 2 by default."""
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Summed:
+        """Return the sum of the losses, and what it is to be divided by."""
+        return super().loss(outputs.reshape(y.shape), y)
+
+    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return probabilities of yes, shape [targets], and the targets that count."""
+        answers, labels = self.predict(outputs).reshape(-1), y.reshape(-1)
+        kept = slice(None) if self.ignored is None else labels != self.ignored
+        return answers[kept], labels[kept].long()
+
+    def width(self, spec: Shards) -> int:
+        """Return 1: the logit of yes."""
+        return 1
+
+    @property
+    def choices(self) -> int:
+        """Return 2: no and yes, where an example has one answer."""
+        return 2 if self.single else 0
+
+    def weighed(self, facts: Facts) -> int:
+        """Return 2: no and yes."""
+        return 2
+
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.classes == 2 or (facts.classes is None and facts.dtype == "bool")

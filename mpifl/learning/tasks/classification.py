@@ -1,0 +1,66 @@
+"""Which class an example is of."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, NonNegativeFloat
+from torch import Tensor
+from torch.nn import functional as F
+
+from mpifl.learning.metrics import CLASSES
+from mpifl.learning.tasks.class_tasks import OfClasses
+from mpifl.learning.tasks.losses import cross_entropy, focal
+
+
+class Classification(OfClasses):
+    """One class of several for each target: cross entropy, and accuracy.
+
+    Outputs are logits, shape [n, classes, ...]; targets are labels from 0 to classes - 1, shape [n, ...].
+    """
+
+    kind = "classification"
+    losses: ClassVar[dict[str, Any]] = {"cross_entropy": cross_entropy, "focal": focal}
+    catalogue = CLASSES
+    takes = "class numbers"
+    usual = ("accuracy",)
+    one_hot = True
+
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Of the cross entropy: the share of each target that is spread over all classes."""
+    gamma: NonNegativeFloat | None = None
+    """Of the focal loss: how much less what is learned already counts; 2 by default."""
+
+    def mean_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the mean loss; a plain cross entropy as torch takes it: a quotient of the sum has other
+        bits."""
+        return F.cross_entropy(outputs, y) if self.plain else super().mean_loss(outputs, y)
+
+    def weighted_objective(self, module: Any, x: Any, y: Tensor, weights: Tensor) -> Tensor:
+        """Return the weighted sum of examples' losses; of a plain cross entropy by fewer operations."""
+        if not self.plain:
+            return super().weighted_objective(module, x, y, weights)
+        losses = F.cross_entropy(self.outputs(module, x), y, reduction="none")
+        return ((losses if losses.dim() == 1 else losses.flatten(1).mean(1)) * weights).sum()
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether its loss is cross entropy and nothing else: every step asks."""
+        return self.criterion is cross_entropy and not self.given and self.ignored is None
+
+    @property
+    def choices(self) -> int:
+        """How many classes there are, where an example is of one."""
+        return (self._facts.classes or 0) if self.single else 0
+
+    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return probabilities and targets; for the accuracy alone logits: rounding makes two of them one
+        probability."""
+        if self.names == ["accuracy"]:
+            return (outputs, y) if self.ignored is None else self.counting(outputs, y)
+        return super().scored(outputs, y)
+
+
+CLASSIFICATION = Classification()
+"""The task of a job that names none."""

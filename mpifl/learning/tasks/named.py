@@ -1,0 +1,220 @@
+"""What the package's own tasks share: a loss and metrics that a job chooses by name."""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, cached_property
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field, PrivateAttr, model_validator
+from torch import Tensor, nn
+
+from mpifl.common import InputError
+from mpifl.learning.metrics import Chosen, Entry, Metric, MetricInfo, choose, plugin
+from mpifl.learning.tasks.federation_view import Facts, Shards
+from mpifl.learning.tasks.losses import Summed
+from mpifl.learning.tasks.task import Task
+
+
+class Named(Task):
+    """A task of the package: a file of its own says which losses and metrics it has, and what it predicts.
+
+    The first of its losses is the default. A loss takes those keys of the task that its parameters are named
+    after.
+    """
+
+    kind: ClassVar[str]
+    """What a job calls it."""
+    form: ClassVar[str] = ""
+    """What torchmetrics calls it: "Binary", "Multiclass", "Multilabel"."""
+    losses: ClassVar[Mapping[str, Callable[..., Summed]]]
+    catalogue: ClassVar[Mapping[str, Entry]]
+    takes: ClassVar[str]
+    """Which targets it takes, as an error says it."""
+    usual: ClassVar[tuple[str, ...]]
+    """The metrics of a job that names none."""
+    one_hot: ClassVar[bool] = False
+    """Whether rows of which one number is 1 may be meant by its targets."""
+    weights_divide: ClassVar[bool] = True
+    """Whether the sum of a loss is divided by its weights, where it takes weights."""
+
+    chosen_loss: str | None = Field(default=None, alias="loss")
+    """What is minimised: a name, or the user's own as "package.module:function"; by default the task's first.
+    """
+    chosen_metrics: list[str | dict[str, Any]] | None = Field(default=None, alias="metrics")
+    """Names, tables with a name and arguments (`as` renames a metric), or the user's own as
+    "package.module:Class"."""
+
+    _facts: Facts = PrivateAttr(default=Facts())
+
+    @abstractmethod
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+
+    def for_federation(self, spec: Shards) -> Task:
+        """Return the task with what it must know of the federation."""
+        facts = Facts.of(spec)
+        if not self.fits(facts) or (facts.ragged and facts.classes is None):
+            what = f"takes {self.takes}; the shards have {facts.told}"
+            one_hot = facts.told_of_one_hot if self.one_hot else ""
+            raise InputError(f"[task] name = '{self.kind}': {what}, for which take '{facts.usual}'{one_hot}")
+        self._check_weights(facts)
+        if facts.ragged and (own := getattr(self, "ignore", None)) not in (None, facts.ignore):
+            raise InputError(f"[task] ignore = {own}: batches are padded with {facts.ignore}; leave it out")
+        told = self.model_copy()
+        told.__dict__.pop("plain", None)  # a copy takes along what was found out, and this goes by the facts
+        told._facts = facts
+        return told
+
+    def check(self, spec: Shards, module: nn.Module) -> None:
+        """See that the federation is one for this task."""
+        self.for_federation(spec)
+
+    def check_outputs(self, outputs: Any, examples: int, width: int) -> None:
+        """See that a model answers `width` numbers for each target; one number needs no dimension."""
+        if not isinstance(outputs, Tensor):
+            raise ValueError(f"it answers with {type(outputs).__name__}, not a tensor")
+        found, wanted = list(outputs.shape), [examples, width, *(self.places or ())]
+        alike = [wanted, [examples, *wanted[2:]]] if width == 1 else [wanted]
+        if (found if self.places is not None else found[:2]) not in alike:
+            moved = [*found[:1], *found[-1:], *found[1:-1]]
+            last = len(found) > 2 and (moved if self.places is not None else moved[:2]) in alike
+            told = (
+                f"{moved}; classes come before places, as outputs.movedim(-1, 1) has them" if last else wanted
+            )
+            one_hot = self._facts.told_of_one_hot if self.one_hot and len(found) == 2 else ""
+            raise ValueError(f"it answers {examples} examples with shape {found}, not {told}{one_hot}")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        """Describe its keys, with the losses and metrics that there are."""
+        made = handler.resolve_ref_schema(handler(core))
+        if "losses" in vars(cls):
+            keys, own = made["properties"], {"type": "string", "pattern": ":"}
+            keys["loss"]["anyOf"] = [{"enum": [*cls.losses]}, own]
+            keys["metrics"]["anyOf"][0]["items"]["anyOf"][0] = {"enum": [*cls.catalogue]}
+            keys["metrics"]["anyOf"][0]["items"]["anyOf"].insert(1, own)
+        return made
+
+    @property
+    def places(self) -> tuple[int, ...] | None:
+        """How many targets an example has, along each dimension; None where the shards do not say it."""
+        return self._facts.shape
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Summed:
+        """Return the sum of the losses of a batch, and what it is to be divided by."""
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        found = self.criterion(outputs, y, **self._arguments(outputs))
+        return found if isinstance(found, tuple) else self._summed(found, y)
+
+    def why_no_mean(self) -> str:
+        """Say why a batch's loss is no mean of its examples' losses."""
+        if self.ignored is not None:
+            return (
+                f"is divided by the targets that count, those that are not {self.ignored}; leave ignore out"
+            )
+        if self.weights_divide and "weights" in self.given:
+            return "is divided by the weights of the batch's classes; leave weights out"
+        return ""
+
+    def metrics(self) -> dict[str, Metric]:
+        """Return the metrics that the job names, or the usual ones."""
+        facts = replace(self._facts, ignore=self.ignored)
+        return {name: one.make(self.form, facts) for name, one in self.chosen.items()}
+
+    @property
+    def ignored(self) -> int | None:
+        """The target that does not count: by the job, or else by the shards."""
+        own: int | None = getattr(self, "ignore", None)
+        return self._facts.ignore if own is None else own
+
+    @property
+    def single(self) -> bool:
+        """Whether an example has one target, and all targets count."""
+        return self._facts.columns == 1 and self.ignored is None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its metrics."""
+        return list(self.chosen)
+
+    @cached_property
+    def infos(self) -> dict[str, MetricInfo]:
+        """What is to be known of each metric: of the package's own it is so without torchmetrics."""
+        return {name: one.info for name, one in self.chosen.items()}
+
+    @cached_property
+    def chosen(self) -> dict[str, Chosen]:
+        """Its metrics as the job names them, or the usual ones."""
+        given = self.usual if self.chosen_metrics is None else self.chosen_metrics
+        return choose(given, self.catalogue)
+
+    @cached_property
+    def criterion(self) -> Callable[..., Any]:
+        """What is minimised: a loss of the package, or the user's own."""
+        name = self.chosen_loss or next(iter(self.losses))
+        found: Callable[..., Any] = self.losses.get(name) or plugin(name, "loss", self.losses)
+        if not callable(found):
+            raise ValueError(f"loss = '{name}': is no function; name one that takes (outputs, y)")
+        return found
+
+    @cached_property
+    def given(self) -> dict[str, Any]:
+        """The keys of the task beside those that all have, as far as the job gives them."""
+        own = type(self).model_fields.keys() - Named.model_fields.keys()
+        return {key: value for key in sorted(own) if (value := getattr(self, key)) is not None}
+
+    def _arguments(self, outputs: Tensor) -> dict[str, Any]:
+        """Return what the loss is given beside outputs and targets."""
+        given = {**self.given, "ignore": self.ignored}
+        if "weights" in given:
+            given["weights"] = outputs.new_tensor(self._weights(given["weights"]))
+        takes = _keys(self.criterion) if self.criterion in self.losses.values() else ()
+        return {key: value for key, value in given.items() if key in takes}
+
+    def weighed(self, facts: Facts) -> int:
+        """Return how many weights there are: one for each class, or for each label."""
+        return facts.classes or facts.columns
+
+    def _check_weights(self, facts: Facts) -> None:
+        given, wanted = getattr(self, "weights", None), self.weighed(facts)
+        if given == "balanced" and not sum(facts.counts):
+            raise InputError("[task] weights = 'balanced': the shards count no labels; give a list")
+        if isinstance(given, list) and len(given) != wanted:
+            raise InputError(f"[task] weights: {len(given)} are given; take {wanted}, one for each class")
+
+    def _weights(self, given: list[float] | str) -> list[float]:
+        """Return the weights of classes: balanced, n / (classes n_c), or 1 for a class without examples."""
+        if not isinstance(given, str):
+            return given
+        counts = self._facts.counts
+        return [sum(counts) / (len(counts) * count) if count else 1.0 for count in counts]
+
+    def _summed(self, losses: Tensor, y: Tensor) -> Summed:
+        """Return the sum of the losses of a user's function; one for each target is left out where it does
+        not count."""
+        if self.ignored is None or losses.shape != y.shape:
+            return losses.sum(), losses.numel()
+        kept = y != self.ignored
+        return torch.where(kept, losses, torch.zeros_like(losses)).sum(), kept.sum()
+
+    @model_validator(mode="after")
+    def _loss_takes_its_keys(self) -> Named:
+        own = self.criterion in self.losses.values()
+        takes = {"ignore", *(_keys(self.criterion) if own else ())}
+        for key in self.given.keys() - takes:
+            others = [f"'{name}'" for name, loss in self.losses.items() if key in _keys(loss)]
+            name = self.chosen_loss or next(iter(self.losses))
+            raise ValueError(f"{key}: loss = '{name}' takes none; take loss = {' or '.join(others)}")
+        return self
+
+
+@cache
+def _keys(loss: Callable[..., Any]) -> set[str]:
+    """Return the keys of `[task]` that a loss takes."""
+    parameters = inspect.signature(loss).parameters.values()
+    return {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}

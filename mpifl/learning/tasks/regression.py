@@ -1,0 +1,104 @@
+"""Values."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field, PositiveFloat
+from torch import Tensor
+
+from mpifl.common import InputError
+from mpifl.learning.metrics import VALUES
+from mpifl.learning.tasks.federation_view import Facts, Shards
+from mpifl.learning.tasks.losses import Summed, huber, mae, mse
+from mpifl.learning.tasks.named import Named
+from mpifl.learning.tasks.task import Task
+
+OWN_UNITS = ("mean", "deviation")
+"""The keys by which a model learns in other units than the targets'."""
+Many = Annotated[list[float], Field(min_length=1)]
+ManyPositive = Annotated[list[PositiveFloat], Field(min_length=1)]
+
+
+class Regression(Named):
+    """Numbers that a model is to come near to: the squared error; mean absolute error and R2.
+
+    Outputs are values, shape [n, columns], or [n] of one; targets are the same values in their own shape.
+    With `mean` or `deviation` a model learns (value - mean) / deviation, and the loss is of these.
+    """
+
+    kind = "regression"
+    losses: ClassVar[dict[str, Any]] = {"mse": mse, "mae": mae, "huber": huber}
+    catalogue = VALUES
+    takes = "values"
+    usual = ("mae", "rmse", "r2")
+
+    delta: PositiveFloat | None = None
+    """Of the Huber loss: the error above which it is linear; 1 by default."""
+    mean: float | Many | None = None
+    """Of the targets, or of each column: taken off what a model learns, added to what it says; 0 by default.
+    """
+    deviation: PositiveFloat | ManyPositive | None = None
+    """Of the targets, or of each column: what a model learns is divided by it, what it says times it; 1 by
+    default. Metrics keep the targets' unit."""
+
+    def for_federation(self, spec: Shards) -> Task:
+        """Return the task with what it must know of the federation."""
+        shape = Facts.of(spec).shape
+        for key in OWN_UNITS:
+            given, wanted = getattr(self, key), shape[-1] if shape else 1
+            if isinstance(given, list) and len(given) != wanted:
+                raise InputError(
+                    f"[task] {key}: {len(given)} are given; take {wanted}, one for each column of targets"
+                )
+        return super().for_federation(spec)
+
+    @cached_property
+    def given(self) -> dict[str, Any]:
+        """The keys that may be a loss's."""
+        return {key: value for key, value in super().given.items() if key not in OWN_UNITS}
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """None beside the columns."""
+        return ()
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Summed:
+        """Return the sum of the losses, and how many values there are."""
+        return super().loss(outputs.reshape(y.shape), self._learned(y))
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Return the values that outputs say, in the targets' own units."""
+        if self.mean is None and self.deviation is None:
+            return outputs
+        mean, deviation = self._moments(outputs)
+        return (outputs.reshape(-1, mean.numel()) * deviation + mean).reshape(outputs.shape)
+
+    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return values and targets in double precision, shape [n, columns], in the targets' own units."""
+        columns = y.flatten(1) if y.dim() > 1 else y.unsqueeze(1)
+        return self.predict(outputs.reshape(columns.shape).double()), columns.double()
+
+    def _learned(self, y: Tensor) -> Tensor:
+        """Return what a model learns of some targets."""
+        if self.mean is None and self.deviation is None:
+            return y
+        mean, deviation = self._moments(y)
+        return ((y.reshape(-1, mean.numel()) - mean) / deviation).reshape(y.shape)
+
+    def _moments(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean and the deviation of each column, or of all alike, where some values lie."""
+        given = 0.0 if self.mean is None else self.mean, self.deviation or 1.0
+        told = [torch.tensor(one, dtype=like.dtype, device=like.device).reshape(-1) for one in given]
+        width = max(one.numel() for one in told)
+        return told[0].expand(width), told[1].expand(width)
+
+    def width(self, spec: Shards) -> int:
+        """Return how many numbers a target has."""
+        return Facts.of(spec).columns
+
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.classes is None or not facts.shape

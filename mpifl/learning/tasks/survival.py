@@ -1,0 +1,79 @@
+"""Who is at risk: the time of an event that not everybody has had yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from mpifl.learning.metrics import RISKS
+from mpifl.learning.tasks.federation_view import Facts, Shards
+from mpifl.learning.tasks.losses import Summed, cox
+from mpifl.learning.tasks.named import Named
+
+
+class Survival(Named):
+    """Cox regression (Cox 1972) on the risk sets of a batch, judged by concordance.
+
+    Outputs are logarithms of hazard ratios, shape [n, 1] or [n]. Targets have the shape [n, 2], or are named
+    `time` and `event`. `event` is 1 if there was one at that time, 0 if nothing is known of later.
+    """
+
+    kind = "survival"
+    losses: ClassVar[dict[str, Any]] = {"cox": cox}
+    catalogue = RISKS
+    takes = "values of shape [2], the time and the event (0 or 1), or arrays of these names"
+    usual = ("c_index",)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """One risk for each example."""
+        return ()
+
+    def loss(self, outputs: Tensor, y: Tensor | Mapping[str, Tensor]) -> Summed:
+        """Return the negative log partial likelihood of a batch, and its number of events."""
+        pairs = _pairs(y)
+        return super().loss(outputs.reshape(len(pairs)), pairs)
+
+    def why_no_mean(self) -> str:
+        """Say that it compares examples."""
+        return f"{why}; take a loss of single examples" if (why := self.why_whole()) else ""
+
+    def why_whole(self) -> str:
+        """Say that it compares examples."""
+        own = self.criterion not in self.losses.values()
+        return "" if own else "compares each example with all that are at risk"
+
+    def scored(self, outputs: Tensor, y: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return risks, shape [n], and targets, shape [n, 2]."""
+        return self.predict(outputs).reshape(-1), _pairs(y)
+
+    def width(self, spec: Shards) -> int:
+        """Return 1: the risk."""
+        return 1
+
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.names == ("event", "time") or (facts.classes is None and facts.shape == (2,))
+
+    def check_targets(self, split: str, y: Any) -> None:
+        """See that no time is negative, that an event is 0 or 1, and that there is one to train on."""
+        time, event = (y["time"], y["event"]) if isinstance(y, Mapping) else y.T
+        for name, values, bad, what in (
+            ("time", time, time < 0, "is negative"),
+            ("event", event, (event != 0) & (event != 1), "is neither 0 nor 1"),
+        ):
+            if bad.any():
+                row = int(bad.argmax())
+                raise ValueError(f"{name} = {values[row]:g} in row {row} {what}")
+        if split == "train" and not event.any():
+            raise ValueError("all rows are censored: no event is 1, and nothing can be learned of them")
+
+
+def _pairs(y: Tensor | Mapping[str, Tensor]) -> Tensor:
+    """Return times and events as one tensor, shape [n, 2]."""
+    if isinstance(y, Tensor):
+        return y
+    return torch.stack([y["time"], y["event"].to(y["time"])], 1)

@@ -1,0 +1,24 @@
+"""Tasks by the name that a job gives them; a user's own is `package.module:Task`."""
+
+from __future__ import annotations
+
+from mpifl.learning.tasks.binary import Binary
+from mpifl.learning.tasks.classification import Classification
+from mpifl.learning.tasks.language import Language
+from mpifl.learning.tasks.multilabel import Multilabel
+from mpifl.learning.tasks.named import Named
+from mpifl.learning.tasks.regression import Regression
+from mpifl.learning.tasks.segmentation import Segmentation
+from mpifl.learning.tasks.survival import Survival
+from mpifl.learning.tasks.task import Task
+
+_OWN: list[type[Named]] = [
+    Classification,
+    Binary,
+    Multilabel,
+    Regression,
+    Segmentation,
+    Language,
+    Survival,
+]
+TASKS: dict[str, type[Task]] = {task.kind: task for task in _OWN}

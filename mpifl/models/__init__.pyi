@@ -1,4 +1,0 @@
-from .bias import Bias as Bias
-from .building import MODELS as MODELS, build as build, examples as examples
-from .classifier import Classifier as Classifier
-from .pooling import MaxPool2x2 as MaxPool2x2

@@ -1,0 +1,165 @@
+"""How a model does at each silo whose shard can be read here, and at all of them together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
+
+import torch
+from rich.table import Table
+
+from mpifl.common import InputError, Names, ShardError, suggested
+from mpifl.data.shards import ShardEntry, open_shard
+from mpifl.learning.metrics import MetricInfo, pooled
+from mpifl.learning.tasks import Task
+from mpifl.report.judging.trained import Trained
+from mpifl.silo import Score, held_out
+from mpifl.silo.parameters import FlatModel
+
+SPLITS = ("test", "valid", "train")
+
+
+@dataclass(frozen=True)
+class SilosScored:
+    """The scores of silos.
+
+    Attributes:
+        task: Whose metrics they are.
+        silos: By the silo's name: the split, and the score on it.
+        left_out: By the silo's name: why its shard cannot be read here.
+    """
+
+    task: Task
+    silos: dict[str, tuple[str, Score]]
+    left_out: dict[str, str]
+
+    @property
+    def figures(self) -> dict[str, dict[str, float]]:
+        """The loss and the metrics of each silo, by its name."""
+        return {name: {"loss": score.loss, **score.metrics} for name, (_, score) in self.silos.items()}
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """The mean of each figure over the silos that have it, all alike."""
+        return {name: fmean(values) if values else math.nan for name, values in self._over()}
+
+    @property
+    def weighted(self) -> dict[str, float]:
+        """The mean of each metric by the examples of the silos that have it."""
+        found = {}
+        for name in self.task.infos:
+            known = [
+                (s.metrics[name], s.examples)
+                for _, s in self.silos.values()
+                if math.isfinite(s.metrics[name])
+            ]
+            total = sum(examples for _, examples in known)
+            found[name] = sum(value * examples for value, examples in known) / total if total else math.nan
+        return found
+
+    @property
+    def worst(self) -> dict[str, float]:
+        """The worst of each figure over the silos that have it."""
+        worst = {"loss": max} | {name: info.worst for name, info in self.task.infos.items()}
+        return {name: worst[name](values, default=math.nan) for name, values in self._over()}
+
+    @property
+    def worst_silo(self) -> str | None:
+        """The name of the silo with the worst main metric; None if no silo has one."""
+        main = self.task.main_metric.name
+        found = (name for name, each in self.figures.items() if each[main] == self.worst[main])
+        return next(found, None)
+
+    @property
+    def pooled(self) -> dict[str, float]:
+        """The metrics of all examples together, as far as their states add up over silos."""
+        scores = [score.states for _, score in self.silos.values()]
+        sums = {name: torch.stack([states[name] for states in scores]).sum(0) for name in scores[0]}
+        return pooled(self.task, sums)
+
+    def table(self) -> Table:
+        """Return a table with a row for each silo, and below them their means, the worst, all examples."""
+        splits = {split for split, _ in self.silos.values()}
+        several, infos = len(splits) > 1, self.task.infos
+        found = Table(caption=self._caption(splits), caption_justify="left")
+        found.add_column("silo", overflow="fold")
+        for heading in [*(["split"] if several else []), "examples", "loss", *infos]:
+            found.add_column(heading, justify="right", no_wrap=True)
+        for name, (split, score) in self.silos.items():
+            about = [*([split] if several else []), f"{score.examples:,}"]
+            found.add_row(name, *about, *_cells(self.figures[name], infos))
+        found.add_section()
+        examples = f"{sum(score.examples for _, score in self.silos.values()):,}"
+        for name, count, figures in self._below(examples):
+            found.add_row(name, *([""] if several else []), count, *_cells(figures, infos))
+        return found
+
+    def _caption(self, splits: set[str]) -> str:
+        main, worst = self.task.main_metric.name, self.worst_silo
+        said = [f"split {next(iter(splits))}"] if len(splits) == 1 else []
+        return "; ".join([*said, *([f"worst {main}: silo {worst}"] if worst else [])])
+
+    def _below(self, examples: str) -> Iterator[tuple[str, str, dict[str, float]]]:
+        yield "mean", "", self.mean
+        if self.task.infos.keys() - self.pooled.keys():
+            yield "mean by examples", "", self.weighted
+        yield "worst", "", self.worst
+        yield "all examples", examples, self.pooled
+
+    def _over(self) -> Iterator[tuple[str, list[float]]]:
+        """Yield each figure's values at the silos that have it."""
+        for name in ("loss", *self.task.infos):
+            values = [each[name] for each in self.figures.values()]
+            yield name, [value for value in values if math.isfinite(value)]
+
+
+def score_silos(trained: Trained, model: FlatModel, split: str | None = None) -> SilosScored:
+    """Score a model on a split of each silo, one shard after another.
+
+    Args:
+        trained: The run.
+        model: Its model.
+        split: Which; by default `test`, or `valid` at a silo that has no `test`.
+
+    Raises:
+        InputError: no silo has such a split that can be read here.
+    """
+    if split is not None and split not in SPLITS:
+        raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}{suggested(split, SPLITS)}")
+    spec, names = trained.spec, Names([entry.name for entry in trained.spec.silos])
+    wanted = [(entry, which) for entry in spec.silos if (which := _split_of(entry, split))]
+    if not wanted:
+        what = f"no silo has a split '{split}'" if split else "no silo holds out examples"
+        instead = "take --split train" if split is None else "take another --split"
+        raise InputError(f"{trained.folder}/federation.json: {what}; {instead}")
+    silos, left_out = {}, {}
+    for entry, which in wanted:
+        name = names[entry.silo or 0]
+        try:
+            shard = open_shard(trained.folder, entry, spec)
+        except ShardError as error:
+            left_out[name] = str(error)
+        else:
+            silos[name] = which, trained.evaluate(model, shard[which])
+    if not silos:
+        first, why = next(iter(left_out.items()))
+        raise InputError(f"no silo's shard can be read here; silo {first}: {why}")
+    return SilosScored(trained.algorithm.task, silos, left_out)
+
+
+def _split_of(entry: ShardEntry, split: str | None) -> str | None:
+    """Return the split of a silo that is to be scored, None where it has no such examples."""
+    if split is None:
+        return held_out(entry.examples)
+    return split if entry.examples.get(split) else None
+
+
+def _cells(figures: dict[str, float], infos: dict[str, MetricInfo]) -> Iterator[str]:
+    """Yield the loss and the metrics as they are written; a dash is a figure that there is not."""
+    loss = figures.get("loss", math.nan)
+    yield f"{loss:.4f}" if math.isfinite(loss) else "-"
+    for name, info in infos.items():
+        value = figures.get(name, math.nan)
+        yield info.write(value) if math.isfinite(value) else "-"

@@ -1,0 +1,118 @@
+"""The model of a run, scored again: on the test set, or at each silo."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from mpifl.common import InputError, write_atomic
+from mpifl.data.shards import open_shard
+from mpifl.learning.metrics import MetricInfo
+from mpifl.report.judging.at_silos import SilosScored, score_silos
+from mpifl.report.judging.trained import read_trained
+from mpifl.report.runs import wide_console
+from mpifl.silo import Score
+
+
+def evaluate_run(
+    run: Path, trusted: Collection[str] = (), best: bool = False, file: Path | None = None
+) -> None:
+    """Score the model of a run on its shard folder's test set and print the figures.
+
+    Args:
+        run: The run folder.
+        trusted: The plug-ins that its job may import.
+        best: Score the model of the best round.
+        file: A JSON file to write.
+
+    Raises:
+        InputError: there is no model of the run's end, no test set, the shards are others, or it needs code
+            that is not trusted.
+    """
+    trained = read_trained(run, trusted)
+    folder, spec = trained.folder, trained.spec
+    if spec.test is None:
+        what = f"{folder}/federation.json: has no test set"
+        raise InputError(f"{what}; score the silos by --silos, or partition with a source that has one")
+    model = trained.model(best)
+    score = trained.evaluate(model, open_shard(folder, spec.test, spec)["test"])
+    tell_score(score, "test", trained.algorithm.task.infos)
+    write_figures(file, {"run": str(run), "model": name_of(best), "test": as_record(score)})
+
+
+def tell_score(score: Score, split: str, infos: Mapping[str, MetricInfo]) -> None:
+    """Print a score on a split in one line."""
+    found = [f"{split} {name} {info.write(score.metrics[name])}" for name, info in infos.items()]
+    print(", ".join([f"{split} loss {score.loss:.4f}", *found, f"{score.examples} examples"]))
+
+
+def evaluate_silos(
+    run: Path,
+    trusted: Collection[str] = (),
+    best: bool = False,
+    file: Path | None = None,
+    split: str | None = None,
+) -> None:
+    """Score the model of a run on a split of each silo and print the figures of each and of all.
+
+    Args:
+        run: The run folder.
+        trusted: The plug-ins that its job may import.
+        best: Score the model of the best round.
+        file: A JSON file to write.
+        split: Which; by default `test`, or `valid` at a silo that has no `test`.
+
+    Raises:
+        InputError: as of `evaluate_run`, or no silo has such a split that can be read here.
+    """
+    trained = read_trained(run, trusted)
+    found = score_silos(trained, trained.model(best), split)
+    screen = wide_console()
+    screen.print(found.table())
+    for name, why in found.left_out.items():
+        screen.print(f"silo {name} left out: {why}", soft_wrap=True)
+    write_figures(file, {"run": str(run), "model": name_of(best), **in_full(found)})
+
+
+def name_of(best: bool) -> str:
+    """Return the name of the file that a model is read from."""
+    return "best.safetensors" if best else "model.safetensors"
+
+
+def as_record(score: Score) -> dict[str, Any]:
+    """Return a score by the names of its figures; None is one that is undefined."""
+    return {"examples": score.examples, "loss": _known(score.loss), **_all_known(score.metrics)}
+
+
+def in_full(found: SilosScored) -> dict[str, Any]:
+    """Return the figures of all silos as the JSON file has them."""
+    silos = {name: {"split": split, **as_record(score)} for name, (split, score) in found.silos.items()}
+    over = {"mean": found.mean, "weighted": found.weighted, "worst": found.worst, "pooled": found.pooled}
+    together = {kind: _all_known(figures) for kind, figures in over.items()}
+    return {"silos": silos, **together, "worst_silo": found.worst_silo, "left_out": found.left_out}
+
+
+def _all_known(figures: dict[str, float]) -> dict[str, float | None]:
+    return {name: _known(value) for name, value in figures.items()}
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def write_figures(file: Path | None, content: dict[str, Any]) -> None:
+    """Write figures to a JSON file, if one is named.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    if file is None:
+        return
+    try:
+        write_atomic(file, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+    except OSError as error:
+        raise InputError(f"--json {file}: cannot be written ({error.strerror})") from None
+    print(f"json: {file}")

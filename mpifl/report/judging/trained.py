@@ -1,0 +1,161 @@
+"""A run that was trained: its model, and the shards that it is of."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from torch import nn
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError, written_after
+from mpifl.data.batches import Batches
+from mpifl.data.shards import FederationSpec, Split
+from mpifl.learning import models
+from mpifl.report.runs import read_run, read_shards
+from mpifl.run.folder import describe, load_final, number, read_environment, read_metrics, round_of, same_data
+from mpifl.run.job import Job, read_kept
+from mpifl.silo import Score, evaluate
+from mpifl.silo.parameters import FlatModel
+
+GO_ON = "mpifl train ... --resume"
+NAMED = 3
+"""Personal parameters that a line names: FedBN leaves hundreds."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run, and the shards that it was trained on.
+
+    Attributes:
+        run: The run folder.
+        job: Its job.
+        folder: The shard folder.
+        spec: What that holds.
+    """
+
+    run: Path
+    job: Job
+    folder: Path
+    spec: FederationSpec
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        """The job's algorithm, told of the federation."""
+        return self.job.build_algorithm().for_federation(self.spec)
+
+    def model(self, best: bool = False) -> FlatModel:
+        """Return the model of the run's end, or that of its best round.
+
+        Raises:
+            InputError: there is none, or silos own a part of it.
+        """
+        return FlatModel(module_of(self.run, self.job, self.spec, best))
+
+    def evaluate(self, model: FlatModel, split: Split) -> Score:
+        """Score a model on a split of one of the shards."""
+        batches = Batches(split, self.spec.features, model.device)
+        how = self.algorithm.task, self.algorithm.own_objective, self.job.evaluate.batch_size
+        return evaluate(model, model.trained.clone(), batches, *how)
+
+
+def read_trained(run: Path, trusted: Collection[str] = ()) -> Trained:
+    """Read a run's job, and what its shard folder holds.
+
+    Args:
+        run: The run folder.
+        trusted: The plug-ins that its job may import.
+
+    Raises:
+        InputError: there is no run, the shards are others, or it needs code that is not trusted.
+    """
+    job, environment = read_job_of(run, trusted), read_environment(run)
+    if job.vertical is not None:
+        what = "is of a network that is split over parties, of which each has a part"
+        raise InputError(f"{run}: {what}; have all answer together by mpifl evaluate or mpifl predict")
+    folder, spec = read_shards(job.shards, environment)
+    assert isinstance(spec, FederationSpec)
+    if not same_data(environment.get("data", {}), describe(spec)):
+        what = f"the shards at {folder} are not those that it was trained on"
+        raise InputError(f"{run}: {what}; put its own there")
+    return Trained(run, job, folder, spec)
+
+
+def read_job_of(run: Path, trusted: Collection[str]) -> Job:
+    """Return the job of a run, all of whose code the user trusts.
+
+    Raises:
+        InputError: there is none, or it names other code.
+    """
+    job = read_kept(run / "job.toml", trusted)
+    check_plugins(run, job, trusted)
+    return job
+
+
+def module_of(run: Path, job: Job, spec: FederationSpec, best: bool = False) -> nn.Module:
+    """Return the module with the weights of the run's end, or of its best round."""
+    path = _best(run, job) if best else last_model(run, job)
+    algorithm, named = job.build_algorithm().for_federation(spec), (job.model.name, job.model.arguments)
+    width = algorithm.task.width(spec)
+    module = models.build(*named, spec.features, width, job.seed, algorithm.task)
+    if personal := sorted(algorithm.personal_names(module)):
+        more = f" and {len(personal) - NAMED:,} more parameters" if len(personal) > NAMED else ""
+        whose = f"{job.algorithm['name']} leaves {', '.join(personal[:NAMED])}{more} at the silos"
+        scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"
+        where = f"in personal/{run.name} of its site's folder" if job.secure else "in personal/"
+        raise InputError(f"{run}: {whose}, which have a model each, {where}; {scores}")
+    load_final(module, job.model, path)
+    return module
+
+
+def last_model(run: Path, job: Job) -> Path:
+    """Return the file of the model of a run's end.
+
+    Raises:
+        InputError: the run has not come to its end.
+    """
+    path = run / "model.safetensors"
+    if not path.exists():
+        raise InputError(f"{path}: is not there; the run has not come to its end ({GO_ON})")
+    if not _is_of_the_end(run, job, path):
+        raise InputError(f"{path}: is of an earlier end; the run has not come to its own ({GO_ON})")
+    return path
+
+
+def _best(run: Path, job: Job) -> Path:
+    path = run / "best.safetensors"
+    if not job.evaluate.keep_best:
+        raise InputError(f"{run}: keeps no best model; train with [evaluate] keep_best = true")
+    if not path.exists():
+        raise InputError(f"{path}: is not there; no round was scored since the run was started ({GO_ON})")
+    records, round = read_metrics(run), round_of(path)
+    told = [int(best) for record in records if (best := number(record, "best_round"))]
+    if told and told[-1] != round <= records[-1]["round"] and round:  # a later one is yet to be recorded
+        raise InputError(f"{path}: is of round {round}, and round {told[-1]} was the best ({GO_ON})")
+    return path
+
+
+def check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
+    """See that the user trusts all code that is to be imported, and that none is the run folder's own.
+
+    Raises:
+        InputError: it names other code.
+    """
+    for table, name in job.plugins.items():
+        if name not in trusted:
+            table, _, key = table.partition(".")
+            named = f"{run}/job.toml: [{table}] {key or 'name'} = '{name}'"
+            what = f"{named}: is code that evaluating would import and run"
+            raise InputError(f"{what}; name it by --trust {shlex.quote(name)} if you trust it")
+    if job.plugins and Path.cwd().is_relative_to(run.resolve()):
+        what = "modules would be imported from the run folder itself"
+        raise InputError(f"{run}: {what}; evaluate from another folder")
+
+
+def _is_of_the_end(run: Path, job: Job, model: Path) -> bool:
+    """Whether the model is of the job's last round; without metrics, whether it is newer than the job."""
+    recorded = job.tracking.jsonl and read_metrics(run)
+    return read_run(run).finished if recorded else written_after(model, run / "job.toml")

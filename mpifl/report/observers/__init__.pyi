@@ -1,0 +1,27 @@
+from . import (
+    mlflow as mlflow,
+)
+from .configured import (
+    check_tracking as check_tracking,
+    observers as observers,
+)
+from .console import (
+    PLAIN as PLAIN,
+    figures_of as figures_of,
+    on_terminal as on_terminal,
+)
+from .observer import (
+    HELD_OUT as HELD_OUT,
+    Observer as Observer,
+    Record as Record,
+    judged as judged,
+    reached as reached,
+    worst_silo as worst_silo,
+)
+from .observer_group import (
+    Observers as Observers,
+)
+from .progress import (
+    Progress as Progress,
+    at_end as at_end,
+)

@@ -1,0 +1,161 @@
+"""Runs side by side as a page: what a grid of them came to, their curves, a table to sort."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from statistics import fmean
+from urllib.parse import quote
+
+from mpifl.learning.metrics import MetricInfo
+from mpifl.report.pages import charts
+from mpifl.report.pages.curves import AXES, MOST_LINES, Curve, curve, judged_figure
+from mpifl.report.pages.grid import Tried, grid
+from mpifl.report.pages.markup import Cell, document, folded, sortable, table
+from mpifl.report.pages.run_page import write_report
+from mpifl.report.runs import (
+    Group,
+    Summary,
+    columns_of,
+    curve_legends,
+    groups,
+    metrics_of,
+    read_runs,
+    settings,
+)
+from mpifl.run.folder import number
+
+
+def compare_page(
+    summaries: Sequence[Summary], left_out: Mapping[Path, str], target: float | None, path: Path, title: str
+) -> str:
+    """Return the page of some runs.
+
+    Args:
+        summaries: The runs.
+        left_out: Why others cannot be read.
+        target: A value of the main metric to mark.
+        path: Where the page will lie: links to the runs' own pages start there.
+        title: Its heading.
+    """
+    found, metrics = groups(summaries), metrics_of(summaries)
+    best = best_run(summaries) if len(metrics) == 1 else None
+    words = f"{len(summaries)} run{'s' * (len(summaries) > 1)}"
+    body = f"<header><h1>{escape(title)}</h1><p>{words}</p>{_best(best, path)}</header>"
+    drawn: list[str] = []
+    if len(metrics) == 1:
+        drawn = [_grid(found, metrics[0], path), *_panels(found, metrics[0], target)]
+    drawn.append(_table(summaries, target, best, path))
+    body += f'<div class="grid">{"".join(drawn)}</div>' + _remarks(summaries, left_out)
+    return document(title, body)
+
+
+def best_run(summaries: Sequence[Summary]) -> Summary | None:
+    """Return the run that ended with the best value of its main metric, of those that have one."""
+    ends = {run.run: end for run in summaries if (end := _end(run)) is not None}
+    top = summaries[0].metric.best(ends.values(), default=None)
+    return next((run for run in summaries if ends.get(run.run) == top), None) if ends else None
+
+
+def write_best(runs: Sequence[Path]) -> None:
+    """Write the page of the best of some runs, if one can be told, so that others may lead there."""
+    summaries, _ = read_runs(runs)
+    if summaries and len(metrics_of(summaries)) == 1 and (best := best_run(summaries)) is not None:
+        write_report(best.run)
+
+
+def _end(run: Summary) -> float | None:
+    return number(run.last, judged_figure([run], run.metric))
+
+
+def _place(run: Summary) -> tuple[bool, float]:
+    """Return what sorts runs by how they ended, the best first."""
+    end = _end(run)
+    return end is None, (end or 0.0) * (-1 if run.metric.higher_is_better else 1)
+
+
+def _best(best: Summary | None, path: Path) -> str:
+    if best is None or (end := _end(best)) is None:
+        return ""
+    name, link = escape(called(best)), _link(best, path)
+    shown = f'<a href="{escape(link)}">{name}</a>' if link else name
+    return f"<p>The best is {shown}: {best.metric.name} {escape(best.metric.write(end))} at its end.</p>"
+
+
+def called(run: Summary) -> str:
+    """Return the name of a run's folder."""
+    return run.run.absolute().name
+
+
+def _link(run: Summary, path: Path) -> str:
+    """Return where a run's own page lies as seen from this one; "" if there is none."""
+    page = run.run / "report.html"
+    return quote(os.path.relpath(page, path.parent)) if page.exists() else ""
+
+
+def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> str:
+    """Return what is to be said against some runs, in the part that the table's readers come to next."""
+    rows = [[called(run), remark] for run in summaries for remark in run.remarks]
+    rows += [[run.name, f"left out: {reason}"] for run, reason in left_out.items()]
+    return folded(f"Remarks ({len(rows)})", table(["run", "reason"], rows), opened=True) if rows else ""
+
+
+def _grid(found: Sequence[Group], metric: MetricInfo, path: Path) -> str:
+    """Draw what came of the settings that tell the runs apart."""
+    keys = curve_legends.telling_keys(found)
+    tried = []
+    for group in found:
+        job, ends = settings(group.runs[0].job), [_end(run) for run in group.runs]
+        values = [end for end in ends if end is not None]
+        words = tuple(curve_legends.value(job.get(key)) for key in keys)
+        best = best_run(group.runs)
+        tried.append(Tried(words, fmean(values) if values else None, _link(best, path) if best else ""))
+    named = [curve_legends.short(key, keys) or key for key in keys]
+    return grid(named, tried, metric.name, metric.write, metric.best)
+
+
+def _panels(found: Sequence[Group], metric: MetricInfo, target: float | None) -> list[str]:
+    """Draw the main metric over rounds, over bytes and over seconds."""
+    figure = judged_figure([run for group in found for run in group.runs], metric)
+    drawn = [(name, each) for name, group in zip(curve_legends.legends(found), found, strict=True)
+             if (each := curve(group, figure)) is not None]  # fmt: skip
+    drawn.sort(key=lambda one: one[1].mean[-1], reverse=metric.higher_is_better)
+    note = f"The {MOST_LINES} best of {len(drawn)}." if len(drawn) > MOST_LINES else ""
+    seeds = {len(group.runs) for group in found}
+    note += f" Each is the mean of {min(seeds)} seeds." if len(seeds) == 1 < min(seeds) else ""
+    panels = []
+    for along, which in AXES:
+        lines = [_line(name, each, which, nth) for nth, (name, each) in enumerate(drawn[:MOST_LINES])]
+        title = f"{metric.name[:1].upper()}{metric.name[1:]} over {along}{'s' if which == 0 else ''}"
+        panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=note, along=along,
+                                   named=which == 0))  # fmt: skip
+    return panels
+
+
+def _line(name: str, each: Curve, which: int, nth: int) -> charts.Line:
+    points = [(float(at), float(value)) for at, value in zip(each.at[which], each.mean, strict=True)]
+    colour = charts.COLOURS[nth % len(charts.COLOURS)] + (" dashed" if nth >= len(charts.COLOURS) else "")
+    return charts.Line(name, points, colour)
+
+
+def _table(summaries: Sequence[Summary], target: float | None, best: Summary | None, path: Path) -> str:
+    """Return a row for each run: its settings that differ, and all figures."""
+    summaries = sorted(summaries, key=_place)
+    figures = [run.figures(target) for run in summaries]
+    columns = [c for c in columns_of(summaries) if any(each.get(c.figure) is not None for each in figures)]
+    keys = curve_legends.telling_keys([Group(str(run.run), [run]) for run in summaries])
+    rows = []
+    for run, each in zip(summaries, figures, strict=True):
+        job, mark = settings(run.job), "best" if run is best else ""
+        row = [Cell(called(run), str(run.run), mark, _link(run, path))]
+        row += [Cell(curve_legends.value(job.get(key)), str(job.get(key, ""))) for key in keys]
+        row.append(Cell(str(run.rounds), run.rounds))
+        for column in columns:
+            figure = each.get(column.figure)
+            row.append(Cell(column.show(figure), "" if figure is None else figure))
+        rows.append(row)
+    named = [curve_legends.short(key, keys) or key for key in keys]
+    found = sortable(["run", *named, "rounds", *(column.heading for column in columns)], rows)
+    return charts.figure("Every run", "A heading sorts the table by its column.", found, wide=True)

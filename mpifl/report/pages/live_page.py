@@ -1,0 +1,44 @@
+"""A run's page, kept fresh while the run goes on."""
+
+from __future__ import annotations
+
+import time
+from html import escape
+from pathlib import Path
+
+from mpifl.report.pages.markup import document, loads_itself, write_page
+from mpifl.report.pages.run_page import page, place, title_of
+from mpifl.report.runs import Follower, Look, State, leaving_in_order
+
+
+def keep_report(run: Path, out: Path | None = None, every: float = 10.0) -> State:
+    """Write a run's page anew whenever there are more rounds, until the run ends; return how it did.
+
+    Raises:
+        InputError: it is no run, it cannot be read, or the page not be written.
+    """
+    path, follower = place(run, out), Follower(run)
+    look = follower.look()
+    print(f"report: {path}", flush=True)
+    written: tuple[int, State] | None = None
+    try:
+        with leaving_in_order():
+            while not look.state.over:
+                if written != (look.rounds, look.state):
+                    write_page("--out", path, _page(look, every))
+                    written = look.rounds, look.state
+                time.sleep(every)
+                look = follower.look()
+    finally:  # nobody keeps it fresh from here on
+        write_page("--out", path, _page(look, None))
+    print(f"{run} {look.state.value}", flush=True)
+    return look.state
+
+
+def _page(look: Look, every: float | None) -> str:
+    if look.summary is not None:
+        return page(look.summary, every)
+    head = f"<h1>{escape(str(look.job.get('name', look.run.name)))}</h1>"
+    said = f"{look.run} {look.state.value}; no round is recorded yet. "
+    said += "" if every is None else loads_itself(every)
+    return document(title_of(look.run, look.job), f"<header>{head}<p>{escape(said)}</p></header>", every)

@@ -1,0 +1,137 @@
+"""The section of a run's page that says what protects its silos, at what cost, and who lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from mpifl.common import Names
+from mpifl.report.pages.markup import folded, table
+from mpifl.report.runs import Summary, edges_of_silos, weights_of_silos
+from mpifl.run.folder import number
+
+MOST_SILOS = 200
+KEYS = ("delta", "clip", "quantile", "noise", "accountant")
+OF_MASKS = ("least", "colluding", "range")
+OF_EXAMPLES = "Epsilon is of this run alone; each site counts for itself, over all runs."
+OF_LABELS = (
+    "Silos were sent gradients. An AUC of 0.5 says that their lengths tell no label, 1 that they tell all."
+)
+LABELS = {
+    "none": "protected by nothing",
+    "max-norm": "noise hides the lengths of gradients, and guarantees nothing",
+    "label-dp": "randomised once, before training",
+}
+OF_SILOS = "Epsilon is of all that this run's server has let out; another run with these silos adds to it."
+
+
+def trust(summary: Summary, names: Names) -> str:
+    """Return the section; "" of a run whose job names nothing of privacy, security, rules and liars."""
+    body = _liars(summary, names) + _masks(summary) + _privacy(summary) + _labels(summary)
+    body += _weights(summary, names) + _edges(summary, names)
+    return folded("Trust", body, opened=True) if body else ""
+
+
+def _liars(summary: Summary, names: Names) -> str:
+    """Say which silos lie on purpose, and how, if any do."""
+    attack = summary.job.get("attack")
+    silos = attack.get("silos") if isinstance(attack, Mapping) else None
+    if not isinstance(attack, Mapping) or not isinstance(silos, list) or not silos:
+        return ""
+    who = names.listed([str(silo) for silo in silos[:MOST_SILOS]])
+    how = ", ".join(f"{key} = {value}" for key, value in attack.items() if key != "silos")
+    said = f"By [attack] {who} LIE ON PURPOSE ({how}), for tests and tables alone."
+    return f'<p class="bad">{escape(said)}</p>'
+
+
+def _weights(summary: Summary, names: Names) -> str:
+    """List what a rule by weights gave each silo, if the run has such a rule."""
+    rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
+    heading = ["silo", "rounds", "weight (mean 1)", "not chosen", ""]
+    return _listed(f"Weights of silos ({len(rows)})", heading, rows)
+
+
+def _edges(summary: Summary, names: Names) -> str:
+    """List whose values a rule of columns found at the edges, if the run has such a rule."""
+    rows = edges_of_silos(summary.records, names)
+    heading = ["silo", "rounds", "values at the edges", "median of all", ""]
+    return _listed(f"Values at the edges ({len(rows)})", heading, rows)
+
+
+def _listed(title: str, heading: list[str], rows: list[list[str]]) -> str:
+    return f"<h2>{escape(title)}</h2>{table(heading, rows[:MOST_SILOS])}" if rows else ""
+
+
+def _masks(summary: Summary) -> str:
+    """Say how sums were hidden, if they were."""
+    security = summary.job.get("security")
+    if not isinstance(security, Mapping) or not security.get("masks"):
+        return ""
+    told = [int(n) for record in summary.records if (n := number(record, "parties")) is not None]
+    facts = [["sums", "masked: the server saw that of all parties alone"]]
+    facts += (
+        [["parties", f"{min(told)} to {max(told)}" if min(told) < max(told) else f"{told[0]}"]]
+        if told
+        else []
+    )
+    return table(
+        [], [*facts, *([key, _figure(security, key, "{:.3g}")] for key in OF_MASKS if key in security)]
+    )
+
+
+def _privacy(summary: Summary) -> str:
+    """Say what differential privacy protected, and what that cost, if there was any."""
+    privacy = summary.job.get("privacy")
+    if not isinstance(privacy, Mapping):
+        return ""
+    counted = [record for record in summary.records if number(record, "epsilon") is not None]
+    last: Mapping[str, Any] = counted[-1] if counted else {}
+    of_silos, final = privacy.get("level") == "silo", summary.records[-1]
+    facts = [["protected", _protected(privacy)], ["epsilon", _figure(last, "epsilon", "{:.4f}")]]
+    facts += [[key, str(privacy[key])] for key in KEYS if key in privacy]
+    facts += [["budget", f"epsilon {privacy['epsilon']}"]] if "epsilon" in privacy else []
+    of_what = "noise of a round's mean" if of_silos else "noise of a step"
+    facts += [[of_what, _figure(final, "noise_std", "{:.4g}")]]
+    facts += [["clip of the last round", _figure(final, "clip_norm", "{:.4g}")]]
+    facts += [["clipped updates", _figure(final, "clipped", "{:.1%}")]] if of_silos else []
+    facts += [["clipped examples", _figure(final, "clipped_examples", "{:.1%}")]]
+    facts += [["rounds left", _figure(final, "budget_left", "{:.0f}")]]
+    each = last.get("epsilon_silos") or {}
+    rows = [[str(name), _figure(each, name, "{:.4f}")] for name in list(each)[:MOST_SILOS]]
+    said = (OF_SILOS if of_silos else OF_EXAMPLES) + _unprotected(privacy)
+    body = f"<p>{escape(said)}</p>" + table([], [fact for fact in facts if fact[1]])
+    return body + (table(["silo", "epsilon"], rows) if rows else "")
+
+
+def _labels(summary: Summary) -> str:
+    """Say how labels of a split network were protected, and what gradients told of them all the same."""
+    vertical = summary.job.get("vertical")
+    if not isinstance(vertical, Mapping):
+        return ""
+    leaks = [leak for record in summary.records if (leak := number(record, "norm_leak_auc")) is not None]
+    protect = str(vertical.get("protect", "none"))
+    facts = [
+        ["labels", LABELS.get(protect, "")],
+        ["epsilon of a label", _figure(vertical, "epsilon", "{:.3g}")],
+    ]
+    if leaks:
+        facts += [["lengths of gradients rank labels, last round", f"AUC {leaks[-1]:.3f}"]]
+        facts += [["in the round of most", f"AUC {max(leaks):.3f}"]]
+    return f"<p>{escape(OF_LABELS)}</p>" + table([], [fact for fact in facts if fact[1]])
+
+
+def _protected(privacy: Mapping[str, Any]) -> str:
+    whose = "each silo" if privacy.get("level") == "silo" else "each example"
+    where = {"silo": "at its silo", "server": "by noise of the server's", "sum": "by noise in the masked sum"}
+    return f"{whose}, {where.get(str(privacy.get('noise_at', 'silo')), '')}"
+
+
+def _unprotected(privacy: Mapping[str, Any]) -> str:
+    loud = " What silos scored on their own examples is protected by nothing."
+    return loud if privacy.get("evaluate_unprotected") is True else ""
+
+
+def _figure(record: Mapping[str, Any], name: str, form: str) -> str:
+    value = number(record, name)
+    return "" if value is None else form.format(value)

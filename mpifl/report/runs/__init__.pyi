@@ -1,0 +1,56 @@
+from . import (
+    curve_legends as curve_legends,
+    units as units,
+)
+from .after import (
+    show_next as show_next,
+)
+from .compared_columns import (
+    columns_of as columns_of,
+    metrics_of as metrics_of,
+)
+from .compared_runs import (
+    Output as Output,
+    compare_runs as compare_runs,
+    read_runs as read_runs,
+    show_run as show_run,
+    wide_console as wide_console,
+)
+from .curve_legends import (
+    legends as legends,
+)
+from .following import (
+    Follower as Follower,
+    Look as Look,
+    State as State,
+    leaving_in_order as leaving_in_order,
+)
+from .headline import (
+    headline as headline,
+)
+from .rule_weights import (
+    edges_of_silos as edges_of_silos,
+    weights_of_silos as weights_of_silos,
+)
+from .runs import (
+    Record as Record,
+    Summary as Summary,
+    changed_by_force as changed_by_force,
+    read_run as read_run,
+)
+from .seeds import (
+    Group as Group,
+    groups as groups,
+    settings as settings,
+)
+from .silo_data import (
+    data as data,
+    read_shards as read_shards,
+)
+from .units import (
+    Levels as Levels,
+    highest as highest,
+    seconds as seconds,
+    ticks as ticks,
+    ticks_log as ticks_log,
+)

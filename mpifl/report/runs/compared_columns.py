@@ -1,0 +1,114 @@
+"""The columns of a comparison: which figures, under which headings, and how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.report.runs.runs import Summary
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: its heading, its figure, and how that is written."""
+
+    heading: str
+    figure: str
+    decimals: int
+    scale: float = 1.0
+    unit: str = ""
+
+    def show(self, value: float | None) -> str:
+        """Write one figure."""
+        return "-" if value is None else f"{self._figure(value)}{self.unit}"
+
+    def show_spread(self, spread: tuple[float, float] | None) -> str:
+        """Write a mean and a standard deviation."""
+        if spread is None:
+            return "-"
+        middle, deviation = map(self._figure, spread)
+        return f"{middle} ± {deviation}{self.unit}"
+
+    def _figure(self, value: float) -> str:
+        value *= self.scale
+        return f"{value:,.{self.decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
+
+
+TESTED = (("{}", "test_{}"), ("best{}", "best_{}"), ("test at the end{}", "final_{}"))
+"""Headings and figures of the main metric on the test set;
+a heading names the metric where runs have several."""
+AT_SILOS = (
+    ("silos' mean{}", "silo_{}_mean"),
+    ("all examples{}", "silo_{}_pooled"),
+    ("worst silo{}", "silo_{}_worst"),
+    ("variance{}", "silo_{}_variance"),
+)
+BY_EXAMPLES = ("mean by examples{}", "silo_{}_weighted")
+"""In place of all examples together, where a metric is not known of them."""
+LOSS = Column("loss", "test_loss", 4)
+EPSILON = Column("epsilon", "epsilon", 3)
+COSTS = (
+    Column("seconds", "seconds", 1),
+    Column("MB sent", "bytes_sent", 1, 1e-6),
+    Column("MB received", "bytes_received", 1, 1e-6),
+)
+NARROW = (
+    "bytes_received",
+    "bytes_sent",
+    "silo_{}_mean",
+    "silo_{}_pooled",
+    "silo_{}_weighted",
+    "best_{}",
+    "silo_{}_variance",
+    "test_loss",
+)
+"""What a narrow terminal does without, the first first."""
+TO_TARGET = (
+    Column("", "rounds_to_target", 0, 1, " rounds"),
+    Column("", "seconds_to_target", 1, 1, " s"),
+    Column("", "bytes_to_target", 1, 1e-6, " MB"),
+)
+
+
+def columns_of(summaries: Sequence[Summary]) -> list[Column]:
+    """Return the columns for runs: those of each main metric among them, of the loss and of the costs."""
+    metrics = metrics_of(summaries)
+
+    def of(kinds: Sequence[tuple[str, str]]) -> list[Column]:
+        return [_column(*kind, metric, len(metrics) > 1) for metric in metrics for kind in kinds]
+
+    apart = {summary.metric for summary in summaries if summary.together == summary.metric.weighted}
+    by_examples = [_column(*BY_EXAMPLES, metric, len(metrics) > 1) for metric in metrics if metric in apart]
+    return [*of(TESTED), EPSILON, LOSS, *of(AT_SILOS), *by_examples, *COSTS]
+
+
+def metrics_of(summaries: Sequence[Summary]) -> list[MetricInfo]:
+    """Return the main metrics of runs, each once."""
+    return list(dict.fromkeys(summary.metric for summary in summaries))
+
+
+def whose(summaries: Sequence[Summary]) -> str:
+    """Say whose rows the figures of runs are of: the server's test set, or what silos hold out."""
+    scored = [(one.metric, {**r, **(r.get("final") or {})}) for one in summaries for r in one.records]
+    tested = list(dict.fromkeys(metric.name for metric, record in scored if metric.test in record))
+    at_silos = any(name.startswith(f"{metric.silo}_") for metric, record in scored for name in record)
+    if tested:
+        silos = "; a silo's figure is of the rows that it holds out" if at_silos else ""
+        return f"{', '.join(tested)} of the test set{silos}"
+    return "no test set: figures are of the rows that silos hold out" if at_silos else "nothing was scored"
+
+
+def _column(heading: str, figure: str, metric: MetricInfo, several: bool) -> Column:
+    beside = f" {metric.name}" if several or metric.name != ACCURACY.name else ""
+    named = metric.name if heading == "{}" else beside
+    decimals, power = (2, 2 if "variance" in figure else 1) if metric.share else (4, 0)
+    unit = "%" if metric.share and power == 1 else ""
+    return Column(heading.format(named), figure.format(metric.name), decimals, 100**power, unit)
+
+
+def level_of(summaries: Sequence[Summary], target: float | None) -> str | None:
+    """Write a target as a heading: a share in per cent where all of the runs are judged by one."""
+    if target is None:
+        return None
+    return f"{100 * target:g}%" if all(metric.share for metric in metrics_of(summaries)) else f"{target:g}"

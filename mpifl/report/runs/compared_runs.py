@@ -1,0 +1,318 @@
+"""Runs side by side: as a table, and as files for other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from os.path import commonpath
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from mpifl.common import InputError, one_line, write_atomic, written_after
+from mpifl.report.observers import HELD_OUT, PLAIN, on_terminal
+from mpifl.report.pages import check_page, write_page
+from mpifl.report.runs.after import show_next
+from mpifl.report.runs.compared_columns import (
+    COSTS,
+    NARROW,
+    TO_TARGET,
+    Column,
+    columns_of,
+    level_of,
+    metrics_of,
+    whose,
+)
+from mpifl.report.runs.runs import Summary, read_run
+from mpifl.report.runs.seeds import (
+    Group,
+    groups,
+    on_other_shards,
+    settings,
+    shown,
+    table_of_differences,
+    varying,
+)
+from mpifl.run.folder import read_metrics
+from mpifl.run.job import read_kept
+
+LeftOut = dict[Path, str]
+"""Why runs cannot be read."""
+Build = Callable[[Sequence[Column]], Table]
+"""Makes a table of these columns."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a comparison goes besides the terminal."""
+
+    plot: Path | None = None
+    csv: Path | None = None
+    json: Path | None = None
+    page: Path | None = None
+    all_panels: bool = False
+    """Whether curves are drawn of the silos' mean and the loss, too."""
+
+
+def show_run(run: Path) -> None:
+    """Print what a finished run came to, as far as it has metrics, where its model lies, and what is next."""
+    console, model, job = wide_console(), run / "model.safetensors", read_kept(run / "job.toml")
+    if job.tracking.jsonl and read_metrics(run):
+        summaries = [read_run(run)]
+        _print(console, summaries, lambda columns: table(summaries, summaries[0].target, columns))
+        console.print(whose(summaries), soft_wrap=True)
+    elif not written_after(model, run / "job.toml"):
+        console.print(f"{run}: no round was run", soft_wrap=True)
+        return
+    console.print(f"model: {model}", soft_wrap=True)
+    if on_terminal():  # a log has no next
+        show_next(console, run, job)
+
+
+def compare_runs(runs: Sequence[Path], target: float | None = None, output: Output = Output()) -> None:
+    """Print runs side by side, and means over their seeds; write files and draw curves where asked.
+
+    Args:
+        runs: Run folders, or folders of runs as of a sweep; one that cannot be read is named and left out.
+        target: A value of the main metric; by default the one that all jobs wait for.
+        output: Files to write.
+
+    Raises:
+        InputError: no run can be read, the target is no value of the metric, or a file cannot be written.
+    """
+    if output.page is not None:
+        check_page("--page", output.page)
+    summaries, left_out = read_runs([run for folder in runs for run in _runs_in(folder)])
+    if target is not None and not math.isfinite(target):
+        raise InputError(f"--target {target:g}: is no value of a metric")
+    if target is not None and all(one.share for one in metrics_of(summaries)) and not 0 < target <= 1:
+        raise InputError(f"--target-accuracy {target:g}: is a share above 0 and up to 1; 0.97 is 97%")
+    if not summaries:
+        raise InputError("; ".join(left_out.values()))
+    console = wide_console()
+    target = common_target(summaries) if target is None else target
+    together = [group for group in groups(summaries) if len(group.runs) > 1]
+    _print(console, summaries, lambda columns: table(summaries, target, columns))
+    if together:
+        _print(console, summaries, lambda columns: table_over_seeds(together, target, columns))
+    if keys := varying(summaries):
+        console.print(table_of_differences(summaries, keys))
+    remarks = [f"{summary.run}: {remark}" for summary in summaries for remark in summary.remarks]
+    for line in [whose(summaries), *remarks, *(f"left out: {reason}" for reason in left_out.values())]:
+        console.print(line, soft_wrap=True)
+    _write(summaries, left_out, target, output, console)
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """Return the runs in a folder that is none itself; else the folder, or what else it is."""
+    if _may_be_run(folder, "job.toml", "metrics.jsonl"):
+        return [folder]
+    return [path for path in sorted(folder.glob("*")) if _may_be_run(path, "job.toml")] or [folder]
+
+
+def _may_be_run(folder: Path, *signs: str) -> bool:
+    """Whether a folder holds such a file, or may not be entered, which is then said of it."""
+    with suppress(OSError):
+        return any((folder / sign).exists() for sign in signs)
+    return True
+
+
+def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], LeftOut]:
+    """Read run folders; return those that can be read, and why the others cannot."""
+    summaries: list[Summary] = []
+    left_out: dict[Path, str] = {}
+    for run in dict.fromkeys(runs):
+        try:
+            summaries.append(read_run(run))
+        except InputError as error:
+            left_out[run] = one_line(error)
+    return on_other_shards(summaries), left_out
+
+
+def common_folder(summaries: Sequence[Summary]) -> str:
+    """Return the name of the folder that all runs lie in."""
+    return Path(commonpath([run.run.absolute().parent for run in summaries])).name or "/"
+
+
+def common_target(summaries: Sequence[Summary]) -> float | None:
+    """Return the value of the main metric that all the runs' jobs wait for, if it is one."""
+    targets = {(summary.metric, summary.target) for summary in summaries}
+    return targets.pop()[1] if len(targets) == 1 else None
+
+
+def _write(
+    summaries: list[Summary], left_out: LeftOut, target: float | None, output: Output, console: Console
+) -> None:
+    contents: list[tuple[str, Path | None, Callable[[], str]]] = [
+        ("csv", output.csv, lambda: as_csv(summaries, target)),
+        ("json", output.json, lambda: as_json(summaries, left_out, target)),
+    ]
+    for option, path, content in contents:
+        if path is not None:
+            _write_file(option, path, content())
+            console.print(f"{option}: {path}", soft_wrap=True)
+    if output.page is not None:
+        from mpifl.report.pages import compare_page
+
+        title = f"Runs in {common_folder(summaries)}"
+        write_page("--page", output.page, compare_page(summaries, left_out, target, output.page, title))
+        console.print(f"page: {output.page}", soft_wrap=True)
+    if output.plot is not None:
+        from mpifl.report.pages import draw
+
+        draw(groups(summaries), output.plot, target, output.all_panels)
+        console.print(f"curves: {output.plot}", soft_wrap=True)
+
+
+def _write_file(option: str, path: Path, content: str) -> None:
+    try:
+        write_atomic(path, content.encode())
+    except OSError as error:
+        raise InputError(f"--{option} {path}: cannot be written ({error.strerror})") from None
+
+
+def _print(console: Console, summaries: Sequence[Summary], build: Build) -> None:
+    """Print a table; where the terminal is too narrow, without the columns that matter least."""
+    left, unlimited = columns_of(summaries), console.options.update(max_width=1000)
+    for name in (name.format(metric.name) for name in NARROW for metric in metrics_of(summaries)):
+        if Measurement.get(console, unlimited, build(left)).maximum <= console.width:
+            break
+        left = [column for column in left if column.figure != name]
+    console.print(build(left))
+
+
+def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[Column]) -> Table:
+    """Return a table with a row for every run; columns for which no run has a figure are left out."""
+    figures = [summary.figures(target) for summary in summaries]
+    columns = [column for column in offered if any(each.get(column.figure) is not None for each in figures)]
+    found = _headed(["run", "rounds"], columns, level_of(summaries, target))
+    for summary, each in zip(summaries, figures, strict=True):
+        cells = [_cell(summary, column, each.get(column.figure)) for column in columns]
+        last = [] if target is None else [_to_target(summary, each)]
+        found.add_row(str(summary.run), _rounds(summary), *cells, *last)
+    return found
+
+
+def _cell(summary: Summary, column: Column, value: float | None) -> str:
+    """Write a figure; the worst silo's with the name of that silo, if it has one."""
+    name = summary.worst_silo if column.figure == f"{summary.metric.silo}_worst" else None
+    return column.show(value) + (f" {name}" if name and not name.isdecimal() else "")
+
+
+def table_over_seeds(together: Sequence[Group], target: float | None, offered: Sequence[Column]) -> Table:
+    """Return a table with a row for each group of runs: mean and standard deviation over the seeds."""
+    spreads = [group.spread(target) for group in together]
+    offered = [column for column in offered if column not in COSTS]
+    columns = [column for column in offered if any(each.get(column.figure) is not None for each in spreads)]
+    level = level_of([run for group in together for run in group.runs], target)
+    found = _headed(["mean ± deviation over seeds", "seeds"], columns, level)
+    for group, each in zip(together, spreads, strict=True):
+        cells = [column.show_spread(each.get(column.figure)) for column in columns]
+        last = [] if target is None else [_group_to_target(group, each, target)]
+        found.add_row(group.name, str(len(group.runs)), *cells, *last)
+    return found
+
+
+def _headed(first: Sequence[str], columns: Sequence[Column], level: str | None) -> Table:
+    found = Table()
+    found.add_column(first[0], overflow="fold")
+    for heading in [*first[1:], *(column.heading for column in columns)]:
+        found.add_column(heading, justify="right", no_wrap=True, overflow="fold")
+    if level is not None:
+        found.add_column(f"to {level}", justify="right")
+    return found
+
+
+def _rounds(summary: Summary) -> str:
+    planned = summary.job.get("rounds", summary.rounds)
+    cut = not summary.finished and planned > summary.rounds
+    return f"{summary.rounds} of {planned}" if cut else str(summary.rounds)
+
+
+def _to_target(summary: Summary, figures: dict[str, float | None]) -> str:
+    if summary.judged_by is None or summary.missing:
+        return "-"
+    held_out = f", on {HELD_OUT}" if summary.judged_by != summary.metric.test else ""
+    if figures["rounds_to_target"] is None:
+        return f"not reached in {summary.rounds} rounds{held_out}"
+    return ", ".join(column.show(figures[column.figure]) for column in TO_TARGET) + held_out
+
+
+def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None], target: float) -> str:
+    if any(run.missing for run in group.runs):
+        return "-"
+    if spread["rounds_to_target"] is None:
+        return f"reached by {sum(run.reached(target) is not None for run in group.runs)} of {len(group.runs)}"
+    return ", ".join(column.show_spread(spread[column.figure]) for column in TO_TARGET)
+
+
+def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
+    """Return a line for every run: its state, settings in which the runs differ, its figures in full."""
+    keys = varying(summaries)
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    names = list(dict.fromkeys(name for summary in summaries for name in summary.figures(target)))
+    writer.writerow(["run", "finished", "remarks", *keys, *names])
+    for summary in summaries:
+        job = settings(summary.job)
+        state = [summary.run, str(summary.finished).lower(), "; ".join(summary.remarks)]
+        own = [shown(job[key]) if key in job else "" for key in keys]
+        values = map(summary.figures(target).get, names)
+        writer.writerow([*state, *own, *("" if value is None else repr(value) for value in values)])
+    return content.getvalue()
+
+
+def as_json(summaries: Sequence[Summary], left_out: LeftOut, target: float | None) -> str:
+    """Return the runs, the means over seeds and what was left out, as one JSON object."""
+    keys = varying(summaries)
+    found: dict[str, Any] = {
+        "_".join(["target", *(metric.name for metric in metrics_of(summaries))]): target,
+        "runs": [_run_as_json(summary, keys, target) for summary in summaries],
+        "over_seeds": [_group_as_json(group, target) for group in groups(summaries) if len(group.runs) > 1],
+        "left_out": [{"run": str(run), "reason": reason} for run, reason in left_out.items()],
+    }
+    return json.dumps(found, indent=1, default=str, allow_nan=False) + "\n"
+
+
+def _run_as_json(summary: Summary, keys: Sequence[str], target: float | None) -> dict[str, Any]:
+    return {
+        "run": str(summary.run),
+        "finished": summary.finished,
+        "remarks": list(summary.remarks),
+        "settings": _plain({key: value for key, value in settings(summary.job).items() if key in keys}),
+        **summary.figures(target),
+        "worst_silo": summary.worst_silo,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has words for: times and numbers that are not finite become text."""
+    return json.loads(json.dumps(value, default=str), parse_constant=str)
+
+
+def _group_as_json(group: Group, target: float | None) -> dict[str, Any]:
+    spread = group.spread(target)
+    return {
+        "name": group.name,
+        "runs": [str(run.run) for run in group.runs],
+        "seeds": _plain([run.job["seed"] for run in group.runs]),
+        "mean": {name: each[0] for name, each in spread.items() if each},
+        "std": {name: each[1] for name, each in spread.items() if each},
+    }
+
+
+def wide_console() -> Console:
+    """Return a console that does not squeeze a table into 80 columns where nothing says how wide it may be.
+
+    What it prints is names: text, and no markup.
+    """
+    width = None if on_terminal() else 300
+    return Console(width=width, force_terminal=None if width is None else False, **PLAIN)

@@ -1,0 +1,62 @@
+"""What runs are called beside each other: by the settings in which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mpifl.common import Names
+from mpifl.report.runs.runs import Summary
+from mpifl.report.runs.seeds import Group, settings, shown, varying
+
+MOST_KEYS = 4
+"""Settings that a name has; runs that need more to be told apart are called by their folders."""
+NAMES = Names()
+
+
+def telling_keys(found: Sequence[Group]) -> list[str]:
+    """Return the fewest keys by which groups of runs can be told apart; none where settings do not."""
+    jobs = [settings(group.runs[0].job) for group in found]
+    several = any(len(group.runs) > 1 for group in found)
+    offered = [key for key in varying([group.runs[0] for group in found]) if key != "seed" or not several]
+    keys: list[str] = []
+    while (parts := _parts(jobs, keys)) < len(found):
+        best = max(offered, key=lambda key: _parts(jobs, [*keys, key]), default=None)
+        if best is None or _parts(jobs, [*keys, best]) == parts or len(keys) == MOST_KEYS:
+            return []
+        keys.append(best)
+    return [key for key in offered if key in keys]
+
+
+def legends(found: Sequence[Group]) -> list[str]:
+    """Return a name for each group of runs: the settings that tell it from the others, else its folder.
+
+    How many seeds it is the mean of is said where that differs.
+    """
+    keys = telling_keys(found)
+    names = [said(group.runs[0], keys) if keys else NAMES[group.name] for group in found]
+    counts = [len(group.runs) for group in found]
+    seeds = [f", {many} seed{'s' * (many > 1)}" if len({*counts}) > 1 else "" for many in counts]
+    return [name + of for name, of in zip(names, seeds, strict=True)]
+
+
+def said(run: Summary, keys: Sequence[str]) -> str:
+    """Return a run's settings of some keys in a few words: `fedprox, lr 0.1`."""
+    job = settings(run.job)
+    return ", ".join(f"{short(key, keys)} {value(job.get(key))}".strip() for key in keys)
+
+
+def short(key: str, keys: Sequence[str]) -> str:
+    """Return the last part of a key where no other ends so; of a name nothing, since it speaks for itself."""
+    last = key.rpartition(".")[2]
+    alone = [other.rpartition(".")[2] for other in keys].count(last) == 1
+    return "" if last == "name" and alone else last if alone else key
+
+
+def value(found: Any) -> str:
+    """Return a setting in a line that is fit to be read."""
+    return NAMES[shown(found)]
+
+
+def _parts(jobs: Sequence[dict[str, Any]], keys: Sequence[str]) -> int:
+    return len({tuple(shown(job.get(key)) for key in keys) for job in jobs})

@@ -1,0 +1,55 @@
+"""What a rule by weights gave each silo, and whose values a rule of columns found at the edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from mpifl.common import Names
+from mpifl.wings.robust import Suspicion, edges, relative_weights
+
+
+def weights_of_silos(records: Sequence[dict[str, Any]], rule: object, names: Names) -> list[list[str]]:
+    """Return a row for each silo that had weights, the least first: its name, its rounds, its mean weight
+    beside that of all silos of a round, the rounds in which it was not chosen, and whether it is suspected.
+    """
+    shares: dict[str, list[float]] = {}
+    for record in records:
+        for silo, share in relative_weights(record).items():
+            shares.setdefault(silo, []).append(share)
+    suspected = _suspected(records, rule, "weights")
+    return [
+        [
+            names[silo],
+            str(len(found)),
+            f"{fmean(found):.2f}",
+            str(found.count(0.0)),
+            "suspected" if silo in suspected else "",
+        ]
+        for silo, found in sorted(shares.items(), key=lambda item: fmean(item[1]))
+    ]
+
+
+def edges_of_silos(records: Sequence[dict[str, Any]], names: Names) -> list[list[str]]:
+    """Return a row for each silo whose values were counted, the oftenest at the edges first: its name, its
+    rounds, its mean share beside the median of all silos of a round, and whether it is suspected."""
+    shares: dict[str, list[tuple[float, float]]] = {}
+    for record in records:
+        found, middle, _ = edges(record)
+        for silo, share in found.items():
+            shares.setdefault(silo, []).append((share, middle))
+    suspected, rows = _suspected(records, None, "outside"), []
+    for silo, each in sorted(shares.items(), key=lambda item: -fmean(share for share, _ in item[1])):
+        own, usual = fmean(share for share, _ in each), fmean(middle for _, middle in each)
+        always = "suspected" if silo in suspected else ""
+        rows.append([names[silo], str(len(each)), f"{own:.1%}", f"{usual:.1%}", always])
+    return rows
+
+
+def _suspected(records: Sequence[dict[str, Any]], rule: object, by: str) -> list[str]:
+    """Return who is suspected after all rounds by one of the figures."""
+    suspicion, found = Suspicion(rule), list[str]()
+    for record in records:
+        found = suspicion.see({by: record.get(by)})
+    return found

@@ -1,0 +1,275 @@
+"""A run folder read with open eyes: what its rounds came to, and what is to be said against it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mpifl import __version__
+from mpifl.common import InputError, one_line, tables
+from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.report.observers import at_end, judged, reached, worst_silo
+from mpifl.run.folder import number, read_environment, read_metrics, why_lost
+
+Record = dict[str, Any]
+BYTES = ("bytes_sent", "bytes_received")
+NUMBERS = ("test_loss", "train_loss", "seconds", *BYTES)
+"""Figures of a round that must be numbers, or null, in what this program wrote; the main metric's, too."""
+TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos", "final")
+RANK = re.compile("[0-9]{1,9}")
+HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
+"""What changes begin or end with on which nothing that is trained depends."""
+A_RUN = "name the folder of a run (mpifl train ... --out RUN)"
+MOST_GAPS = 5
+"""How many gaps between its rounds a remark names."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run came to; None where it cannot be told."""
+
+    run: Path
+    records: list[Record]
+    job: Mapping[str, Any] = field(default_factory=dict)
+    """The tables of its job.toml."""
+    finished: bool = True
+    remarks: tuple[str, ...] = ()
+    """What to know before comparing it, in a few words each."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """What it was trained on, as `mpifl.run.describe` tells it."""
+    forced: tuple[str, ...] = ()
+    """What of its training was changed on the way, by --force."""
+    metric: MetricInfo = ACCURACY
+    """The main metric: the one that it is judged by."""
+
+    @property
+    def rounds(self) -> int:
+        """The rounds that it has done."""
+        return int(self.records[-1]["round"])
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """The rounds that it has done and that are not recorded, as (first, last); no sum has them."""
+        done = [0, *(int(record["round"]) for record in self.records)]
+        return [(one + 1, other - 1) for one, other in pairwise(done) if other > one + 1]
+
+    @property
+    def last(self) -> Record:
+        """The last round that was evaluated, or else the last."""
+        scored = (*self.metric.judged_by, f"{self.metric.silo}_mean")
+        evaluated = (r for r in reversed(self.records) if any(name in r for name in scored))
+        return next(evaluated, self.records[-1])
+
+    @property
+    def target(self) -> float | None:
+        """The value of the main metric that its job waits for."""
+        return _target(self.job)
+
+    def figure(self, name: str) -> float | None:
+        """Return a figure of the last evaluated round."""
+        return number(self.last, name)
+
+    def best(self) -> float | None:
+        """Return the best value of the main metric on the test set."""
+        values = [value for r in self.records if (value := number(r, self.metric.test)) is not None]
+        return self.metric.best(values) if values else None
+
+    def final(self) -> float | None:
+        """Return the main metric on test data, where that was scored at the end alone."""
+        found = judged(self.last.get("final") or {}, self.metric)
+        return found and found[1]
+
+    @property
+    def worst_silo(self) -> str | None:
+        """The name of the silo that the last scored model serves worst."""
+        return worst_silo(self.last, self.metric)
+
+    @property
+    def epsilon(self) -> float | None:
+        """The largest epsilon of its silos, of the last round that says it; None without `[privacy]`."""
+        return next((e for r in reversed(self.records) if (e := number(r, "epsilon")) is not None), None)
+
+    @property
+    def together(self) -> str:
+        """The key of the main metric on all that silos hold out: pooled, or else the mean by examples."""
+        pooled = any(number(record, self.metric.pooled) is not None for record in self.records)
+        return self.metric.pooled if pooled else self.metric.weighted
+
+    def total(self, *names: str, until: int | None = None) -> float:
+        """Add up figures over the rounds, up to and with the round `until`."""
+        counted = [r for r in self.records if until is None or r["round"] <= until]
+        return sum(number(r, name) or 0.0 for r in counted for name in names)
+
+    @property
+    def judged_by(self) -> str | None:
+        """The key of a round that a target is for."""
+        return next((found[0] for record in self.records if (found := judged(record, self.metric))), None)
+
+    def reached(self, target: float) -> int | None:
+        """Return the first round at the target: on the test set, or else on what silos hold out."""
+        return next((r["round"] for r in self.records if reached(r, self.metric, target)), None)
+
+    def figures(self, target: float | None) -> dict[str, float | None]:
+        """Return every figure by the name that it has in files; sums over the rounds, in seconds and bytes.
+
+        Where rounds are missing there is no sum, and nobody knows which was the first at the target.
+        """
+        name, silo, deviation = self.metric.name, self.metric.silo, self.figure(f"{self.metric.silo}_std")
+        sums = {sum: None if self.missing else self.total(sum) for sum in ("seconds", *BYTES)}
+        return {
+            "rounds_done": float(self.rounds),
+            self.metric.test: self.figure(self.metric.test),
+            f"best_{name}": self.best(),
+            f"final_{name}": self.final(),
+            "test_loss": self.figure("test_loss"),
+            "train_loss": number(self.records[-1], "train_loss"),
+            **{key: self.figure(key) for key in (f"{silo}_mean", self.metric.weighted, f"{silo}_worst")},
+            self.metric.pooled: self.figure(self.metric.pooled),
+            f"{silo}_variance": None if deviation is None else deviation**2,
+            **sums,
+            **({} if self.epsilon is None else {"epsilon": self.epsilon}),
+            **({} if target is None else self._to_target(target)),
+        }
+
+    def _to_target(self, target: float) -> dict[str, float | None]:
+        """Return what it took until the first round at the target, the round included."""
+        round = None if self.missing else self.reached(target)
+        seconds = None if round is None else self.total("seconds", until=round)
+        carried = None if round is None else self.total(*BYTES, until=round)
+        rounds = None if round is None else float(round)
+        return {"rounds_to_target": rounds, "seconds_to_target": seconds, "bytes_to_target": carried}
+
+
+def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
+    """Read a run folder.
+
+    Args:
+        run: The folder.
+        read: The rounds of its metrics.jsonl, if they were read already.
+
+    Raises:
+        InputError: it holds no round that this program can read; the line says why.
+    """
+    if not run.is_dir():
+        raise InputError(f"{run}: is no folder; {A_RUN}")
+    environment = read_environment(run)
+    metric, lost = metric_of(environment), why_lost(run)
+    if not (records := _checked(run, read_metrics(run) if read is None else read, metric)):
+        raise InputError(f"{run}: {lost or f'no rounds in metrics.jsonl; {A_RUN}'}")
+    job, wrong = read_tables(run / "job.toml")
+    finished, forced = _finished(run, job, records, metric), changed_by_force(environment)
+    summary = Summary(run, records, job, finished, (), environment.get("data", {}), forced, metric)
+    version = environment.get("versions", {}).get("mpifl")
+    remarks = (*_gaps(summary), *wrong, *_remarks(summary, lost, version))
+    return replace(summary, remarks=tuple(map(one_line, remarks)))
+
+
+def _gaps(summary: Summary) -> list[str]:
+    """Say which rounds are missing, if any."""
+    if not (missing := summary.missing):
+        return []
+    which = [f"{first} to {last}" if last > first else str(first) for first, last in missing[:MOST_GAPS]]
+    which += ["..."] if len(missing) > MOST_GAPS else []
+    return [f"rounds missing in metrics.jsonl: {', '.join(which)}; sums over the rounds are not shown"]
+
+
+def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[str]:
+    """Yield what is to be said against a run whose tables could be read."""
+    last = summary.records[-1]
+    if lost:
+        yield lost
+    elif not summary.finished:
+        planned = f" of {summary.job['rounds']}" if "rounds" in summary.job else ""
+        yield f"unfinished: {last['round']}{planned} rounds"
+    if version not in (None, __version__):
+        yield f"of another version: mpifl {version}, this is {__version__}"
+    if summary.forced:
+        yield f"changed by --force: {'; '.join(summary.forced)}"
+    by_valid = summary.job.get("evaluate", {}).get("split") is not None
+    if not by_valid and not any(summary.metric.test in record for record in summary.records):
+        yield f"without test {summary.metric.name}"
+    if any(name in last and number(last, name) is None for name in ("train_loss", "test_loss")):
+        yield "diverged: its loss is not finite"
+
+
+def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what `environment.json` says was changed on the way and what is trained depends on.
+
+    Not a new name, shards that were moved, or what was changed before the first round.
+    """
+    changes = map(str, environment.get("changes", ()))
+    return tuple(c for c in changes if not c.startswith(HARMLESS) and not c.endswith(BEFORE_ALL))
+
+
+def metric_of(environment: Mapping[str, Any]) -> MetricInfo:
+    """Return the main metric that a run notes; of one that notes none the accuracy."""
+    try:
+        return MetricInfo.model_validate(environment["metric"])
+    except (KeyError, ValidationError):
+        return ACCURACY
+
+
+def _target(job: Mapping[str, Any]) -> float | None:
+    """Return the target in a job's tables, by whichever key it is given."""
+    evaluate = job.get("evaluate", {})
+    found = evaluate.get("target", evaluate.get("target_accuracy"))
+    return None if found is None else float(found)
+
+
+def _checked(run: Path, records: Sequence[Record], metric: MetricInfo) -> list[Record]:
+    path = run / "metrics.jsonl"
+    before: int = 0
+    for record in records:
+        if not _is_round(record, metric):
+            what = f"round {record['round']} is none as mpifl {__version__} writes it"
+            raise InputError(f"{path}: {what}: of another version?")
+        if (round := record["round"]) <= before:
+            raise InputError(f"{path}: has round {round} after round {before}; two runs wrote to one folder")
+        before = round
+    return list(records)
+
+
+def _is_round(record: Record, metric: MetricInfo) -> bool:
+    names = (*NUMBERS, metric.test, f"{metric.silo}_worst")
+    numbers = all(record.get(name) is None or number(record, name) is not None for name in names)
+    tables = all(isinstance(record.get(name, {}), dict) for name in TABLES)
+    ranks = record.get("rank_seconds", {})
+    return numbers and tables and all(RANK.fullmatch(k) and isinstance(v, dict) for k, v in ranks.items())
+
+
+def read_tables(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the tables of a job, whatever version wrote them, and what is wrong with the file."""
+    try:
+        job = tables(path)
+    except OSError as error:
+        return {}, [f"job.toml cannot be read ({error.strerror})"]
+    except ValueError:
+        return {}, ["job.toml is torn"]
+    nested = all(
+        isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate", "aggregation")
+    )
+    evaluate = job.get("evaluate", {}) if nested else {}
+    counts = job.get("rounds", 0), evaluate.get("patience", 1)
+    if nested and _targets_are_numbers(evaluate) and all(type(count) is int for count in counts):
+        return job, []
+    return {}, [f"job.toml is none as mpifl {__version__} writes it"]
+
+
+def _targets_are_numbers(evaluate: Mapping[str, Any]) -> bool:
+    share = evaluate.get("target_accuracy", 1)
+    is_share = type(share) in (int, float) and 0 < share <= 1
+    return is_share and number({"target": 0, **evaluate}, "target") is not None
+
+
+def _finished(run: Path, job: Mapping[str, Any], records: list[Record], metric: MetricInfo) -> bool:
+    """Whether a run has left its model and has nothing more to do."""
+    evaluate, last = job.get("evaluate", {}), records[-1]
+    target = _target(job) if evaluate.get("stop_at_target") else None
+    ended = at_end(last["round"], last, job.get("rounds", 0), target, metric, evaluate.get("patience"))
+    return (run / "model.safetensors").exists() and ended

@@ -1,0 +1,135 @@
+"""Runs that differ only by seed, taken together; and the keys in which jobs differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os.path import commonpath
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from rich.table import Table
+
+from mpifl.common import one_line
+from mpifl.report.runs.runs import Summary
+from mpifl.run.folder import same_data
+from mpifl.run.job import flat
+
+NO_MATTER = ("name", "tracking", "checkpoint")
+"""Keys of a job that cannot change what it reaches."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one job with different seeds, or a single run."""
+
+    name: str
+    runs: list[Summary]
+
+    def spread(self, target: float | None) -> dict[str, tuple[float, float] | None]:
+        """Return mean and sample standard deviation of each figure; None where not every run has it."""
+        each = [run.figures(target) for run in self.runs]
+        found: dict[str, tuple[float, float] | None] = {}
+        for name in each[0]:
+            values = [figure for figures in each if (figure := figures.get(name)) is not None]
+            found[name] = (mean(values), stdev(values)) if len(values) == len(each) > 1 else None
+        return found
+
+
+def groups(summaries: Sequence[Summary]) -> list[Group]:
+    """Put runs together that differ only by seed.
+
+    A run that is not finished, was changed by force on the way, or repeats a seed stays alone.
+    """
+    together: dict[str, list[int]] = {}
+    for nth, (summary, first) in enumerate(zip(summaries, _first_alike(summaries), strict=True)):
+        key, seed = f"as {first}", summary.job.get("seed")
+        taken = [summaries[other].job.get("seed") for other in together.get(key, [])]
+        if not summary.finished or summary.forced or seed is None or seed in taken:
+            key = f"alone: {nth}"
+        together.setdefault(key, []).append(nth)
+    names, members = labels(summaries), [[summaries[nth] for nth in found] for found in together.values()]
+    return _titled([names[nth[0]] for nth in together.values()], members)
+
+
+def _titled(labels: Sequence[str], members: Sequence[list[Summary]]) -> list[Group]:
+    """Return the groups of these runs: several by the settings in which groups differ, one by its label."""
+    varied = [key for key in varying([runs[0] for runs in members if len(runs) > 1]) if key != "seed"]
+    titles = [_title(runs[0], varied) for runs in members if len(runs) > 1]
+    found = []
+    for label, runs in zip(labels, members, strict=True):
+        title = _title(runs[0], varied) if len(runs) > 1 else label
+        of = f" (shards of {label})" if titles.count(title) > 1 else ""  # other shards, by the same job
+        found.append(Group(title + of, runs))
+    return found
+
+
+def on_other_shards(summaries: Sequence[Summary]) -> list[Summary]:
+    """Return the runs, with a remark on each whose shards are not those of an earlier one by the same job."""
+    jobs, found = _but_for_seed(summaries), []
+    for summary, job, first in zip(summaries, jobs, _first_alike(summaries), strict=True):
+        if job and first != jobs.index(job):
+            remark = f"on other shards than {summaries[jobs.index(job)].run}, by the same job"
+            summary = replace(summary, remarks=(*summary.remarks, remark))
+        found.append(summary)
+    return found
+
+
+def _first_alike(summaries: Sequence[Summary]) -> list[int]:
+    """Return for each run the first of its job, whatever the seed, that was trained on the same shards."""
+    jobs = _but_for_seed(summaries)
+    return [
+        next(other for other, first in enumerate(summaries)
+             if jobs[other] == job and same_data(first.data, summary.data))
+        for summary, job in zip(summaries, jobs, strict=True)
+    ]  # fmt: skip
+
+
+def _but_for_seed(summaries: Sequence[Summary]) -> list[str]:
+    jobs = ({key: value for key, value in settings(each.job).items() if key != "seed"} for each in summaries)
+    return [json.dumps(job, sort_keys=True, default=str) if job else "" for job in jobs]
+
+
+def _title(summary: Summary, varied: Sequence[str]) -> str:
+    return _told(settings(summary.job), varied) or one_line(summary.job.get("name", summary.run))
+
+
+def _told(job: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return one_line(", ".join(f"{key} = {shown(job[key])}" for key in keys if key in job))
+
+
+def varying(summaries: Sequence[Summary]) -> list[str]:
+    """Return the keys, `table.key`, in which the jobs differ."""
+    jobs = [settings(summary.job) for summary in summaries if summary.job]
+    keys = dict.fromkeys(key for job in jobs for key in job)
+    return [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
+
+
+def settings(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job's settings by `table.key`, without those that cannot change what it reaches."""
+    return flat({key: value for key, value in job.items() if key not in NO_MATTER})
+
+
+def table_of_differences(summaries: Sequence[Summary], keys: Sequence[str]) -> Table:
+    """Return a table with each run's settings of the keys in which jobs differ, as far as it has them."""
+    found = Table()
+    for heading in ("run", "settings in which the jobs differ"):
+        found.add_column(heading, overflow="fold")
+    for summary in summaries:
+        if summary.job:
+            found.add_row(str(summary.run), _told(settings(summary.job), keys))
+    return found
+
+
+def shown(value: Any) -> str:
+    """Return a setting as a person writes it."""
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def labels(summaries: Sequence[Summary]) -> list[str]:
+    """Return the shortest paths by which the runs can be told apart."""
+    paths = [Path(summary.run).absolute() for summary in summaries]
+    common = Path(commonpath([path.parent for path in paths]))
+    return [str(path.relative_to(common)) for path in paths]

@@ -1,0 +1,5 @@
+"""Curves and live runs in a terminal."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

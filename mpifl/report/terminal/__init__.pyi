@@ -1,0 +1,3 @@
+from .watched_run import (
+    watch_run as watch_run,
+)

@@ -1,0 +1,42 @@
+from . import (
+    checkpoint as checkpoint,
+    serialization as serialization,
+)
+from .checkpoint import (
+    CheckpointError as CheckpointError,
+)
+from .environment import (
+    note_lost as note_lost,
+    read_environment as read_environment,
+    why_lost as why_lost,
+    write_environment as write_environment,
+)
+from .metrics_file import (
+    GrowingMetrics as GrowingMetrics,
+    encode_record as encode_record,
+    number as number,
+    read_metrics as read_metrics,
+    trim_metrics as trim_metrics,
+)
+from .run_folder import (
+    Claim as Claim,
+    check_run as check_run,
+    claim as claim,
+    describe as describe,
+    same_data as same_data,
+)
+from .state_files import (
+    StateFiles as StateFiles,
+)
+from .weights_file import (
+    MADE_WITH as MADE_WITH,
+    ROUND as ROUND,
+    load_final as load_final,
+    load_initial as load_initial,
+    load_weights as load_weights,
+    metadata_of as metadata_of,
+    round_of as round_of,
+)
+from .writer import (
+    Writer as Writer,
+)

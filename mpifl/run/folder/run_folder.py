@@ -1,0 +1,175 @@
+"""The run folder: whose it is, the resolved job, and what may change when a run goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from mpifl.common import InputError, lock, remove_left_behind, write_atomic
+from mpifl.data.shards import AnySpec, by_path
+from mpifl.run.folder import checkpoint
+from mpifl.run.folder.environment import read_environment
+from mpifl.run.job import HARMLESS, Job, differing_keys, read_kept
+
+FORCEABLE = (
+    "name",
+    "shards",
+    "device",
+    "threads",
+    "local",
+    "silo",
+    "cohort",
+    "aggregation",
+    "server_optimizer.lr",
+)
+"""Keys that may change if the user insists: another training from there on,
+but nothing kept loses its meaning."""
+COUNTED = {"local", "silo", "cohort", "aggregation"}
+"""Of these, what steps of DP-SGD follow from: what was spent before would be counted by the new ones."""
+DIGESTS = {"sha256": "shards of sha256", "public": "public examples of sha256", "test": "test set of sha256"}
+"""Of what `describe` says: what each is the digest of, as a change of it is told."""
+_OWN = (
+    r"(job\.toml|(environment|checkpoint)\.json|metrics\.jsonl|\w+\.safetensors|report\.html|mlflow_run_id)"
+)
+"""Names of files that a run writes."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run folder taken for a training: what the user should be told of it, and how the training changed."""
+
+    notes: list[str]
+    changes: list[str]
+
+
+@contextmanager
+def claim(folder: Path, job: Job, spec: AnySpec, resume: bool, force: bool) -> Iterator[Claim]:
+    """Take the run folder for as long as the context lasts, and write the resolved job into it.
+
+    Raises:
+        InputError: see `check_run` and `claim_run`; or another job holds it.
+    """
+    with lock.hold(folder) as unlocked:
+        changes = check_run(folder, job, resume, force, spec)  # once more: it may have changed hands since
+        notes = [unlocked] if unlocked else []
+        if resume and latest_checkpoint(folder) is None:
+            what = "checkpoint" if (folder / "job.toml").exists() else "run"
+            notes.append(f"no {what} in {folder}: starting anew")
+        claim_run(folder, job)
+        yield Claim(notes + [f"{folder}: goes on with {change}" for change in changes], changes)
+
+
+def check_run(
+    folder: Path, job: Job, resume: bool, force: bool = False, spec: AnySpec | None = None
+) -> list[str]:
+    """See that the run folder is free, or holds a run of this job that may go on; write nothing.
+
+    Returns:
+        What changes about the run because the user insists (`force`), `local.lr 0.1 -> 0.05`.
+
+    Raises:
+        InputError: it holds a run and `resume` was not asked, or a run of another job or on other shards.
+    """
+    path = folder / "job.toml"
+    if not path.exists():
+        return []
+    if not resume:
+        to_do = "go on with it by --resume, or name another folder by --out"
+        raise InputError(f"{folder}: holds a run already; {to_do}")
+    changes = _check_same_job(folder, read_kept(path, job.plugins.values()), job, force)
+    return changes + (_check_data(folder, spec, force) if spec else [])
+
+
+def _check_same_job(folder: Path, old: Job, new: Job, force: bool) -> list[str]:
+    """See that a run goes on by the job that it was started with, or by one that `force` allows."""
+    different, allowed = differing_keys(old, new, HARMLESS), set(FORCEABLE)
+    if new.privacy is not None and new.privacy.level == "example":
+        allowed -= COUNTED
+        if new.privacy.epsilon is not None and new.rounds != old.rounds:
+            what = f"the noise of its rounds follows from rounds = {old.rounds}, by [privacy] epsilon"
+            raise InputError(f"{folder}: {what}; go on with these, or start anew with another --out")
+    hard = [key for key in different if not {key, key.partition(".")[0]} & allowed]
+    if different and (hard or not force):
+        keys, insist = ", ".join(hard if force else different), "" if hard else ", or insist by --force"
+        raise InputError(
+            f"{folder}: is a run of another job, it differs in {keys}; resume with "
+            f"the job it was started with, or start anew with another --out{insist}"
+        )
+    return [f"{key} {_value(old, key)} -> {_value(new, key)}" for key in different]
+
+
+def _check_data(folder: Path, spec: AnySpec, force: bool) -> list[str]:
+    """See that a run goes on with the shards that it was started with, wherever they lie now."""
+    old, new = read_environment(folder).get("data", {}), describe(spec)
+    if same_data(old, new):
+        return []
+    if old.get("form", new["form"]) != new["form"]:
+        what = f"was started on {old.get('form')}, the shards are {new['form']}"
+        raise InputError(f"{folder}: {what}; name its own by 'shards', or start anew with another --out")
+    if not force:
+        to_do = "name its own by 'shards', start anew with another --out, or insist by --force"
+        raise InputError(f"{folder}: the shards are not those that it was started on; {to_do}")
+    changed = [name for name in DIGESTS if old.get(name, new[name]) != new[name]]
+    return [f"{DIGESTS[name]} {_briefly(old[name])} -> {_briefly(new[name])}" for name in changed]
+
+
+def _briefly(digest: object) -> str:
+    return str(digest)[:12] or "none"
+
+
+def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two descriptions (see `describe`) are of the same shards,
+    by what both tell: older ones tell less."""
+    return all(one[key] == other[key] for key in one.keys() & other.keys())
+
+
+def describe(spec: AnySpec) -> dict[str, str]:
+    """Return what a model and the silos' states must fit,
+    and digests of all that is trained on and judged by."""
+    inputs, count = by_path("x", spec.features).values(), len(spec.silos)
+    told = [*(one.model_dump_json() for one in inputs), *(entry.sha256 for entry in spec.silos)]
+    examples = " and ".join(f"{'x'.join(map(str, one.shape))} {one.dtype}" for one in inputs)
+    aim = f" in {spec.classes} classes" if spec.classes else ""
+    aim += f", {spec.aim}" if spec.targets else ""
+    form = f"{count} silo{'s' * (count > 1)} of {examples}{aim}"
+    shared = {
+        name: entry.sha256 if entry else "" for name, entry in (("public", spec.public), ("test", spec.test))
+    }
+    return {"form": form, "sha256": hashlib.sha256("".join(told).encode()).hexdigest(), **shared}
+
+
+def _value(job: Job, key: str) -> str:
+    """Return the value of `table.key` as the job file would say it."""
+    value: Any = job.model_dump(mode="json")
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return "none" if value is None else json.dumps(value)
+
+
+def claim_run(folder: Path, job: Job) -> None:
+    """Make the run folder and write the resolved job into it.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoints = (checkpoint.round_folder(folder, round) for round in checkpoint.rounds(folder))
+        for place in (folder, folder / "personal", *checkpoints):
+            remove_left_behind(place, _OWN)
+        resolved = tomli_w.dumps(job.model_dump(mode="json", exclude_none=True))
+        write_atomic(folder / "job.toml", resolved.encode())
+    except OSError as error:
+        raise lock.cannot_be_written(folder, error) from None
+
+
+def latest_checkpoint(folder: Path) -> int | None:
+    """Return the round of the latest checkpoint folder, whole or not."""
+    return next(iter(checkpoint.rounds(folder)), None)

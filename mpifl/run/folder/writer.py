@@ -1,0 +1,75 @@
+"""Files of a checkpoint that a rank writes while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mpifl.run.folder import serialization
+from mpifl.run.folder.checkpoint import CheckpointError
+
+
+class Writer:
+    """Writes states one after another in a thread, which only writes: it talks to no other rank."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "writer")
+        self._folder = Path()
+        self._begun: dict[Path, Future[str]] = {}
+
+    def begin(
+        self,
+        path: Path,
+        state: Mapping[str, Any],
+        write: Callable[[Path, Mapping[str, Any]], str] = serialization.write_state,
+    ) -> None:
+        """Begin to write a state; what was begun in another folder is finished first, and then forgotten.
+
+        Args:
+            path: The file.
+            state: Tensors, which must stay as they are until it is written, and numbers by name.
+            write: Writes it, in the thread, and returns the file's sha256.
+        """
+        if path.parent != self._folder:
+            self._folder, self._begun = path.parent, {}
+        self._begun[path] = self._thread.submit(_write, write, path, dict(state), _versions(state))
+
+    def writing(self, path: Path) -> bool:
+        """Whether a file is still to be written."""
+        return path in self._begun and not self._begun[path].done()
+
+    def digest(self, path: Path) -> str:
+        """Wait until a file is written and return its sha256.
+
+        Raises:
+            CheckpointError: it could not be written, or was never begun here.
+        """
+        if path not in self._begun:
+            raise CheckpointError(f"{path}: was to be written by a rank that died")
+        return self._begun[path].result()
+
+
+def _write(
+    write: Callable[[Path, Mapping[str, Any]], str],
+    path: Path,
+    state: dict[str, Any],
+    versions: dict[str, int],
+) -> str:
+    try:
+        digest = write(path, state)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written ({error.strerror or error})") from None
+    if changed := [name for name, version in _versions(state).items() if version != versions[name]]:
+        raise CheckpointError(
+            f"{path}: '{changed[0]}' was changed while it was written; keep a new tensor instead"
+        )
+    return digest
+
+
+def _versions(state: Mapping[str, Any]) -> dict[str, int]:
+    """Return how often each tensor was written to by now."""
+    return {name: 0 if t.is_inference() else t._version for name, t in state.items() if isinstance(t, Tensor)}

@@ -1,0 +1,5 @@
+"""The job file: what its tables mean, and what goes with what."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,225 @@
+"""The job file: TOML read into strict, frozen models, with errors that name the key and what would do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from mpifl.algorithms import ALGORITHMS, ELSEWHERE, OPTIMIZERS, Algorithm, ServerOptimizer
+from mpifl.common import InputError, Table, read_toml
+from mpifl.learning.metrics import ACCURACY, MetricInfo, names_in
+from mpifl.learning.tasks import TASKS, Task
+from mpifl.run.job.fits import IN_EFFECT
+from mpifl.run.job.naming import make_named
+from mpifl.run.job.needs import check_fits
+from mpifl.run.job.outline import Outline, flat
+from mpifl.run.job.tables import CohortTable, Evaluate
+from mpifl.run.job.validation import validated
+from mpifl.silo import UNSPLIT
+from mpifl.silo.steps import LOCAL, LocalTraining
+from mpifl.transforms import STATISTICS
+from mpifl.wings.robust import Rule, Weighing
+
+_SHARED = ("local", "server_optimizer", "task", "vertical")
+"""Tables of a job that are fields of every algorithm."""
+_PLUGGABLE = ("task", "algorithm", "server_optimizer")
+"""Tables whose `name` may be code of the user's, imported when the job is read."""
+
+
+_NO_PARTS = "[local] stragglers: one epoch or step has no parts; take more epochs, or steps in their place"
+_TWICE = (
+    "drawn by their examples and weighted by them, silos count about as the square of these; "
+    "take weights = 'uniform' to have them count once, as in FedProx"
+)
+
+
+class Job(Outline):
+    """A whole job file."""
+
+    @property
+    def plugins(self) -> dict[str, str]:
+        """The user's own code that the job names, by the table that names it, or `table.key`."""
+        named = {"model": self.model.name, **self._halves}
+        named |= {key: str(getattr(self, key).get("name")) for key in _PLUGGABLE}
+        named |= {f"task.{key}": name for key, name in names_in(self.task).items()}
+        return {key: name for key, name in named.items() if ":" in name}
+
+    @property
+    def _halves(self) -> dict[str, str]:
+        """The names of the models of a split network that `[vertical]` has, by their keys."""
+        split = self.vertical or UNSPLIT
+        tables = {f"bottoms.{silo}": table for silo, table in split.bottoms.items()}
+        tables |= {} if split.top == "none" else {"top": split.top}
+        return {f"vertical.{key}": str(table.get("name")) for key, table in tables.items()}
+
+    def build_algorithm(self) -> Algorithm:
+        """Return the algorithm with its hyperparameters, its server optimizer and the task.
+
+        Raises:
+            InputError: there is no such algorithm, server optimizer or task, or a key is not one of its.
+        """
+        return _build_algorithm(self, "the job")
+
+    def build_task(self) -> Task:
+        """Return what is learned, and judged by which metrics.
+
+        Raises:
+            InputError: there is no such task, or a key is not one of its.
+        """
+        return _build_task(self, "the job")
+
+    @property
+    def secure(self) -> bool:
+        """Whether sums are masked, so that what would show through the masks stays at the sites."""
+        return self.security is not None and self.security.masks
+
+    def build_rule(self, algorithm: Algorithm) -> Rule | Weighing | None:
+        """Return what combines updates, None for the mean.
+
+        Raises:
+            InputError: there is no such rule, or the algorithm bars it.
+        """
+        why = algorithm.needs_mean or ("both sides add up its vectors" if algorithm.accumulated else "")
+        if why and not self.aggregation.is_mean:
+            what = f"'{self.algorithm['name']}' needs the mean: {why}"
+            to_do = "take 'mean', or 'fedavg'"
+            raise InputError(f"[aggregation] rule = '{self.aggregation.rule}': {what}; {to_do}")
+        return self.aggregation.build(self.seed, algorithm.absolute | {STATISTICS})
+
+    def idle(self, algorithm: Algorithm) -> list[str]:
+        """Say which keys have no effect with this algorithm, or together hardly the one that is meant."""
+        local, cohort, said = self.local, self.cohort, []
+        if ignored := self._given_in_vain(algorithm):
+            name, keys = self.algorithm["name"], ", ".join(ignored)
+            said.append(f"[algorithm] name = '{name}': makes no use of {keys}")
+        whole = max(local.epochs_of or [local.epochs or local.steps or 1])
+        if local.stragglers and whole == 1 and "local.stragglers" not in algorithm.ignores:
+            said.append(_NO_PARTS)
+        twice = cohort.drawn_by == cohort.weights == "examples" and cohort.fraction < 1
+        if twice and "cohort.weights" not in algorithm.ignores:
+            said.append(f"[cohort] select = '{cohort.select}': {_TWICE}")
+        return said
+
+    def _given_in_vain(self, algorithm: Algorithm) -> list[str]:
+        tables = {"local": LocalTraining(), "cohort": CohortTable(), "evaluate": Evaluate()}
+        given = flat({name: getattr(self, name).model_dump() for name in tables})
+        usual = flat({name: table.model_dump() for name, table in tables.items()})
+        in_sum = {f"local.{key}" for key in LOCAL.idle("sum")}
+        ignored = in_sum if IN_EFFECT["sum"](self) else algorithm.ignores
+        return sorted(key for key in ignored if given.get(key) not in (None, usual.get(key)))
+
+
+def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
+    """Read a job file and apply overrides such as `local.lr=0.05`; defaults are filled in.
+
+    Raises:
+        InputError: with one line that names the file, the key, what was given and what would do.
+    """
+    return check_job(read_toml(path, overrides), str(path))
+
+
+def read_kept(path: Path, named: Collection[str] = ()) -> Job:
+    """Read the job of a run folder, which may be anybody's, and import no code that the user has not named.
+
+    Args:
+        path: The `job.toml`.
+        named: The plug-ins that may be imported. Of a job with others the tables of its algorithm stay as
+            they are.
+
+    Raises:
+        InputError: as `read_job`.
+    """
+    return check_job(read_toml(path), str(path), set(named))
+
+
+def check_job(table: Table, source: str, named: Collection[str] | None = None) -> Job:
+    """Turn a job's tables into a Job with every default filled in, hyperparameters included.
+
+    Args:
+        table: The tables.
+        source: Where they come from, for the error.
+        named: The plug-ins that may be imported, see `read_kept`; by default all.
+    """
+    job: Job = validated(Job, table, source, "")
+    models = {"model", *job._halves}
+    if named is not None and not {name for key, name in job.plugins.items() if key not in models} <= {*named}:
+        return job
+    if named is None:
+        job.cohort.check_selection(source)
+    algorithm = _build_algorithm(job, source)
+    try:
+        _check_tables(job, algorithm)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    return job.model_copy(update=_completed(job, algorithm))
+
+
+def check_as_read(job: Job) -> None:
+    """See that a job's tables go together; `check_job` has seen to it where the job was read.
+
+    Raises:
+        InputError: they do not.
+    """
+    _check_tables(job, _build_algorithm(job, "the job"))
+
+
+def _check_tables(job: Job, algorithm: Algorithm) -> None:
+    _check_clip(job, algorithm)
+    _check_augment(job, algorithm)
+    _check_target(job, algorithm.task.main_metric)
+    check_fits(job, algorithm)
+
+
+def _completed(job: Job, algorithm: Algorithm) -> dict[str, Table]:
+    """Return the tables of a job that name something, with all fields of what they name."""
+    own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={*_SHARED})
+    task = algorithm.task.model_dump(mode="json", by_alias=True, exclude_none=True)
+    optimizer = algorithm.server_optimizer.model_dump()
+    return {
+        "task": {"name": job.task.get("name", "classification"), **task},
+        "algorithm": {"name": job.algorithm["name"], **own},
+        "server_optimizer": {"name": job.server_optimizer.get("name", "sgd"), **optimizer},
+    }
+
+
+def _build_algorithm(job: Job, source: str) -> Algorithm:
+    optimizer: ServerOptimizer = make_named(
+        ServerOptimizer, OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {}, "sgd"
+    )
+    shared = {"local": job.local, "server_optimizer": optimizer, "task": _build_task(job, source)}
+    shared["vertical"] = job.vertical or UNSPLIT
+    algorithm: Algorithm = make_named(
+        Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "", ELSEWHERE
+    )
+    return algorithm
+
+
+def _build_task(job: Job, source: str) -> Task:
+    task: Task = make_named(Task, TASKS, job.task, source, "task", {}, "classification")
+    return task
+
+
+def _check_clip(job: Job, algorithm: Algorithm) -> None:
+    if job.aggregation.clip is not None and (why := algorithm.why_not_clipped()):
+        what = f"clip = {job.aggregation.clip}: updates of {job.algorithm['name']} must stay whole"
+        raise InputError(f"[aggregation] {what}: {why}; leave clip out")
+
+
+def _check_augment(job: Job, algorithm: Algorithm) -> None:
+    """See that silos may train on other examples than those that they have."""
+    if (name := job.data.augment) is None:
+        return
+    if why := algorithm.why_not_augmented():
+        what = f"{job.algorithm['name']} {why}"
+        raise InputError(f"[data] augment = '{name}': {what}; leave augment out")
+
+
+def _check_target(job: Job, metric: MetricInfo) -> None:
+    """See that a target is one of the metric that the training is judged by."""
+    evaluate = job.evaluate
+    if evaluate.target_accuracy is not None and metric.name != ACCURACY.name:
+        what = f"target_accuracy: the main metric is {metric.name}; take target"
+        raise InputError(f"[evaluate] {what}")
+    if evaluate.target is not None and metric.share and not 0 < evaluate.target <= 1:
+        what = f"target = {evaluate.target:g}: {metric.name} is a share above 0 and up to 1; 0.97 is 97%"
+        raise InputError(f"[evaluate] {what}")

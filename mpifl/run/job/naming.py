@@ -1,0 +1,62 @@
+"""What a table of a job names: something built in, or the user's own as `package.module:name`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mpifl.common import InputError, Table, load_plugin
+from mpifl.run.job.validation import validated
+
+
+def make_named(
+    base: type,
+    registry: Mapping[str, Any],
+    table: Table,
+    source: str,
+    key: str,
+    shared: Mapping[str, Any],
+    usual: str,
+    elsewhere: Mapping[str, str] | None = None,
+) -> Any:
+    """Make what a table of a job names, from a registry or a plug-in, of the table's other keys.
+
+    Args:
+        base: The class that it must be of.
+        registry: The built-in ones by name.
+        table: The table.
+        source: Where it comes from, for the error.
+        key: The table's name.
+        shared: Fields that come from tables of their own.
+        usual: The name where the table has none.
+        elsewhere: What would do for names that others have for it.
+
+    Raises:
+        InputError: there is no such thing, or a key is not one of its.
+    """
+    name = table.get("name", usual or None)
+    if not isinstance(name, str):
+        raise InputError(f"{source}: [{key}] needs name, one of {', '.join(registry)}")
+    kind = _class_named(name, base, registry, source, key, elsewhere)
+    own = {k: v for k, v in table.items() if k != "name"}
+    if taken := sorted(set(own) & set(shared)):
+        raise InputError(f"{source}: [{key}] has no key '{taken[0]}'; it is a table of its own, [{taken[0]}]")
+    return validated(kind, own, source, key, title=name, shared=shared)
+
+
+def _class_named(
+    name: str,
+    base: type,
+    registry: Mapping[str, Any],
+    source: str,
+    key: str,
+    elsewhere: Mapping[str, str] | None,
+) -> Any:
+    try:
+        kind = registry.get(name) or load_plugin(name, f"[{key}] name", registry, elsewhere)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    if isinstance(kind, type) and issubclass(kind, base):
+        return kind
+    what = f"is no mpifl {base.__name__}; name a subclass of it"
+    raise InputError(f"{source}: [{key}] name = '{name}': {what}")

@@ -1,0 +1,106 @@
+"""What goes with what where an algorithm, a task or several keys decide it, which no cell can say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from mpifl.algorithms import SGD, Algorithm
+from mpifl.common import InputError
+from mpifl.run.job.fits import IN_EFFECT, why_not
+from mpifl.run.job.tables import POISSON
+
+if TYPE_CHECKING:
+    from mpifl.run.job.job import Job
+
+
+def check_fits(job: Job, algorithm: Algorithm) -> None:
+    """See that all goes together that a job asks for, as far as it can be seen without shards.
+
+    Raises:
+        InputError: it does not; the line says what would do.
+    """
+    for why in _refusals(job, algorithm):
+        raise InputError(why)
+
+
+def _refusals(job: Job, algorithm: Algorithm) -> Iterator[str]:
+    yield from _of_poisson(job)
+    yield from _of_layout(job, algorithm)
+    for way in (way for way, is_asked in IN_EFFECT.items() if is_asked(job)):
+        yield from _FIRST.get(way, _nothing)(job, algorithm)
+        yield from filter(None, [why_not(way, job)])
+        yield from _THEN.get(way, _nothing)(job, algorithm)
+
+
+def _nothing(job: Job, algorithm: Algorithm) -> Iterator[str]:
+    return iter(())
+
+
+def _of_layout(job: Job, algorithm: Algorithm) -> Iterator[str]:
+    name, is_split = job.algorithm["name"], algorithm.layout == "vertical"
+    if job.vertical is not None and not is_split:
+        what = f"'{name}' trains one model, which is not split; take 'splitnn', or leave [vertical] out"
+        yield f"[algorithm] name = '{name}': {what}"
+    if job.vertical is None and is_split:
+        what = "the network is split by [vertical], and the job has none; it needs cut, the width of a line"
+        yield f"[algorithm] name = '{name}': {what}"
+    if is_split and algorithm.server_optimizer != SGD():
+        yield "[server_optimizer]: there is no mean to step along; [local] says how each half steps"
+
+
+def _of_sum(job: Job, algorithm: Algorithm) -> Iterator[str]:
+    key, name = "[privacy] noise_at = 'sum'", job.algorithm["name"]
+    if not job.secure:
+        yield f"{key}: each site's own sum would have too little noise to be seen; add a table [security]"
+    if name != "fedsgd":
+        yield f"{key}: '{name}' takes steps of its own at silos; take 'fedsgd', one step of all a round"
+
+
+def _of_examples(job: Job, algorithm: Algorithm) -> Iterator[str]:
+    if (why := algorithm.why_not_private()) and not IN_EFFECT["sum"](job):
+        yield f"[privacy]: '{job.algorithm['name']}' {why}"
+
+
+def _of_poisson(job: Job) -> Iterator[str]:
+    if job.cohort.select == POISSON and not IN_EFFECT["silo"](job):
+        what = "draws silos in secret, which goes with [privacy] level = 'silo' alone"
+        yield f"[cohort] select = '{POISSON}': {what}; take 'uniform'"
+
+
+def _of_silos(job: Job, algorithm: Algorithm) -> Iterator[str]:
+    if job.privacy is not None and job.privacy.in_sum and not job.secure:
+        what = "each silo's own update would have too little noise to be seen"
+        yield f"[privacy] noise_at = 'sum': {what}; add a table [security], or take 'server'"
+    if why := algorithm.why_not_noised():
+        yield f"[privacy] level = 'silo': '{job.algorithm['name']}' does not go with it: {why}"
+
+
+def _of_masks(job: Job, algorithm: Algorithm) -> Iterator[str]:
+    if algorithm.varied and algorithm.architectures():
+        what = "silos send vectors that others do not, and a sum over few of them hides little"
+        yield f"[algorithm] name = '{job.algorithm['name']}': {what}; leave [security] masks out"
+
+
+def _of_halves(job: Job, algorithm: Algorithm) -> Iterator[str]:
+    if job.local.batch_size != "full" and (why := algorithm.task.why_no_mean()):
+        yield f"[local] batch_size = {job.local.batch_size}: {why}; take 'full'"
+    assert job.vertical is not None
+    tables = {"top": job.vertical.top}
+    tables |= {f"bottoms.{silo}": table for silo, table in job.vertical.bottoms.items()}
+    for key in (key for key, table in tables.items() if "buffers" in table):
+        what = "each party keeps all buffers of its part of a split network; leave it out"
+        yield f"[vertical.{key}] buffers: {what}"
+
+
+def _of_parts(job: Job, algorithm: Algorithm) -> Iterator[str]:
+    if why := algorithm.task.why_whole():
+        parts = f"[silo] parts = {job.silo.parts}: gradients are of parts of a batch"
+        yield f"{parts}, and the loss {why}; leave [silo] out"
+
+
+Says = Callable[["Job", Algorithm], Iterator[str]]
+_FIRST: dict[str, Says] = {"sum": _of_sum, "private": _of_examples}
+"""What is said before the cells of a way."""
+_THEN: dict[str, Says] = {"silo": _of_silos, "masks": _of_masks, "split": _of_halves, "parts": _of_parts}
+"""What is said behind them."""

@@ -1,0 +1,143 @@
+"""The tables of a job file, held against their models; what they name is not imported, and torch is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+from mpifl.common import Table, read_toml
+from mpifl.run.job.fits import why_not
+from mpifl.run.job.tables import (
+    AggregationSettings,
+    AttackSettings,
+    Checkpoint,
+    CohortTable,
+    CompressionSettings,
+    Data,
+    Evaluate,
+    Model,
+    PrivacySettings,
+    SecuritySettings,
+    Tracking,
+    with_uniform_weights,
+)
+from mpifl.run.job.validation import validated
+from mpifl.silo import VerticalSettings
+from mpifl.silo.steps import LARGEST, LocalTraining, SiloSettings
+
+HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.spill", "silo.ranks")
+"""Keys of a job that may change when a run is resumed."""
+
+
+class Outline(BaseModel):
+    """A whole job file, whose algorithm, task and server optimizer are tables still."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    """The name of the job, of letters, digits, ".", "_" and "-"."""
+    shards: str
+    """The shard folder, relative to where the command runs."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """All randomness is derived from it."""
+    rounds: PositiveInt
+    """How many rounds to train."""
+    device: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
+    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes one if there; "gpu" any
+    with float64 that torch finds."""
+    threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
+    """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
+    kernels: Literal["own", "avx2"] = "own"
+    """What a processor computes by: its own best instructions, or what all x86 with AVX2 have in common, more
+    slowly. By the latter bits are meant to be the same."""
+    model: Model
+    """Which model is trained."""
+    data: Data = Data()
+    """What is done to the examples that silos train on."""
+    task: Table = {"name": "classification"}
+    """What is learned, by which loss, and judged by which metrics;
+    or the user's own as "package.module:Class"."""
+    algorithm: Table = {"name": "fedavg"}
+    """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
+    local: LocalTraining = LocalTraining()
+    """How a silo trains in a round."""
+    silo: SiloSettings = SiloSettings()
+    """Who trains one silo: one rank, or several of a node."""
+    vertical: VerticalSettings | None = None
+    """How a network is split over silos that have columns of the same rows; for such silos alone."""
+    server_optimizer: Table = {"name": "sgd"}
+    """How the server moves the model along the mean of the updates."""
+    cohort: CohortTable = CohortTable()
+    """Which silos take part in a round, how many must answer, and what they weigh."""
+    aggregation: AggregationSettings = AggregationSettings()
+    """How updates become one."""
+    compression: CompressionSettings = CompressionSettings()
+    """How updates and requests are encoded."""
+    attack: AttackSettings = AttackSettings()
+    """Which silos lie on purpose, for tests and tables; none otherwise."""
+    privacy: PrivacySettings | None = None
+    """Differential privacy; the table alone turns it on."""
+    security: SecuritySettings | None = None
+    """Sums that only their sites can look into; the table alone turns it on."""
+    evaluate: Evaluate = Evaluate()
+    """How often the model is scored."""
+    checkpoint: Checkpoint = Checkpoint()
+    """How often the state is written, and how many times it is kept."""
+    tracking: Tracking = Tracking()
+    """Who is told of each round."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weights_by_rule(cls, table: Any) -> Any:
+        return with_uniform_weights(table) if isinstance(table, dict) else table
+
+    @model_validator(mode="after")
+    def _kernels_can_be_pinned(self) -> Outline:
+        if self.kernels == "avx2" and self.device != "cpu":
+            raise ValueError("kernels = 'avx2': is of processors, not of GPUs; take device = 'cpu' with it")
+        return self
+
+    @model_validator(mode="after")
+    def _rates_are_numbers(self) -> Outline:
+        lr, decay = self.local.lr, self.local.lr_decay
+        last = math.log(lr) + (self.rounds - 1) * math.log(decay)  # as logarithms, which do not overflow
+        if decay > 1 and last > math.log(LARGEST):
+            what = f"round {self.rounds} has a learning rate above {LARGEST:g}; take at most 1"
+            raise ValueError(f"[local] lr_decay = {decay:g}: {what}")
+        return self
+
+    @model_validator(mode="after")
+    def _fits(self) -> Outline:
+        for way in ("usual", "rule", "compile", "batched"):
+            if why := why_not(way, self):
+                raise ValueError(why)
+        return self
+
+
+def read_outline(path: Path, overrides: Sequence[str] = ()) -> Outline:
+    """Read a job file as `read_job` begins to.
+
+    Raises:
+        InputError: as there, of what its tables say of themselves and of each other.
+    """
+    outline: Outline = validated(Outline, read_toml(path, overrides), str(path), "")
+    return outline
+
+
+def differing_keys(one: Outline, other: Outline, harmless: Iterable[str] = ()) -> list[str]:
+    """Return the keys, `table.key`, in which two jobs differ, but for the tables and keys named harmless."""
+    flat_one, flat_other = flat(one.model_dump()), flat(other.model_dump())
+    keys = [key for key in flat_one | flat_other if flat_one.get(key) != flat_other.get(key)]
+    return sorted(key for key in keys if not {key, key.partition(".")[0]} & set(harmless))
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
+    """Return the values of nested tables by `table.key`."""
+    found: Table = {}
+    for key, value in table.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found

@@ -1,0 +1,53 @@
+"""What a job with `[privacy]` may not ask of a federation, since no noise would protect it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError
+from mpifl.data.shards import AnySpec
+from mpifl.run.job.private_silo_checks import is_silo_level, why_not_of_silos
+
+if TYPE_CHECKING:
+    from mpifl.run.job.job import Job
+
+
+def check_private_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
+    """See that a job's `[privacy]` goes with the federation.
+
+    Args:
+        job: The job.
+        algorithm: Its algorithm, which knows the federation.
+        spec: The federation.
+
+    Raises:
+        InputError: delta promises nothing, or figures of the silos' own examples would leave them.
+    """
+    if job.privacy is None:
+        return
+    of_silos = is_silo_level(job)
+    if why := why_not_of_silos(job, len(spec.silos)) if of_silos else _of_examples(job, algorithm, spec):
+        raise InputError(why)
+    held_out = any(entry.examples.get(split) for entry in spec.silos for split in ("test", "valid"))
+    if not (job.evaluate.silos and held_out) or job.privacy.evaluate_unprotected:
+        return
+    asked = {"target": job.evaluate.wanted, "patience": job.evaluate.patience, "split": job.evaluate.split}
+    asked |= {"keep_best": job.evaluate.keep_best or None}
+    by_it = [key for key, value in asked.items() if value is not None]
+    more = f" ({', '.join(by_it)} may go by it)" if by_it else ""
+    what = f"figures of what silos hold out are queries that no noise protects{more}"
+    to_do = "take false, or say [privacy] evaluate_unprotected = true"
+    raise InputError(f"[evaluate] silos = true: {what}; {to_do}")
+
+
+def _of_examples(job: Job, algorithm: Algorithm, spec: AnySpec) -> str:
+    assert job.privacy is not None
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    union = job.privacy.in_sum
+    most, whose = (sum(sizes), "all silos have") if union else (max(sizes), "the largest silo has")
+    if job.privacy.delta > 1 / most:
+        what = f"{whose} {most} examples, and above 1/{most} delta allows to publish one of them"
+        return f"[privacy] delta = {job.privacy.delta:g}: {what}; take less"
+    why = algorithm.task.why_no_mean()
+    return f"[privacy]: the loss {why}" if why else ""

@@ -1,0 +1,73 @@
+"""What a job over silos with columns of the same rows needs of their folder and of their models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError
+from mpifl.data.shards import AnySpec, VerticalSpec
+
+if TYPE_CHECKING:
+    from mpifl.run.job.job import Job
+
+_LINEAR = (nn.Linear, nn.Flatten, nn.Identity, nn.Sequential)
+
+
+def check_vertical_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
+    """See that a job's algorithm is for what silos of a folder have.
+
+    Raises:
+        InputError: it is for the other layout, or the folder has not the silos that `[vertical]` tells of.
+    """
+    name = job.algorithm["name"]
+    if algorithm.layout != spec.layout:
+        vertical = spec.layout == "vertical"
+        has, is_for = ("columns", "examples") if vertical else ("examples", "columns")
+        to_do = "take 'splitnn'" if vertical else "partition with --scheme vertical, or take 'fedavg'"
+        what = f"is for silos with {is_for}, and those of {job.shards} have {has}"
+        raise InputError(f"[algorithm] name = '{name}': {what}; {to_do}")
+    if job.vertical is None:
+        return
+    if job.vertical.protect == "label-dp" and not algorithm.for_federation(spec).task.choices:
+        what = "randomises the class of each row, and the shards have " + spec.aim
+        raise InputError(f"[vertical] protect = 'label-dp': {what}; take 'max-norm'")
+    if (silos := len(spec.silos)) < 2:
+        raise InputError(f"shards = '{job.shards}': has one silo, and a split network needs two; take more")
+    if other := _unaligned(spec):
+        what = f"silos 0 and {other} are of two alignments, so that their rows may be different people"
+        raise InputError(f"shards = '{job.shards}': {what}; partition or align again")
+    try:
+        job.vertical.widths(silos)
+    except ValueError as wrong:
+        raise InputError(f"[vertical] {wrong}") from None
+    if foreign := sorted(set(map(int, job.vertical.bottoms)) - set(range(silos))):
+        raise InputError(f"[vertical] bottoms: there is no silo {foreign[0]}; there are {silos}")
+
+
+def _unaligned(spec: AnySpec) -> int | None:
+    """Return the first silo whose rows another alignment put into their order; its file has its tag."""
+    if not isinstance(spec, VerticalSpec):
+        return None
+    first, *others = spec.silos
+    return next((entry.silo for entry in others if entry.alignment != first.alignment), None)
+
+
+def check_bottom(local_steps: int, silo: int, module: nn.Module) -> None:
+    """See that further steps on one answer teach a bottom something.
+
+    Raises:
+        InputError: it is linear: its Jacobian never changes, and Q steps are one of a larger learning rate.
+    """
+    if local_steps > 1 and all(isinstance(part, _LINEAR) for part in module.modules() if not _is_shell(part)):
+        what = (
+            f"the bottom of silo {silo} is linear, and so many steps are one with {local_steps} times the lr"
+        )
+        raise InputError(f"[algorithm] local_steps = {local_steps}: {what}; take 1, or another bottom")
+
+
+def _is_shell(part: nn.Module) -> bool:
+    """Tell whether a module does nothing but call its parts."""
+    return bool(list(part.children())) and not list(part.parameters(recurse=False))

@@ -1,0 +1,34 @@
+from .aggregation_table import (
+    RULE_NAMES as RULE_NAMES,
+    AggregationSettings as AggregationSettings,
+    with_uniform_weights as with_uniform_weights,
+)
+from .cohort_selection import (
+    POISSON as POISSON,
+    SELECTIONS as SELECTIONS,
+    WITHOUT_LOSSES as WITHOUT_LOSSES,
+    Draw as Draw,
+    load_selection as load_selection,
+    select as select,
+)
+from .cohort_table import (
+    CohortTable as CohortTable,
+)
+from .job_tables import (
+    Checkpoint as Checkpoint,
+    Data as Data,
+    Evaluate as Evaluate,
+    Model as Model,
+    Tracking as Tracking,
+)
+from .privacy_table import (
+    PrivacySettings as PrivacySettings,
+)
+from .security_table import (
+    SecuritySettings as SecuritySettings,
+)
+from .transform_tables import (
+    OWN_KEYS as OWN_KEYS,
+    AttackSettings as AttackSettings,
+    CompressionSettings as CompressionSettings,
+)

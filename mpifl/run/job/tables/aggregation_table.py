@@ -1,0 +1,170 @@
+"""The `[aggregation]` table: how updates become one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from mpifl.common import InputError, choices, load_plugin
+from mpifl.wings.robust import BUCKETING, NNM, WEIGHT_RULES, WeightRule, tolerated
+
+if TYPE_CHECKING:  # a job is looked at without paying for torch
+    from mpifl.wings.robust import Rule, Weighing
+
+RULE_NAMES = ("mean", "median", "trimmed", *WEIGHT_RULES)
+"""The rules of `[aggregation] rule`: the mean, rules of columns, and rules by weights."""
+_TOLERATING = ("trimmed", *(name for name, kind in WEIGHT_RULES.items() if kind.tolerates))
+_OF_RULES = {
+    "m": "how many silos it takes the mean of",
+    "tau": "how far from the last aggregate an update may be",
+    "nu": "",
+    "iterations": "",
+}
+"""Keys that are fields of rules by weights, and what they mean where a rule cannot do without."""
+
+
+class AggregationSettings(BaseModel):
+    """`[aggregation]`: the mean, or another rule, and what goes with it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    rule: str = "mean"
+    """mean; by columns median, trimmed; by weights krum, multikrum, rfa, centered, fltrust; or the user's own
+    function of columns or class of weights, "package.module:name"."""
+    tolerate: Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, lt=0.5)] | None = None
+    """For trimmed, krum, multikrum and pre = "nnm": how many silos may lie, or which share of them."""
+    pre: Literal["none", "nnm", "bucketing"] = "none"
+    """What comes before the rule: means of each update's nearest neighbours (nnm), or of buckets of silos
+    that are drawn in each round (bucketing)."""
+    s: Annotated[int, Field(ge=2)] | None = None
+    """For bucketing: silos in a bucket. Left out, it is 2."""
+    m: PositiveInt | None = None
+    """For multikrum: how many silos it takes the mean of."""
+    tau: PositiveFloat | None = None
+    """For centered: how far from the last aggregate an update may be, as an L2 norm."""
+    nu: PositiveFloat | None = None
+    """For rfa: below this distance from the median an update weighs no more. Left out, it is 1e-6."""
+    iterations: Annotated[int, Field(gt=0, le=100_000)] | None = None
+    """For rfa and centered: steps at most. Left out, 1000 and 1."""
+    spill: str | None = None
+    """The folder where any rule but the mean keeps the silos' vectors, in place of memory."""
+    clip: PositiveFloat | None = None
+    """Largest L2 norm of an update; one that is longer is scaled down to it."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> AggregationSettings:
+        """See that the keys fit each other; the user's own is not imported for that."""
+        if self.rule not in RULE_NAMES and not self._own:
+            own = "your own 'package.module:name'"
+            raise ValueError(
+                f"rule = '{self.rule}': none such; {choices(self.rule, RULE_NAMES, 'take')} or {own}"
+            )
+        if self.is_mean and self.pre != "none":
+            raise ValueError(f"pre = '{self.pre}': goes with another rule than the mean")
+        self._check_tolerate()
+        for key, meaning in _OF_RULES.items():
+            self._check_key(key, meaning)
+        if self.s is not None and self.pre != BUCKETING:
+            raise ValueError(f"s = {self.s}: goes with pre = 'bucketing', not with '{self.pre}'")
+        if self.is_mean and self.spill is not None:
+            why = "goes with a rule of columns or weights; the mean keeps no silo's vector"
+            raise ValueError(f"spill = '{self.spill}': {why}")
+        return self
+
+    def _check_tolerate(self) -> None:
+        needed = self.rule in _TOLERATING or self.pre == NNM
+        if needed and self.tolerate is None:
+            which = f"rule = '{self.rule}'" if self.rule in _TOLERATING else f"pre = '{self.pre}'"
+            raise ValueError(f"{which} needs tolerate: how many silos may lie, or which share of them")
+        if self.tolerate is not None and not needed and not self._own:
+            goes = ", ".join(f"'{name}'" for name in _TOLERATING)
+            what = f"goes with rule = {goes} or pre = 'nnm', not with '{self.rule}'"
+            raise ValueError(f"tolerate = {self.tolerate}: {what}")
+
+    def _check_key(self, key: str, meaning: str) -> None:
+        given, takers = (
+            getattr(self, key),
+            [name for name, kind in WEIGHT_RULES.items() if key in _fields(kind)],
+        )
+        if given is None and meaning and self.rule in takers:
+            raise ValueError(f"rule = '{self.rule}' needs {key}: {meaning}")
+        if given is not None and self.rule not in takers:
+            goes = " or ".join(f"'{name}'" for name in takers)
+            raise ValueError(f"{key} = {given}: goes with rule = {goes}, not with '{self.rule}'")
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether updates are averaged, and not combined by another rule."""
+        return self.rule == "mean"
+
+    @property
+    def _own(self) -> bool:
+        return ":" in self.rule
+
+    def check_share(self, asked: int) -> None:
+        """See that a share of the silos that a round asks is one silo at least.
+
+        Raises:
+            InputError: it is none.
+        """
+        if isinstance(self.tolerate, float) and not tolerated(self.tolerate, asked):
+            what = f"of the {asked} silos that a round asks that is none"
+            enough = math.ceil(1000 / asked) / 1000
+            raise InputError(f"[aggregation] tolerate = {self.tolerate:g}: {what}; take {enough:g} or more")
+
+    def build(self, seed: int = 0, apart: frozenset[str] = frozenset()) -> Rule | Weighing | None:
+        """Return what combines updates, None for the mean.
+
+        Args:
+            seed: The job's, from which buckets are drawn.
+            apart: Names of vectors of an update that are no changes of the model.
+
+        Raises:
+            InputError: there is no such function or class.
+        """
+        if self.is_mean:
+            return None
+        from mpifl.wings.robust import Weighing, rule_of
+
+        plugin = load_plugin(self.rule, "[aggregation] rule", RULE_NAMES) if self._own else None
+        weights = self._by_weights(plugin)
+        if weights is None and self.pre == "none":
+            return rule_of(self.rule, self.tolerate, plugin)
+        columns = functools.partial(rule_of, self.rule, plugin=plugin) if weights is None else None
+        return Weighing(self.rule, weights, columns, self.tolerate, self.pre, self.s or 2, seed, apart)
+
+    def _by_weights(self, plugin: Any) -> WeightRule | None:
+        """Return the rule by weights; None where the rule is one of columns."""
+        own = inspect.isclass(plugin) and issubclass(plugin, WeightRule)
+        kind = plugin if own else WEIGHT_RULES.get(self.rule)
+        if self._own and self.tolerate is not None and not (own and plugin.tolerates) and self.pre != NNM:
+            raise InputError(f"[aggregation] tolerate = {self.tolerate}: '{self.rule}' does not ask for it")
+        if kind is None:
+            return None
+        given = {key: getattr(self, key) for key in _fields(kind) if key in _OF_RULES}
+        try:
+            made: WeightRule = kind(**{key: value for key, value in given.items() if value is not None})
+        except TypeError as error:
+            why = f"{error}; give its fields defaults"
+            raise InputError(f"[aggregation] rule = '{self.rule}': {why}") from None
+        return made
+
+
+def with_uniform_weights(job: dict[str, Any]) -> dict[str, Any]:
+    """Return a job's tables, with `[cohort] weights = "uniform"` where a rule other than the mean has no
+    weights."""
+    aggregation, cohort = job.get("aggregation"), job.get("cohort", {})
+    if not (isinstance(aggregation, dict) and isinstance(cohort, dict)):
+        return job
+    if aggregation.get("rule", "mean") == "mean":
+        return job
+    return {**job, "cohort": {"weights": "uniform", **cohort}}
+
+
+def _fields(kind: type[WeightRule]) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]

@@ -1,0 +1,5 @@
+"""A model's tensors: flat parameters, buffers, dtypes and names."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,150 @@
+"""What a job says of a model's buffers, `[model] buffers`, held against the module; values by its rules."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mpifl.common import InputError
+from mpifl.silo.parameters.tensor_bits import ordered, unordered
+
+RESET = "reset"
+FLAGS, EXTREMES = ("any", "all"), ("min", "max")
+KEY = "[model] buffers"
+
+
+def named_buffers(module: nn.Module) -> dict[str, Tensor | None]:
+    """Return a module's buffers by all their names, with those that are None."""
+    return {
+        f"{path}.{key}" if path else key: buffer
+        for path, part in module.named_modules(remove_duplicate=False)
+        for key, buffer in part._buffers.items()
+    }
+
+
+def rules_of(module: nn.Module, rules: Mapping[str, str], personal: Collection[str]) -> dict[str, str]:
+    """Return the rule of each buffer that a job has one for, by the buffer's name.
+
+    Args:
+        module: The model.
+        rules: The job's: "any", "all", "min", "max" or "reset" by names, which may be patterns.
+        personal: Names of what stays at the silos.
+
+    Raises:
+        InputError: a rule is of no buffer, or of one that it does not fit.
+    """
+    there, kept = named_buffers(module), module.state_dict(keep_vars=True) if rules else {}
+    found: dict[str, str] = {}
+    for pattern, rule in rules.items():
+        matched = fnmatch.filter(there, pattern)
+        if not matched:
+            names = f"there are {', '.join(there)}" if there else "the model has none"
+            raise InputError(f"{KEY}: '{pattern}' matches no buffer; {names}")
+        for name in matched:
+            if found.setdefault(name, rule) != rule:
+                raise InputError(f"{KEY}: '{name}' has two rules, '{found[name]}' and '{rule}'; leave one")
+            if why := _why_not(name, there[name], rule, personal, name in kept):
+                raise InputError(f"{KEY}: {name} = '{rule}': {why}")
+    return found
+
+
+def _why_not(name: str, buffer: Tensor | None, rule: str, personal: Collection[str], kept: bool) -> str:
+    """Say why a rule does not fit a buffer, and what would do; "" if it fits."""
+    if name in personal:
+        return "it is personal, and stays at its silo; leave the rule out"
+    if rule == RESET:
+        return ""
+    if buffer is None:
+        return "it is None in the model as it is built; take 'reset'"
+    if not kept:
+        return "it is not persistent, and no model file holds it; register it as persistent, or take 'reset'"
+    dtype = str(buffer.dtype).removeprefix("torch.")
+    if rule in FLAGS and buffer.dtype != torch.bool:
+        return f"that is for flags (bool), and it is {dtype}; take {_choices(buffer)}"
+    if rule in EXTREMES and not _is_ordered(buffer):
+        return f"that is for real numbers, and it is {dtype}; take {_choices(buffer)}"
+    return ""
+
+
+def _is_ordered(buffer: Tensor) -> bool:
+    """Whether a buffer holds real numbers that float64 or int64 holds, too."""
+    plain = buffer.dtype not in (torch.bool, torch.uint64) and not buffer.is_complex()
+    return plain and not buffer.is_quantized
+
+
+def rules_for(buffer: Tensor) -> Sequence[str]:
+    """Return the rules that a persistent buffer may have."""
+    if buffer.dtype == torch.bool:
+        return (*FLAGS, RESET)
+    return (*EXTREMES, RESET) if _is_ordered(buffer) else (RESET,)
+
+
+def _choices(buffer: Tensor) -> str:
+    return " or ".join(map(repr, rules_for(buffer)))
+
+
+def combined(values: Sequence[Tensor], rule: str) -> Tensor:
+    """Return what a rule takes of the values of several silos, whatever their order.
+
+    Raises:
+        ValueError: one holds NaN.
+    """
+    stacked = torch.stack([*values])
+    if rule in FLAGS:
+        return stacked.any(0) if rule == "any" else stacked.all(0)
+    if bool(stacked.isnan().any()):
+        raise ValueError("holds NaN")
+    keys = ordered(stacked)
+    return unordered(keys.amin(0) if rule == "min" else keys.amax(0), stacked.dtype)
+
+
+def refusal(name: str, buffer: Tensor, *, kept: bool, apart: bool) -> str:
+    """Say that training wrote to a buffer that nothing follows, and what would do.
+
+    Args:
+        name: The buffer's.
+        buffer: Itself.
+        kept: Whether model files hold it.
+        apart: Whether nobody averages its model, of which a job has no rules.
+    """
+    dtype = str(buffer.dtype).removeprefix("torch.")
+    wrote = f"training wrote to the buffer '{name}' ({dtype}), and nothing says what becomes of that"
+    if apart:
+        return f"{wrote}; register it as persistent"
+    choices = " or ".join(f'"{rule}"' for rule in (rules_for(buffer) if kept else (RESET,)))
+    other = "keep it at the silos by algorithm 'fedper'" if kept else "register it as persistent"
+    return f"{wrote}; say {KEY} = {{ {_toml(name)} = {choices} }}, or {other}"
+
+
+def replacement(name: str, now: Any, was: Any, *, apart: bool) -> str:
+    """Say that something else lies where a buffer was, and what would do; see `refusal`."""
+    lay, lies = map(_described, (was, now))
+    rule = "" if apart else f', or say {KEY} = {{ {_toml(name)} = "{RESET}" }}'
+    return f"training has replaced the buffer '{name}', {lay}, by {lies}; write into it (copy_){rule}"
+
+
+def no_mean(name: str, buffer: Tensor, what: str) -> str:
+    """Say that what training has made of a buffer cannot be averaged, and what would do."""
+    choices = " or ".join(f'"{rule}"' for rule in rules_for(buffer))
+    rule = f"give it a rule, {KEY} = {{ {_toml(name)} = {choices} }}"
+    return f"the buffer '{name}' {what} after training, and has no mean; {rule}"
+
+
+def frozen(name: str) -> str:
+    """Say that training wrote to a frozen parameter, and what would do."""
+    return f"training wrote to the parameter '{name}', which is frozen; register it as a buffer"
+
+
+def _toml(name: str) -> str:
+    """Return a buffer's name as a TOML key."""
+    return f'"{name}"' if "." in name else name
+
+
+def _described(one: Any) -> str:
+    return (
+        f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)}" if isinstance(one, Tensor) else str(one)
+    )

@@ -1,0 +1,242 @@
+"""A module's parameters and gradients as flat vectors, and its running statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from mpifl.common import InputError
+from mpifl.silo.parameters.buffers import Buffers, Statistics
+from mpifl.silo.parameters.dtypes import check_tensors
+from mpifl.silo.parameters.wrapped_names import plain_names
+
+Objective = Callable[..., Tensor]
+"""(module, x, y, ...) -> mean loss over the batch, a scalar tensor."""
+Found = TypeVar("Found")
+
+
+def scalar(loss: Any) -> Tensor:
+    """Return what an objective has returned, if it is a tensor of no dimension.
+
+    Raises:
+        InputError: it is not.
+    """
+    if isinstance(loss, Tensor) and loss.dim() == 0:
+        return loss
+    what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+    to_do = "have it return the mean loss over the batch, as torch's losses do by default"
+    raise InputError(f"the objective returned {'None' if loss is None else what}; {to_do}")
+
+
+def in_precision(precision: str, objective: Callable[..., Found]) -> Callable[..., Found]:
+    """Return the objective; by "bf16" and "fp16" its passes are in these where torch thinks that safe."""
+    if precision in ("fp32", "tf32"):
+        return objective
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float16
+
+    def mixed(module: Any, x: Tensor, *rest: Tensor) -> Found:
+        with torch.autocast(x.device.type, dtype=dtype):
+            return objective(module, x, *rest)
+
+    return mixed
+
+
+Allocate = Callable[..., Tensor]
+"""(length, dtype=) -> an uninitialised vector on the CPU."""
+_ENGINE: Any = torch.autograd.Variable._execution_engine
+"""What torch.autograd.grad calls, without its checks of the arguments:
+these are a tenth of a small model's step."""
+
+
+def backward(loss: Tensor, times: tuple[Tensor], inputs: Sequence[Any]) -> Sequence[Tensor | None]:
+    """Return the gradients of a multiple of a loss; None where it does not depend on an input.
+
+    Args:
+        loss: The loss.
+        times: What it is multiplied by, alone in a tuple.
+        inputs: Tensors, or edges of the graph.
+    """
+    found: Sequence[Tensor | None] = _ENGINE.run_backward(
+        (loss,), times, False, False, inputs, allow_unreachable=True, accumulate_grad=False
+    )
+    return found
+
+
+class FlatModel:
+    """A module whose trainable parameters lie one after another in one float32 vector, personal ones last.
+
+    `personal` names the parameters and buffers that never leave a silo. `rules` are the job's `[model]
+    buffers`; a model `apart` is averaged with no other.
+
+    Attributes:
+        module: The module itself; its parameters are views into `trained`.
+        trained: All trainable parameters, shape [P].
+        shared, personal: The two parts of `trained`, as views. Only `shared` ever leaves a silo.
+        buffers: All buffers of the module.
+        statistics, personal_statistics: Of them those that are averaged or taken by a rule, and those that
+            stay at home.
+        is_reporter: Whether this rank says what is the same for all ranks of its node.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device | str = "cpu",
+        personal: Collection[str] = (),
+        *,
+        is_reporter: bool = True,
+        saves: Literal["all", "trained"] = "all",
+        rules: Mapping[str, str] | None = None,
+        apart: bool = False,
+    ) -> None:
+        check_tensors(module)
+        self.module = module.to(device)
+        _keep_in_place(module)
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        # a stable sort: shared ones keep their order
+        ordered = sorted(named, key=lambda item: item[0] in personal)
+        self.names = [name for name, _ in ordered]
+        self.parameters = [p for _, p in ordered]
+        size = sum(p.numel() for p in self.parameters)
+        self.trained = torch.empty(size, dtype=torch.float32, device=device)
+        for p, view in zip(self.parameters, self.views(self.trained), strict=True):
+            p.data = view.copy_(p.data)
+        self._split = sum(p.numel() for name, p in named if name not in personal)
+        self.shared, self.personal = self.trained[: self._split], self.trained[self._split :]
+        self.buffers = Buffers(module, personal, rules, apart=apart)
+        self.statistics = Statistics(self.buffers.averaged, self.buffers.taken)
+        self.personal_statistics = Statistics(self.buffers.own_numbers, self.buffers.own_others)
+        self._note_places()
+        self._inputs = tuple(self.parameters)
+        self.initial_personal = self.personal.clone(), self.personal_statistics.read()
+        """What personal parameters and statistics are before a silo has trained its own."""
+        self._grad: Tensor | None = None
+        self._one = (torch.ones((), device=device),)
+        self.is_reporter = is_reporter
+        self._saves = saves
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the parameters lie on."""
+        return self.trained.device
+
+    @property
+    def grad(self) -> Tensor:
+        """The flat gradient, shape [P], in the order of `trained`; made when it is first needed."""
+        if self._grad is None:
+            self._grad = torch.zeros_like(self.trained)
+        return self._grad
+
+    def put_back(self, statistics: Tensor | None = None) -> None:
+        """Have all buffers be as the server's model has them, whatever work has left in them.
+
+        Args:
+            statistics: The statistics to begin with; those of before by default.
+        """
+        self.buffers.restore()
+        if statistics is not None:
+            self.statistics.write(statistics)
+
+    def learned(self) -> Tensor:
+        """Return the statistics as training has left them.
+
+        Raises:
+            InputError: it wrote to what nothing keeps, or moved a parameter to other memory.
+        """
+        self.buffers.settle()
+        for name, p, at in zip(self.names, self.parameters, self._places, strict=True):
+            if p.data_ptr() != at:
+                to_do = "write into it (copy_)"
+                raise InputError(f"training has put other memory in the parameter '{name}' (.data); {to_do}")
+        return self.statistics.read()
+
+    def lie_in(self, vector: Tensor) -> None:
+        """Have the parameters be views into another vector, shape [P], and be what it holds."""
+        self.trained = vector
+        for p, view in zip(self.parameters, self.views(vector), strict=True):
+            p.data = view
+        self.shared, self.personal = vector[: self._split], vector[self._split :]
+        self._note_places()
+
+    def _note_places(self) -> None:
+        self._data = [p.detach() for p in self.parameters]
+        self._places = [p.data_ptr() for p in self.parameters]
+
+    def reclaim(self) -> None:
+        """Make the parameters views into `trained` again, if others have moved them; drop their gradients."""
+        for p, view in zip(self.parameters, self.views(self.trained), strict=True):
+            if p.data_ptr() != view.data_ptr():
+                p.data = view.copy_(p.data)
+            p.grad = None
+
+    def delta(self, start: Tensor, allocate: Allocate = torch.empty) -> Tensor:
+        """Return trained - start, shape [P]; on the CPU, in memory that `allocate` gives."""
+        if not self.trained.is_cpu:
+            return self.trained - start
+        return torch.sub(self.trained, start, out=allocate(len(start), dtype=torch.float32))
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """Cut a vector of shape [P] into views of the parameters' shapes."""
+        parts = torch.split(vector, [p.numel() for p in self.parameters])
+        return [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
+
+    def gradients(self, loss: Tensor) -> list[Tensor]:
+        """Return the gradient of a scalar loss for each parameter; zeros where it does not depend on it."""
+        one = self._one if loss.dtype == torch.float32 else (torch.ones_like(loss),)
+        found = backward(loss, one, self._inputs)
+        pairs = zip(found, self.parameters, strict=True)
+        return [g if g is not None else torch.zeros_like(p) for g, p in pairs]
+
+    def flatten(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Copy the parameters' gradients into the flat `grad` and return it."""
+        return torch.cat([g.reshape(-1) for g in gradients], out=self.grad)
+
+    def flat(self, gradient: Tensor | list[Tensor]) -> Tensor:
+        """Return a gradient, flat or a tensor for each parameter, as one vector, shape [P]."""
+        return gradient if isinstance(gradient, Tensor) else self.flatten(gradient)
+
+    def descend(self, gradient: Tensor | list[Tensor], lr: float) -> None:
+        """Take a plain step along such a gradient on the parameters themselves: trained -= lr * gradient."""
+        if isinstance(gradient, Tensor):
+            self.trained.add_(gradient, alpha=-lr)
+        else:
+            torch._foreach_add_(self._data, gradient, alpha=-lr)
+
+    def gradient_at(self, vector: Tensor, objective: Objective, batch: Sequence[Tensor]) -> Tensor:
+        """Return the gradient at other parameters `vector`, shape [P], and leave the module as it is."""
+        leaves = [view.detach().requires_grad_() for view in self.views(vector)]
+        replaced = dict(zip(self.names, leaves, strict=True))
+        replaced |= {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+
+        def module(*inputs: Tensor) -> Tensor:
+            answer: Tensor = torch.func.functional_call(self.module, replaced, inputs)
+            return answer
+
+        gradients = torch.autograd.grad(scalar(objective(module, *batch)), leaves, materialize_grads=True)
+        return torch.cat([g.reshape(-1) for g in gradients])
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the module's state on the CPU by PyTorch's names, as views where it lies there.
+
+        Without frozen parameters where only what is trained is saved; names of wrappers are left out.
+        """
+        every = self.module.named_parameters(remove_duplicate=False)  # a tied one has several names
+        frozen = {name for name, p in every if not p.requires_grad}
+        left_out = frozen if self._saves == "trained" else set()
+        state = self.module.state_dict().items()
+        named = plain_names(self.module)
+        return {named.get(name, name): value.detach().cpu() for name, value in state if name not in left_out}
+
+
+def _keep_in_place(module: nn.Module) -> None:
+    """Have recurrent layers leave their weights where they are: on CUDA they move them together."""
+    for part in module.modules():
+        if isinstance(part, nn.RNNBase):
+            part.flatten_parameters = _nothing  # type: ignore[method-assign]
+
+
+def _nothing() -> None:
+    pass

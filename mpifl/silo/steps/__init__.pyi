@@ -1,0 +1,56 @@
+from . import (
+    step as step,
+    training_loop as training_loop,
+)
+from .batch_counts import (
+    check_batches as check_batches,
+    rows_of as rows_of,
+    steps_of as steps_of,
+    why_one_row as why_one_row,
+)
+from .local_fits import (
+    LOCAL as LOCAL,
+    Fits as Fits,
+)
+from .local_optimizers import (
+    OPTIMIZERS as OPTIMIZERS,
+    SGD as SGD,
+    Batch as Batch,
+    Constant as Constant,
+    Correction as Correction,
+    Number as Number,
+    Optimizer as Optimizer,
+    Proximal as Proximal,
+    clip as clip,
+)
+from .local_settings import (
+    EVALUATION_BATCH as EVALUATION_BATCH,
+    LARGEST as LARGEST,
+    OWN_WORK as OWN_WORK,
+    BufferRule as BufferRule,
+    EvaluationBatch as EvaluationBatch,
+    LocalTraining as LocalTraining,
+    SiloSettings as SiloSettings,
+)
+from .step import (
+    Found as Found,
+    along as along,
+    by_autograd as by_autograd,
+    counted_of as counted_of,
+    is_plain as is_plain,
+    weighed as weighed,
+)
+from .training import (
+    Counted as Counted,
+    LocalRun as LocalRun,
+    Loss as Loss,
+    Method as Method,
+    OfOutputs as OfOutputs,
+    Step as Step,
+    Training as Training,
+    Trains as Trains,
+)
+from .training_loop import (
+    USUAL as USUAL,
+    train as train,
+)

@@ -1,0 +1,56 @@
+"""How many steps a training takes, and how many examples each of its batches has."""
+
+from __future__ import annotations
+
+from mpifl.common import InputError
+from mpifl.silo.steps.local_settings import LocalTraining
+
+
+def steps_of(local: LocalTraining, examples: int) -> int:
+    """Return how many steps a training takes over so many examples."""
+    return local.steps or (local.epochs or 1) * -(-_in_epoch(local, examples) // local.accumulate)
+
+
+def rows_of(local: LocalTraining, examples: int) -> list[int]:
+    """Return how many examples each batch of a training over so many has."""
+    every = _in_epoch(local, examples)
+    size = examples if local.batch_size == "full" else min(local.batch_size, examples)
+    epoch = [size] * (every - 1) + [size if local.drop_last else examples - size * (every - 1)]
+    return [epoch[step % every] for step in range(steps_of(local, examples) * local.accumulate)]
+
+
+def check_batches(local: LocalTraining, examples: int, where: str, layer: str) -> None:
+    """See that a model that needs two examples to train on is never given a batch of one.
+
+    Args:
+        local: How it is trained.
+        examples: How many it is trained on.
+        where: What the line calls the model.
+        layer: What in it needs two examples; "" if nothing does.
+
+    Raises:
+        InputError: it is; the line says what would do.
+    """
+    if layer and (what := why_one_row(local, examples)):
+        to_do = "take another size" if what.startswith("each") else "take drop_last = true, or another size"
+        to_do = "leave that silo out" if local.batch_size == "full" else to_do
+        said = f"{what}, and {where} cannot train on one row ({layer}); {to_do}"
+        raise InputError(f"[local] batch_size = {local.batch_size}: {said}")
+
+
+def why_one_row(local: LocalTraining, examples: int) -> str:
+    """Say which batch of so many examples has one row; "" if none has that is trained on."""
+    if not examples:
+        return ""
+    size = examples if local.batch_size == "full" else min(local.batch_size, examples)
+    if size == 1:
+        return "each batch has one row"
+    reached = steps_of(local, examples) * local.accumulate > examples // size
+    last = examples % size == 1 and not local.drop_last
+    return f"of {examples:,} rows the last batch has one" if last and reached else ""
+
+
+def _in_epoch(local: LocalTraining, examples: int) -> int:
+    """Return how many batches an epoch has."""
+    size = examples if local.batch_size == "full" else min(local.batch_size, examples)
+    return examples // size if local.drop_last else -(-examples // size)

@@ -1,0 +1,183 @@
+"""The `[local]` table of a job: how a silo trains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+
+from mpifl.silo.steps.local_fits import LOCAL
+from mpifl.silo.steps.schedule import Schedule, Shape
+
+if TYPE_CHECKING:  # a job is looked at without paying for torch
+    import torch
+
+BufferRule: TypeAlias = Literal["any", "all", "min", "max", "reset"]
+"""What becomes of a buffer that training writes, where it is not averaged."""
+LARGEST = 1e30
+"""Of a factor: what it multiplies is float32, which ends at 3e38."""
+OWN_WORK = {"epochs", "steps", "epochs_of", "stragglers"}
+"""Keys of `[local]` by which silos may do unequal work with one and the same step."""
+EVALUATION_BATCH = 1000
+"""Examples of a pass over all of a silo's, whose size is of no consequence but for memory."""
+EvaluationBatch: TypeAlias = PositiveInt | Literal["auto"]
+"""Examples that are scored at a time; "auto" are as many as memory takes."""
+
+
+class SiloSettings(BaseModel):
+    """The `[silo]` table of a job: who trains one silo."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    ranks: Annotated[int, Field(ge=1, le=1024)] = 1
+    """How many ranks of a node train a silo together, beside the server's."""
+    parts: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Into how many parts a batch is cut, as many as ranks by default. Bits depend on it, not on ranks."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_part_each(cls, given: Any) -> Any:
+        return {"parts": given["ranks"], **given} if isinstance(given, dict) and "ranks" in given else given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SiloSettings:
+        if self.parts % self.ranks:
+            what = f"{self.parts} parts are no equal number for each of {self.ranks} ranks"
+            raise ValueError(f"parts = {self.parts}: {what}; take a multiple of ranks")
+        return self
+
+
+class LocalTraining(BaseModel):
+    """The `[local]` table of a job: the optimizer,
+    how far and in which batches a silo trains in one round."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    filled_in: ClassVar[dict[str, Any]] = {"epochs": 1}
+    """What keys are that nobody has given, where it is not their default."""
+
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    """The optimizer of a silo's steps."""
+    lr: Annotated[float, Field(gt=0, le=LARGEST)] = 0.1
+    """The learning rate; the step size of FedSGD and the h of FSVRG, too."""
+    lr_decay: Annotated[float, Field(gt=0)] = 1.0
+    """The learning rate of round t is lr * lr_decay^t."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The momentum of sgd."""
+    nesterov: bool = False
+    """Take Nesterov's momentum."""
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """The decay of the first moment, of adam and adamw."""
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """The decay of the second moment, of adam and adamw."""
+    epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    """Added to the root of the second moment, of adam and adamw."""
+    weight_decay: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0
+    """The factor of the parameters that is added to the gradient; adamw decays the parameters themselves."""
+    clip_norm: Annotated[float, Field(gt=0)] | None = None
+    """Scale the gradient of a step down to this L2 norm where it is longer."""
+    schedule: Shape = "constant"
+    """How the learning rate goes on after the warm-up; "linear" and "cosine" end at 0."""
+    warmup: NonNegativeInt = 0
+    """Steps over which the learning rate grows to lr."""
+    schedule_rounds: PositiveInt = 1
+    """How many rounds the schedule spans; 1: each round begins it anew. More of them need steps."""
+    keep_optimizer: bool = False
+    """Go on with the optimizer's moments of the silo's last round, in place of zeros."""
+    epochs: PositiveInt | None = None
+    """Passes over a silo's examples in a round; 1 unless steps or epochs_of is given."""
+    steps: PositiveInt | None = None
+    """Number of optimizer steps in a round, in place of epochs."""
+    batch_size: PositiveInt | Literal["full"] = 10
+    """Examples in a batch; "full" is all of the silo's."""
+    accumulate: PositiveInt = 1
+    """Batches whose gradients make one step: as one batch of them all, in the memory of one."""
+    drop_last: bool = False
+    """Leave out an epoch's last batch where it is smaller; BatchNorm cannot train on a batch of one example.
+    """
+    stragglers: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The chance that a silo does only a part of its epochs or steps in a round, drawn from 1 to all."""
+    deadline: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after which a silo answers with what it has done; bits then depend on the clock."""
+    epochs_of: list[PositiveInt] | None = None
+    """Epochs of silo 0, 1, 2, ..., in place of epochs; the list repeats where there are more silos."""
+    compile: bool = False
+    """Compile the whole step to machine code where that can be done; it equals the plain step to rounding."""
+    batched: bool = False
+    """Take the steps of several silos of a rank as one where that can be done; it equals the plain way to
+    rounding."""
+    chunk: Annotated[int, Field(ge=2, le=1024)] = 16
+    """How many silos a batched step is of; where there are fewer it is filled up."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """What forward and backward passes compute in; all but fp32 need a GPU, and parameters stay float32."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_epoch(cls, given: Any) -> Any:
+        if isinstance(given, dict) and all(given.get(k) is None for k in ("steps", "epochs", "epochs_of")):
+            return {**given, **cls.filled_in}
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LocalTraining:
+        given = [key for key in ("epochs", "epochs_of", "steps") if getattr(self, key) is not None]
+        if len(given) > 1:
+            raise ValueError(f"takes {given[0]} or {given[1]}, not both")
+        if self.optimizer != "sgd" and self.momentum:
+            raise ValueError(f"momentum belongs to sgd; {self.optimizer} takes beta1 and beta2")
+        for key in ("beta1", "beta2", "epsilon") if self.optimizer == "sgd" else ():
+            if getattr(self, key) != type(self).model_fields[key].default:  # which a resolved job has
+                raise ValueError(f"{key} belongs to adam and adamw; sgd takes momentum")
+        if self.accumulate > 1 and self.batch_size == "full":
+            raise ValueError("accumulate adds up batches, and 'full' is one; give batch_size a number")
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs momentum above 0")
+        if self.schedule_rounds > 1 and self.steps is None:
+            raise ValueError("schedule_rounds above 1 counts steps, as all silos take alike; give steps")
+        if self.schedule_rounds > 1 and self.stragglers:
+            raise ValueError("schedule_rounds above 1 counts steps, and stragglers take fewer; leave one out")
+        for way in ("usual", *(way for way in ("compile", "batched") if getattr(self, way))):
+            if why := LOCAL.why_not(way, self):
+                raise ValueError(why)
+        if not self.batched and self.chunk != type(self).model_fields["chunk"].default:
+            raise ValueError("chunk is of batched steps; take batched = true, or leave it out")
+        if self.keep_optimizer and self.optimizer == "sgd" and not self.momentum:
+            raise ValueError("keep_optimizer: sgd without momentum has nothing to keep; leave it out")
+        return self
+
+    def at_round(self, round: int) -> LocalTraining:
+        """Return these settings with the learning rate of a round, counted from 0."""
+        return (
+            self if self.lr_decay == 1.0 else self.model_copy(update={"lr": self.lr * self.lr_decay**round})
+        )
+
+    def of_silo(self, silo: int, generator: torch.Generator) -> LocalTraining:
+        """Return the settings of one silo: the work that it is given, or what it gets done as a straggler."""
+        settings = self
+        if self.epochs_of is not None:
+            settings = settings.model_copy(update={"epochs": self.epochs_of[silo % len(self.epochs_of)]})
+        return settings._cut_short(generator) if self.stragglers else settings
+
+    def _cut_short(self, generator: torch.Generator) -> LocalTraining:
+        """Draw whether a silo is a straggler, and what it gets done."""
+        import torch
+
+        if float(torch.rand((), generator=generator)) >= self.stragglers:
+            return self
+        unit, whole = ("epochs", self.epochs) if self.epochs else ("steps", self.steps or 1)
+        return self.model_copy(update={unit: int(torch.randint(1, whole + 1, (), generator=generator))})
+
+    @property
+    def full(self) -> bool:
+        """Whether all numbers of a pass are float32."""
+        return self.precision in ("fp32", "tf32")
+
+    @property
+    def constant_rate(self) -> bool:
+        """Whether all steps of a round have one learning rate."""
+        return self.schedule == "constant" and not self.warmup
+
+    def schedule_of(self, round: int, steps: int) -> Schedule:
+        """Return the learning rates of a round, counted from 0, in which a silo takes so many steps."""
+        done = round % self.schedule_rounds * steps
+        return Schedule(self.schedule, self.warmup, steps * self.schedule_rounds, done, self.lr)

@@ -1,0 +1,100 @@
+"""Local training: what a silo does between receiving the model and answering.
+The one loop over steps is here."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+import torch
+
+from mpifl.common import noted
+from mpifl.common.machine import accelerators
+from mpifl.data import rows
+from mpifl.silo.parameters import FlatModel, Objective
+from mpifl.silo.steps.local_optimizers import Batch
+from mpifl.silo.steps.step import along, by_autograd, weighed
+from mpifl.silo.steps.training import Counted, LocalRun, Method, Step, Training
+from mpifl.wings.fast import Traced, by_formulas
+
+
+class Usual(Method):
+    """Shuffled batches, and the quickest step that a training allows."""
+
+    def step(self, t: Training) -> Step:
+        """Return what takes the steps."""
+        return Traced(t, self._single) if t.settings.compile else self._single(t)
+
+    @staticmethod
+    def _single(t: Training) -> Step:
+        return by_formulas(t) or along(t, by_autograd(t))
+
+
+USUAL = Usual()
+
+
+def train(t: Training) -> LocalRun:
+    """Train a model from `t.start`, and return what came of it."""
+    method = t.method or USUAL
+    t.model.trained.copy_(t.start)
+    t.model.module.train()
+    with accelerators.rounding(t.model.device, tf32=t.settings.precision == "tf32"):
+        step = method.step(t)
+        steps, examples = _taken(t, step, method)
+    delta, loss = t.model.delta(t.start, t.allocate), float(step.total) / examples
+    return LocalRun(delta, t.model.trained, steps, examples, loss, step.optimizer)
+
+
+def _taken(t: Training, step: Step, method: Method) -> tuple[int, int]:
+    """Take the steps of a training; return how many they were, over how many examples.
+
+    A deadline looks at the clock when a step is done, and not when a GPU was asked for it.
+    """
+    steps = examples = 0
+    deadline = t.settings.deadline
+    until = time.perf_counter() + deadline if deadline else math.inf
+    with noted(lambda: t.place(steps)):
+        for batches in method.batches(t):
+            step(batches, t.schedule.lr(steps))
+            steps += 1
+            for batch in batches:
+                examples += rows(batch[1])
+            if deadline:
+                step.finish()
+                accelerators.finish(t.model.device)
+                if time.perf_counter() > until:
+                    break
+        step.finish()
+    return steps, examples
+
+
+def gradient(
+    model: FlatModel,
+    batches: Iterator[Batch],
+    at: torch.Tensor,
+    objective: Objective,
+    counted: Counted | None = None,
+) -> LocalRun:
+    """Return the mean gradient over all examples of `batches` at the parameters `at`,
+    shape [P], as a run's `delta`.
+
+    Args:
+        model: Whose gradient.
+        batches: All examples once.
+        at: The parameters.
+        objective: The mean loss of a batch.
+        counted: The same as a sum, and what it is divided by, where that is not the examples.
+    """
+    model.trained.copy_(at)
+    model.module.train()
+    mean = torch.zeros_like(model.trained)
+    total = torch.zeros((), device=model.device)
+    steps, examples, weights = 0, 0, 0.0
+    for batch in batches:
+        loss, weight = weighed(objective, counted, model.module, batch)
+        mean.add_(model.flatten(model.gradients(loss)), alpha=weight)
+        total.add_(loss.detach(), alpha=weight)
+        steps, examples, weights = steps + 1, examples + rows(batch[1]), weights + weight
+    weights = weights or 1.0  # where nothing counts, nothing is to be done
+    return LocalRun(mean.div_(weights), model.trained, steps, examples, float(total) / weights)

@@ -1,0 +1,31 @@
+from . import (
+    exact as exact,
+    kernels as kernels,
+    local_sums as local_sums,
+    mean as mean,
+    node_sums as node_sums,
+)
+from .aggregator import (
+    Aggregator as Aggregator,
+    Combined as Combined,
+    headers_of as headers_of,
+    read_records as read_records,
+    updates_of as updates_of,
+)
+from .exact import (
+    is_finite as is_finite,
+    peak_of as peak_of,
+)
+from .mean import (
+    WeightedMean as WeightedMean,
+)
+from .planning import (
+    Rank as Rank,
+)
+from .vector_checks import (
+    are_readable as are_readable,
+    checked_peak as checked_peak,
+    header_of as header_of,
+    refuse_noise as refuse_noise,
+    slice_of as slice_of,
+)

@@ -1,0 +1,204 @@
+"""The loops that a round's aggregation spends its time in: fused in C where a compiler is at hand, else in
+tensors.
+
+`common/machine/native.py` builds the C file beside this one. Both ways give the same bits: only time depends
+on the compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl.common.machine import native
+
+SOURCE = Path(__file__).with_name("kernels.c")
+PIECE = 1 << 16
+"""Elements handled at a time by tensor operations: 512 KiB of float64,
+which stay in the cache through all of them."""
+ROWS = 128
+"""Rows that `between` takes at most."""
+
+
+def peak(vector: Tensor) -> float:
+    """Return the largest magnitude in a tensor of at least one element, NaN if it holds NaN."""
+    library = compiled()
+    if library is not None and _plain(vector):
+        return float(library.mpifl_peak(_at(vector), vector.numel()))
+    low, high = torch.aminmax(vector)
+    return max(-float(low), float(high))
+
+
+def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: bool) -> None:
+    """Add weight * vector to a float64 vector, rounded by adding and taking off `anchor`.
+
+    Args:
+        total: The sum so far, shape [n]; of any content if `fresh`.
+        vector: The summand, float32 or float64, shape [n].
+        weight: Its weight.
+        anchor: A power of two and a half; see `exact`.
+        fresh: Whether this is the first summand.
+    """
+    library = compiled()
+    if library is not None and total.is_cpu and _plain(vector):
+        library.mpifl_add(_at(total), _at(vector), weight, anchor, int(fresh), len(total))
+    else:
+        _add_by_tensors(total, vector, weight, anchor, fresh=fresh)
+
+
+def _add_by_tensors(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: bool) -> None:
+    """Do what `add` does, where the compiled loop cannot."""
+    cut = PIECE if total.is_cpu else max(len(total), 1)  # each call costs a GPU the same
+    piece = torch.empty(min(cut, len(total)), dtype=torch.float64, device=total.device)
+    for into, part in zip(torch.split(total, cut), torch.split(vector, cut), strict=True):
+        rounded = piece[: len(part)].copy_(part).mul_(weight).add_(anchor).sub_(anchor)
+        if fresh:
+            into.copy_(rounded)
+        else:
+            into.add_(rounded)
+
+
+def add_rounded(total: Tensor, vector: Tensor, scale: float) -> None:
+    """Add scale * vector, each element rounded to a whole number, ties to even, modulo 2^64.
+
+    Args:
+        total: The sum so far, int64 on the CPU, shape [n].
+        vector: The summand, float32 or float64 on the CPU, shape [n].
+        scale: What it is multiplied by; the products are below 2^62.
+    """
+    library = compiled()
+    if library is not None and _plain(vector):
+        library.mpifl_add_rounded(_at(total), _at(vector), scale, len(total))
+        return
+    for into, part in zip(torch.split(total, PIECE), torch.split(vector, PIECE), strict=True):
+        into.add_(part.double().mul_(scale).round_().long())
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What adds up to one window of an exact sum.
+
+    Attributes:
+        vectors: Each of shape [n]: a sum, float64, or a summand that is yet to be weighted and rounded,
+            float32.
+        weights: 0 for a sum; a summand's weight.
+        anchor: See `exact`.
+    """
+
+    vectors: Sequence[Tensor]
+    weights: Sequence[float]
+    anchor: float
+
+    def cut(self, where: slice) -> Parts:
+        """Return a slice of all vectors."""
+        return Parts([vector[where] for vector in self.vectors], self.weights, self.anchor)
+
+    def sum(self) -> Tensor:
+        """Return the sum, float64, by tensor operations."""
+        summands = (
+            vector.double().mul_(weight).add_(self.anchor).sub_(self.anchor) if weight else vector
+            for vector, weight in zip(self.vectors, self.weights, strict=True)
+        )
+        return functools.reduce(torch.add, summands)
+
+
+def total(window: Parts) -> Tensor:
+    """Return the sum of the parts of a window, float64, shape [n]; there is at least one."""
+    library = compiled()
+    if library is None:
+        return window.sum()
+    found = torch.empty(len(window.vectors[0]), dtype=torch.float64)
+    vectors, weights = _addresses(window.vectors), _reals(window.weights)
+    library.mpifl_sum(_at(found), vectors, weights, len(window.vectors), window.anchor, len(found))
+    return found
+
+
+def mean(out: Tensor, windows: Sequence[Parts], scale: float) -> None:
+    """Write scale * (sum over windows, in order, of the sum of their parts) into a vector, shape [n].
+
+    Args:
+        out: Where to, float32 or float64.
+        windows: At least one, each of at least one part.
+        scale: What the sum is multiplied by before it is rounded.
+    """
+    library = compiled()
+    if library is not None and out.is_cpu and out.dtype == torch.float32:
+        _mean_compiled(library, out, windows, scale)
+        return
+    for start in range(0, len(out), PIECE):
+        where = slice(start, start + PIECE)
+        out[where] = functools.reduce(torch.add, [window.cut(where).sum() for window in windows]) * scale
+
+
+def _mean_compiled(library: Any, out: Tensor, windows: Sequence[Parts], scale: float) -> None:
+    vectors = [vector for window in windows for vector in window.vectors]
+    weights = [weight for window in windows for weight in window.weights]
+    library.mpifl_mean(
+        _at(out),
+        _addresses(vectors),
+        _reals(weights),
+        (ctypes.c_int64 * len(windows))(*(len(window.vectors) for window in windows)),
+        _reals([window.anchor for window in windows]),
+        len(windows),
+        scale,
+        len(out),
+    )
+
+
+def between(rows: Sequence[Tensor], network: Tensor, first: int, last: int) -> Tensor | None:
+    """Return the mean of some of each column's values in ascending order; None without the compiled loop.
+
+    Args:
+        rows: float32 on the CPU, contiguous, shape [n] each, at most `ROWS` of them.
+        network: Comparators that sort so many values, int32, shape [comparators, 2].
+        first: The first value of a column that counts, from 0.
+        last: The first after it that does not.
+    """
+    if (library := compiled()) is None:
+        return None
+    found = torch.empty(len(rows[0]))
+    sizes = len(network), first, last, len(found)
+    library.mpifl_between(_at(found), _addresses(rows), len(rows), _at(network), *sizes)
+    return found
+
+
+@functools.cache
+def compiled() -> Any:
+    """Return the library of compiled loops, or None where it cannot be had."""
+    if (library := native.library(SOURCE)) is None:
+        return None
+    pointer, real, whole = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
+    library.mpifl_peak.argtypes, library.mpifl_peak.restype = [pointer, whole], ctypes.c_float
+    library.mpifl_add.argtypes = [pointer, pointer, real, real, whole, whole]
+    library.mpifl_mean.argtypes = [pointer, pointer, pointer, pointer, pointer, whole, real, whole]
+    library.mpifl_add_rounded.argtypes = [pointer, pointer, real, whole]
+    library.mpifl_add_rounded.restype = None
+    library.mpifl_between.argtypes = [pointer, pointer, whole, pointer, whole, whole, whole, whole]
+    library.mpifl_between.restype = None
+    library.mpifl_sum.argtypes = [pointer, pointer, pointer, whole, real, whole]
+    library.mpifl_add.restype = library.mpifl_sum.restype = library.mpifl_mean.restype = None
+    return library
+
+
+def _plain(vector: Tensor) -> bool:
+    """Whether the compiled loops can read a tensor as a summand."""
+    return vector.is_cpu and vector.dtype == torch.float32 and vector.is_contiguous()
+
+
+def _at(vector: Tensor) -> int:
+    return vector.data_ptr()
+
+
+def _addresses(vectors: Sequence[Tensor]) -> Any:
+    return (ctypes.c_void_p * len(vectors))(*map(_at, vectors))
+
+
+def _reals(values: Sequence[float]) -> Any:
+    return (ctypes.c_double * len(values))(*values)

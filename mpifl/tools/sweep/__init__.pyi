@@ -1,1 +1,0 @@
-from .running import sweep_command as sweep_command

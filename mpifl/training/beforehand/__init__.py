@@ -1,0 +1,5 @@
+"""What is tried and compared before round 1, so that a mistake is a line at the start."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,33 @@
+from .first_step import (
+    Learner as Learner,
+    check_first_step as check_first_step,
+)
+from .given_job import (
+    Given as Given,
+    resolved as resolved,
+    source_of as source_of,
+    told_of as told_of,
+)
+from .rank_bits import (
+    BITS as BITS,
+    PROCESSOR as PROCESSOR,
+    about_bits as about_bits,
+    about_plain as about_plain,
+    differing as differing,
+    moved as moved,
+)
+from .run_checks import (
+    augment_of as augment_of,
+    check_layout as check_layout,
+    check_model as check_model,
+    check_privacy as check_privacy,
+    check_rule as check_rule,
+    check_scoring as check_scoring,
+    check_told as check_told,
+    check_training as check_training,
+    memory_notes as memory_notes,
+    parameters_of as parameters_of,
+    splits_of as splits_of,
+    tables_of as tables_of,
+    validate_job as validate_job,
+)

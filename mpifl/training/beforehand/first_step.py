@@ -1,0 +1,292 @@
+"""A step of training that a model takes before round 1, on made-up examples of the shards' shapes.
+
+It is a silo's own, on a copy of the model, and taken twice from one state. What would end round 1, or make a
+silo's result depend on who trained before it, is one line at the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_leaves
+
+from mpifl.common import InputError, Names, one_line
+from mpifl.data import Inputs
+from mpifl.data.batches import Batches, Change
+from mpifl.data.shards import Shard, Split
+from mpifl.learning.tasks import CLASSIFICATION, Task
+from mpifl.silo import Silo
+from mpifl.silo.parameters import FlatModel, Objective
+from mpifl.silo.steps import LocalRun, LocalTraining, Training, check_batches, train, why_one_row
+from mpifl.training.beforehand.made_up_examples import Aim, made_up
+from mpifl.training.beforehand.model_copies import copied
+
+SEED = 0
+"""Of the made-up examples and of what the two steps draw."""
+DEEPEST = 6
+"""How many containers deep an attribute is looked into: one may hold itself."""
+_OWN = {*vars(nn.Module()), "training"}
+"""Attributes of every module."""
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A model, and how it is trained.
+
+    Attributes:
+        where: What errors call it.
+        module: The model, which stays as it is.
+        features: What an example is.
+        aim: What its target is.
+        width: How many numbers the task has it answer for each target.
+        local: How a silo trains it.
+        task: What it is for.
+        own: What training minimises, None where it is the task's loss.
+        augment: What is done to the batches.
+        remake: Builds the model again, for one that cannot be copied.
+        personal: Names of what stays at the silos.
+        rules: What becomes of buffers that training writes to, by their names or patterns.
+        apart: Whether nobody averages it, so that it keeps them all.
+        by_example: The keys by which each example is trained on by itself, so that no buffer may learn.
+    """
+
+    where: str
+    module: nn.Module
+    features: Inputs
+    aim: Aim
+    width: int
+    local: LocalTraining
+    remake: Callable[[], nn.Module]
+    task: Task = CLASSIFICATION
+    own: Objective | None = None
+    augment: Change | None = None
+    personal: Collection[str] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
+    apart: bool = False
+    by_example: Sequence[str] = ()
+
+
+def check_first_step(learner: Learner, examples: Sequence[int], names: Names | None = None) -> None:
+    """See that a model can take a step of training, and that two from one state have the same bits.
+
+    A batch of one row is tried where one occurs.
+
+    Args:
+        learner: The model.
+        examples: How many those have who train it; 0 of those who do not.
+        names: What they are called; None if errors call them all `where`.
+
+    Raises:
+        InputError: it cannot, or they have not; the line says what would do.
+    """
+    if not any(p.requires_grad for p in learner.module.parameters()):
+        what = "has no parameter that is trained; leave requires_grad of one or more as it is"
+        raise InputError(f"{learner.where}: {what}")
+    steps = _Steps(learner)
+    layer, why = steps.tried(examples)
+    if why and steps.places:
+        layer, why = _Steps(learner, steps.places).tried(examples)
+    if why:
+        raise InputError(f"{learner.where}: {why}")
+    for silo, count in enumerate(examples):
+        where = learner.where if names is None else f"the model of silo {names[silo]}"
+        check_batches(learner.local, count, where, layer)
+
+
+class _Steps:
+    """Steps of a copy of a model.
+
+    Attributes:
+        places: For what shape of class numbers an example has it answers, where a federation does not say
+            that shape, and the model answers for more than one.
+
+    Args:
+        learner: The model.
+        places: The shape of an example's class numbers.
+    """
+
+    def __init__(self, learner: Learner, places: tuple[int, ...] = ()) -> None:
+        self._learner = learner
+        self._places = places
+        self.places: tuple[int, ...] = ()
+        try:
+            module = copied(learner.module)
+        except (RuntimeError, TypeError, AttributeError):  # as with a tensor that is no leaf, or a lock
+            module = learner.remake()
+        personal, rules, apart = learner.personal, learner.rules, learner.apart
+        self._model = FlatModel(module, personal=personal, is_reporter=False, rules=rules, apart=apart)
+        self._start = self._model.trained.clone()
+
+    def tried(self, examples: Sequence[int]) -> tuple[str, str]:
+        """Return what keeps it from training on one row, and why it cannot train at all; "" if nothing."""
+        local = self._learner.local
+        layer = self._refuses_one_row() if any(why_one_row(local, count) for count in examples) else ""
+        return layer, self._problem(rows=1 if local.batch_size == 1 and not layer else 2)
+
+    def _problem(self, rows: int) -> str:
+        """Say why a step cannot be taken, or what differs between two from one state; "" if nothing."""
+        before = _traces(self._model.module)
+        try:
+            first, second = self._taken(rows), self._taken(rows)
+        except InputError as error:
+            return str(error)
+        except Exception as error:  # whatever the user's code says
+            return f"cannot take a step of training: {self._explained(error, rows)}"
+        if not (differs := [name for name in first if not _same(first[name], second.get(name))]):
+            return ""
+        after = _traces(self._model.module)
+        changed = [name for name in before if after.get(name) != before[name]]
+        to_do = (
+            "what a model remembers belongs in a buffer (register_buffer), which is put back for each silo"
+        )
+        cause = (
+            f"training changes its {changed[0]}; {to_do}"
+            if changed
+            else "it draws from a generator of its own, or goes by the time or by what lies outside of it"
+        )
+        what = f"two trainings from one state on one batch end at other {differs[0]}"
+        return f"{what}, and silos on one rank would train otherwise than apart: {cause}"
+
+    def _refuses_one_row(self) -> str:
+        """Return what keeps the model from training on one row, "" if nothing does."""
+        try:
+            self._taken(1)
+        except Exception as error:  # whatever the user's code says
+            norms = [part for part in self._model.module.modules() if isinstance(part, _BatchNorm)]
+            return type(norms[0]).__name__ if norms else _told(error)
+        return ""
+
+    def _taken(self, rows: int) -> dict[str, Any]:
+        """Take a step from the start; return all that came of it by the names that a line has for it."""
+        self._model.put_back()
+        answers: list[Any] = []
+        watch = self._model.module.register_forward_hook(lambda _, given, answer: answers.append(answer))
+        try:
+            silo, local = self._silo(rows), self._learner.local
+            run = silo.train_locally(self._start, _one_step(local, rows))
+        finally:
+            watch.remove()
+            self._see_places(answers)
+        tensors = [leaf.detach().clone() for leaf in tree_leaves(answers) if torch.is_tensor(leaf)]
+        found: dict[str, Any] = {"answers": tensors, "losses": run.loss}
+        buffers = self._model.module.named_buffers()
+        found |= {f"values of the buffer '{name}'": buffer.detach().clone() for name, buffer in buffers}
+        return {**found, "parameters": run.end.clone()}
+
+    def _see_places(self, answers: Sequence[Any]) -> None:
+        classes, targets = self._learner.aim
+        plain = classes is not None and targets is None and self._learner.task.aligned
+        if plain and answers and isinstance(answers[0], Tensor):
+            self.places = tuple(answers[0].shape[2:])
+
+    def _silo(self, rows: int) -> Silo:
+        of = self._learner
+        return Silo(
+            0,
+            Shard(Path(), {"train": self._split(rows)}),
+            of.features,
+            [self._model],
+            state={},
+            seed=SEED,
+            task=of.task,
+            objective=of.own,
+            own_objective=of.own,
+            augment=of.augment,
+            trains=self._trained,
+        )
+
+    def _trained(self, asked: Training) -> LocalRun:
+        run = train(asked)
+        if self._learner.by_example and (wrote := self._model.buffers.written()):
+            key = self._learner.by_example[0]
+            what = f"training wrote to the buffer '{wrote[0]}', and by {key} none may learn"
+            raise InputError(f"{what}; take a layer without it, or leave {key.partition(' ')[0]} out")
+        return run
+
+    def _split(self, rows: int) -> Split:
+        return Split(*made_up(self._learner.features, self._learner.aim, rows, SEED, self._places))
+
+    def _explained(self, error: Exception, rows: int) -> str:
+        """Say why a step failed: by what the model answers in training, or else in the error's words."""
+        of = self._learner
+        if of.own is None:
+            x, _ = next(Batches(self._split(rows), of.features, self._model.device).in_order(rows))
+            try:
+                of.task.check_outputs(of.task.outputs(self._model.module.train(), x), rows, of.width)
+            except ValueError as wrong:
+                return f"in training mode {wrong}"
+            except Exception as again:
+                return _told(again)
+        return _told(error)
+
+
+def _one_step(local: LocalTraining, rows: int) -> LocalTraining:
+    """Return the settings of one plain step by a job's optimizer."""
+    length = {"steps": 1, "epochs": None, "epochs_of": None, "stragglers": 0.0, "deadline": None}
+    plain = {"keep_optimizer": False, "compile": False, "batched": False, "precision": "fp32"}
+    return local.model_copy(update={**length, **plain, "batch_size": rows, "accumulate": 1})
+
+
+def _told(error: Exception) -> str:
+    if "does not require grad" in str(error):
+        return "its loss depends on no parameter that is trained; see where it calls detach or torch.no_grad"
+    return one_line(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two results have the same bits; all NaN are alike."""
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, Tensor):
+        alike = isinstance(other, Tensor) and one.shape == other.shape and one.dtype == other.dtype
+        return alike and bool(((one == other) | ((one != one) & (other != other))).all())
+    return bool(one == other or (one != one and other != other))
+
+
+def _traces(module: nn.Module) -> dict[str, str]:
+    """Return what a model keeps beside what is put back between silos, by what a line calls it."""
+    found = {}
+    for place, part in module.named_modules():
+        for key, value in vars(part).items():
+            if key not in _OWN and (told := _trace(value)):
+                found[f"attribute '{place + '.' * bool(place)}{key}'"] = told
+    return found
+
+
+def _trace(value: Any, depth: int = 0) -> str:
+    """Return a text that changes when a value does; "" for what no text can be made of, or is too deep.
+
+    A list of parameters has none either: those are put back.
+    """
+    if depth > DEEPEST or isinstance(value, nn.Parameter):
+        return ""
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        value = value.tolist()
+    if isinstance(value, bool | int | float | str | None):
+        return repr(value)
+    if isinstance(value, Tensor):
+        values = value.tolist() if value.numel() <= 1000 else (value._version, value.data_ptr())
+        return f"{value.dtype} {list(value.shape)} {values}"
+    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return repr(value.get_state())
+    if type(value).__module__ == "random":
+        return repr(value.getstate())
+    if isinstance(value, torch.Generator):
+        return repr(value.get_state().tolist())
+    if isinstance(value, dict):
+        value = [part for pair in value.items() for part in pair]
+    several = isinstance(value, list | tuple | set | deque)
+    return repr([_trace(one, depth + 1) for one in value]) if several else ""

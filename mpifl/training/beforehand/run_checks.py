@@ -1,0 +1,251 @@
+"""Find without ranks what a run of a job would refuse in its first second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from torch import nn
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError, Names
+from mpifl.data.batches import Change, load_change
+from mpifl.data.shards import AnySpec, VerticalSpec, read_any
+from mpifl.learning import models
+from mpifl.learning.metrics import summable
+from mpifl.report.observers import check_tracking
+from mpifl.run.job import (
+    Job,
+    check_as_read,
+    check_private_data,
+    check_vertical_data,
+    is_silo_level,
+    why_no_statistics,
+)
+from mpifl.run.job.tables import Model
+from mpifl.silo.parameters import check_tensors, rules_of
+from mpifl.training import settle_kernels
+from mpifl.training.beforehand.first_step import Learner, check_first_step
+from mpifl.wings.dpsgd import SiloPlan, check_layers, mechanism_of, plans
+from mpifl.wings.privacy import Draws
+from mpifl.wings.robust import memory_of
+from mpifl.wings.split import check_halves
+
+
+def validate_job(job: Job, source: str) -> AnySpec:
+    """See that a job's shards, models and algorithm are there and fit each other; return what the shards are.
+
+    Args:
+        job: The job.
+        source: Where it comes from, for the error.
+
+    Raises:
+        InputError: they are not, or do not.
+    """
+    with suppress(InputError):  # ranks may be elsewhere, and say it of themselves
+        settle_kernels(job)  # before models are made, which computes
+    spec = read_any(Path(job.shards))
+    check_layout(job, spec, source)
+    try:
+        algorithm = job.build_algorithm().for_federation(spec)
+        check_tracking(job)
+        augment_of(job, spec)
+        job.cohort.check(len(spec.silos))
+        job.evaluate.check(splits_of(spec))
+        check_scoring(job, algorithm)
+        if isinstance(spec, VerticalSpec):
+            check_halves(job, spec, algorithm)
+        else:
+            _check_models(job, spec, algorithm)
+        check_private_data(job, algorithm, spec)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    check_rule(job, spec, source)
+    return spec
+
+
+def _check_models(job: Job, spec: AnySpec, algorithm: Algorithm) -> None:
+    """See that each model can be built, and fits."""
+    task = algorithm.task
+    for nth, table in enumerate(tables_of(job, algorithm)):
+        module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
+        check_model(job, spec, algorithm, module)
+        check_tensors(module)
+        rules_of(module, table.buffers, algorithm.personal_names(module))
+        check_training(job, spec, algorithm, module, nth)
+
+
+def tables_of(job: Job, algorithm: Algorithm) -> list[Model]:
+    """Return the tables of the job's model and of the algorithm's further architectures behind it."""
+    return [job.model, *map(Model.model_validate, algorithm.architectures())]
+
+
+def check_training(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module, nth: int = 0) -> None:
+    """See that silos can train a model, which is tried on made-up examples.
+
+    Args:
+        job, spec, algorithm: The training.
+        module: The model.
+        nth: Which of the algorithm's architectures it is.
+
+    Raises:
+        InputError: they cannot; the line says what would do.
+    """
+    task, table = algorithm.task, tables_of(job, algorithm)[nth]
+    width = task.width(spec)
+    given = table.name, table.arguments, spec.features, width, job.seed, task
+    local = algorithm.local
+    if "local.batch_size" in algorithm.ignores:
+        local = local.model_copy(update={"batch_size": "full", "steps": None, "epochs": 1})
+    learner = Learner(
+        f"[model] name = '{table.name}'",
+        module,
+        spec.features,
+        (spec.classes, spec.targets),
+        width,
+        local,
+        lambda: models.build(*given),
+        task,
+        algorithm.own_objective,
+        augment_of(job, spec),
+        algorithm.personal_names(module),
+        table.buffers,
+        by_example=_keys_by_example(job),
+    )
+    sizes = [entry.examples.get("train", 0) for entry in spec.silos]
+    mine = [size if algorithm.architecture_of(silo) == nth else 0 for silo, size in enumerate(sizes)]
+    check_first_step(learner, mine, Names([entry.name for entry in spec.silos]))
+
+
+def check_layout(job: Job, spec: AnySpec, source: str) -> None:
+    """See that a job's algorithm is for what silos of its folder have.
+
+    Raises:
+        InputError: it is for the other layout.
+    """
+    try:
+        check_vertical_data(job, job.build_algorithm(), spec)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def check_told(job: Job, spec: AnySpec) -> None:
+    """See, at each rank, that a job is one that an honest rank 0 lets pass: another may tell what it likes.
+
+    Raises:
+        InputError: it is not.
+    """
+    check_as_read(job)
+    algorithm = job.build_algorithm()
+    check_vertical_data(job, algorithm, spec)
+    check_private_data(job, algorithm.for_federation(spec), spec)
+
+
+def parameters_of(job: Job, spec: AnySpec) -> int:
+    """Return how many parameters of a job's model are trained, and leave its silos."""
+    algorithm = job.build_algorithm().for_federation(spec)
+    task, table = algorithm.task, job.model
+    given = (table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
+    module = models.build(*given)
+    own = algorithm.personal_names(module)
+    return sum(p.numel() for name, p in module.named_parameters() if p.requires_grad and name not in own)
+
+
+def augment_of(job: Job, spec: AnySpec) -> Change | None:
+    """Return what is done to the batches that silos train on; None without the key.
+
+    Raises:
+        InputError: there is no such change, or the examples are none for it.
+    """
+    name = job.data.augment
+    return None if name is None else load_change(name, spec.features, spec.targets)
+
+
+def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module) -> None:
+    """See that a model fits the task, the algorithm and, where the job has it, `[privacy]`.
+
+    Raises:
+        InputError: it does not.
+    """
+    algorithm.task.check(spec, module)
+    algorithm.check(module, spec)
+    if is_silo_level(job) and (why := why_no_statistics(algorithm, module)):
+        raise InputError(why)
+    for key in _keys_by_example(job):
+        check_layers(module, key)
+
+
+def _keys_by_example(job: Job) -> list[str]:
+    """Return the keys of a job by which a model is to treat each example by itself."""
+    private = job.privacy is not None and not is_silo_level(job)
+    return ["[privacy]"] * private + [f"[silo] parts = {job.silo.parts}"] * (job.silo.parts > 1)
+
+
+def check_privacy(job: Job, spec: AnySpec, source: str) -> list[SiloPlan]:
+    """See that a job's `[privacy]` goes with the federation; return what it asks of each silo.
+
+    Raises:
+        InputError: it does not.
+    """
+    try:
+        algorithm = job.build_algorithm().for_federation(spec)
+        check_private_data(job, algorithm, spec)
+        if is_silo_level(job):
+            mechanism_of(job, len(spec.silos))
+            Draws(b"", "at the start")  # which says what is not installed
+        return plans(job, spec, algorithm)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def splits_of(spec: AnySpec) -> set[str]:
+    """Return the splits that one silo or more has examples of."""
+    return {split for entry in spec.silos for split, examples in entry.examples.items() if examples}
+
+
+def check_scoring(job: Job, algorithm: Algorithm) -> None:
+    """See that a score can be put together of the workers' shares, where a job has them score.
+
+    Raises:
+        InputError: a metric does not add up.
+    """
+    metrics = algorithm.task.metrics() if job.evaluate.at == "workers" else {}
+    if apart := [name for name, metric in metrics.items() if not summable(metric)]:
+        what = f"at = 'workers': the states of the metric '{apart[0]}' do not add up over batches"
+        raise InputError(f"[evaluate] {what}; leave at out, or take other [task] metrics")
+
+
+def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:
+    """Say what memory the job's rule takes, if it is not the mean.
+
+    Args:
+        job: The job.
+        hosted: How many silos each rank hosts.
+        length: Of the vectors.
+    """
+    if job.aggregation.is_mean:
+        return []
+    asked = job.cohort.size(sum(hosted))
+    return [memory_of(hosted, asked, length, job.aggregation.spill)]
+
+
+def check_rule(job: Job, spec: AnySpec, source: str) -> None:
+    """See that a round asks enough silos for the rule, and that the user's rule is one.
+
+    Raises:
+        InputError: it does not, or is none.
+    """
+    silos = len(spec.silos)
+    asked = job.cohort.size(silos)
+    try:
+        algorithm = job.build_algorithm()
+        job.attack.check(spec, algorithm.task, is_mean=job.aggregation.is_mean)
+        rule = job.build_rule(algorithm)
+        job.aggregation.check_share(asked)
+        if rule is not None and (needs := rule.among(asked).needs(asked)):
+            raise InputError(f"{needs} silos in a round, and a round asks {asked} of {silos}")
+        if rule is not None:
+            rule.try_out(asked)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None

@@ -1,0 +1,59 @@
+"""The models that a training has on each rank."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from mpifl.algorithms import Algorithm
+from mpifl.data.shards import FederationSpec
+from mpifl.learning import models
+from mpifl.run.folder import load_initial
+from mpifl.run.job import Job
+from mpifl.run.job.tables import Model
+from mpifl.silo.parameters import FlatModel
+from mpifl.training.beforehand import check_model, check_training, tables_of
+
+
+def models_of(
+    job: Job,
+    spec: FederationSpec,
+    algorithm: Algorithm,
+    device: torch.device,
+    *,
+    is_reporter: bool = True,
+    tries: bool = False,
+) -> list[FlatModel]:
+    """Build the job's model, and the algorithm's further architectures behind it.
+
+    Args:
+        job, spec, algorithm: The training.
+        device: Where the models are to lie.
+        is_reporter: Whether this rank says what is the same for all ranks of its node.
+        tries: Whether it sees that each can be trained.
+
+    Raises:
+        InputError: one cannot be built, does not fit, or cannot be trained.
+    """
+    found = []
+    for nth, table in enumerate(tables_of(job, algorithm)):
+        module = _module(table, job, spec, algorithm, is_reporter)
+        if tries:
+            check_training(job, spec, algorithm, module, nth)
+        personal = algorithm.personal_names(module)
+        saves, rules = table.save, table.buffers
+        found.append(FlatModel(module, device, personal, is_reporter=is_reporter, saves=saves, rules=rules))
+    return found
+
+
+def _module(
+    table: Model, job: Job, spec: FederationSpec, algorithm: Algorithm, is_reporter: bool
+) -> torch.nn.Module:
+    task = algorithm.task
+    module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
+    skipped = load_initial(module, table)
+    if skipped and is_reporter:
+        print(skipped, file=sys.stderr, flush=True)
+    check_model(job, spec, algorithm, module)
+    return module

@@ -1,0 +1,108 @@
+"""All ranks agree before anything begins: on what they do, and that none of them has a problem."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from mpifl.common import InputError, Names
+from mpifl.data.shards import Alignment
+from mpifl.wire import Message, Report, Text, Transport
+
+
+class Readiness(Message):
+    """What a rank says before a training.
+
+    Attributes:
+        problem: Why it cannot take part; "" if it can.
+        alignments: The tag of the alignment that the file of each of its silos carries.
+    """
+
+    problem: Text = ""
+    alignments: dict[int, Alignment] = {}  # noqa: RUF012 - pydantic copies it
+
+
+def agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[str, Any]:
+    """Prepare something on rank 0 and hand it to all; if that fails, it fails on all.
+
+    Raises:
+        InputError: it failed.
+    """
+    if not transport.is_server:
+        told: dict[str, Any] = json.loads(transport.attested(transport.broadcast_record(), 0))
+        if "error" in told:
+            raise InputError(told["error"])
+        return told
+    try:
+        prepared = prepare()
+    except InputError as error:
+        _tell(transport, {"error": str(error)})
+        raise
+    _tell(transport, prepared)
+    return prepared
+
+
+def _tell(transport: Transport, told: Mapping[str, str]) -> None:
+    """Tell all ranks, and attest it to each: a job is code, and ranks on the way could name other code."""
+    record = json.dumps(told).encode()
+    transport.broadcast_record(record)
+    transport.attest(record, range(1, transport.size))
+
+
+def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], names: Names) -> None:
+    """Raise InputError on all ranks if any of them has a problem, or their shards have other rows.
+
+    Else all have agreed to begin. If a rank dies meanwhile, some may know that and others not:
+    `Transport.recover` tells them.
+
+    Args:
+        transport: The world.
+        problem: This rank's, "" if it has none.
+        alignments: The tag of the alignment that the file of each of its silos carries.
+        names: What silos are called.
+    """
+    own = Readiness(problem=problem, alignments=dict(alignments))
+    if transport.is_server:
+        found = _found([own, *(_read(said) for _, said in transport.reports(_is_of_before))], names)
+        transport.broadcast_record(found.encode())
+    else:
+        transport.report(own.encode())
+        found = transport.broadcast_record().decode()
+    if found:
+        raise InputError(found)
+    transport.agreed += 1
+
+
+def _is_of_before(said: bytes) -> bool:
+    """Tell whether a record is a report of an earlier training in this world, which came too late for it."""
+    try:
+        return bool(Report.model_validate_json(said).serial)
+    except ValidationError:
+        return False
+
+
+def _read(said: bytes) -> Readiness:
+    try:
+        return Readiness.model_validate_json(said)
+    except ValidationError:
+        return Readiness(problem="a rank said what no rank of this version says; start all with the same")
+
+
+def _found(said: list[Readiness], names: Names) -> str:
+    """Return the first problem of any rank, or who has other rows than the others; "" if there is none."""
+    if first := next((one.problem for one in said if one.problem), ""):
+        return first
+    tags: dict[str, list[int]] = {}
+    for silo, tag in sorted((silo, tag) for one in said for silo, tag in one.alignments.items()):
+        tags.setdefault(tag, []).append(silo)
+    if len(tags) < 2:
+        return ""
+    each = [f"{_named(silos, names)} of '{tag[:8]}...'" for tag, silos in tags.items()]
+    return f"the shards are of different alignments, {', '.join(each)}; align again, all parties together"
+
+
+def _named(silos: list[int], names: Names) -> str:
+    return f"silo{'s' * (len(silos) > 1)} {' and '.join(names[silo] for silo in silos)}"

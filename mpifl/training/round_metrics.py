@@ -1,0 +1,267 @@
+"""What is reported of a round: what it brought, what the model is worth after it, what it cost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from mpifl.algorithms import Algorithm, Server, Work
+from mpifl.common import InputError, RoundLost
+from mpifl.data.shards import AnySpec
+from mpifl.learning.metrics import pooled
+from mpifl.report.observers import Record
+from mpifl.run.folder import read_metrics
+from mpifl.run.job import Job
+from mpifl.training.recovery import Recovery
+from mpifl.wings.dpsgd import BOTTOMS, Accounting, SiloAccounting
+from mpifl.wings.robust import Suspicion
+from mpifl.wire import Mean
+from mpifl.wire.launching import library
+
+
+class MetricsCollector:
+    """Collect the figures of each round: what it cost, what the model is worth after it, what it moved."""
+
+    def __init__(
+        self,
+        job: Job,
+        spec: AnySpec,
+        algorithm: Algorithm,
+        server: Server,
+        recovery: Recovery,
+        note: Callable[..., None],
+        accounting: Accounting | SiloAccounting,
+    ) -> None:
+        self._accounting = accounting
+        self._job = job
+        self._spec = spec
+        self._algorithm = algorithm
+        self._server = server
+        self._recovery = recovery
+        self._note = note
+        self._suspicion = Suspicion(job.aggregation.rule)
+
+    def begin(self, run: Path) -> None:
+        """Take note of the rounds that a run folder has already, by which silos are suspected.
+
+        Raises:
+            InputError: they cannot be read.
+        """
+        for record in [] if self._job.aggregation.is_mean else read_metrics(run):
+            self._suspicion.see(record)
+
+    def costs_of_round(self, began: float) -> Record:
+        """Return what asking the silos cost, and the faults of those that were left out.
+
+        Args:
+            began: When the round began, by `time.perf_counter`.
+        """
+        ledger = self._recovery.federation.ledger
+        costs: Record = {"seconds": time.perf_counter() - began}
+        costs |= {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
+        if not ledger.parties:
+            del costs["parties"]
+        costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)
+        if ledger.rank_seconds:
+            costs["rank_seconds"] = {str(rank): dict(spent) for rank, spent in ledger.rank_seconds.items()}
+        costs["faults"] = {str(silo): fault for silo, fault in ledger.faults.items()}
+        if ledger.weights:
+            costs["weights"] = {str(silo): weight for silo, weight in ledger.weights.items()}
+            costs["not_chosen"] = [str(silo) for silo, weight in ledger.weights.items() if weight == 0]
+        if ledger.outside:
+            costs["outside"] = {str(silo): round(share, 4) for silo, share in ledger.outside.items()}
+        if ledger.lost:
+            costs["attempts_lost"] = ledger.lost
+        suspected = self._suspicion.see(costs)
+        return costs | ({"suspected": suspected} if ledger.weights or ledger.outside else {})
+
+    def evaluate_if_due(self, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
+        """Score w on the test set and at the silos, where there is something to score on and it is due.
+
+        Args:
+            left_out: The faults of silos that the round went on without, which are known already.
+        """
+        round, began = self._server.round, time.perf_counter()
+        if round % self._job.evaluate.every and round != self._job.rounds:
+            return {}
+        if self._job.evaluate.split is None:
+            found = self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate, left_out)
+        else:
+            found = self._evaluated_here("valid")
+            found |= self._evaluated_at_silos(self._algorithm.evaluate_valid, left_out)
+        return found | {"seconds_evaluation": time.perf_counter() - began}
+
+    def evaluate_at_end(self) -> Record:
+        """Score w on test sets where rounds are judged by valid splits alone."""
+        if self._job.evaluate.split is None:
+            return {}
+        return {"final": self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate_test)}
+
+    def close_round(self) -> Record:
+        """Return what a round moved over the wire and left of ranks and memory; the next counts anew."""
+        federation = self._recovery.federation
+        transport = federation.transport
+        found: Record = {"wire_sent": transport.sent, "wire_received": transport.received}
+        found["server_rss_mb"] = _rss_mb()
+        if transport.lost:
+            found["ranks_lost"] = transport.lost
+        transport.begin_count()
+        federation.begin_ledger()
+        return found | self._privacy()
+
+    def _privacy(self) -> Record:
+        """Return what silos have spent; say so where that ends the training."""
+        server, accounting = self._server, self._accounting
+        found = accounting.figures(server.state, server.round)
+        if why := accounting.note(found, server.round):
+            self._note(why)
+        return found
+
+    def target_notes(self) -> list[str]:
+        """Say what a target is held against, where that is not the test set."""
+        evaluate, metric = self._job.evaluate, self._algorithm.task.main_metric.name
+        if evaluate.wanted is None or evaluate.split is not None or self._server.judges:
+            return []
+        key = "[evaluate] target" + ("_accuracy" if evaluate.target is None else "")
+        why = "there is no test set" if self._spec.test is None else "silos own a part of the model"
+        if self._held_out and self._job.evaluate.silos:
+            return [f"{key}: is for the {metric} on all that the silos hold out, as {why}"]
+        nor = "and [evaluate] silos = false" if self._held_out else "nor do silos hold out data"
+        return [f"{key}: {why}, {nor}"]
+
+    @property
+    def _held_out(self) -> bool:
+        """Whether silos hold out what they can score the model on."""
+        held_out = any(
+            entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos
+        )
+        return held_out and self._algorithm.scored_at_silos
+
+    def _evaluated_here(self, split: str = "test") -> Record:
+        """Score the model on the server's test set, or another split of its own, if there is one."""
+        federation, server = self._recovery.federation, self._server
+        try:
+            score = self._recovery.run_with_recovery(
+                lambda: self._algorithm.score(server, federation.everyone(server), split)
+            )
+        except RoundLost as lost:
+            what = f"round {server.round}: not evaluated: {lost}"
+            self._note(what, once=("unscored", str(lost)))
+            return {}
+        if score is None:
+            return {}
+        infos = self._algorithm.task.infos.items()
+        if split != "test":
+            return {info.pooled: score.metrics[name] for name, info in infos}
+        figures = {info.test: score.metrics[name] for name, info in infos}
+        return {"test_loss": score.loss, **figures, **self._job.attack.figures(self._server)}
+
+    def _evaluated_at_silos(self, work: Work, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
+        """Score w at every silo that holds out a split; report those that failed and were not left out."""
+        if not (self._job.evaluate.silos and self._held_out):
+            return {}
+        federation, model = self._recovery.federation, self._algorithm.global_model(self._server)
+        try:
+            mean = self._recovery.run_with_recovery(
+                lambda: federation.everyone(self._server).mean(work, **model)
+            )
+        except RoundLost as lost:
+            what = f"round {self._server.round}: not evaluated at the silos: {lost}"
+            self._note(what, once=("unscored", str(lost)))
+            return {}
+        self._note_unscored({k: why for k, why in mean.faults.items() if str(k) not in left_out})
+        return self._over_silos(mean, work)
+
+    def _note_unscored(self, faults: Mapping[int, str]) -> None:
+        for silo, fault in faults.items():
+            name = self._recovery.federation.names[silo]
+            what = f"round {self._server.round}: silo {name} not evaluated: {fault}"
+            self._note(what, once=("unscored", silo, fault))
+
+    def _over_silos(self, mean: Mean, work: Work) -> Record:
+        """Return the figures of all silos together, their summaries, and each silo's own by its name.
+
+        None is a figure that a silo has not, such as an AUROC without positives.
+        """
+        task, federation = self._algorithm.task, self._recovery.federation
+        found: Record = {task.infos[name].pooled: v for name, v in pooled(task, mean.vectors).items()}
+        for info in task.infos.values():
+            if (weighted := mean.scalars.get(info.silo)) is not None:
+                found[info.weighted] = weighted
+            found |= summarize(info.silo, list(mean.each(info.silo)), worst=info.worst, best=info.best)
+        found |= summarize("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
+        keys = {"loss": "silo_loss"} | {name: info.silo for name, info in task.infos.items()}
+        silos = {
+            federation.names[k]: {name: one.get(key) for name, key in keys.items()}
+            for k, one in sorted(mean.silos.items())
+            if federation.knowledge.scored(work.__name__, k) or not one.keys().isdisjoint(keys.values())
+        }
+        return found | {"silos": silos}
+
+
+def summarize(
+    name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]
+) -> Record:
+    """Summarize a figure over silos, all alike: mean, worst, best, deviation, mean of the worst tenth."""
+    if not values:
+        return {}
+    figures = torch.tensor(values, dtype=torch.float64)
+    tenth = torch.topk(figures, max(len(values) // 10, 1), largest=worst is max).values
+    return {
+        f"{name}_mean": float(figures.mean()),
+        f"{name}_worst": worst(values),
+        f"{name}_best": best(values),
+        f"{name}_std": float(figures.std(correction=0)),
+        f"{name}_worst10": float(tenth.mean()),
+    }
+
+
+def reportable(brought: Any, algorithm: Algorithm) -> dict[str, float]:
+    """Return what an algorithm's round has returned, if it can be reported.
+
+    Raises:
+        InputError: it is no table.
+    """
+    if isinstance(brought, dict):
+        return brought
+    what = (
+        f"{type(algorithm).__name__}.round returned "
+        f"{'None' if brought is None else f'a {type(brought).__name__}'}"
+    )
+    raise InputError(f"{what}; have it return what is to be reported, such as mean.scalars")
+
+
+def title(job: Job, spec: AnySpec, server: Server, workers: Sequence[Mapping[str, str]]) -> str:
+    """Return the line that a training begins with; `workers` is what each of them says of itself."""
+    devices = sorted({f"{one['host']} {one['device']}, threads {one['threads']}" for one in workers})
+    model = _model(job, f"{len(server.model.trained):,}", workers)
+    many = f"{len(workers)} worker{'s' * (len(workers) != 1)}"
+    where = f"{len(spec.silos)} silos on {many} ({'; '.join(devices)})"
+    return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"
+
+
+def _model(job: Job, parameters: str, workers: Sequence[Mapping[str, str]]) -> str:
+    """Name the model and say how many parameters it has; the parts of one that is split, as workers say."""
+    if job.vertical is None:
+        return f"{job.model.name} with {parameters} parameters"
+    top = "sum" if job.vertical.top == "none" else job.vertical.top["name"]
+    names = dict.fromkeys([job.model.name, *(str(one["name"]) for one in job.vertical.bottoms.values())])
+    bottoms = ", ".join(about[BOTTOMS] for about in workers if about.get(BOTTOMS))
+    return f"top {top} with {parameters} parameters, bottoms {' and '.join(names)} with {bottoms}"
+
+
+def _rss_mb() -> float:
+    """Return the resident memory of this process in MB, or the highest that it was known to be."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

@@ -1,0 +1,86 @@
+"""The parts of the server's side of a training, put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpifl.algorithms import Algorithm, Server
+from mpifl.data.shards import AnySpec
+from mpifl.exchange import Federation
+from mpifl.learning.metrics import MetricInfo
+from mpifl.report.observers import Observers
+from mpifl.run.job import Job, is_silo_level
+from mpifl.training.best import BestModel
+from mpifl.training.checkpointing import CheckpointManager
+from mpifl.training.draw_cohort import Selector
+from mpifl.training.recovery import Recovery
+from mpifl.training.round_metrics import MetricsCollector
+from mpifl.wings.dpsgd import Accounting, SiloAccounting, coins_of, plans
+from mpifl.wings.scoring import AtWorkers
+
+
+@dataclass(frozen=True)
+class Training:
+    """The server's side of one training.
+
+    Attributes:
+        job: What is to be trained, on the shards of `spec`, with `algorithm`.
+        out: The run folder.
+        server: The state of the training.
+        exchange: Reaches the silos.
+        observers: Hear of each round, and of what the user should know.
+        recovery: Keeps the training going when ranks die.
+        checkpoints: When one is written, and when it counts.
+        metrics: The figures of each round.
+        selector: Chooses the silos of each round.
+        best: Notes which round's model was best.
+    """
+
+    job: Job
+    spec: AnySpec
+    algorithm: Algorithm
+    out: Path
+    server: Server
+    exchange: Federation
+    observers: Observers
+    recovery: Recovery
+    checkpoints: CheckpointManager
+    metrics: MetricsCollector
+    selector: Selector
+    best: BestModel
+
+    @property
+    def metric(self) -> MetricInfo:
+        """The main metric of the task, which the training is judged by."""
+        return self.algorithm.task.main_metric
+
+
+def assemble(job: Job, spec: AnySpec, out: Path, server: Server, exchange: Federation) -> Training:
+    """Put together what the server of a training needs beside its silos."""
+    algorithm = job.build_algorithm().for_federation(spec)
+    observers = Observers()
+    exchange.listen(observers.note)
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    recovery = Recovery(exchange, server, out, sizes, observers.note, algorithm)
+    checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)
+    silos = len(spec.silos)
+    of_silos = is_silo_level(job)
+    accounting = SiloAccounting(job, out) if of_silos else Accounting(job, plans(job, spec, algorithm))
+    metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note, accounting)
+    if job.evaluate.at == "workers":
+        server.scored_by = AtWorkers(exchange, observers.note)
+    return Training(
+        job,
+        spec,
+        algorithm,
+        out,
+        server,
+        exchange,
+        observers,
+        recovery,
+        checkpoints,
+        metrics,
+        selector=Selector(job.cohort, sizes, server, coins_of(job, silos, out)),
+        best=BestModel(job.evaluate, algorithm.task.main_metric, server, out),
+    )

@@ -1,0 +1,1 @@
+"""What is added to a plain training: a folder for each capability."""

@@ -1,0 +1,15 @@
+from .attack_fitting import (
+    Fitting as Fitting,
+)
+from .attacks import (
+    Lying as Lying,
+)
+from .backdoor import (
+    SUCCESS as SUCCESS,
+    Backdoor as Backdoor,
+)
+from .colluding_attacks import (
+    FORGERIES as FORGERIES,
+    Forged as Forged,
+    Forging as Forging,
+)

@@ -1,0 +1,287 @@
+"""Codecs write a flat float32 vector as the bytes that a wire would carry, and read it back with what was
+lost.
+
+A payload is a uint8 tensor on the vector's device, in this machine's byte order, with nothing in it that its
+receiver knows: not the length, not the codec. Both ways are deterministic; draws come from the generator that
+is given, on the CPU, so that where a vector lies does not matter.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mpifl.common import BeyondRange
+from mpifl.wings.compression.packing import pack, unpack
+
+PIECE = 1 << 18
+"""About how many elements are quantised at a time, so that the temporaries stay small."""
+BLOCK = 1 << 16
+"""Positions within a block of this many elements take two bytes."""
+INFINITY, HUGE = 0x7F800000, 0x7F000000
+"""The bits of infinity, and of half of the largest power of 2, in float32."""
+HALVES = {"float16": (np.int16, 0x7C00), "bfloat16": (np.int16, 0x7F80)}
+"""What has as many bits, and the bits of infinity."""
+
+
+class Codec(ABC):
+    """One way of writing a vector."""
+
+    @abstractmethod
+    def encode(self, vector: Tensor, draw: torch.Generator) -> Tensor:
+        """Return the payload, uint8, of a finite float32 vector, shape [n].
+
+        Raises:
+            ValueError: it holds values that this codec cannot write.
+        """
+
+    @abstractmethod
+    def decode(self, payload: Tensor, length: int) -> Tensor:
+        """Return the vector, finite float32, shape [length], that a payload stands for, whatever its bytes.
+
+        Raises:
+            ValueError: it stands for no such vector.
+        """
+
+    def by_rows(self, width: int) -> Codec:
+        """Return it for rows of so many elements, each written by itself."""
+        return self
+
+
+@dataclass(frozen=True)
+class Cast(Codec):
+    """Two bytes an element: float16 or bfloat16, rounded to nearest,
+    ties to even; subnormals stay subnormals."""
+
+    dtype: Literal["float16", "bfloat16"]
+
+    def encode(self, vector: Tensor, draw: torch.Generator) -> Tensor:
+        """Round every element; one that rounds beyond the largest of the dtype is refused."""
+        halves = vector.to(getattr(torch, self.dtype))
+        if not _finite(halves.view(torch.uint8), *HALVES[self.dtype]):
+            peak, instead = float(vector.abs().max()), "; take bfloat16" if self.dtype == "float16" else ""
+            raise BeyondRange(f"reaches {peak:g}, beyond the range of {self.dtype}{instead}")
+        return halves.view(torch.uint8)
+
+    def decode(self, payload: Tensor, length: int) -> Tensor:
+        """Widen every element, exactly."""
+        if not _finite(_sized(payload, 2 * length), *HALVES[self.dtype]):
+            raise ValueError(f"has a payload that holds NaN or Inf as {self.dtype}")
+        return payload.view(getattr(torch, self.dtype)).float()
+
+
+@dataclass(frozen=True)
+class QSGD(Codec):
+    """Stochastic quantisation (Alistarh et al. 2017, "QSGD", section 3.1) with codes of a fixed width.
+
+    Element i of a bucket of d becomes norm * sign(v_i) * xi_i. Here xi_i is one of the two multiples of 1/s
+    next to |v_i| / norm, drawn so that the mean is v_i. With s = 2^(bits - 1) - 1 the 2 s + 1 codes fit. For
+    the Euclidean norm the expected squared error of a bucket is at most min(d/s^2, sqrt(d)/s) * ||v||^2
+    (Lemma 3.1). The maximum in its place, which the paper's experiments use, gives d/(4 s^2) * max^2, mostly
+    far less.
+
+    The payload is each bucket's norm as float32, then all codes, packed: 4 * ceil(n/d) + ceil(n * bits/8)
+    bytes. The paper's Elias coding, which is shorter for few levels, is not used.
+    """
+
+    bits: int = 8
+    bucket: int = 512
+    norm: Literal["max", "l2"] = "max"
+
+    def encode(self, vector: Tensor, draw: torch.Generator) -> Tensor:
+        """Quantise bucket by bucket; a Euclidean norm beyond float32 is refused."""
+        bucket, norms, codes = self._bucket(len(vector)), [], []
+        for part in torch.split(vector, _multiple_of(bucket)):
+            draws = torch.rand(len(part), generator=draw).to(vector.device)
+            norm, code = self._quantised(part, bucket, draws)
+            norms.append(norm)
+            codes.append(code)
+        if not torch.cat(norms).isfinite().all():
+            raise BeyondRange("has a norm beyond the range of float32; take norm = 'max'")
+        return torch.cat([torch.cat(norms).view(torch.uint8), pack(torch.cat(codes), self.bits)])
+
+    def decode(self, payload: Tensor, length: int) -> Tensor:
+        """Multiply each level by its bucket's norm."""
+        bucket = self._bucket(length)
+        split, step = 4 * -(-length // bucket), _multiple_of(bucket)
+        payload = _sized(payload, split + -(-length * self.bits // 8))
+        norms, codes = payload[:split].view(torch.float32), unpack(payload[split:], self.bits, length)
+        self._check(payload[:split], codes)
+        vector = torch.empty(length, dtype=torch.float32, device=payload.device)
+        parts = torch.split(vector, step), torch.split(codes, step), torch.split(norms, step // bucket)
+        for out, code, norm in zip(*parts, strict=True):
+            levels = _rows(code.float().sub_(self._levels).div_(self._levels), bucket)
+            out.copy_(levels.mul_(norm[:, None]).view(-1)[: len(out)])
+        return vector
+
+    def _check(self, norms: Tensor, codes: Tensor) -> None:
+        """Refuse norms, as bytes, and codes of them that lead to no finite vector."""
+        # as whole numbers they are ordered as the norms; the negative are the largest
+        sizes = norms.cpu().numpy().view(np.uint32)
+        if (peak := sizes.max(initial=0)) >= INFINITY:
+            raise ValueError("has a payload with a norm that is negative, NaN or Inf")
+        if peak >= HUGE and int(codes.max()) > 2 * self._levels:  # which might lead beyond float32
+            raise ValueError("has a payload with a code above the highest")
+
+    def _quantised(self, part: Tensor, bucket: int, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the norms of the buckets of a part, and the codes, level + s, of its elements."""
+        rows = _rows(part, bucket)
+        if self.norm == "max":
+            norm = rows.abs().amax(1)
+        else:
+            norm = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).float()
+        exact = rows / torch.where(norm == 0, 1.0, norm)[:, None]
+        exact = exact.mul_(self._levels).view(-1)[: len(part)]
+        below = exact.floor()
+        return norm, below.add_(draws < exact.sub_(below)).add_(self._levels).to(torch.uint8)
+
+    def by_rows(self, width: int) -> QSGD:
+        """Return it with each row as a bucket."""
+        return replace(self, bucket=width)
+
+    @property
+    def _levels(self) -> int:
+        return (1 << (self.bits - 1)) - 1
+
+    def _bucket(self, length: int) -> int:
+        return max(min(self.bucket, length), 1)
+
+
+@dataclass(frozen=True)
+class TopK(Codec):
+    """The `share` of the elements that are largest in magnitude, whole; the others are zero (Stich et al.
+    2018).
+
+    Of equal magnitudes the first ones are taken. The payload is the k = ceil(share * n) values as float32 and
+    their positions: one bit for every element, or, where that is shorter, two bytes for each value and a
+    count for each block of 65,536 elements.
+    """
+
+    share: float = 0.01
+
+    def encode(self, vector: Tensor, draw: torch.Generator) -> Tensor:
+        """Write the largest elements; nothing is drawn."""
+        chosen = largest(vector, self._count(len(vector)))
+        where = chosen.nonzero().squeeze(1)
+        return torch.cat([vector[where].view(torch.uint8), self._positions(chosen, where)])
+
+    def decode(self, payload: Tensor, length: int) -> Tensor:
+        """Put the values back where they were."""
+        count = self._count(length)
+        positions = -(-length // 8) if self._as_bits(length) else 2 * count + 4 * _blocks(length)
+        values, places = torch.split(_sized(payload, 4 * count + positions), [4 * count, positions])
+        where = self._where(places, count, length)
+        if not _finite(values, np.int32, INFINITY):
+            raise ValueError("has a payload that holds NaN or Inf")
+        values = values.view(torch.float32)
+        return torch.zeros(length, dtype=torch.float32, device=payload.device).index_copy_(0, where, values)
+
+    def _positions(self, chosen: Tensor, where: Tensor) -> Tensor:
+        length = len(chosen)
+        if self._as_bits(length):
+            return pack(chosen.to(torch.uint8), 1)
+        blocks = torch.bincount(where // BLOCK, minlength=_blocks(length)).to(torch.int32)
+        within = (where % BLOCK).sub_(BLOCK // 2).to(torch.int16)
+        return torch.cat([blocks.view(torch.uint8), within.view(torch.uint8)])
+
+    def _where(self, positions: Tensor, count: int, length: int) -> Tensor:
+        if self._as_bits(length):
+            return _ones(positions, count, length)
+        split = 4 * _blocks(length)
+        counts = positions[:split].cpu().numpy().view(np.int32)
+        # torch would write beyond the end
+        if counts.min(initial=0) < 0 or counts.sum(dtype=np.int64) != count:
+            raise ValueError(f"has a payload whose blocks do not hold {count} elements")
+        blocks, within = positions[:split].view(torch.int32), positions[split:].view(torch.int16)
+        starts = torch.arange(len(blocks), device=positions.device).mul_(BLOCK)
+        where = starts.repeat_interleave(blocks.long(), output_size=count) + within.long().add_(BLOCK // 2)
+        _check_order(where.cpu().numpy(), count, length)
+        return where
+
+    def _count(self, length: int) -> int:
+        return min(max(math.ceil(self.share * length - 1e-9), 1), length)
+
+    def _as_bits(self, length: int) -> bool:
+        return -(-length // 8) <= 2 * self._count(length) + 4 * _blocks(length)
+
+
+def largest(vector: Tensor, count: int) -> Tensor:
+    """Return which `count` elements are largest in magnitude, as bools; of equal ones the first."""
+    # without its sign a float's bits are ordered as its magnitude
+    size = vector.view(torch.int32) & 0x7FFFFFFF
+    least = _least_of_largest(size, count)
+    chosen = size > least
+    chosen[(size == least).nonzero().squeeze(1)[: count - int(torch.count_nonzero(chosen))]] = True
+    return chosen
+
+
+def _least_of_largest(size: Tensor, count: int) -> Tensor:
+    """Return the least of the `count` largest of some numbers below 2^31, found by their upper bits and then
+    the lower.
+
+    Much faster than torch.topk of all of them.
+    """
+    upper = size >> 16
+    at_least = torch.bincount(upper, minlength=1 << 15).flip(0).cumsum(0).flip(0)
+    edge = int((at_least >= count).sum()) - 1
+    above = int(at_least[edge + 1]) if edge + 1 < len(at_least) else 0
+    candidates = size[upper == edge]
+    return torch.topk(candidates, count - above, sorted=False).values.min()
+
+
+def _ones(bits: Tensor, count: int, length: int) -> Tensor:
+    """Return the positions of the ones in a payload's bits; refuse any other number of them."""
+    where = unpack(bits, 1, length).nonzero().squeeze(1)
+    if len(where) != count:
+        raise ValueError(f"has a payload with {len(where)} positions for {count} elements")
+    return where
+
+
+def _check_order(at: NDArray[np.int64], count: int, length: int) -> None:
+    if at[-1] >= length or not (at[1:] > at[:-1]).all():
+        raise ValueError(f"has a payload whose positions are not {count} of {length} in their order")
+
+
+def _finite(payload: Tensor, kind: type[np.signedinteger[Any]], infinity: int) -> bool:
+    """Whether the floats in a payload are finite: as whole numbers, the bits of NaN and infinity are the
+    largest.
+
+    Those of the negative are if they are taken as unsigned. Both maxima take a third of the time of
+    isfinite().
+    """
+    signed = payload.cpu().numpy().view(kind)
+    unsigned = signed.view(f"u{signed.itemsize}")
+    above = 1 << (8 * signed.itemsize - 1)
+    return bool(signed.max(initial=0) < infinity and unsigned.max(initial=0) < above + infinity)
+
+
+def _sized(payload: Tensor, size: int) -> Tensor:
+    """Return a payload that is of so many bytes; refuse any other."""
+    if payload.dtype != torch.uint8 or payload.shape != (size,):
+        raise ValueError(f"has a payload of {payload.dtype} {list(payload.shape)}; it must be {size} bytes")
+    return payload
+
+
+def _rows(part: Tensor, bucket: int) -> Tensor:
+    """Return a part as rows of a bucket each, zeros behind its end."""
+    return pad(part, (0, -len(part) % bucket)).view(-1, bucket)
+
+
+def _multiple_of(bucket: int) -> int:
+    return max(PIECE // bucket, 1) * bucket
+
+
+def _blocks(length: int) -> int:
+    return -(-length // BLOCK)
+
+
+CODECS: dict[str, type[Codec]] = {"float16": Cast, "bfloat16": Cast, "qsgd": QSGD, "topk": TopK}
+"""The codecs by the names that a job calls them."""

@@ -1,0 +1,143 @@
+"""Vectors shrink on their way: what leaves one side is what a codec wrote, what the other sees is what it
+reads back.
+
+Downwards the payloads themselves are broadcast and every silo decodes them; the server goes on from its full
+precision. Upwards a silo encodes its update and what is summed is what the payload stands for, so that the
+bits are the same wherever it is decoded; the payload's size is what counts as sent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl.algorithms import Server
+from mpifl.common import InputError, RoundLost, rng
+from mpifl.silo import RESIDUAL, Silo
+from mpifl.sums import peak_of
+from mpifl.transforms import Message, Transform
+from mpifl.wings.compression.codecs import Codec, TopK
+from mpifl.wire import Purpose, Uniform, Update, unmarked
+
+LENGTH = "length of "
+"""Before a vector's name: the number of its elements, which travels beside its payload."""
+
+
+@dataclass(frozen=True)
+class Compression(Transform):
+    """Encode the float32 vectors of requests and updates; all others (running statistics are float64) stay
+    exact.
+
+    With error feedback (Stich et al. 2018, "Sparsified SGD with memory", Algorithm 1; Karimireddy et al.
+    2019, "Error feedback fixes SignSGD", Algorithm 2) a silo encodes its vector plus its memory and keeps
+    what the payload leaves out, as it keeps all state: it counts only if the update does.
+
+    Attributes:
+        up, down: The codecs, None for none.
+        error_feedback: Whether silos have a memory.
+        absolute: Names of vectors that are no changes which add up over rounds (logits, a gradient to correct
+            by). What is left out of one cannot be made up for later: they have no memory, and where the codec
+            leaves elements out, they travel exact.
+        accumulated: Names of vectors that server and silos add up alike, such as SCAFFOLD's shifts of
+            controls. What is left out of one would part the sums for ever: they have a memory, whatever
+            `error_feedback` says.
+    """
+
+    up: Codec | None
+    down: Codec | None
+    error_feedback: bool = False
+    absolute: frozenset[str] = frozenset()
+    accumulated: frozenset[str] = frozenset()
+
+    def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
+        """Replace each vector by its payload. The same vector in the same round has the same payload.
+
+        Raises:
+            RoundLost: the codec cannot write a vector.
+        """
+        if self.down is None:
+            return message
+        encoded: Message = {}
+        for name, value in message.items():
+            encoded[name] = value
+            if _may_shrink(value):
+                encoded[name] = _sent_by(server, self.down, name, value)
+                encoded[LENGTH + name] = len(value)
+        return encoded
+
+    def receive(self, silo: Silo, message: Message, purpose: Purpose = "training") -> Message:
+        """Read the vectors back.
+
+        Raises:
+            InputError: a payload stands for no vector.
+        """
+        lengths = {key[len(LENGTH) :]: value for key, value in message.items() if key.startswith(LENGTH)}
+        if not lengths or self.down is None:
+            return message
+        payloads = {name: message.get(name) for name in lengths}
+        decoded = {n: _received(self.down, n, payloads[n], length) for n, length in lengths.items()}
+        return {**{key: value for key, value in message.items() if not key.startswith(LENGTH)}, **decoded}
+
+    def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
+        """Replace each vector by what its payload stands for, and note the payload.
+
+        Raises:
+            InputError: the codec cannot write a vector.
+        """
+        for name, value in update.vectors.items():
+            vector = unmarked(value)
+            if self.up is None or not _may_shrink(vector) or self._stays_exact(name):
+                continue
+            try:
+                payload, seen = self._sent(silo, name, vector, self.up)
+            except ValueError as error:
+                raise InputError(f"its update was refused: [compression] up: '{name}' {error}") from None
+            update.payloads[name] = payload
+            update.vectors[name] = replace(value, vector=seen) if isinstance(value, Uniform) else seen
+        return update
+
+    def _stays_exact(self, name: str) -> bool:
+        return name in self.absolute and isinstance(self.up, TopK)
+
+    def _sent(self, silo: Silo, name: str, vector: Tensor, codec: Codec) -> tuple[Tensor, Tensor]:
+        """Return a vector's payload and what it stands for; what a silo remembers is part of both."""
+        remembers = name in self.accumulated or (self.error_feedback and name not in self.absolute)
+        memory = silo.state.get(RESIDUAL + name) if remembers else None
+        whole = vector if memory is None else vector + memory
+        payload = codec.encode(whole, silo.stream(f"compression of {name}"))
+        seen = codec.decode(payload, len(whole))
+        if remembers:
+            silo.keep(**{RESIDUAL + name: whole - seen})
+        return payload, seen
+
+
+def _sent_by(server: Server, codec: Codec, name: str, vector: Tensor) -> Tensor:
+    """Return the payload of a vector of a request."""
+    draw = rng.torch_stream(server.seed, f"compression of the server's {name}", server.round)
+    try:
+        return codec.encode(vector, draw)
+    except ValueError as error:
+        raise RoundLost(f"[compression] down: '{name}' {error}") from None
+
+
+def _received(codec: Codec, name: str, payload: Any, length: Any) -> Tensor:
+    """Return the vector that a payload stands for; refuse one that stands for none."""
+    try:
+        if not isinstance(payload, Tensor):
+            raise ValueError("is missing")
+        if not isinstance(length, int):
+            raise ValueError(f"is of length {length}")
+        return codec.decode(payload, length)
+    except ValueError as error:
+        raise InputError(f"what it was sent was refused: [compression] down: '{name}' {error}") from None
+
+
+def _may_shrink(value: Any) -> bool:
+    """Whether a value is for a codec;
+    a malformed or infinite vector is left for the checks at the sum to refuse."""
+    flat = isinstance(value, Tensor) and value.dtype == torch.float32 and value.dim() == 1 and len(value) > 0
+    return flat and math.isfinite(peak_of(value))

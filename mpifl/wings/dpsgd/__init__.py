@@ -1,0 +1,5 @@
+"""DP-SGD at the silos: clipped sums, the private silo, its plan."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,291 @@
+"""What a training with `[privacy]` costs: planned before it begins, and counted while it goes on."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError, Names, did_you_mean
+from mpifl.data.shards import AnySpec
+from mpifl.report.observers import Record
+from mpifl.run.job import HARMLESS, Job, is_silo_level
+from mpifl.run.job.tables import PrivacySettings
+from mpifl.silo.steps import steps_of
+from mpifl.wings.dpsgd.private_silo import Guard
+from mpifl.wings.dpsgd.question_ledger import LEFT, STEPS
+from mpifl.wings.privacy import Budgets, Draws, Site, Steps, check_countable, epsilon_of, noise_for
+
+MOST_COUNTED = 16
+"""Kinds of silos of which each one's epsilon is counted in every round; of more the largest alone."""
+OUTSIDE = ("name", "shards", "device", "threads")
+"""Keys of a job, beside those that may change, that no answer follows from, or that a question has itself."""
+
+
+@dataclass(frozen=True)
+class SiloPlan:
+    """What a training asks of one silo.
+
+    Attributes:
+        name: What it is called.
+        examples: How many it trains on.
+        batch: B, the examples that a step is expected to draw; a fraction where silos draw together.
+        steps: Noised steps in a round.
+        noise: Its noise multiplier.
+    """
+
+    name: str
+    examples: int
+    batch: float
+    steps: int
+    noise: float
+
+    @property
+    def rate(self) -> float:
+        """q, the chance of an example to be drawn in a step."""
+        return self.batch / self.examples
+
+    def taking(self, steps: int) -> Steps:
+        """Return so many of its steps."""
+        return Steps(self.noise, self.rate, steps)
+
+
+def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
+    """Return what a job with `[privacy]` asks of each silo, if it is in every round; [] where no silo noises.
+
+    To seek noise for an epsilon takes seconds for each size of a silo. A line on stderr says so.
+
+    Raises:
+        InputError: no noise meets the budget, or `dp-accounting` is needed and not there.
+    """
+    if job.privacy is None or is_silo_level(job):
+        return []
+    names = Names([entry.name for entry in spec.silos])
+    if job.privacy.in_sum:
+        return _together(job, spec, names)
+    if job.privacy.noise_of is not None:
+        _check_names(job.privacy.noise_of, [names[silo] for silo in range(len(spec.silos))])
+    _tell_of_search(job, {entry.examples["train"] for entry in spec.silos})
+    found, stated = list[SiloPlan](), stated_noise(job, spec)
+    for silo, entry in enumerate(spec.silos):
+        count = entry.examples["train"]
+        batch, steps = round_of(job, spec, silo, algorithm.trainings)
+        noise = stated[silo] or _noise(job, batch / count, steps * job.rounds)
+        found.append(SiloPlan(names[silo], count, batch, steps, noise))
+    check_countable(plan.rate for plan in found)
+    return found
+
+
+def round_of(job: Job, spec: AnySpec, silo: int, trainings: int) -> tuple[int, int]:
+    """Return how many examples a silo's step is expected to draw, and how many steps it takes in a round."""
+    local, count = job.local, spec.silos[silo].examples["train"]
+    if job.privacy is not None and job.privacy.in_sum:
+        return count, 1
+    if local.epochs_of is not None:
+        local = local.model_copy(update={"epochs": local.epochs_of[silo % len(local.epochs_of)]})
+    batch = count if local.batch_size == "full" else min(local.batch_size, count)
+    return batch, max(steps_of(local, count), 1) * trainings
+
+
+def stated_noise(job: Job, spec: AnySpec) -> list[float | None]:
+    """Return each silo's noise multiplier as the job states it; None where it follows from a budget."""
+    if job.privacy is None:
+        return [None] * len(spec.silos)
+    names, own = Names([entry.name for entry in spec.silos]), job.privacy.noise_of or {}
+    return [own.get(names[silo], job.privacy.noise) for silo in range(len(spec.silos))]
+
+
+def _check_names(given: Mapping[str, float], names: Sequence[str]) -> None:
+    if wrong := sorted(given.keys() ^ set(names)):
+        what = f"there is no silo {wrong[0]}" if wrong[0] in given else f"has no noise of silo {wrong[0]}"
+        hint = did_you_mean(wrong[0], names) if wrong[0] in given else ""
+        raise InputError(f"[privacy] noise_of: {what}; {hint}name each of {', '.join(names[:8])} once")
+
+
+def rate_of_sum(job: Job, spec: AnySpec) -> float:
+    """Return q, the chance of each example of any silo, where a batch is drawn from all silos together."""
+    examples, size = sum(entry.examples["train"] for entry in spec.silos), job.local.batch_size
+    return 1.0 if size == "full" else min(size / examples, 1.0)
+
+
+def _together(job: Job, spec: AnySpec, names: Names) -> list[SiloPlan]:
+    """Return what a job asks of each silo whose gradients are noised in their sum: a step a round."""
+    assert job.privacy is not None
+    rate = rate_of_sum(job, spec)
+    check_countable([rate])
+    _tell_of_search(job, {sum(entry.examples["train"] for entry in spec.silos)})
+    noise = job.privacy.noise or _noise(job, rate, job.rounds)
+    counts = [entry.examples["train"] for entry in spec.silos]
+    return [SiloPlan(names[silo], count, rate * count, 1, noise) for silo, count in enumerate(counts)]
+
+
+def _tell_of_search(job: Job, sizes: Collection[int]) -> None:
+    """Say that noise is sought for an epsilon, where no formula gives it."""
+    privacy, size = job.privacy, job.local.batch_size
+    assert privacy is not None
+    drawn = isinstance(size, int) and any(examples > size for examples in sizes)
+    if privacy.epsilon is not None and privacy.accountant == "pld" and drawn:
+        many = f", of {len(sizes)} sizes of silos" if len(sizes) > 1 else ""
+        line = f"[privacy] epsilon = {privacy.epsilon:g}: the least noise is sought{many}; each takes seconds"
+        _say_once(line)
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    """Print a line on stderr; what it tells of is done once a process."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _noise(job: Job, rate: float, steps: int) -> float:
+    privacy = job.privacy
+    assert privacy is not None
+    assert privacy.epsilon is not None
+    return noise_for(privacy.epsilon, privacy.delta, rate, steps, privacy.accountant)
+
+
+def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: Site | None) -> Guard | None:
+    """Return what the private silos of a rank have in common; None where the job has no `[privacy]`.
+
+    Args:
+        job: The job.
+        spec: The federation.
+        noise: Each silo's noise multiplier.
+        site: The folder of the rank's site, if its silos are private.
+
+    Raises:
+        InputError: what draws noise is not installed.
+    """
+    if job.privacy is None or site is None:
+        return None
+    budgets = [(job.privacy.epsilon, job.privacy.delta)] if job.privacy.epsilon is not None else []
+    budgets += [(site.budget.epsilon, site.budget.delta)] if site.budget else []
+    Draws(site.secret, "at the start")  # which says what is not installed
+    names = [entry.name or "" for entry in spec.silos]
+    return Guard(
+        site,
+        job.privacy,
+        job.name,
+        digest_of(job),
+        job.rounds,
+        names,
+        [entry.sha256 for entry in spec.silos],
+        noise,
+        Budgets(budgets, job.privacy.accountant),
+        (lambda round: job.local.at_round(round).lr) if job.privacy.in_sum and job.secure else None,
+        rate_of_sum(job, spec),
+        _digest_of_silos(spec),
+    )
+
+
+def _digest_of_silos(spec: AnySpec) -> str:
+    told = [[one.name, one.sha256, sorted(one.examples.items())] for one in spec.silos]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def digest_of(job: Job, *more: str) -> str:
+    """Return the digest of all of a job that an answer follows from, and of some texts.
+
+    Keys at their defaults are left out, so that a key that comes later changes no digest. So are masks, which
+    change no bit of an answer.
+    """
+    unasked: dict[str, Any] = {**dict.fromkeys((*HARMLESS, *OUTSIDE), True), "security": {"masks"}}
+    told = job.model_dump_json(exclude=unasked, exclude_defaults=True)
+    return hashlib.sha256("\n".join([told, *more]).encode()).hexdigest()
+
+
+class KnownRun(NamedTuple):
+    """What sites know a run by: a digest of all that its sums follow from, and one of that and the run."""
+
+    job: str
+    run: str
+
+
+def run_of(job: Job, spec: AnySpec, id: str) -> KnownRun:
+    """Return what sites know a run by, which the server calls `id`."""
+    told = digest_of(job, *(entry.sha256 for entry in spec.silos))
+    return KnownRun(told, hashlib.sha256(f"{told} {id}".encode()).hexdigest())
+
+
+class Accounting:
+    """What the rounds have cost so far, for the server to show: each site counts for itself.
+
+    Args:
+        job: The job.
+        planned: What it asks of each silo, [] without `[privacy]`.
+    """
+
+    def __init__(self, job: Job, planned: Sequence[SiloPlan]) -> None:
+        self._job, self._planned = job, planned
+
+    def figures(self, state: Mapping[str, Any], round: int) -> Record:
+        """Return epsilon, the largest and each silo's, the noise, and the rounds that budgets allow."""
+        if self._job.privacy is None or (STEPS not in state and not self._job.secure):
+            return {}
+        found: Record = {"noise_std": self._deviation(self._job.privacy)}
+        taken = self._taken(state, round)
+        left = float(state[LEFT].min()) if LEFT in state else float("inf")
+        found |= {"budget_left": int(left)} if left < float("inf") else {}
+        if round % self._job.evaluate.every and round != self._job.rounds and left:
+            return found
+        return found | self._epsilons(taken, last=round == self._job.rounds or not left)
+
+    def _taken(self, state: Mapping[str, Any], round: int) -> list[int]:
+        """Return the steps of each silo: as they say, or as many as there can be where that is masked."""
+        if STEPS not in state:
+            return [plan.steps * round for plan in self._planned]
+        return [int(count) for count in state[STEPS].tolist()]
+
+    def _deviation(self, privacy: PrivacySettings) -> float:
+        """Return the deviation of the noise of a step's mean gradient, the largest of all silos'."""
+        if privacy.in_sum:
+            return self._planned[0].noise * privacy.norm / sum(plan.batch for plan in self._planned)
+        return max(plan.noise * privacy.norm / plan.batch for plan in self._planned)
+
+    def _epsilons(self, taken: Sequence[int], last: bool) -> Record:
+        asked = {plan.name: plan.taking(n) for plan, n in zip(self._planned, taken, strict=True)}
+        kinds = set(asked.values())
+        if len(kinds) > MOST_COUNTED and not last:
+            worst = [one for one in kinds if not any(_costs_more(other, one) for other in kinds)]
+            return {"epsilon": max(self.epsilon([one]) for one in worst)}
+        each = {name: self.epsilon([steps]) for name, steps in asked.items()}
+        return {"epsilon": max(each.values()), "epsilon_silos": each}
+
+    def epsilon(self, taken: Sequence[Steps]) -> float:
+        """Return the epsilon of some steps at the job's delta."""
+        assert self._job.privacy is not None
+        return epsilon_of(taken, self._job.privacy.delta, self._job.privacy.accountant)
+
+    def note(self, figures: Record, round: int) -> str:
+        """Say why no other round follows; "" if one does, or the job's last is done."""
+        if figures.get("budget_left") != 0 or round >= self._job.rounds:
+            return ""
+        return f"ends after round {round} of {self._job.rounds}: another would pass a silo's privacy budget"
+
+
+def _costs_more(one: Steps, other: Steps) -> bool:
+    """Whether one costs as much as the other in all that counts, and is not the same."""
+    no_less = one.noise <= other.noise and one.rate >= other.rate and one.count >= other.count
+    return no_less and one != other
+
+
+def figures_of_plan(job: Job, planned: Sequence[SiloPlan], rounds: int) -> list[float]:
+    """Return each silo's epsilon after so many rounds."""
+    counted = Accounting(job, planned)
+    return [counted.epsilon([plan.taking(plan.steps * rounds)]) for plan in planned]
+
+
+def refuse_without(job: Job, source: str) -> None:
+    """See that a job has a table `[privacy]`.
+
+    Raises:
+        InputError: it has none.
+    """
+    if job.privacy is None:
+        raise InputError(
+            f"{source}: has no table [privacy]; give it one, with clip, noise or epsilon, and delta"
+        )

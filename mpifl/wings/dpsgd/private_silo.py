@@ -1,0 +1,273 @@
+"""A silo whose answers are differentially private: all that is asked of its examples goes through DP-SGD.
+
+What is drawn follows from the site's secret and from the question. So the same question has the same answer,
+which costs nothing again; the site's ledger holds both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl.common import InputError, rng
+from mpifl.common.machine import accelerators, moved_from, processor
+from mpifl.run.job.tables import PrivacySettings
+from mpifl.silo import Silo
+from mpifl.silo.steps import LOCAL, Constant, Correction, LocalRun, LocalTraining, Method, Proximal, steps_of
+from mpifl.wings.dpsgd.dpsgd import DPSGD
+from mpifl.wings.privacy import EDITION, Budgets, BudgetSpent, Draws, Entry, Site, Steps
+from mpifl.wings.site import digest
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What the private silos of a rank have in common.
+
+    Attributes:
+        site: Their site's folder.
+        settings: The job's `[privacy]`.
+        job: The job's name.
+        run: A digest of all of the job that an answer follows from.
+        rounds: How many the job asks for.
+        names: What each silo is called.
+        shards: The sha256 of each silo's shard.
+        noise: The noise multiplier of each silo.
+        budgets: What each may spend.
+        scale: Where noise is added to the sum over all silos: what a gradient is multiplied by in a round's
+            update, counted from 0; None where each silo adds its own.
+        rate: q, of all silos then.
+        federation: A digest of all silos then: what the server tells of others decides how large the noise
+            is, and so which.
+    """
+
+    site: Site
+    settings: PrivacySettings
+    job: str
+    run: str
+    rounds: int
+    names: Sequence[str]
+    shards: Sequence[str]
+    noise: Sequence[float]
+    budgets: Budgets
+    scale: Callable[[int], float] | None = None
+    rate: float = 1.0
+    federation: str = ""
+
+
+class PrivateSilo(Silo):
+    """One silo during one request, whose training is DP-SGD and which answers nothing else of its examples.
+
+    Attributes:
+        question: The digest of all that the answer follows from, but the secret; "" before `ask`.
+    """
+
+    def __init__(self, *given: Any, guard: Guard, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.question = ""
+        self._guard = guard
+        self._ways: list[DPSGD] = []
+
+    def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
+        """Lend the stream of a purpose, as `Lent` does; dropout draws in secret.
+
+        Masks that others know would not be those of an example: without one all behind it have others, and
+        the sum moves by more than C.
+        """
+        if not self.question:
+            return super().randomness(purpose)
+        secret = Draws(self._guard.site.secret, "inside the model", self.question, purpose, len(self._ways))
+        stream = rng.scope(int(secret.words(1)), purpose, self.id, self.round, device=self.model.device)
+        return _secretly(stream, secret)
+
+    def ask(self, message: Mapping[str, Any]) -> None:
+        """Note what is asked, before the algorithm's half answers it."""
+        guard, id = self._guard, self.id
+        about = [guard.run, guard.names[id], guard.shards[id], self.work, self.round, guard.noise[id]]
+        about += [EDITION, torch.__version__, self.model.device.type, torch.get_num_threads()]
+        about += [guard.federation] if guard.scale is not None else []
+        held = {**self.received, **{f"message {name}": value for name, value in message.items()}}
+        held |= {f"state {name}": self.state[name] for name in self.state}
+        self.question = digest(about, held)
+
+    def settle(self, vectors: Mapping[str, Any], scalars: Mapping[str, Any]) -> dict[str, float]:
+        """Have the ledger hold what was answered; return what the server may know of it.
+
+        The line is on the disk when the site's `sync` returns, before which nothing may leave.
+
+        Raises:
+            InputError: the question was answered before, otherwise; or the ledger cannot be written.
+        """
+        if not self._ways:
+            return {}
+        answer = digest([], {**vectors, **scalars, **{f"kept {name}": v for name, v in self.kept.items()}})
+        site = self._guard.site
+        site.add(lambda: None if site.answered(self.question) else self._entry(answer))
+        entry = site.answered(self.question)
+        assert entry is not None
+        if entry.answer != answer:
+            what = "the same question would get another answer, whose difference no noise protects"
+            where = moved_from(entry.processor)
+            raise InputError(f"{what}; go on with the software and the machine that answered it first{where}")
+        told = {"private_steps": float(entry.total)}
+        told |= {"budget_left": float(entry.left)} if entry.left is not None else {}
+        return told | self._unprotected()
+
+    def _entry(self, answer: str) -> Entry:
+        guard, name, shard = self._guard, self._guard.names[self.id], self._guard.shards[self.id]
+        before = guard.site.of_silo(name, shard)
+        taken = [Steps(way.noise, way.rate, way.steps) for way in self._ways]
+        total = sum(one.count for one in taken)
+        # another run may have spent since
+        self._afford(before.spent, Steps(taken[0].noise, taken[0].rate, total))
+        return Entry(
+            question=self.question,
+            answer=answer,
+            silo=name,
+            shard=shard,
+            job=guard.job,
+            run=guard.run,
+            round=self.round,
+            taken=[(one.noise, one.rate, one.count) for one in taken],
+            total=before.by_run[guard.run] + total,
+            left=self._left([*before.spent, *taken], Steps(taken[0].noise, taken[0].rate, total)),
+            processor=processor(),
+        )
+
+    def _left(self, spent: Sequence[Steps], like: Steps) -> int | None:
+        """Return how many more questions like this one the budget allows, of those that the job will ask."""
+        more = max(self._guard.rounds - self.round - 1, 1)
+        wanted = Steps(like.noise, like.rate, like.count * more)
+        room = self._guard.budgets.room(spent, wanted)
+        return None if room is None else room // like.count
+
+    def _unprotected(self) -> dict[str, float]:
+        drawn = sum(way.drawn for way in self._ways)
+        if not (self._guard.settings.evaluate_unprotected and drawn):
+            return {}
+        return {"clipped_examples": sum(way.clipped for way in self._ways) / drawn}
+
+    def _method(self, settings: LocalTraining) -> Method:
+        """Return DP-SGD with draws of its own.
+
+        Raises:
+            InputError: the budget does not allow for it.
+        """
+        if not LOCAL.honours("private", settings):
+            raise self._refusal("takes steps by accumulate, compile or half precision")
+        if self._guard.scale is not None:
+            raise self._refusal("takes steps of its own, where the noise is that of one sum a round")
+        count = self.examples
+        size = count if settings.batch_size == "full" else min(settings.batch_size, count)
+        return self._noted(size / count, max(steps_of(settings, count), 1), size)
+
+    def _noted(self, rate: float, steps: int, size: float, *, alone: bool = True) -> DPSGD:
+        """Return DP-SGD of so many steps, if the budget allows for it."""
+        if not self.question:
+            raise self._refusal("looks at examples outside of a training's request")
+        guard, noise = self._guard, self._guard.noise[self.id]
+        if guard.site.answered(self.question) is None:
+            before = guard.site.of_silo(guard.names[self.id], guard.shards[self.id])
+            self._afford(before.spent, Steps(noise, rate, steps + sum(way.steps for way in self._ways)))
+        purpose = f"{self.question} {len(self._ways)}"
+        way = DPSGD(guard.site.secret, purpose, guard.settings.norm, noise, rate, steps, size, alone)
+        self._ways.append(way)
+        return way
+
+    def _afford(self, before: Sequence[Steps], more: Steps) -> None:
+        """See that budgets allow some steps after what the ledger holds."""
+        room = self._guard.budgets.room(before, more)
+        if room is not None and room < more.count:
+            spends = f"{more.count} more steps would pass it, {room} would not"
+            raise BudgetSpent(f"its privacy budget is spent: {self._guard.budgets}; {spends}")
+
+    def train_locally(self, w: Tensor, settings: LocalTraining, *given: Any, **more: Any) -> Any:
+        """Train by DP-SGD; see `Silo.train_locally`. The run's loss is NaN.
+
+        Raises:
+            InputError: gradients are to be corrected by a function, which may look at examples, or buffers of
+                the model learn of them.
+        """
+        correct: Correction | None = more.get("correct", given[1] if len(given) > 1 else None)
+        if correct is not None and not isinstance(correct, Constant | Proximal):
+            raise self._refusal("corrects gradients by a function of its own")
+        return super().train_locally(w, settings, *given, **more)
+
+    def _learned(self) -> Tensor:
+        """Return the running statistics, which have learned nothing."""
+        if self.model.buffers.written():
+            raise self._refusal("trains a model whose buffers learn of examples")
+        return super()._learned()
+
+    @property
+    def share_of(self) -> float:
+        """The deviation of the noise that hides this silo's gradient in the sum of weight * update; 0 where
+        the silo adds its own.
+
+        A silo's mean over q n_k examples weighs n_k. So one example moves the sum by C / q at most.
+        """
+        if self._guard.scale is None or not self._ways:
+            return 0.0
+        return self._guard.scale(self.round) * self._ways[0].noise * self._ways[0].clip / self._ways[0].rate
+
+    def gradient(self, w: Tensor, batch: Any = None, *, track: bool = False) -> LocalRun:
+        """Take the clipped gradients of a batch that is drawn in secret, where the sum over all silos is
+        noised; see `Silo.gradient`.
+
+        Raises:
+            InputError: the sum is not, so that nothing protects a gradient.
+        """
+        if self._guard.scale is None or batch is not None or self._ways:
+            raise self._refusal("takes a gradient of all examples")
+        self._begin_pass()
+        self.model.trained.copy_(w)
+        self.model.module.train()
+        size = self._guard.rate * self.examples
+        way = self._noted(self._guard.rate, 1, size, alone=False)
+        way.of_outputs = self._loss(None).of_outputs
+        device = self.model.device
+        with self.randomness("gradient"), accelerators.rounding(device, tf32=False):
+            found = way.noised(self.model, self.objective, next(way.drawn_from(self._splits["train"])))
+        self._learned()
+        return LocalRun(self.model.flatten(found).clone(), self.model.trained, 1, way.drawn, math.nan)
+
+    def loss(self, w: Tensor) -> float:
+        """Refuse: a loss is a query."""
+        raise self._refusal("takes the loss of the examples")
+
+    def frequencies(self) -> Tensor:
+        """Refuse: how often features occur is a query."""
+        raise self._refusal("counts features of the examples")
+
+    def evaluate(self, *given: Any, **more: Any) -> Any:
+        """Score a model if the job says that this needs no protection; see `Silo.evaluate`."""
+        if not self._guard.settings.evaluate_unprotected:
+            raise self._refusal("scores a model on the silo's examples")
+        return super().evaluate(*given, **more)
+
+    def split(self, name: str) -> Any:
+        """Refuse: examples themselves are protected by nothing."""
+        raise self._refusal("reads examples by a loop of its own")
+
+    def predict(self, split: str) -> Any:
+        """Refuse: outputs for examples are queries."""
+        raise self._refusal("looks at outputs for the silo's examples")
+
+    def _refusal(self, what: str) -> InputError:
+        return InputError(
+            f"[privacy]: the algorithm {what}, which no noise protects; train_locally alone is noised"
+        )
+
+
+@contextmanager
+def _secretly(stream: AbstractContextManager[torch.Generator], secret: Draws) -> Iterator[torch.Generator]:
+    """Lend a stream; meanwhile torch's global one of the CPU is in a state that is secret as a whole: of a
+    seed it keeps 32 bits, which can all be tried."""
+    with stream as lent:
+        rng.fill(torch.default_generator, secret.words(rng.STATE_WORDS // 2).view(torch.int32))
+        yield lent

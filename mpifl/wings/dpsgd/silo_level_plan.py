@@ -1,0 +1,144 @@
+"""What a training with `[privacy] level = "silo"` lets out in each round, and what that has cost."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpifl.algorithms import Algorithm, Server
+from mpifl.common import InputError
+from mpifl.data.shards import AnySpec
+from mpifl.report.observers import Record
+from mpifl.run.job import Job, is_silo_level
+from mpifl.run.job.tables import POISSON
+from mpifl.training import Coins
+from mpifl.transforms import Transform
+from mpifl.wings.dpsgd.privacy_plan import digest_of
+from mpifl.wings.dpsgd.question_ledger import Protection
+from mpifl.wings.privacy import (
+    ANSWERS_LEFT,
+    Account,
+    Noising,
+    SiloMechanism,
+    Steps,
+    check_countable,
+    epsilon_of,
+    noise_for,
+)
+
+LOUD = 3.0
+"""The noise of a mean may be so many times as long as a clipped update before a line says so."""
+
+
+def mechanism_of(job: Job, silos: int) -> SiloMechanism:
+    """Return what each round of a job lets out of so many silos.
+
+    Raises:
+        InputError: no noise meets the budget, the bits of an adaptive clip leave none, or `dp-accounting` is
+            needed and not there.
+    """
+    privacy, cohort = job.privacy, job.cohort
+    assert privacy is not None
+    rate = cohort.fraction if cohort.select == POISSON else 1.0
+    check_countable([rate])
+    noise = privacy.noise
+    if noise is None:
+        assert privacy.epsilon is not None
+        noise = noise_for(privacy.epsilon, privacy.delta, rate, job.rounds, privacy.accountant)
+    quantile = (privacy.quantile or 0.5) if privacy.is_adaptive else None
+    made = SiloMechanism(cohort.expected(silos), rate, noise, quantile)
+    if privacy.is_adaptive and noise >= 2 * made.bits_deviation:
+        most = f"the bits of {made.expected:g} silos leave room for noise below {2 * made.bits_deviation:g}"
+        raise InputError(
+            f"[privacy] clip = 'adaptive': {most}, and it is {noise:g}; take clip as a number, or more silos"
+        )
+    return made
+
+
+def account_of(job: Job, run: Path) -> Account:
+    """Return the account of what a run lets out."""
+    assert job.privacy is not None
+    return Account(run, job.privacy, job.name, digest_of(job), job.rounds)
+
+
+def protected(
+    job: Job, algorithm: Algorithm, spec: AnySpec, run: Path, transforms: list[Transform]
+) -> list[Transform]:
+    """Add to transforms what the job's `[privacy]` needs: what clips stands first, what notes stands last."""
+    if not is_silo_level(job):
+        return [*transforms, *([Protection(len(spec.silos))] if job.privacy else [])]
+    assert job.privacy is not None
+    mechanism = functools.cache(lambda: mechanism_of(job, len(spec.silos)))
+    return [Noising(job.privacy, algorithm.noised, mechanism, account_of(job, run)), *transforms]
+
+
+def coins_of(job: Job, silos: int, run: Path) -> Coins | None:
+    """Return what draws the silos of a round in secret, where a job asks for that."""
+    if job.cohort.select != POISSON:
+        return None
+    account = account_of(job, run)
+
+    def coins(server: Server) -> NDArray[np.bool_]:
+        account.check(server.state)
+        taken = account.draws("cohort", server.round).chosen(silos, job.cohort.fraction)
+        found = np.zeros(silos, dtype=np.bool_)
+        found[taken.numpy()] = True
+        return found
+
+    return coins
+
+
+class SiloAccounting:
+    """What the rounds have cost so far, by the server's ledger.
+
+    Args:
+        job: The job.
+        run: The run folder.
+    """
+
+    def __init__(self, job: Job, run: Path) -> None:
+        self._job, self._account = job, account_of(job, run)
+
+    def figures(self, state: Mapping[str, Any], round: int) -> Record:
+        """Return epsilon of all that was let out, and the rounds that the budget allows."""
+        left = state.get(ANSWERS_LEFT)
+        found: Record = {} if left is None else {"budget_left": left}
+        if round % self._job.evaluate.every and round != self._job.rounds and left != 0:
+            return found
+        return found | {"epsilon": self._account.epsilon()}
+
+    def note(self, figures: Record, round: int) -> str:
+        """Say why no other round follows; "" if one does, or the job's last is done."""
+        if figures.get("budget_left") != 0 or round >= self._job.rounds:
+            return ""
+        return f"ends after round {round} of {self._job.rounds}: another would pass [privacy] epsilon"
+
+
+def figures_of_rounds(job: Job, mechanism: SiloMechanism, rounds: int) -> float:
+    """Return the epsilon of so many rounds."""
+    assert job.privacy is not None
+    steps = Steps(mechanism.noise, mechanism.rate, rounds)
+    return epsilon_of([steps], job.privacy.delta, job.privacy.accountant)
+
+
+def loudness(mechanism: SiloMechanism, parameters: int) -> float:
+    """Return how long the noise of a mean of so many numbers is, in clipped updates."""
+    return mechanism.noise_of_updates * math.sqrt(parameters) / mechanism.expected
+
+
+def warning_of(job: Job, silos: int, parameters: int) -> list[str]:
+    """Say that noise drowns the silos, where it does."""
+    if not is_silo_level(job):
+        return []
+    mechanism = mechanism_of(job, silos)
+    if (times := loudness(mechanism, parameters)) <= LOUD:
+        return []
+    what = f"the noise is {times:.3g} times as long as a clipped update: z sqrt(P) / silos"
+    numbers = f"{mechanism.noise_of_updates:.3g} sqrt({parameters:,}) / {mechanism.expected:g}"
+    return [f"[privacy] level = 'silo': {what} = {numbers}; take more silos a round, or a smaller model"]

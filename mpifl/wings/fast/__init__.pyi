@@ -1,0 +1,27 @@
+from . import (
+    chain_steps as chain_steps,
+    codegen as codegen,
+    compiled as compiled,
+    cuda_graphs as cuda_graphs,
+    stacked_training as stacked_training,
+    stacked_worker as stacked_worker,
+)
+from .chain import (
+    chain as chain,
+)
+from .chain_steps import (
+    by_formulas as by_formulas,
+)
+from .stacked_training import (
+    train_together as train_together,
+)
+from .stacked_trial import (
+    Trial as Trial,
+    try_batching as try_batching,
+)
+from .stacked_worker import (
+    Batching as Batching,
+)
+from .traced import (
+    Traced as Traced,
+)

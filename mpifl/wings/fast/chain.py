@@ -1,0 +1,217 @@
+"""Perceptrons: the gradient of a chain of dense layers, by the formulas of backpropagation.
+
+A layer makes z = a W^T + b of its input a, a row an example. If g is the gradient of z, that of W is g^T a,
+that of b the sum of g over the examples, and that of a is g W (Rumelhart et al. 1986). Those of W and b are
+written where the flat gradient has its place for them. PyTorch would note each operation, find its way back
+and copy what it found. The operations are its own, in its order, and so are the bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mpifl.common.machine import debugging
+from mpifl.silo.parameters import FlatModel, backward, scalar
+from mpifl.silo.steps import Batch, OfOutputs
+
+_aten = torch.ops.aten
+
+
+class Link(NamedTuple):
+    """One layer: what it makes of its input, and of its output's gradient.
+
+    Attributes:
+        layer: The layer itself.
+        forward: a, shape [n, ...] -> z.
+        backward: (g, a, z) -> the gradient of a.
+        learn: (g, a) -> nothing; writes the gradients of its parameters, if it has any.
+    """
+
+    layer: nn.Module
+    forward: Callable[[Tensor], Tensor]
+    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
+    learn: Callable[[Tensor, Tensor], None] | None = None
+
+
+class Part(NamedTuple):
+    """A layer's part in a loss: what it was given, a, and the gradient of its output, g, a row an example."""
+
+    link: Link
+    a: Tensor
+    g: Tensor
+
+
+class Taken(NamedTuple):
+    """What a batch's loss is made of.
+
+    Attributes:
+        loss: The loss.
+        parts: Those of the layers that learn, the last one first.
+        before: What the front of a chain has a part in: a gradient for each parameter, or nothing.
+    """
+
+    loss: Tensor
+    parts: Sequence[Part]
+    before: Sequence[Tensor | None]
+
+
+class Chain:
+    """A model that asks layers in turn, and a loss that sees its outputs and nothing else.
+
+    Args:
+        model: The model.
+        front: What is asked before the chain, and answers with a matrix for each batch; mostly nothing.
+        links: The layers, in their order.
+        loss: (outputs, y) -> mean loss over the batch.
+    """
+
+    def __init__(
+        self, model: FlatModel, front: Sequence[nn.Module], links: Sequence[Link], loss: OfOutputs
+    ) -> None:
+        self.front, self._links, self._loss = front, links, loss
+        self._parameters = tuple(model.parameters)
+        self._one = torch.ones((), device=model.device)
+        self._learning = [place for place, link in enumerate(links) if link.learn]
+
+    @property
+    def learning(self) -> list[nn.Module]:
+        """The layers that learn."""
+        return [self._links[place].layer for place in self._learning]
+
+    def taken(self, batch: Batch, times: float = 1.0) -> Taken | None:
+        """Return a batch's loss, and how each layer that learns took part in it.
+
+        Args:
+            batch: (x, y).
+            times: What the loss is multiplied by before its gradients are taken.
+
+        Returns:
+            None where inputs are no matrices, or not of float32.
+        """
+        x, parts = batch[0], []
+        for part in self.front:
+            x = part(x)
+        if not isinstance(x, Tensor) or x.dtype != torch.float32:
+            return None
+        onwards = x.requires_grad
+        last = 0 if onwards else self._learning[0]
+        with torch.no_grad():
+            passed = self._forward(x)
+            if any(passed[place].dim() != 2 for place in self._learning):
+                return None
+            loss, g = self._at_outputs(passed[-1], batch[1], times)
+            for place in range(len(self._links) - 1, last - 1, -1):
+                link, a = self._links[place], passed[place]
+                if link.learn:
+                    parts.append(Part(link, a, g))
+                if place > last or onwards:
+                    g = link.backward(g, a, passed[place + 1])
+        return Taken(loss, parts, backward(x, (g,), self._parameters) if onwards else ())
+
+    def _forward(self, x: Tensor) -> list[Tensor]:
+        """Return the input of each layer, and the outputs behind them."""
+        passed = [x]
+        for link in self._links:
+            passed.append(link.forward(passed[-1]))
+        return passed
+
+    def _at_outputs(self, outputs: Tensor, y: Any, times: float) -> tuple[Tensor, Tensor]:
+        """Return the loss, and the gradient of a multiple of it with respect to the outputs."""
+        leaf = outputs.detach().requires_grad_()
+        with torch.enable_grad():
+            loss = scalar(self._loss(leaf.clone(), y))  # a loss may change in place what it is given
+        usual = times == 1 and loss.dtype == torch.float32
+        [g] = backward(loss, (self._one if usual else torch.full_like(loss, times),), (leaf,))
+        return loss.detach(), torch.zeros_like(leaf) if g is None else g
+
+
+def chain(model: FlatModel, loss: OfOutputs, *, with_front: bool = False) -> Chain | None:
+    """Return a model as a chain of layers which all are known and trained; None if it is none.
+
+    Args:
+        model: The model.
+        loss: (outputs, y) -> mean loss over the batch.
+        with_front: Whether others may come before, whose answers the chain flattens first.
+    """
+    front, layers = _cut(_layers(model.module))
+    if debugging() or (front and not with_front) or any(map(_is_hooked, model.module.modules())):
+        return None
+    places = dict(zip(map(id, model.parameters), model.views(model.grad), strict=True))
+    before = {id(p) for part in front for p in part.parameters() if p.requires_grad}
+    own = [id(p) for layer in layers for p in layer._parameters.values() if p is not None]
+    # none if frozen, tied, asked twice, or outside of all layers
+    if not own or sorted([*own, *before]) != sorted(places):
+        return None
+    return Chain(model, front, [_KNOWN[type(layer)](layer, places) for layer in layers], loss)
+
+
+def _layers(module: nn.Module) -> list[nn.Module]:
+    """Return what a model asks one after another; itself where it does anything else."""
+    if type(module) is not nn.Sequential and not vars(type(module)).get("asks_in_turn"):
+        return [module]
+    return [layer for part in module._modules.values() if part is not None for layer in _layers(part)]
+
+
+def _cut(layers: list[nn.Module]) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Cut off the chain at the end: known layers, and behind others one that makes a row of each example."""
+    unknown = [place for place, layer in enumerate(layers) if type(layer) not in _KNOWN]
+    if not unknown:
+        return [], layers
+    behind = range(unknown[-1] + 1, len(layers))
+    first = next((place for place in behind if _is_row_of_all(layers[place])), len(layers))
+    return layers[:first], layers[first:]
+
+
+def _is_row_of_all(layer: Any) -> bool:
+    return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
+
+
+def _is_hooked(module: Any) -> bool:
+    """Whether something else happens where a module is asked."""
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    return "forward" in vars(module) or any(hooks)
+
+
+def _dense(layer: Any, places: dict[int, Tensor]) -> Link:
+    weight, bias = layer.weight, layer.bias  # themselves, since what they hold may come to lie elsewhere
+    to_weight, to_bias = places[id(layer.weight)], None if bias is None else places[id(layer.bias)]
+
+    def learn(g: Tensor, a: Tensor) -> None:
+        torch.mm(g.t(), a, out=to_weight)
+        if to_bias is not None:
+            torch.sum(g, 0, out=to_bias)
+
+    return Link(layer, lambda a: F.linear(a, weight, bias), lambda g, a, z: g.mm(weight), learn)
+
+
+def _flatten(layer: Any, places: dict[int, Tensor]) -> Link:
+    first, last = layer.start_dim, layer.end_dim
+    return Link(layer, lambda a: a.flatten(first, last), lambda g, a, z: g.reshape(a.shape))
+
+
+def _pointwise(
+    forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Any, dict[int, Tensor]], Link]:
+    """Return what makes a link of an activation, whose derivative follows from its output: (g, z) -> da."""
+    return lambda layer, places: Link(layer, forward, lambda g, a, z: backward(g, z))
+
+
+_KNOWN: dict[type[nn.Module], Callable[[Any, dict[int, Tensor]], Link]] = {
+    nn.Linear: _dense,
+    nn.Flatten: _flatten,
+    nn.Identity: _pointwise(lambda a: a, lambda g, z: g),
+    nn.ReLU: _pointwise(torch.relu, lambda g, z: _aten.threshold_backward(g, z, 0)),
+    nn.Tanh: _pointwise(torch.tanh, _aten.tanh_backward),
+    nn.Sigmoid: _pointwise(torch.sigmoid, _aten.sigmoid_backward),
+}
+"""Layers by what makes links of them."""

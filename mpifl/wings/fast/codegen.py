@@ -1,0 +1,242 @@
+"""Code generation for a function of tensors: traced, compiled ahead of time, kept in the user's cache.
+
+The graph is `make_fx`'s, the compiler AOTInductor, the name in the cache a hash of the graph and of all else
+that the code follows from: another run, and the other ranks of a node, load what the first has made, and get
+the same bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import fcntl
+import hashlib
+import inspect
+import os
+import platform
+import socket
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mpifl.common import cache, places, seeded, write_atomic
+from mpifl.common.machine import accelerators
+from mpifl.silo.parameters import Objective
+
+LARGEST_GRAPH = 1500
+"""Operations of a graph at most: beyond, the compiler takes minutes."""
+Run = Callable[[list[Tensor]], object]
+_INDUCTORS = "TORCHINDUCTOR_CACHE_DIR"
+
+
+class NotCompiled(Exception):
+    """Something cannot be compiled; the message says why."""
+
+
+def _add(to: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
+    return NotImplemented if alpha == 1 else torch.add(to, other * alpha)
+
+
+def _add_(to: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
+    return NotImplemented if alpha == 1 else to.add_(other * alpha)
+
+
+_WITHOUT_ALPHA: dict[Any, Any] = {torch.ops.aten.add.Tensor: _add, torch.ops.aten.add_.Tensor: _add_}
+"""Inductor makes one operation of a matrix product and a sum,
+and drops the sum's alpha: weight decay would be 1."""
+
+
+class Loss(nn.Module):
+    """An objective and its model as one module: so tensors are replaced whatever it calls of the model.
+
+    The modules are copies, the tensors are not. What a model keeps of its first pass, such as a table of
+    positions, is no tensor after a trace.
+
+    Raises:
+        NotCompiled: the model cannot be copied.
+    """
+
+    def __init__(self, module: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+        try:
+            self.module = copy.deepcopy(module, shared)
+        except Exception as error:
+            raise NotCompiled(f"the model cannot be copied ({type(error).__name__}: {error})") from error
+        self._objective = objective
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        """Return the objective of a batch."""
+        return self._objective(self.module, *batch)
+
+
+def trace(step: Callable[..., object], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
+    """Trace a step to a graph of tensor operations; no tensor is computed with.
+
+    Raises:
+        NotCompiled: it looks into tensors, draws random numbers, or is too long.
+    """
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with seeded(0):  # a plain step that follows draws what it would have drawn
+        before = places()
+        try:
+            graph = make_fx(step, _WITHOUT_ALPHA, tracing_mode="fake")(*inputs)
+        except Exception as error:
+            raise NotCompiled(f"the step cannot be traced ({_first_line(error)})") from error
+        if places() != before:
+            raise NotCompiled("the model draws from numpy's or Python's generator, and would draw no more")
+    _check_operations(graph)
+    return graph
+
+
+def _check_operations(graph: torch.fx.GraphModule) -> None:
+    operations = [node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    if any(torch.Tag.nondeterministic_seeded in operation.tags for operation in operations):
+        raise NotCompiled("the model draws random numbers (dropout), and would draw others")
+    if len(operations) > LARGEST_GRAPH:
+        size = f"{len(operations)} operations, and {LARGEST_GRAPH} are compiled at most"
+        raise NotCompiled(f"the step has {size}")
+
+
+def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> Run:
+    """Return the machine code of a graph, from the cache if it is there.
+
+    Raises:
+        NotCompiled: it is not there, and the machine has no compiler or the compiler no answer.
+    """
+    try:
+        path = cache.folder() / f"{_digest(graph, inputs, device)}.pt2"
+        content = _kept_or_made(path, graph, inputs)
+        return _loaded(content, path.name, device)
+    except Exception as error:
+        raise NotCompiled(f"{socket.gethostname()} cannot compile ({_first_line(error)})") from error
+
+
+def _loaded(content: bytes, name: str, device: torch.device) -> Run:
+    from torch._inductor import aoti_load_package
+
+    wanted: dict[str, Any] = {
+        "run_single_threaded": True,
+        "device_index": device.index if device.type == "cuda" else -1,
+    }
+    taken = inspect.signature(aoti_load_package).parameters  # those of PyTorch before 2.8 are fewer
+    if device.type == "cuda" and "device_index" not in taken:
+        raise NotCompiled("on a GPU this needs PyTorch 2.8")
+    with tempfile.TemporaryDirectory(prefix="mpifl-step-") as private:  # what was read is what is loaded
+        copy = Path(private) / name
+        copy.write_bytes(content)
+        package: Any = aoti_load_package(
+            str(copy), **{name: value for name, value in wanted.items() if name in taken}
+        )
+    run: Run = package.loader.run  # the package itself would look at the arguments at every call
+    return run
+
+
+def _kept_or_made(path: Path, graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> bytes:
+    with _locked(path.with_suffix(".lock")):
+        content = _kept(path)
+        if content is None:
+            line = f"{socket.gethostname()}: compiling the local step (10 to 20 s), kept in {path.parent}"
+            print(line, file=sys.stderr, flush=True)
+            content = _package(graph, inputs, path.parent / "inductor")
+            write_atomic(path, content, mode=0o600)
+        return content
+
+
+def _kept(path: Path) -> bytes | None:
+    """Return a package of the cache; None if it is not there or others may have written it."""
+    try:
+        with os.fdopen(cache.opened(path), "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], pieces: Path) -> bytes:
+    """Compile a graph; return the package that AOTInductor makes of it.
+
+    Args:
+        graph: The graph.
+        inputs: Tensors of the layout that it is compiled for.
+        pieces: Where the compiler may keep what it makes; it runs what it finds there.
+    """
+    from torch._inductor import aoti_compile_and_package, config
+
+    scratch = tempfile.TemporaryDirectory(prefix="mpifl-compile-")
+    with scratch as folder, warnings.catch_warnings(), _at(pieces):
+        warnings.simplefilter("ignore")
+        exported = torch.export.export(_Graph(graph), tuple(inputs))
+        # no pool of processes in a rank, nothing unpickled
+        settings = {"compile_threads": 1, "fx_graph_cache": False}
+        if hasattr(config.aot_inductor, "precompile_headers"):
+            settings["aot_inductor.precompile_headers"] = False  # 10 s once, to save 2 each time
+        target = str(Path(folder) / "step.pt2")
+        made = aoti_compile_and_package(exported, package_path=target, inductor_configs=settings)
+        return Path(made).read_bytes()
+
+
+@contextlib.contextmanager
+def _at(pieces: Path) -> Iterator[None]:
+    """Have Inductor keep its files there, and not under a name in /tmp that anybody may take first."""
+    before = os.environ.get(_INDUCTORS)
+    os.environ[_INDUCTORS] = str(pieces)
+    try:
+        yield
+    finally:
+        os.environ.pop(_INDUCTORS)
+        if before is not None:
+            os.environ[_INDUCTORS] = before
+
+
+class _Graph(nn.Module):
+    """A graph as a module of its own: `export` wants one."""
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, *inputs: Tensor) -> tuple[()]:
+        self.graph(*inputs)
+        return ()
+
+
+def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> str:
+    """Hash all that the code follows from: graph, layout of its tensors, versions, processor."""
+    constants = {name: t.tolist() for name, t in graph.named_buffers()}
+    layout = [(tuple(t.shape), t.stride(), str(t.dtype), str(t.device)) for t in inputs]
+    processor = platform.processor()
+    if device.type == "cuda":
+        processor = f"{torch.cuda.get_device_name(device)} {accelerators.rounds_to_tf32()}"
+    described = ("model name", "flags", "Features")
+    flags = [line for line in _lines("/proc/cpuinfo") if line.startswith(described)][:2]
+    made_by = torch.__version__, torch.get_num_threads(), processor, flags
+    return hashlib.sha256(repr((graph.code, constants, layout, made_by)).encode()).hexdigest()[:32]
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that dies with its process, so that one rank compiles and the others wait for it."""
+    with path.open("w") as file:
+        # a file system without locks: two ranks may do the same work, no more
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

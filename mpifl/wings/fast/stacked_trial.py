@@ -1,0 +1,128 @@
+"""What batched steps would bring a job on this machine: some silos take a few steps, both ways in turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from mpifl.data.shards import FederationSpec, open_shard
+from mpifl.run.job import Job
+from mpifl.silo import Silo, learnable
+from mpifl.silo.steps import LOCAL, OPTIMIZERS, LocalRun, LocalTraining, Training, train
+from mpifl.training import models_of
+from mpifl.training.beforehand import augment_of
+from mpifl.wings.fast.stacked_training import train_together, why_apart
+from mpifl.wire import Message
+
+STEPS, TURNS = 5, 3
+ENOUGH = 10.0
+"""Seconds after which no further turn begins."""
+LARGEST = 2 << 30
+"""Bytes of parameters, gradients and optimizers' states that are tried at most."""
+
+
+class Trial(Message):
+    """What was found.
+
+    Attributes:
+        silos: How many were trained.
+        chunk: How many a batched step is of.
+        ratio: The time of batched steps, as a share of that of single ones; None if none were taken.
+        why: Why none were; "" if they were.
+    """
+
+    silos: int
+    chunk: int
+    ratio: float | None = None
+    why: str = ""
+
+
+class _Heard(Exception):
+    """What a silo has asked for."""
+
+    def __init__(self, asked: Training) -> None:
+        super().__init__()
+        self.asked = asked
+
+
+def _hear(asked: Training) -> LocalRun:
+    raise _Heard(asked)
+
+
+def try_batching(job: Job, spec: FederationSpec, hosted: Sequence[int], device: torch.device) -> Trial | None:
+    """Train some of the silos that a rank hosts by a few steps, one after another and together.
+
+    They minimise the task's loss by the job's optimizer; what an algorithm corrects is left out.
+
+    Returns:
+        What was found; None where silos are too few, or the job refuses batched steps.
+
+    Raises:
+        InputError: the job is not one that could start.
+    """
+    if job.privacy is not None or LOCAL.why_not("batched", job.local) or len(hosted) < 2:
+        return None
+    algorithm = job.build_algorithm().for_federation(spec)
+    settings = {"steps": STEPS, "epochs": None, "epochs_of": None, "stragglers": 0.0, "keep_optimizer": False}
+    local = algorithm.local.model_copy(update=settings)
+    model, *_ = models_of(job, spec, algorithm, device, is_reporter=False)
+    tried = hosted[: local.chunk]
+    vectors = 2 + OPTIMIZERS[local.optimizer].vectors(local)
+    if (size := 4 * vectors * local.chunk * len(model.trained)) > LARGEST:
+        return Trial(silos=len(tried), chunk=local.chunk, why=f"a chunk holds {size / 1e9:.1f} GB, not tried")
+    silos = [
+        Silo(
+            id,
+            learnable(open_shard(Path(job.shards), spec.silos[id], spec), algorithm.task),
+            spec.features,
+            [model],
+            state={},
+            task=algorithm.task,
+            objective=algorithm.objective,
+            own_objective=algorithm.own_objective,
+            augment=augment_of(job, spec),
+            trains=_hear,
+        )
+        for id in tried
+    ]
+    start = model.trained.clone()
+    return _tried([partial(_asked, silo, start, local) for silo in silos], local)
+
+
+def _asked(silo: Silo, start: torch.Tensor, local: LocalTraining) -> Training:
+    try:
+        silo.train_locally(start, local)
+    except _Heard as heard:
+        return heard.asked
+    raise AssertionError("a silo trained by itself")
+
+
+def _tried(silos: Sequence[Callable[[], Training]], local: LocalTraining) -> Trial:
+    """Time both ways in turns, after one turn that warms up; the least of each counts."""
+    if why := next((why for ask in silos if (why := why_apart(ask(), local.chunk))), ""):
+        return Trial(silos=len(silos), chunk=local.chunk, why=why)
+    until = time.perf_counter() + ENOUGH
+
+    def singly() -> None:
+        for ask in silos:
+            train(ask())
+
+    def together() -> None:
+        asked = [ask() for ask in silos]
+        for one, outcome in zip(asked, train_together(asked, local.chunk), strict=True):
+            outcome(one)
+
+    taken: dict[Callable[[], None], list[float]] = {singly: [], together: []}
+    for turn in range(1 + TURNS):
+        for way, seconds in taken.items():
+            began = time.perf_counter()
+            way()  # a run holds its loss as a number: the device is done
+            seconds += [time.perf_counter() - began] * (turn > 0 or time.perf_counter() > until)
+        if time.perf_counter() > until:
+            break
+    ratio = min(taken[together]) / min(taken[singly])
+    return Trial(silos=len(silos), chunk=local.chunk, ratio=ratio)

@@ -1,0 +1,122 @@
+"""A worker whose silos train together: their halves of an algorithm stop where they train.
+
+A half that stops has done nothing yet: what it was going to keep or answer is forgotten. When the trainings
+of a chunk are done, it is asked once more from its beginning, and finds its own done. So a half must follow
+from the silo and the message alone, as all of the exchange wants it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from mpifl.exchange.worker_side import Handler, Worker
+from mpifl.silo.steps import LocalRun, Training, train
+from mpifl.wings.fast.stacked_training import Failed, Outcome, train_together
+from mpifl.wire import AnyReply, Request
+
+
+class Waits(BaseException):
+    """A silo's half of an algorithm waits for a training; no half may hold it for an error of its own."""
+
+    def __init__(self, asked: Training) -> None:
+        super().__init__()
+        self.asked = asked
+
+
+@dataclass
+class _Half:
+    """One silo's half of a request.
+
+    Attributes:
+        asked: The training that it waits for, if it does.
+        outcomes: What came of its trainings so far.
+        seconds: Its part of the time that they took, by its steps.
+        reply: What it has answered in the end.
+    """
+
+    handler: Handler
+    silo: int
+    request: Request
+    vectors: dict[str, Tensor]
+    asked: Any = None
+    outcomes: list[Outcome] = field(default_factory=list)
+    seconds: float = 0.0
+    reply: AnyReply | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps it waits for."""
+        steps: int = self.asked.steps
+        return steps
+
+
+class _Done:
+    """Answers what a half asks to train: those trainings that are done, then none."""
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        self._outcomes = iter(outcomes)
+
+    def __call__(self, asked: Training) -> LocalRun:
+        for outcome in self._outcomes:
+            return outcome(asked)
+        raise Waits(asked)
+
+
+class Batching(Worker):
+    """Hosts silos that train together where that can be done."""
+
+    def _replies(
+        self, handler: Handler, mine: Sequence[int], request: Request, vectors: dict[str, Tensor]
+    ) -> list[AnyReply]:
+        """Carry out a request for some silos, in chunks of those that have about as many examples."""
+        examples, size = self._context.spec.silos, self._context.algorithm.local.chunk
+        order = sorted(mine, key=lambda silo: -examples[silo].examples["train"])
+        found: dict[int, AnyReply] = {}
+        for begin in range(0, len(order), size):
+            chunk = {silo: _Half(handler, silo, request, vectors) for silo in order[begin : begin + size]}
+            self._carry_out(chunk)
+            found |= {silo: half.reply for silo, half in chunk.items() if half.reply is not None}
+        return [found[silo] for silo in mine]
+
+    def _carry_out(self, chunk: Mapping[int, _Half]) -> None:
+        """Have halves answer: all up to their next training, all trainings as one, and on."""
+        for half in chunk.values():
+            self._ask(half)
+        while waiting := [half for half in chunk.values() if half.reply is None]:
+            start, steps = time.perf_counter(), [half.steps for half in waiting]
+            self._train(waiting)
+            spent = time.perf_counter() - start
+            for half, own in zip(waiting, steps, strict=True):
+                half.seconds += spent * own / sum(steps)
+                self._ask(half)
+
+    def _ask(self, half: _Half) -> None:
+        """Ask a half from its beginning, up to a training that is not done yet."""
+        self._trains = _Done(half.outcomes)
+        try:
+            reply = self._guarded(half.handler, half.silo, half.request, half.vectors)
+            seconds = self._tells.seconds(reply.seconds + half.seconds)
+            half.reply = reply.model_copy(update={"seconds": seconds})
+        except Waits as waits:
+            half.asked = waits.asked
+        finally:
+            self._trains = train
+
+    def _train(self, halves: Sequence[_Half]) -> None:
+        """Train what halves wait for; each by itself, in the same steps, where that fails for all."""
+        try:
+            outcomes = train_together([half.asked for half in halves], self._context.algorithm.local.chunk)
+        except Exception as error:
+            if len(halves) == 1:
+                halves[0].outcomes.append(Failed(error))
+            for half in halves if len(halves) > 1 else []:
+                self._ask(half)  # anew: its batches have been drawn
+                self._train([half] if half.reply is None else [])
+            return
+        for half, outcome in zip(halves, outcomes, strict=True):
+            half.outcomes.append(outcome)

@@ -1,0 +1,44 @@
+from . import (
+    fixed_sum as fixed_sum,
+    masked_party as masked_party,
+    masked_training as masked_training,
+    release_beats as release_beats,
+)
+from .fixed_plan import (
+    SumPlan as SumPlan,
+)
+from .fixed_sum import (
+    FixedSum as FixedSum,
+)
+from .masked_party import (
+    Party as Party,
+    Terms as Terms,
+)
+from .masked_training import (
+    sums_of as sums_of,
+)
+from .masking import (
+    Question as Question,
+)
+from .pair_masks import (
+    add_masks as add_masks,
+)
+from .party_sums import (
+    SENTINELS as SENTINELS,
+    FixedSums as FixedSums,
+)
+from .released_file import (
+    ReleasedFile as ReleasedFile,
+)
+from .releases import (
+    Released as Released,
+    Releases as Releases,
+)
+from .session import (
+    Offer as Offer,
+    Session as Session,
+)
+from .who_sees import (
+    cost_of_masks as cost_of_masks,
+    sharing as sharing,
+)

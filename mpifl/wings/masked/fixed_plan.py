@@ -1,0 +1,110 @@
+"""What travels for sums of whole numbers: what each rank has, and the server's plan of what is added up."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
+
+from mpifl.sums import Rank, headers_of, read_records, updates_of
+from mpifl.wire import MOST_SCALARS, MOST_VECTORS, Combination, Header, Message, Name, Report
+
+
+class Part(Message):
+    """What one rank, a party, has of the sums.
+
+    Attributes:
+        vectors: By name, the handle by which the ranks of its node find where its sum will lie.
+        scalars: The numbers that its silos named.
+        offer: Its half of the keys that masks follow from; None without masks.
+    """
+
+    vectors: dict[Name, Annotated[int, Field(ge=0, le=2**31)]] = Field(max_length=MOST_VECTORS)
+    scalars: list[Name] = Field(max_length=MOST_SCALARS, fail_fast=True)
+    offer: dict[str, Any] | None = None
+
+
+class PlannedVector(Message):
+    """One vector to be added up over the parties that have it, and divided by its total weight."""
+
+    name: str
+    length: int = Field(ge=0)
+    combined: Combination
+    total: float
+    """The weight of all summands; 1 where the sum itself is wanted."""
+
+
+class SumPlan(Message):
+    """What is added up: vectors, numbers, and what each party has."""
+
+    vectors: list[PlannedVector]
+    scalars: list[str]
+    parties: dict[Rank, Part]
+
+    def having(self, name: str) -> list[int]:
+        """Return the parties that have a vector."""
+        return sorted(rank for rank, part in self.parties.items() if name in part.vectors)
+
+    def counting(self, number: str) -> int:
+        """Return how many parties have a number."""
+        return sum(number in part.scalars for part in self.parties.values())
+
+
+PARTS = TypeAdapter(Annotated[list[Part], Field(fail_fast=True)])
+
+
+def part_of(parts: Sequence[Any], headers: Sequence[Header]) -> Part | None:
+    """Return what a rank says that it has, if its headers tell the same; None where it has nothing.
+
+    Raises:
+        ValueError: they do not, or it cannot be read.
+    """
+    found = read_records(PARTS, parts, "what it has of the sums")
+    if not headers and not found:
+        return None
+    if len(found) != 1 or not headers:
+        raise ValueError(f"it tells {len(found)} times what it has of the sums")
+    told = {name for header in headers for name in header.vectors}
+    if wrong := sorted(told ^ found[0].vectors.keys()):
+        raise ValueError(f"its sums are not those that its headers tell of ('{wrong[0]}')")
+    named = {name for header in headers for name in header.sealed}
+    if others := sorted(named.symmetric_difference(found[0].scalars)):
+        raise ValueError(f"its numbers are not those that its headers tell of ('{others[0]}')")
+    return found[0]
+
+
+def plan_of(reports: Mapping[int, Report], least: int = 1) -> SumPlan:
+    """Plan what is added up for these reports, which were accepted.
+
+    Args:
+        reports: By rank.
+        least: The parties that must have a number; without so many it is left out.
+    """
+    headers = updates_of(headers_of(reports))
+    parties = {rank: part_of(report.parts, updates_of(report.headers)) for rank, report in reports.items()}
+    found = {rank: part for rank, part in sorted(parties.items()) if part is not None}
+    plan = SumPlan(vectors=_vectors(headers), scalars=[], parties=found)
+    named = sorted({name for part in found.values() for name in part.scalars})
+    return plan.model_copy(update={"scalars": [one for one in named if plan.counting(one) >= least]})
+
+
+def _vectors(headers: Iterable[Header]) -> list[PlannedVector]:
+    lengths: dict[str, int] = {}
+    marks: dict[str, Combination] = {}
+    weights: defaultdict[str, list[float]] = defaultdict(list)
+    for header in headers:
+        for name, vector in header.vectors.items():
+            lengths[name], marks[name] = vector.length, vector.combined
+            weights[name].append(header.weight if vector.combined == "weighted" else 1.0)
+    return [
+        PlannedVector(
+            name=name,
+            length=lengths[name],
+            combined=marks[name],
+            total=1.0 if marks[name] == "summed" else math.fsum(weights[name]),
+        )
+        for name in sorted(lengths)
+    ]

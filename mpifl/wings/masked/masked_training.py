@@ -1,0 +1,138 @@
+"""What a rank needs for `[security]`: how its sums are added up, and what masks them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
+from mpifl.common import InputError
+from mpifl.data.shards import AnySpec
+from mpifl.run.job import Job
+from mpifl.run.job.tables import SecuritySettings
+from mpifl.training import drawn
+from mpifl.wings.dpsgd import digest_of, run_of
+from mpifl.wings.masked.masked_party import Party, Terms
+from mpifl.wings.masked.party_sums import FixedSums
+from mpifl.wings.masked.released_file import ReleasedFile
+from mpifl.wings.masked.releases import Releases
+from mpifl.wings.masked.session import Offer, Session
+from mpifl.wings.privacy import Site
+from mpifl.wings.site import Sites, identity_of, site_folder, sites_of
+
+
+def sums_of(
+    job: Job,
+    spec: AnySpec,
+    algorithm: Algorithm,
+    run: Path,
+    placed: Mapping[int, Sequence[int]],
+    rank: int,
+    id: str,
+) -> FixedSums | None:
+    """Return how updates are added up as whole numbers; None without `[security]`.
+
+    Args:
+        job: The job.
+        spec: The federation.
+        algorithm: Its algorithm, which knows the federation.
+        run: The run folder.
+        placed: The silos of each worker.
+        rank: This rank.
+        id: By which the server knows the run.
+
+    Raises:
+        InputError: there are fewer parties than the job asks for, or the site's folder is missing or damaged.
+    """
+    if job.security is None:
+        return None
+
+    @functools.cache
+    def largest_weight(work: str) -> float:
+        usual = [usual_weight(job.cohort.weights, entry.examples) for entry in spec.silos]
+        pairs = zip(spec.silos, usual, strict=True)
+        return max(algorithm.weight(work, entry.examples, weight) for entry, weight in pairs)
+
+    if not job.security.masks:
+        return FixedSums(job.security.range, largest_weight, len(spec.silos))
+    _check_parties(job.security, sum(map(bool, placed.values())))
+    _check_drawn(job, job.security.least, len(spec.silos))
+    masking = _party(job, job.security, spec, algorithm, placed, rank, id) if placed.get(rank) else None
+    how = FixedSums(job.security.range, largest_weight, len(spec.silos), True, masking)
+    if rank:
+        return how
+    check = functools.partial(_check_offer, names_of(spec), list(placed.values()))
+    released, least = ReleasedFile(run, id), job.security.least
+    return dataclasses.replace(how, released=released, least=least, check_offer=check)
+
+
+def names_of(spec: AnySpec) -> list[str]:
+    """Return what silos are called in offers and in sites' lists."""
+    return [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
+
+
+def _check_offer(
+    names: Sequence[str], hosted: Sequence[Sequence[int]], answered: Sequence[int], offered: Any
+) -> None:
+    """See, at the server, that a rank offers a key for the silos that it hosts; others would stop the run.
+
+    Raises:
+        ValueError: it does not.
+    """
+    try:
+        offer = Offer.model_validate(offered)
+    except ValidationError:
+        raise ValueError("what it offers for its keys cannot be read") from None
+    own = {names[silo] for silos in hosted if set(answered) & {*silos} for silo in silos}
+    if wrong := sorted(own.symmetric_difference(offer.silos)):
+        raise ValueError(f"its offer is not for the silos that it hosts ({wrong[0]})")
+
+
+def _check_parties(security: SecuritySettings, parties: int) -> None:
+    if parties < security.least:
+        what = f"{parties} workers host silos, and each is one party"
+        to_do = f"start {security.least} or more of them, or say least = {parties} where that is enough"
+        raise InputError(f"[security] least = {security.least}: {what}; {to_do}")
+
+
+def _check_drawn(job: Job, least: int, silos: int) -> None:
+    if (drawn := job.cohort.size(silos)) < least:
+        what = f"[cohort] fraction = {job.cohort.fraction:g} draws {drawn} of {silos} silos a round"
+        to_do = f"take a larger fraction, or say least = {drawn} where that is enough"
+        raise InputError(f"[security] least = {least}: {what}, and each is of one party; {to_do}")
+
+
+def _party(
+    job: Job,
+    security: SecuritySettings,
+    spec: AnySpec,
+    algorithm: Algorithm,
+    placed: Mapping[int, Sequence[int]],
+    rank: int,
+    id: str,
+) -> Party:
+    folder = site_folder("[security]", "this site's keys and what it released")
+    names = names_of(spec)
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    known = run_of(job, spec, id)
+    draw = functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))
+    party_of = {silo: party for party, silos in placed.items() for silo in silos}
+    hosts = [party_of[silo] for silo in range(len(names))]
+    identity, sites = identity_of(folder), sites_of(folder)
+    about = known.run, known.job, digest_of(job), [one.sha256 for one in spec.silos], job.name, names, hosts
+    terms = Terms(*about, _strictest(security, sites), draw, algorithm.purpose, job.rounds)
+    session = Session(known.run, [names[silo] for silo in placed[rank]], identity, sites)
+    return Party(terms, session, Releases(folder, EVALUATIONS), Site(folder).secret)
+
+
+def _strictest(security: SecuritySettings, sites: Sites | None) -> SecuritySettings:
+    """Return what the job says, or what this site demands where that is more."""
+    if sites is None:
+        return security
+    more = max(security.least, sites.least), max(security.colluding, sites.colluding)
+    return security.model_copy(update=dict(zip(("least", "colluding"), more, strict=True)))

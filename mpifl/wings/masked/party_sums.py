@@ -1,0 +1,205 @@
+"""What one rank adds up of sums of whole numbers, in memory that no other rank reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from mpifl.common import BeyondRange
+from mpifl.sums import checked_peak, header_of, refuse_noise
+from mpifl.wings.masked.fixed_point import DIGITS, LARGEST_NUMBER, add_to, digits_of, grid_of, numbers_of
+from mpifl.wings.masked.masking import Masking
+from mpifl.wings.site import digest
+from mpifl.wire import Combination, Compute, Request, Update, VectorHeader, combination, unmarked
+
+SENTINELS = 2
+"""Elements behind each vector: the parties of the sum, and its silos. They come out wrong where masks do not
+cancel, or a part is missing."""
+PER_SCALAR = 2 * DIGITS
+"""Elements of a number: weight * value, and weight."""
+STATISTICS_RANGE = 2.0**24
+"""The range of running statistics, in place of the job's."""
+
+
+class ReleasedSets(Protocol):
+    """The silos that each sum was released over, as the server keeps them in the run folder."""
+
+    id: str
+    """By which sites tell this run from others of the same job."""
+
+    def note(self, round: int, work: str, silos: Sequence[int]) -> None:
+        """Note what is about to be released; it is on the disk when this returns.
+
+        Raises:
+            InputError: it cannot be written, and nothing may be released.
+        """
+
+    def of(self, round: int, work: str) -> list[int] | None:
+        """Return the silos that a sum was released over, None if it was not."""
+
+
+@dataclass(frozen=True)
+class FixedSums:
+    """How a run adds up whole numbers.
+
+    Attributes:
+        range: The largest magnitude of an element.
+        largest_weight: The largest weight of any silo's update, by the name of the work.
+        silos: How many there are. Grids are for as many summands, however few a question is asked of: a round
+            that was released without a silo that failed has the same grid when the others are asked again.
+        masks: Whether sums are masked.
+        masking: Hides this rank's sum; None without masks, and where there are no silos.
+        released: At the server, what was released, and is to be over the same silos if it is asked again.
+        least: The parties that a number needs: the sum of fewer is not asked for.
+        check_offer: At the server, raises ValueError where a rank that answers for some silos offers no key
+            for just those that it hosts.
+    """
+
+    range: float
+    largest_weight: Callable[[str], float]
+    silos: int
+    masks: bool = False
+    masking: Masking | None = None
+    released: ReleasedSets | None = None
+    least: int = 1
+    check_offer: Callable[[Sequence[int], Any], None] | None = None
+
+    def reach(self, name: str) -> float:
+        """Return the largest magnitude of an element of a vector."""
+        return STATISTICS_RANGE if name == "statistics" else self.range
+
+    def grid(self, name: str, how: Combination, request: Request) -> float:
+        """Return what one stands for in the sum of a vector."""
+        weight = (
+            self.largest_weight(request.work) if how == "weighted" and isinstance(request, Compute) else 1.0
+        )
+        return grid_of(self.reach(name) * max(weight, 1.0), self.silos)
+
+
+class PartySums:
+    """The sums of weight * vector and of weight * number over the silos of one rank.
+
+    Attributes:
+        vectors: By name, int64: whole numbers, or digits where the sum itself is wanted; then `SENTINELS`.
+        numbers: By name, int64 of `PER_SCALAR` elements.
+        silos: How many silos were added.
+        noise: By a vector's name, the deviation of the noise that its sum over all parties is to have, in
+            units of its whole numbers.
+        answers: Digests of what each silo has added, where the sum is masked.
+    """
+
+    def __init__(self, how: FixedSums, request: Request) -> None:
+        self._how, self._request = how, request
+        self.vectors: dict[str, Tensor] = {}
+        self.numbers: dict[str, Tensor] = {}
+        self.silos = 0
+        self.noise: dict[str, float] = {}
+        self.answers: dict[int, str] = {}
+
+    def add(self, silo: int, update: Update) -> dict[str, VectorHeader]:
+        """Add one silo's update and describe its vectors for the header.
+
+        Raises:
+            ValueError: a vector or a number cannot be added. Whatever is raised, nothing has been added.
+        """
+        vectors = {name: self._within(name, unmarked(v).cpu(), update) for name, v in update.vectors.items()}
+        hows = {name: combination(value) for name, value in update.vectors.items()}
+        numbers = _digits_of_numbers(update)
+        for name, vector in vectors.items():
+            self._check(name, vector, hows[name], update.weight)
+        if wrong := [name for name, deviation in update.noise.items() if not 0 < deviation < math.inf]:
+            raise ValueError(f"the noise of '{wrong[0]}' has the deviation {update.noise[wrong[0]]:g}")
+        if self._how.masking is None:
+            refuse_noise(update)
+        fresh = {name: _empty(len(v), hows[name]) for name, v in vectors.items() if name not in self.vectors}
+        self.vectors |= fresh
+        for name, vector in vectors.items():
+            self._add(self.vectors[name], vector, hows[name], update.weight, name)
+        for name, digits in numbers.items():
+            self.numbers[name] = self.numbers[name] + digits if name in self.numbers else digits
+        if self._how.masking is not None:
+            self.answers[silo] = digest([update.weight], {**update.scalars, **vectors})
+        for name, deviation in update.noise.items():
+            grid = self._how.grid(name, hows[name], self._request)
+            self.noise[name] = max(self.noise.get(name, 0.0), deviation / grid)
+        self.silos += 1
+        return {name: header_of(update, name, None) for name in vectors}
+
+    def own(self, vectors: Sequence[str], scalars: Sequence[str]) -> list[Tensor]:
+        """Return the sums of these names as they are masked, one after another: vectors, then all numbers."""
+        tail = torch.zeros(len(scalars) * PER_SCALAR + SENTINELS, dtype=torch.int64)
+        for nth, name in enumerate(scalars):
+            if name in self.numbers:
+                tail[nth * PER_SCALAR : (nth + 1) * PER_SCALAR] = self.numbers[name]
+        tail[-SENTINELS:] = torch.tensor([1, self.silos])
+        return [*(self.vectors[name] for name in vectors if name in self.vectors), tail]
+
+    def _within(self, name: str, vector: Tensor, update: Update) -> Tensor:
+        """Return a vector, cut to the range if its sum is to have noise: to fail would tell of it without.
+
+        No two vectors are farther apart than before. What is not finite is left for the check to refuse.
+        """
+        if name not in update.noise or not vector.isfinite().all():
+            return vector
+        reach = self._how.reach(name)
+        limit = torch.tensor(reach, dtype=vector.dtype)
+        if float(limit) > reach:  # rounded up
+            limit = limit.nextafter(torch.zeros_like(limit))
+        return vector.clamp(-limit, limit)
+
+    def _check(self, name: str, vector: Tensor, how: Combination, weight: float) -> None:
+        known = self.vectors.get(name)
+        length = None if known is None else (len(known) - SENTINELS) // (DIGITS if how == "summed" else 1)
+        peak = checked_peak(name, vector, weight if how == "weighted" else 1.0, length)
+        if how == "summed" and not peak < LARGEST_NUMBER:
+            raise BeyondRange(f"'{name}' is beyond the range of numbers that can be added up")
+        if how != "summed" and peak > self._how.reach(name):
+            to_do = "raise it, or take a lower [local] lr if training diverged"
+            raise BeyondRange(
+                f"'{name}' is beyond the range, [security] range = {self._how.range:g}; {to_do}"
+            )
+
+    def _add(self, into: Tensor, vector: Tensor, how: Combination, weight: float, name: str) -> None:
+        if how == "summed":
+            into[:-SENTINELS] += digits_of(vector.double()).flatten()
+        else:
+            grid = self._how.grid(name, how, self._request)
+            add_to(into[:-SENTINELS], vector, (weight if how == "weighted" else 1.0) / grid)
+        into[-1] += 1
+
+
+def _empty(length: int, how: Combination) -> Tensor:
+    found = torch.zeros(length * (DIGITS if how == "summed" else 1) + SENTINELS, dtype=torch.int64)
+    found[-SENTINELS] = 1
+    return found
+
+
+def _digits_of_numbers(update: Update) -> dict[str, Tensor]:
+    """Return the digits of weight * number, and of the weight, of each number of an update that is finite.
+
+    Raises:
+        ValueError: one is a text, or too large.
+    """
+    found = {}
+    for name, value in update.scalars.items():
+        if isinstance(value, str):
+            raise ValueError(f"the scalar '{name}' is a text; send numbers")
+        pair = torch.tensor([update.weight * float(value or 0), update.weight], dtype=torch.float64)
+        if value is None or not math.isfinite(float(value)):
+            continue
+        if not bool((pair.abs() < LARGEST_NUMBER).all()):
+            raise BeyondRange(f"the scalar '{name}' is beyond the range of numbers that can be added up")
+        found[name] = digits_of(pair).flatten()
+    return found
+
+
+def averages_in(tail: Tensor, names: Sequence[str]) -> dict[str, float]:
+    """Return the averages of the numbers that the sum of all parties' tells of; none of those without
+    weight."""
+    numbers = numbers_of(tail[:-SENTINELS].view(-1, DIGITS)).view(-1, 2).tolist()
+    return {name: total / weight for name, (total, weight) in zip(names, numbers, strict=True) if weight > 0}

@@ -1,0 +1,87 @@
+"""Who is not hidden from whom, as ranks say themselves; and what hiding costs."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+import torch
+
+from mpifl.common import Names
+from mpifl.wings.masked.pair_masks import add_masks
+
+TRIED = 1 << 19
+"""Numbers by which the time of a mask is tried."""
+MOST_NAMED = 8
+"""Silos that a line names."""
+_LAUNCHED = "masks hide updates from logs, files and the wire, not from whoever started the run"
+
+
+def sharing(
+    about: Mapping[int, Mapping[str, str]], placed: Mapping[int, Collection[int]], names: Names
+) -> list[str]:
+    """Return a line for each user of a host whose silos masks do not hide, one of who started the ranks, and
+    one of those who cannot tell whose keys they are given.
+
+    Args:
+        about: What each rank says of itself: its `host`, `user` and `launcher`, and whether it has
+            `sites`.
+        placed: The silos of each worker.
+        names: What silos are called.
+    """
+    together: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank, told in sorted(about.items()):
+        together[told["host"], told.get("user", "")].append(rank)
+    lines = []
+    for (host, _), ranks in together.items():
+        silos = sorted(silo for rank in ranks for silo in placed.get(rank, ()))
+        beside = 0 in ranks and len(about) > 1
+        if len(silos) + beside > 1:
+            lines.append(_line(silos, host, beside, names))
+    return lines + _started(about) + _unsigned(about, placed, names)
+
+
+def cost_of_masks(parties: int, length: int) -> str:
+    """Say how many masks a party draws for a vector, and how long that takes here, as it is tried."""
+    others, tried = parties - 1, torch.zeros(TRIED, dtype=torch.int64)
+    began = time.process_time()
+    add_masks([tried], {1: bytes(32)}, 0, b"at the start")
+    seconds = (time.process_time() - began) * others * length / TRIED
+    drawn = f"each draws {others} for {length:,} numbers, in about {seconds:.2g} s of a core"
+    return f"parties that mask their sums: {parties}; {drawn}"
+
+
+def _line(silos: list[int], host: str, beside: bool, names: Names) -> str:
+    who = _named(silos, names) + (" and the server" if beside else "")
+    verb = "runs" if len(silos) == 1 and not beside else "run"
+    return f"{who} {verb} as one user on host {host}: not hidden from each other"
+
+
+def _started(about: Mapping[int, Mapping[str, str]]) -> list[str]:
+    """Say that one person has started all ranks, as far as that shows."""
+    users, programs = ({told.get(key, "") for told in about.values()} for key in ("user", "launcher"))
+    if len(about) < 2 or len(users) > 1:
+        return []
+    (program,) = programs if len(programs) == 1 else ("",)
+    by = f"one user's {program}" if program else "one user"
+    return [f"all ranks were started by {by}: {_LAUNCHED}"]
+
+
+def _unsigned(
+    about: Mapping[int, Mapping[str, str]], placed: Mapping[int, Collection[int]], names: Names
+) -> list[str]:
+    """Name the silos of ranks that have no list of sites, where there is another's key to be sure of."""
+    parties = [rank for rank, silos in placed.items() if silos]
+    trusting = [rank for rank in parties if about.get(rank, {}).get("sites") == "no"]
+    if len(parties) < 2 or not trusting:
+        return []
+    silos = sorted(silo for rank in trusting for silo in placed[rank])
+    verb = "has" if len(silos) == 1 else "have"
+    what = "keys are taken on the server's word, and one that swaps them sees updates"
+    return [f"{_named(silos, names)} {verb} no sites.toml: {what}"]
+
+
+def _named(silos: list[int], names: Names) -> str:
+    more = f" and {len(silos) - MOST_NAMED} more" if len(silos) > MOST_NAMED else ""
+    return f"{names.listed(silos[:MOST_NAMED])}{more}"

@@ -1,0 +1,45 @@
+from . import (
+    accountant as accountant,
+    normal as normal,
+)
+from .accountant import (
+    Steps as Steps,
+    affordable as affordable,
+    check_countable as check_countable,
+    epsilon_of as epsilon_of,
+    noise_for as noise_for,
+)
+from .budgets import (
+    Budgets as Budgets,
+    BudgetSpent as BudgetSpent,
+)
+from .draws import (
+    EDITION as EDITION,
+    Draws as Draws,
+)
+from .mechanism import (
+    LEAST as LEAST,
+    SiloMechanism as SiloMechanism,
+)
+from .released_account import (
+    ANSWERS_LEFT as ANSWERS_LEFT,
+    Account as Account,
+)
+from .secret import (
+    KEY as KEY,
+    Secret as Secret,
+    own_secret as own_secret,
+)
+from .silo_noise import (
+    Noising as Noising,
+)
+from .site_budget import (
+    LEDGERS as LEDGERS,
+    SECRET_BYTES as SECRET_BYTES,
+    Entry as Entry,
+    Site as Site,
+    budget_of as budget_of,
+    open_site as open_site,
+    site_of_worker as site_of_worker,
+    why_no_secret as why_no_secret,
+)

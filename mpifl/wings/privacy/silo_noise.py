@@ -1,0 +1,162 @@
+"""Privacy of silos: each update is clipped where it is made, and their mean is noised, by the server or in
+their sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from mpifl.algorithms import Server
+from mpifl.common import InputError
+from mpifl.run.job.tables import PrivacySettings
+from mpifl.silo import Silo
+from mpifl.transforms import CLIPPED, Message, Transform, norm_of
+from mpifl.wings.privacy.draws import EDITION
+from mpifl.wings.privacy.mechanism import SiloMechanism
+from mpifl.wings.privacy.released_account import Account
+from mpifl.wings.site import digest
+from mpifl.wire import Mean, Purpose, Summed, Update, unmarked
+
+CLIP = "clip of [privacy]"
+"""In a request: the norm C; and in the server's state, where it is adaptive."""
+WHOLE = "within clip"
+"""What a silo says of its update, where that is of use: whether its norm was no more than C."""
+
+
+class Noising(Transform):
+    """Clip updates of a training to the norm C at the silos, and let out their noised mean alone.
+
+    It stands first, so that nothing changes an update after it, and nothing sees a mean before it.
+
+    Args:
+        settings: The job's `[privacy]`.
+        names: Names of the vectors that an update may have, each as long as w.
+        mechanism: Returns what a round releases; asked at the server, and where silos share in the noise.
+        account: The server's.
+    """
+
+    fills: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        settings: PrivacySettings,
+        names: Collection[str],
+        mechanism: Callable[[], SiloMechanism],
+        account: Account,
+    ) -> None:
+        self._settings, self._names = settings, sorted(names)
+        self._mechanism, self._account = mechanism, account
+        self._asked = ""
+        """The digest of the message that silos answer."""
+
+    def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
+        """Tell the silos C, and note what they are asked.
+
+        Raises:
+            InputError: the server's secret or its ledger is not that of this run.
+        """
+        if purpose != "training":
+            return message
+        self._account.check(server.state)
+        message = {**message, CLIP: self._clip(server)}
+        self._asked = digest([], message)
+        return message
+
+    def receive(self, silo: Silo, message: Message, purpose: Purpose = "training") -> Message:
+        """Take C out of the message."""
+        if CLIP in message:
+            silo.received[CLIP] = message[CLIP]
+        return {name: value for name, value in message.items() if name != CLIP}
+
+    def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
+        """Multiply all vectors by min(1, C / ||update||_2), their joint norm; leave out all numbers.
+
+        Where the noise is in the sum, C is the job's: what the server tells decides nothing.
+
+        Raises:
+            InputError: there is what no clip bounds and no noise hides.
+        """
+        if purpose == "evaluation" and self._settings.evaluate_unprotected:
+            return update
+        if why := self._unprotected(update, purpose):
+            raise InputError(f"its update was refused: [privacy] level = 'silo' {why}")
+        clip = self._settings.norm if self._settings.in_sum else float(silo.received[CLIP])
+        norm = norm_of(unmarked(v) for v in update.vectors.values())
+        vectors = {name: unmarked(value) for name, value in update.vectors.items()}
+        if clip < norm < math.inf:  # NaN and Inf are left for the checks at the sum to refuse
+            vectors = {name: vector * (clip / norm) for name, vector in vectors.items()}
+        update.vectors = {**vectors}
+        if self._settings.in_sum:
+            update.noise = dict.fromkeys(vectors, self._mechanism().noise_of_updates * clip)
+        told = self._settings.is_adaptive or self._settings.evaluate_unprotected
+        update.scalars = {WHOLE: float(norm <= clip)} if told else {}
+        return update
+
+    def _unprotected(self, update: Update, purpose: Purpose) -> str:
+        """Say what of an update is bounded by no clip; "" if nothing."""
+        if purpose != "training":
+            return f"protects training alone, and this is for {purpose}"
+        for name, value in update.vectors.items():
+            if name not in self._names or isinstance(value, Summed) or unmarked(value).dtype != torch.float32:
+                what = f"bounds the float32 means {', '.join(self._names)} alone, and it has '{name}'"
+                return f"{what}; an algorithm names its own by `noised`"
+        return "" if update.weight == 1 else f"counts silos alike, and it weighs {update.weight:g}"
+
+    def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
+        """Divide the sum by the silos that were expected, add noise if it has none, and note that in the
+        ledger.
+
+        Raises:
+            InputError: the ledger holds another answer to the same question, or cannot be written.
+            RoundLost: another answer would pass the budget.
+        """
+        if purpose != "training":
+            return mean
+        mechanism, clip = self._mechanism(), self._clip(server)
+        part = len(mean) / mechanism.expected
+        vectors = {name: vector * part for name, vector in mean.vectors.items()} or self._nothing(server)
+        whole = round(mean.scalars.get(WHOLE, 0.0) * len(mean))  # of no single silo
+        halves = whole - 0.5 * len(mean)
+        about = [EDITION, server.round, self._asked, mechanism, *sorted(mean.silos)]
+        question = digest(about, {**vectors, "halves": halves})
+        if not self._settings.in_sum:
+            self._add_noise(vectors, mechanism.deviation(clip), question)
+        share = mechanism.share(halves, self._bit_noise(question))
+        answer = digest([share], vectors)
+        server.state |= self._account.release(question, answer, server.round, mechanism.step)
+        told = {"clip_norm": clip, "noise_std": mechanism.deviation(clip)}
+        if self._settings.is_adaptive:
+            server.state[CLIP] = mechanism.next_clip(clip, share)
+            told[CLIPPED] = min(max(1 - share, 0.0), 1.0)
+        elif WHOLE in mean.scalars:
+            told[CLIPPED] = 1 - mean.scalars[WHOLE]
+        silos: Mapping[int, dict[str, Any]] = {silo: {} for silo in mean.silos}
+        return Mean(vectors, _Withheld(told), silos, mean.faults, mean.weight)
+
+    def _clip(self, server: Server) -> float:
+        return float(server.state.get(CLIP, self._settings.norm))
+
+    def _nothing(self, server: Server) -> dict[str, Tensor]:
+        """Return the mean of no updates: by chance no silo was drawn, which is not to be seen."""
+        return {name: torch.zeros_like(server.model.shared, device="cpu") for name in self._names}
+
+    def _add_noise(self, vectors: Mapping[str, Tensor], deviation: float, question: str) -> None:
+        for name, vector in vectors.items():
+            self._account.draws("noise", question, name).add_normal(vector, deviation)
+
+    def _bit_noise(self, question: str) -> float:
+        if not self._settings.is_adaptive:
+            return 0.0
+        return float(self._account.draws("noise of bits", question).normal(1))
+
+
+class _Withheld(dict[str, float]):
+    """The numbers of a mean, where those of the silos are withheld."""
+
+    def __missing__(self, name: str) -> float:
+        what = f"the algorithm goes by the silos' '{name}', which no noise protects"
+        raise InputError(f"[privacy] level = 'silo': {what}; take fedavg")

@@ -1,0 +1,242 @@
+"""The server's test set at the workers: what a rank keeps and scores of it, and what the server believes.
+
+It is an aggregator of figures: a rank's part is its share of a score, which the server holds against what it
+knows. What a rank cannot do is no fault of a silo.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import TypeAdapter
+from torch import Tensor
+
+from mpifl.common import one_line
+from mpifl.common.machine import accelerators
+from mpifl.data.batches import Batches
+from mpifl.data.shards import FederationSpec, split_of
+from mpifl.exchange.worker_side import WorkerContext
+from mpifl.silo import short_of_memory
+from mpifl.sums import Combined, read_records
+from mpifl.wings.scoring.test_shares import Share, share_of, width_of
+from mpifl.wire import (
+    Count,
+    Header,
+    KeepTestSet,
+    Message,
+    Report,
+    Request,
+    ScoreBatches,
+    Text,
+    Transport,
+    Update,
+    VectorHeader,
+    Verdict,
+)
+
+SPLIT = "test"
+_DTYPES = {"int64": torch.int64, "float32": torch.float32, "float64": torch.float64}
+_MOST = 2.0**53
+"""Whole numbers are exact in float64 up to here."""
+
+
+class Part(Message):
+    """A rank's share of a score, as it travels.
+
+    Attributes:
+        rows: Numbers of single batches, float64, little-endian, in base64.
+        whole: Whole numbers of all batches together, likewise.
+        examples: How many were scored.
+        counted: The dtype of what losses are divided by.
+        fault: Why the rank could not; nothing else counts then.
+        short: Whether its memory was short.
+    """
+
+    rows: str = ""
+    whole: str = ""
+    examples: Count = 0
+    counted: Literal["int64", "float32", "float64"] = "int64"
+    fault: Text | None = None
+    short: bool = False
+
+
+_PARTS = TypeAdapter(list[Part])
+
+
+class Arrays:
+    """Arrays that came as vectors of bytes, by the names that they have in a shard."""
+
+    path = Path("the server's test set")
+
+    def __init__(self, request: KeepTestSet, received: Mapping[str, Tensor]) -> None:
+        self._specs, self._received = {one.name: one for one in request.arrays}, received
+
+    def array(self, name: str) -> np.ndarray:
+        """Return an array, where its vector lies."""
+        one = self._specs[name]
+        if (dtype := np.dtype(one.dtype)).kind not in "biuf":
+            raise ValueError(f"{name}: {one.dtype[:100]} is no dtype of numbers")
+        array: np.ndarray = self._received[name].numpy().view(dtype).reshape(one.shape)
+        return array
+
+
+class Scores:
+    """Keeps the test set at a rank and scores its part of it; see `Aggregator`.
+
+    Attributes:
+        shares: At the server, of the ranks whose part was accepted, with the numbers of their batches.
+        faults: At the server, why other ranks have none.
+        short: Whether the memory of one of these was short.
+    """
+
+    sealed: ClassVar[bool] = False
+
+    def __init__(self, context: WorkerContext, transport: Transport) -> None:
+        self._context, self._transport = context, transport
+        self._request: Request = KeepTestSet(arrays=[])
+        self._parts: list[Part] = []
+        self._test: Batches | None = None
+        self._why = "no test set came"
+        self.hanging: set[int] = set()
+        self.shares: dict[int, tuple[range, Share]] = {}
+        self.faults: dict[int, str] = {}
+        self.short = False
+
+    def answers(self, request: Request) -> bool:
+        """Return whether a request is about the server's test set."""
+        return isinstance(request, KeepTestSet | ScoreBatches)
+
+    def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
+        """Keep the test set, or score this rank's batches of it."""
+        self._request, self._parts, self.short = request, [], False
+        self.shares, self.faults = {}, {}
+        if isinstance(request, KeepTestSet):
+            self._keep(request, received)
+        elif isinstance(request, ScoreBatches) and (mine := request.of(self._transport.rank)):
+            self._parts = [self._scored(request, received, mine)]
+
+    def lend(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Return memory: no silo asks for it."""
+        return torch.empty(length, dtype=dtype)
+
+    def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
+        """Take up nothing: no silo answers."""
+        return {}
+
+    def parts(self) -> Sequence[Message]:
+        """Return this rank's share, if it was dealt batches."""
+        return self._parts
+
+    def accept(
+        self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
+    ) -> None:
+        """See that a rank's share is one, at the server; ValueError if it is not."""
+        if not isinstance(self._request, ScoreBatches):
+            if parts:
+                raise ValueError("it sends figures that it was not asked for")
+            return
+        numbers = self._request.of(rank)
+        try:
+            found = read_records(_PARTS, parts, "its figures")
+            if len(found) != bool(numbers):
+                raise ValueError(f"it sends {len(found)} shares of the score, not {int(bool(numbers))}")
+            if not found:
+                return
+            if found[0].fault is not None:
+                self.faults[rank], self.short = found[0].fault, self.short or found[0].short
+                return
+            self.shares[rank] = numbers, self._checked(found[0], self._request, numbers)
+        except ValueError as wrong:
+            self.faults[rank] = f"its report was refused: {wrong}"
+            raise
+
+    def place(self, reports: Mapping[int, Report]) -> Sequence[Message]:
+        """Say that nothing more travels."""
+        return []
+
+    def combine(self, transport: Transport, verdict: Verdict) -> Combined:
+        """Return nothing: shares are added up by who asked for them."""
+        return Combined()
+
+    def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
+        """Return nothing: there are no numbers of silos."""
+        return {}
+
+    def _keep(self, request: KeepTestSet, received: Mapping[str, Tensor]) -> None:
+        spec, device = self._context.spec, self._context.models[0].device
+        self._test = None
+        try:
+            assert isinstance(spec, FederationSpec)
+            split = split_of(Arrays(request, received), SPLIT, spec)
+            self._test = Batches(split, spec.features, device)
+        except Exception as error:  # whatever it is: the server scores the batches of this rank
+            accelerators.check(device, error)
+            self._why = _told(error)
+
+    def _scored(self, request: ScoreBatches, received: Mapping[str, Tensor], mine: range) -> Part:
+        device = self._context.models[0].device
+        try:
+            return _packed(self._share(request, received, mine))
+        except Exception as error:
+            accelerators.check(device, error)
+            return Part(fault=_told(error), short=short_of_memory(error))
+
+    def _share(self, request: ScoreBatches, received: Mapping[str, Tensor], mine: range) -> Share:
+        if self._test is None:
+            raise ValueError(self._why)
+        if (found := len(self._test)) != request.examples or self._test.bounded(request.size) < request.size:
+            what = f"{request.examples} examples, {request.size} at a time"
+            raise ValueError(f"has a test set of {found} examples, and was asked for {what}")
+        model, algorithm = self._context.models[0], self._context.algorithm
+        model.shared.copy_(received["w"])
+        model.put_back(received.get("statistics"))
+        own = algorithm.own_objective
+        return share_of(model, algorithm.task, self._test, request.size, mine, own)
+
+    def _checked(self, part: Part, request: ScoreBatches, numbers: range) -> Share:
+        """Return a rank's share, if it can be one; raise ValueError."""
+        width, wholes = width_of(self._context.algorithm.task)
+        rows = _unpacked(part.rows, len(numbers) * width, "numbers of batches").view(len(numbers), width)
+        whole = _unpacked(part.whole, wholes, "whole numbers")
+        sizes = request.sizes
+        if part.examples != (examples := sum(sizes[number] for number in numbers)):
+            raise ValueError(f"it has scored {part.examples} examples, and was asked for {examples}")
+        if not bool((whole == whole.round()).all()) or not bool((whole.abs() <= _MOST).all()):
+            raise ValueError("its whole numbers are none")
+        counts = rows[:, 1]
+        if bool((counts < 0).any()) or (part.counted == "int64" and bool((counts != counts.round()).any())):
+            raise ValueError("what losses are divided by is no count")
+        return Share(rows, whole, part.examples, _DTYPES[part.counted])
+
+
+def _told(error: Exception) -> str:
+    return one_line(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
+
+
+def _packed(share: Share) -> Part:
+    if not (bool(share.rows.isfinite().all()) and bool(share.whole.isfinite().all())):
+        return Part(fault="its figures are not finite")
+    name = str(share.counted).removeprefix("torch.")
+    counted: Any = name if name in _DTYPES else "float64"
+    rows, whole = (base64.b64encode(one.numpy().tobytes()).decode() for one in (share.rows, share.whole))
+    return Part(rows=rows, whole=whole, examples=share.examples, counted=counted)
+
+
+def _unpacked(text: str, length: int, what: str) -> Tensor:
+    """Return so many numbers; raise ValueError if there are others, or one is not finite."""
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"its {what} cannot be read") from None
+    if len(content) != 8 * length:
+        raise ValueError(f"its {what} have {len(content)} bytes, not {8 * length}")
+    found = torch.frombuffer(bytearray(content), dtype=torch.float64) if length else torch.zeros(0).double()
+    if not bool(found.isfinite().all()):
+        raise ValueError(f"its {what} are not finite")
+    return found

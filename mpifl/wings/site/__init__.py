@@ -1,0 +1,5 @@
+"""A site's folder: its keys, its ledger, what it seals."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

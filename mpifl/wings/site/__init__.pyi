@@ -1,0 +1,41 @@
+from . import (
+    sealing as sealing,
+)
+from .ciphers import (
+    BLOCK as BLOCK,
+    Exchange as Exchange,
+    derived as derived,
+    keystream as keystream,
+)
+from .digests import (
+    digest as digest,
+)
+from .sealing import (
+    Seal as Seal,
+)
+from .site_checkup import (
+    Problem as Problem,
+    checkup as checkup,
+    mark_of as mark_of,
+)
+from .site_folder import (
+    VARIABLE as VARIABLE,
+    make_once as make_once,
+    make_own as make_own,
+    site_folder as site_folder,
+)
+from .site_identity import (
+    SITES_FILE as SITES_FILE,
+    Identity as Identity,
+    PublicKey as PublicKey,
+    SiloName as SiloName,
+    Sites as Sites,
+    identity_of as identity_of,
+    make_identity as make_identity,
+    problems_of as problems_of,
+    read_sites as read_sites,
+    sites_of as sites_of,
+)
+from .site_ledger import (
+    Ledger as Ledger,
+)

@@ -1,0 +1,214 @@
+"""Who a site is: its own signing key, and the public keys of all sites, which each site holds itself."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraints, ValidationError
+
+from mpifl.common import InputError, Table, by_weight, did_you_mean, tables
+from mpifl.wings.site.ciphers import KEY_BYTES, Signing, signed
+from mpifl.wings.site.site_folder import make_once
+
+KEY_FILE, SITES_FILE = "identity.key", "sites.toml"
+NAME = r"^\w[\w .+-]{0,63}$"
+KEY = rf"^[0-9a-f]{{{2 * KEY_BYTES}}}$"
+_WANTED = {
+    "name": "it takes 1 to 64 letters, digits, blanks and . + - _, and begins with a letter or a digit",
+    "key": f"it takes {2 * KEY_BYTES} digits 0-9a-f, as `mpifl identity show` prints them",
+    "private_key": f"it takes {2 * KEY_BYTES} digits 0-9a-f; put back a copy that is whole",
+    "silos": "it takes the names of the site's silos, at least one",
+    "least": "it takes a whole number: how many parties a sum has at least, whatever a job says",
+    "colluding": "it takes a number in [0, 1): the share of parties that may side with the server",
+    "site": "it takes tables [[site]], each with name, silos and key",
+}
+"""What would do, by key."""
+_Kind = TypeVar("_Kind", bound=BaseModel)
+
+SiteName = Annotated[str, StringConstraints(pattern=NAME)]
+SiloName = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+PublicKey = Annotated[str, StringConstraints(pattern=KEY)]
+"""32 bytes in hexadecimal."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class _KeyFile(_Record):
+    name: SiteName
+    private_key: PublicKey
+
+
+class ListedSite(_Record):
+    """A table `[[site]]` of `sites.toml`: a site, its silos, and its public key."""
+
+    name: SiteName
+    silos: Annotated[list[SiloName], Field(min_length=1)]
+    key: PublicKey
+
+
+class _Listed(_Record):
+    least: PositiveInt = 1
+    colluding: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    site: Annotated[list[ListedSite], Field(min_length=1)]
+
+
+class Identity:
+    """A site's name and its Ed25519 key, by which others know what it says.
+
+    Attributes:
+        name: The site's name in everybody's `sites.toml`.
+        public: The public half of its key, 64 hexadecimal digits.
+    """
+
+    def __init__(self, name: str, private: bytes) -> None:
+        self.name = name
+        self._key = Signing(private)
+        self.public = self._key.public.hex()
+
+    def sign(self, message: bytes) -> str:
+        """Return the signature of a message, 128 hexadecimal digits."""
+        return self._key.sign(message).hex()
+
+    def listing(self, silos: Sequence[str]) -> str:
+        """Return the table of `sites.toml` by which others know this site."""
+        return "[[site]]\n" + tomli_w.dumps({"name": self.name, "silos": list(silos), "key": self.public})
+
+
+class Sites:
+    """All sites that may take part: `sites.toml`.
+
+    Attributes:
+        path: Where that lies.
+        by_name: The sites.
+        least, colluding: What this site demands at least, whatever a job says; see `[security]`.
+    """
+
+    def __init__(
+        self, path: Path, listed: Sequence[ListedSite], least: int = 1, colluding: float = 0.0
+    ) -> None:
+        self.path = path
+        self.least, self.colluding = least, colluding
+        self.by_name = {one.name: one for one in listed}
+        self._owners = {silo: one.name for one in listed for silo in one.silos}
+
+    def owner(self, silo: str) -> str | None:
+        """Return the name of the site that a silo belongs to, None if it belongs to none."""
+        return self._owners.get(silo)
+
+    def signed(self, name: str, signature: str, message: bytes) -> bool:
+        """Tell whether a site of this name has signed a message."""
+        return signed(bytes.fromhex(self.by_name[name].key), bytes.fromhex(signature), message)
+
+
+def make_identity(folder: Path, name: str) -> Identity:
+    """Make a site's key, which is whole when it is there, and which only its user reads.
+
+    Raises:
+        InputError: the name is none, or there is a key.
+    """
+    private = os.urandom(KEY_BYTES)
+    path = folder / KEY_FILE
+    _as(_KeyFile, {"name": name, "private_key": private.hex()}, "mpifl identity make")
+    identity = Identity(name, private)
+    content = tomli_w.dumps({"name": name, "private_key": private.hex()}).encode()
+    if not make_once(path, content):
+        what = "is there, and others know this site by it"
+        raise InputError(f"{path}: {what}; keep it, or remove it first and tell all sites the new key")
+    return identity
+
+
+def identity_of(folder: Path) -> Identity | None:
+    """Return the identity in a site's folder, None if it has none.
+
+    Raises:
+        InputError: its file is none, or others may read it.
+    """
+    path = folder / KEY_FILE
+    if not os.path.lexists(path):
+        return None
+    found = _as(_KeyFile, _table(path), str(path))
+    if (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
+        raise InputError(f"{path}: has mode {mode:04o}, others may read it; chmod 600 {path}")
+    return Identity(found.name, bytes.fromhex(found.private_key))
+
+
+def sites_of(folder: Path) -> Sites | None:
+    """Return the sites that a site's folder lists, None if it has no `sites.toml`.
+
+    Raises:
+        InputError: the file is wrong.
+    """
+    path = folder / SITES_FILE
+    return read_sites(path) if os.path.lexists(path) else None  # a link that leads nowhere is no absence
+
+
+def read_sites(path: Path) -> Sites:
+    """Read a file of sites.
+
+    Raises:
+        InputError: a key is unknown or wrong, or a name, a silo or a key is there twice.
+    """
+    whole = _as(_Listed, _table(path), str(path))
+    listed = whole.site
+    for what, given in (
+        ("name", [(one.name, one.name) for one in listed]),
+        ("key", [(one.key, one.name) for one in listed]),
+        ("silo", [(silo, one.name) for one in listed for silo in one.silos]),
+    ):
+        found, times = Counter(value for value, _ in given).most_common(1)[0]
+        if times > 1:
+            owners = dict.fromkeys(name for value, name in given if value == found)
+            belongs = f"is there {times} times, at {' and '.join(owners)}"
+            raise InputError(f"{path}: {what} {found!r} {belongs}; give each site what is its own, once")
+    return Sites(path, listed, whole.least, whole.colluding)
+
+
+def problems_of(identity: Identity | None, sites: Sites, silos: Sequence[str]) -> Iterator[str]:
+    """Say what is wrong between a site's own key, the list of sites and the silos of a federation."""
+    if identity is None:
+        yield f"{sites.path.with_name(KEY_FILE)}: is not there; make this site's key by `mpifl identity make`"
+    elif (own := sites.by_name.get(identity.name)) is None:
+        yield f"{sites.path}: has no site {identity.name!r}; add what `mpifl identity show` prints"
+    elif own.key != identity.public:
+        keys = f"has the key {own.key[:8]}..., this folder's is {identity.public[:8]}..."
+        what = f"site {identity.name!r} {keys}"
+        yield f"{sites.path}: {what}; put in what `mpifl identity show` prints, and tell the other sites"
+    for silo, times in Counter(silos).items():
+        if sites.owner(silo) is None:
+            yield f"{sites.path}: no site has the silo {silo!r}; add it to the silos of its site"
+        if times > 1:
+            yield f"federation.json: {times} silos are called {silo!r}; give each its own name"
+
+
+def _table(path: Path) -> Table:
+    try:
+        return tables(path)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); put back a copy that is whole"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"{path}: not TOML: {error}") from None
+
+
+def _as(kind: type[_Kind], table: Table, where: str) -> _Kind:
+    """Return a table as a record; raise InputError with the first thing that is wrong."""
+    try:
+        return kind.model_validate(table)
+    except ValidationError as error:
+        first = by_weight(error.errors())[0]
+        place = ".".join(str(part + 1) if isinstance(part, int) else part for part in first["loc"])
+        wanted = next((_WANTED[part] for part in reversed(first["loc"]) if part in _WANTED), "")
+        odd = f"is no key that is known; {did_you_mean(first['loc'][-1], _WANTED)}take it out"
+        what = {"extra_forbidden": odd, "missing": f"is missing; {wanted}"}
+        secret = "private_key" in first["loc"]
+        given = f"{'what is there' if secret else repr(str(first['input'])[:80])} is none; {wanted}"
+        raise InputError(f"{where}: {place}: {what.get(first['type'], given)}") from None

@@ -1,0 +1,5 @@
+"""Networks that are split between parties who hold columns of the same rows."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,51 @@
+from . import (
+    dialogue as dialogue,
+    network_half as network_half,
+)
+from .column_silo import (
+    ColumnSilo as ColumnSilo,
+)
+from .dialogue import (
+    Dialogue as Dialogue,
+    Lead as Lead,
+)
+from .halves import (
+    check_halves as check_halves,
+)
+from .label_gate import (
+    NOTHING as NOTHING,
+    Gate as Gate,
+    randomised as randomised,
+)
+from .line_codecs import (
+    LONGEST as LONGEST,
+    PLAIN_LINES as PLAIN_LINES,
+    LineCodecs as LineCodecs,
+)
+from .network_half import (
+    begun as begun,
+    order as order,
+)
+from .speakers import (
+    STOPPED as STOPPED,
+    Speaker as Speaker,
+    follow as follow,
+    speaker_of as speaker_of,
+)
+from .split_answers import (
+    Network as Network,
+    all_together as all_together,
+)
+from .split_training import (
+    assemble_vertical as assemble_vertical,
+    placement as placement,
+    tags_here as tags_here,
+)
+from .splitnn import (
+    SplitNN as SplitNN,
+)
+from .wire_lines import (
+    Line as Line,
+    Lines as Lines,
+    Mark as Mark,
+)

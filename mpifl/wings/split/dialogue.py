@@ -1,0 +1,257 @@
+"""The server's half of a dialogue: it hears a line of every silo, and answers each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor
+
+from mpifl.algorithms import Conversation
+from mpifl.common import InputError, RoundLost
+from mpifl.sums import is_finite
+from mpifl.wings.split.line_codecs import LONGEST, Writing
+from mpifl.wings.split.speakers import Speaker
+from mpifl.wings.split.wire_lines import Line, Lines, Mark
+
+SHORTEST_LIMIT = 1 << 26
+"""Bytes of a line that are taken in any case: a line of a wrong shape is to be named, and not to hang."""
+_MORE = "said more than it was asked"
+
+
+class Stopped(Exception):
+    """Some silo has stopped, or the server: the dialogue is over."""
+
+
+class Lead:
+    """The server's side of a dialogue, until it is over.
+
+    Args:
+        talk: Leads it; given the `Dialogue`.
+        widths: How many numbers a line of each silo has for each row.
+        rows: How many rows a line has at most.
+
+    Attributes:
+        longest: Bytes of a line at most.
+        homes: The rank of each silo.
+        heard: Bytes of each silo's lines.
+        said: Bytes of the answers to each silo.
+        error: Why it could not be led to its end; None if it was.
+    """
+
+    def __init__(self, talk: Callable[[Conversation], None], widths: Mapping[int, int], rows: int) -> None:
+        self.talk, self.widths = talk, dict(widths)
+        self.longest = max(SHORTEST_LIMIT, LONGEST * rows * max(widths.values()))
+        self.homes: Mapping[int, int] = {}
+        self.heard: Counter[int] = Counter()
+        self.said: Counter[int] = Counter()
+        self.error: InputError | RoundLost | None = None
+
+
+class Dialogue:
+    """What the server says and hears; see `algorithms.Conversation`.
+
+    Args:
+        lead: Who leads it, and where silos live.
+        silos: Those that talk.
+        speakers: Those of them that this rank hosts.
+        lines: Reaches the others.
+        up: How lines of silos are written.
+        down: How answers are.
+    """
+
+    def __init__(
+        self,
+        lead: Lead,
+        silos: Sequence[int],
+        speakers: Mapping[int, Speaker],
+        lines: Lines,
+        up: Writing,
+        down: Writing,
+    ) -> None:
+        self.silos = sorted(silos)
+        self._lead, self._here, self._lines = lead, speakers, lines
+        self._up, self._down = up, down
+        self._answers: dict[int, Tensor | None] = dict.fromkeys(speakers)
+        self._heard = dict.fromkeys(self.silos, 0)
+        """How many lines of each silo were heard."""
+        self._answered = dict.fromkeys(self.silos, 0)
+        """How many of them were answered."""
+        self._over: set[int] = set()
+        """Silos of other ranks that have said that they stop, or have said all."""
+
+    def hear(self, rows: int, silos: Sequence[int] | None = None) -> list[Tensor]:
+        """Return the next line of each silo, shape [rows, width], in the order of the silos."""
+        asked = self.silos if silos is None else list(silos)
+        heard = {silo: self._own_line(silo, rows) for silo in asked if silo in self._here}
+        heard |= {silo: self._line_of(silo, rows) for silo in asked if silo not in self._here}
+        if any(line is None for line in heard.values()):
+            raise Stopped
+        return [line for silo in asked if (line := heard[silo]) is not None]
+
+    def say(self, answers: Sequence[Tensor] | None = None, silos: Sequence[int] | None = None) -> None:
+        """Answer each silo's line; without answers, have them go on."""
+        asked = self.silos if silos is None else list(silos)
+        given: Sequence[Tensor | None] = [None] * len(asked) if answers is None else answers
+        for silo, answer in zip(asked, given, strict=True):
+            if answer is not None:
+                _check_finite(answer)
+            try:
+                self._say(silo, answer)
+            except ValueError as wrong:
+                raise RoundLost(f"to silo {silo}: {wrong}", in_vain=True) from None
+            self._answered[silo] += 1
+
+    def _say(self, silo: int, answer: Tensor | None) -> None:
+        number = self._answered[silo]
+        payload: bytes | memoryview = b""
+        if silo in self._here:
+            self._answers[silo] = None
+            if answer is not None:
+                self._answers[silo], nbytes = self._down.carried(answer, silo, number)
+                self._lead.said[silo] += nbytes
+            return
+        if answer is not None:
+            payload = self._down.write(answer, silo, number)
+        self._lead.said[silo] += len(payload)
+        self._lines.say(self._lead.homes[silo], silo, number, payload)
+
+    def run(self) -> None:
+        """Lead the dialogue to its end, or stop all silos."""
+        try:
+            self._lead.talk(self)
+            for silo in self.silos:
+                self._end_of(silo)
+        except Stopped:
+            self._stop()
+        except (InputError, RoundLost) as error:
+            self._lead.error = error
+            self._stop()
+        self._lines.settle()
+
+    def _own_line(self, silo: int, rows: int) -> Tensor | None:
+        """Return the next line of a silo of this rank; None if it has ended, or failed."""
+        speaker = self._here[silo]
+        if (line := speaker.speak(self._answers[silo])) is None:
+            self._note_end(silo, ended=not speaker.failed)
+        else:
+            line = self._carried(silo, line, rows)
+        self._heard[silo] += 1
+        return line
+
+    def _carried(self, silo: int, line: Tensor, rows: int) -> Tensor | None:
+        """Return what would be read of a line of this rank's; its silo fails if that is nothing."""
+        try:
+            if fault := self._fault_of(silo, line, rows):
+                raise fault
+            read, nbytes = self._up.carried(line, silo, self._heard[silo])
+        except (ValueError, InputError) as wrong:
+            self._here[silo].fail(wrong)
+            return None
+        self._lead.heard[silo] += nbytes
+        return read
+
+    def _line_of(self, silo: int, rows: int) -> Tensor | None:
+        """Return the next line of a silo of another rank; None if it has stopped, or its line is wrong."""
+        width = self._lead.widths[silo]
+        try:
+            line = self._next(silo)
+            if silo in self._over:
+                self._note_end(silo, ended=line.number == Mark.END)
+                return None
+            found = self._up.read(line.payload, silo, rows, width)
+            if fault := self._fault_of(silo, found, rows):
+                raise fault
+        except (ValueError, InputError) as wrong:
+            self._refuse(silo, wrong)
+            return None
+        self._lead.heard[silo] += len(line.payload)
+        return found
+
+    def _next(self, silo: int) -> Line:
+        """Return what a silo of another rank says next.
+
+        Raises:
+            ValueError: it is not the line that is due, nor a mark.
+        """
+        due = self._heard[silo]
+        self._heard[silo] += 1
+        line = self._lines.hear(self._lead.homes[silo], self._lead.longest)
+        if line.silo != silo:
+            raise ValueError(f"a line of silo {line.silo} came in place of its own")
+        if line.number in (Mark.STOP, Mark.END):
+            self._over.add(silo)
+        elif line.number != due:
+            raise ValueError(f"line {line.number} came in place of line {due}")
+        return line
+
+    def _fault_of(self, silo: int, line: Tensor, rows: int) -> InputError | None:
+        """Return what is wrong with the numbers of a line."""
+        wanted = [rows, self._lead.widths[silo]]
+        if list(line.shape) != wanted:
+            return InputError(f"a line has shape {list(line.shape)}, not {wanted}")
+        if not is_finite(line):
+            return InputError("a line is not finite; training diverged, take a lower [local] lr")
+        return None
+
+    def _end_of(self, silo: int) -> None:
+        """See that a silo has said all.
+
+        Raises:
+            Stopped: it has not.
+        """
+        if silo in self._here:
+            if self._here[silo].speak(self._answers[silo]) is not None:
+                self._here[silo].fail(InputError(_MORE))
+            ended = not self._here[silo].failed
+        else:
+            ended = self._has_ended(silo)
+        if not ended:
+            raise Stopped
+
+    def _has_ended(self, silo: int) -> bool:
+        """Hear from a silo of another rank that it has said all; return whether it has."""
+        try:
+            line = self._next(silo)
+            if silo not in self._over:
+                raise ValueError(_MORE)
+            return line.number == Mark.END
+        except ValueError as wrong:
+            self._refuse(silo, wrong)
+            return False
+
+    def _note_end(self, silo: int, *, ended: bool) -> None:
+        if ended:
+            self._lead.error = RoundLost(f"silo {silo} ended before the server did", in_vain=True)
+
+    def _refuse(self, silo: int, wrong: Exception) -> None:
+        """Note why what another rank said was not taken; its report will say that the silo was stopped."""
+        self._lead.error = RoundLost(f"silo {silo}: {wrong}")
+
+    def _stop(self) -> None:
+        """Have all silos stop that have not yet; take what they say meanwhile, for which they wait.
+
+        Those that wait for an answer come first: their rank says nothing for its other silos before it has
+        them all.
+        """
+        for speaker in self._here.values():
+            speaker.stop()
+        left = [silo for silo in self.silos if silo not in self._here and silo not in self._over]
+        for silo in left:
+            if self._heard[silo] > self._answered[silo]:
+                self._lines.say(self._lead.homes[silo], silo, Mark.STOP)
+        for silo in left:
+            if self._heard[silo] > self._answered[silo]:
+                continue
+            with contextlib.suppress(ValueError):
+                self._next(silo)
+            if silo not in self._over:
+                self._lines.say(self._lead.homes[silo], silo, Mark.STOP)
+
+
+def _check_finite(answer: Tensor) -> None:
+    """Raise RoundLost where an answer is not finite."""
+    if not is_finite(answer):
+        what = "a gradient of the label holder is not finite; training diverged, take a lower [local] lr"
+        raise RoundLost(what, in_vain=True)

@@ -1,0 +1,136 @@
+"""The halves of a split network: the top and the silos' bottoms, built, loaded, and seen to fit."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError, rng
+from mpifl.data import Features
+from mpifl.data.shards import VerticalSpec
+from mpifl.learning import models
+from mpifl.run.folder import MADE_WITH, load_initial, load_weights, metadata_of
+from mpifl.run.job import Job, check_bottom
+from mpifl.run.job.tables import Model
+from mpifl.training.beforehand import Learner, check_first_step
+
+
+def top_of(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> nn.Module:
+    """Return the top as it is built: over merged lines, as wide as the task's outputs.
+
+    Raises:
+        InputError: there is no such model, or it does not fit.
+    """
+    assert job.vertical is not None
+    task, width = algorithm.task, algorithm.task.width(spec)
+    merged = job.vertical.merged(len(spec.silos))
+    if job.vertical.top == "none":
+        if merged != width:
+            what = f"cut = {merged}: with top = 'none' lines are the outputs, of which the task has {width}"
+            raise InputError(f"[vertical] {what}; take cut = {width}, or a top")
+        return models.Bias(width)
+    table = Model.model_validate(job.vertical.top)
+    where = "[vertical] top:"
+    module = models.build(table.name, table.arguments, _merged(job, spec), width, job.seed, task, where)
+    load_initial(module, table)
+    task.check(spec, module)
+    return module
+
+
+def bottom_of(job: Job, spec: VerticalSpec, silo: int) -> nn.Module:
+    """Return a silo's bottom as it is built: over its columns, as wide as its lines.
+
+    Raises:
+        InputError: there is no such model, or it does not fit.
+    """
+    assert job.vertical is not None
+    own = job.vertical.bottoms.get(str(silo))
+    table = job.model if own is None else Model.model_validate(own)
+    width = job.vertical.widths(len(spec.silos))[silo]
+    where = "[model]" if own is None else f"[vertical] bottoms.{silo}:"
+    seed = rng.derive(job.seed, "bottom", silo)
+    features = spec.silos[silo].features
+    module = models.build(table.name, table.arguments, features, width, seed, where=where)
+    load_initial(module, table)
+    return module
+
+
+def load_half(module: nn.Module, path: Path, top: str = "") -> None:
+    """Give one half of a network the weights that a training has left of it.
+
+    Args:
+        module: The half.
+        path: Its weights.
+        top: The sha256 of the top that it must have been trained with, if it says which; any by default.
+
+    Raises:
+        InputError: they are not there, of another model, or trained with another top.
+    """
+    if not path.exists():
+        what = "is not there, and half a network is no model"
+        raise InputError(f"{path}: {what}; have all parties answer together, each with its own half")
+    load_weights(module, path, str(path))
+    if top and (other := metadata_of(path).get(MADE_WITH, top)) != top:
+        what = f"was trained with another top, {other[:12]}, than model.safetensors at rank 0, {top[:12]}"
+        raise InputError(f"{path}: {what}; have each party bring its half of one training")
+
+
+def check_halves(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> None:
+    """See that the top and all bottoms can be built, fit, and can be trained on the batches of a round.
+
+    Raises:
+        InputError: one does not, or cannot.
+    """
+    check_half(job, spec, algorithm, top_of(job, spec, algorithm))
+    for entry in spec.silos:
+        bottom = checked_bottom(job, spec, algorithm, entry.silo)
+        check_half(job, spec, algorithm, bottom, entry.silo)
+
+
+def check_half(
+    job: Job, spec: VerticalSpec, algorithm: Algorithm, half: nn.Module, silo: int | None = None
+) -> None:
+    """See that a silo's bottom, or without a silo the top, can be trained on each batch of a round.
+
+    Raises:
+        InputError: it cannot; the line says what would do.
+    """
+    assert job.vertical is not None
+    task = algorithm.task
+    if silo is None:
+        where, features, own = "[vertical] top", _merged(job, spec), None
+        aim = (spec.classes, spec.targets)
+    else:
+        where = f"[vertical] bottoms.{silo}" if str(silo) in job.vertical.bottoms else "[model]"
+        features, aim, own = spec.silos[silo].features, (1, None), _energy
+    width, remake = task.width(spec), functools.partial(_made, job, spec, algorithm, silo)
+    learner = Learner(where, half, features, aim, width, job.local, remake, task, own, apart=True)
+    if silo is None or any(p.requires_grad for p in half.parameters()):
+        check_first_step(learner, [spec.rows["train"]])
+
+
+def _energy(module: Any, x: Any, y: Any) -> Tensor:
+    """Return what a bottom's step is tried with: its gradient comes from the top, as any may be."""
+    loss: Tensor = module(x).square().mean()
+    return loss
+
+
+def _made(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int | None) -> nn.Module:
+    return top_of(job, spec, algorithm) if silo is None else bottom_of(job, spec, silo)
+
+
+def _merged(job: Job, spec: VerticalSpec) -> Features:
+    """Return what a row is to the top: the merged lines."""
+    assert job.vertical is not None
+    return Features(shape=(job.vertical.merged(len(spec.silos)),), dtype="float32")
+
+
+def checked_bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int) -> nn.Module:
+    """Return a silo's bottom, which further steps on one answer teach something; else InputError."""
+    module = bottom_of(job, spec, silo)
+    check_bottom(getattr(algorithm, "local_steps", 1), silo, module)
+    return module

@@ -1,0 +1,198 @@
+"""The silos' halves of a dialogue: generators that say a line and wait for the answer.
+
+All silos speak at once, line by line. What a silo keeps counts when the whole dialogue has come to its end:
+one that is cut short has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError
+from mpifl.exchange.worker_side import as_update, header_of_end
+from mpifl.silo import Silo
+from mpifl.wings.split.line_codecs import LONGEST, Writing
+from mpifl.wings.split.wire_lines import Lines, Mark
+from mpifl.wire import AnyReply, Converse, Done, Update
+
+Half: TypeAlias = Generator[Tensor, "Tensor | None", Update]
+"""A silo's half: yields lines, shape [rows, width], is sent the answers, and returns an update."""
+STOPPED = "stopped, as another did"
+"""The fault of a silo that had none."""
+
+
+class Speaker:
+    """A silo's half of a dialogue, at the rank that hosts it.
+
+    Args:
+        id: The silo.
+        begin: Makes its half.
+        end: Makes a reply of what it returned.
+        fault: Makes a reply of what it raised.
+
+    Attributes:
+        reply: What is reported of it; None while it talks.
+        said: The line that waits for an answer.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        begin: Callable[[], Half],
+        end: Callable[[Update], AnyReply],
+        fault: Callable[[Exception], AnyReply],
+    ) -> None:
+        self.id = id
+        self.reply: AnyReply | None = None
+        self.said: Tensor | None = None
+        self._begin, self._end, self._fault = begin, end, fault
+        self._half: Half | None = None
+
+    def speak(self, heard: Tensor | None = None) -> Tensor | None:
+        """Have it say its next line, given the answer to the one before; None if it has ended or failed."""
+        try:
+            if self._half is None:
+                self._half = self._begin()
+            self.said = _line(self._half.send(heard))
+            return self.said
+        except StopIteration as end:
+            self._ended(end.value)
+        except Exception as error:
+            self.fail(error)
+        return None
+
+    def _ended(self, update: Update) -> None:
+        try:
+            self.reply = self._end(update)
+        except Exception as error:
+            self.fail(error)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with a fault."""
+        return self.reply is not None and self.reply.fault is not None
+
+    def fail(self, error: Exception) -> None:
+        """Have it end with a fault."""
+        try:
+            raise error
+        except Exception as raised:  # one that was never raised has no traceback to tell of
+            self.reply = self._fault(raised)
+        self._close()
+
+    def stop(self) -> None:
+        """Have it end, since another did."""
+        if not self.failed:
+            self.reply = Done(silo=self.id, fault=STOPPED, passing=True)
+        self._close()
+
+    def _close(self) -> None:
+        if self._half is not None:
+            self._half.close()
+
+
+def follow(speakers: Sequence[Speaker], lines: Lines, longest: int, up: Writing, down: Writing) -> None:
+    """Have the silos of another rank than the server's talk with it to the end, by lines of so many bytes."""
+    talking, number = {speaker.id: speaker for speaker in speakers}, 0
+    heard: dict[int, Tensor | None] = dict.fromkeys(talking)
+    while talking:
+        for silo, speaker in talking.items():
+            said = speaker.speak(heard[silo])
+            payload = None if said is None else _written(speaker, said, number, longest, up)
+            if payload is not None:
+                lines.say(0, silo, number, payload)
+            else:
+                lines.say(0, silo, Mark.STOP if speaker.failed else Mark.END)
+        talking = {silo: speaker for silo, speaker in talking.items() if speaker.reply is None}
+        for silo, speaker in talking.items():
+            heard[silo] = _answer(speaker, lines, number, down)
+        talking = {silo: speaker for silo, speaker in talking.items() if speaker.reply is None}
+        number += 1
+    lines.settle()
+
+
+def _written(speaker: Speaker, said: Tensor, number: int, longest: int, up: Writing) -> memoryview | None:
+    """Return a silo's line as bytes; a silo whose line cannot be written fails of it."""
+    try:
+        payload = up.write(said, speaker.id, number)
+        if len(payload) <= longest:
+            return payload
+        raise InputError(f"a line has shape {list(said.shape)}: {len(payload)} bytes, and at most {longest}")
+    except (ValueError, InputError) as wrong:
+        speaker.fail(wrong)
+        return None
+
+
+def _answer(speaker: Speaker, lines: Lines, number: int, down: Writing) -> Tensor | None:
+    """Return the server's answer to a silo's line; a silo that is told to stop does, or fails of it."""
+    assert speaker.said is not None
+    rows, width = speaker.said.shape
+    try:
+        line = lines.hear(0, LONGEST * rows * width)
+        if line.number == Mark.STOP:
+            speaker.stop()
+            return None
+        if (line.silo, line.number) != (speaker.id, number):
+            raise InputError(f"the server answered line {line.number} of silo {line.silo}, not line {number}")
+        if not line.payload:
+            return None
+        return down.read(line.payload, speaker.id, rows, width).to(speaker.said.device)
+    except (ValueError, InputError) as wrong:
+        speaker.fail(wrong)
+        lines.say(0, speaker.id, Mark.STOP)
+        return None
+
+
+def speaker_of(
+    id: int,
+    lend: Callable[[], Silo],
+    algorithm: Algorithm,
+    request: Converse,
+    vectors: Mapping[str, Tensor],
+    keep: Callable[[dict[str, Any]], None],
+    fault: Callable[[Exception], AnyReply],
+) -> Speaker:
+    """Return the speaker of a silo, which runs the half of the algorithm that a request names.
+
+    Args:
+        id: The silo.
+        lend: Makes it.
+        algorithm: The job's.
+        request: What is asked.
+        vectors: Of the message.
+        keep: Is given what the silo keeps, when it has said all.
+        fault: Makes a reply of an error.
+    """
+    lent: list[Silo] = []
+
+    def begin() -> Half:
+        lent.append(lend())
+        half: Any = algorithm.work(request.work)(*lent, **request.scalars, **vectors)
+        if isinstance(half, Generator):
+            return half
+        what = "write it as a generator that yields lines"
+        raise InputError(f"{request.work} returned a {type(half).__name__}; {what}")
+
+    def end(returned: Update) -> AnyReply:
+        header = header_of_end(lent[0], as_update(returned, algorithm, request.work))
+        keep(lent[0].kept)
+        return header
+
+    return Speaker(id, begin, end, fault)
+
+
+def _line(said: Any) -> Tensor:
+    """Return what a silo's half has yielded, if it is a line.
+
+    Raises:
+        InputError: it is none.
+    """
+    if isinstance(said, Tensor) and said.dim() == 2 and said.dtype == torch.float32 and len(said):
+        return said.detach().contiguous()
+    what = f"{said.dtype} of shape {list(said.shape)}" if isinstance(said, Tensor) else type(said).__name__
+    raise InputError(f"a line is {what}; yield float32 tensors of shape [rows, width]")

@@ -1,0 +1,204 @@
+"""Put together, on every rank, a training over silos that have columns of the same rows.
+
+Rank 0 is the holder's of the labels: the top is its model, and its own columns are a silo that it hosts. The
+other silos live at the other ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mpifl.algorithms import Algorithm, Server
+from mpifl.common import InputError, Names
+from mpifl.data.batches import Batches
+from mpifl.data.shards import Shard, Split, VerticalSpec, alignment_of, open_vertical
+from mpifl.exchange import Federation
+from mpifl.exchange.server_side import Knowledge, place
+from mpifl.exchange.worker_side import Worker, WorkerContext
+from mpifl.run.job import Job, check_vertical_data
+from mpifl.silo import learnable
+from mpifl.silo.parameters import FlatModel
+from mpifl.training import rank_device, settle
+from mpifl.wings.dpsgd import BOTTOMS, about_rank, kept_at_site
+from mpifl.wings.privacy import own_secret
+from mpifl.wings.split.column_silo import Bottom, ColumnSilo
+from mpifl.wings.split.halves import check_half, checked_bottom, load_half, top_of
+from mpifl.wings.split.label_gate import Gate, randomised
+from mpifl.wings.split.line_codecs import LineCodecs
+from mpifl.wire import Transport
+from mpifl.wire.launching import survivable
+
+
+def assemble_vertical(
+    job: Job, spec: VerticalSpec, run: Path, transport: Transport, *, trained: str | None = None
+) -> tuple[Server, Federation]:
+    """Build this rank's halves of the network, the silos it hosts, and what it needs if it is the server.
+
+    Args:
+        job: The job.
+        spec: The shard folder's `federation.json`.
+        run: The run folder.
+        transport: The world.
+        trained: Take the halves that a training has left in the run folder; the sha256 of its top.
+
+    Raises:
+        InputError: the job does not go with such silos, or a shard is wrong.
+    """
+    _check_world()
+    algorithm = job.build_algorithm().for_federation(spec)
+    check_vertical_data(job, algorithm, spec)
+    nth, workers = transport.place()
+    settle(job, workers)
+    device = rank_device(job, nth, is_worker=True)
+    module = top_of(job, spec, algorithm)
+    if trained is None:
+        check_half(job, spec, algorithm, module)
+    elif transport.is_server:
+        load_half(module, run / "model.safetensors")
+    top = FlatModel(module, device, is_reporter=nth == 0, apart=True)
+    algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
+    placed = placement(spec, transport)
+    silos = placed.get(transport.rank, [])
+    bottoms = {silo: _bottom(job, spec, algorithm, silo, device, run, trained) for silo in silos}
+    context = _context(job, spec, algorithm, run, top, bottoms)
+    told = {BOTTOMS: ", ".join(f"{len(bottom.model.trained):,}" for bottom in bottoms.values())}
+    worker = Worker(context, silos, about_rank(device, len(silos), job) | told, transport)
+    knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], "uniform", len(spec.silos))
+    names = Names([entry.name for entry in spec.silos])
+    exchange = Federation(transport, worker, [], placed, 1.0, device, knowledge, names=names, stay=True)
+    server = Server([top], job.seed, task=algorithm.task, evaluation_batch=job.evaluate.batch_size)
+    if transport.is_server:
+        server.held, server.holder = _held(Path(job.shards), spec, algorithm, device), spec.holder
+        if trained is None:  # no gradient leaves what is trained
+            server.held, server.gate = _protected(job, spec, algorithm, run, server.held)
+    return server, exchange
+
+
+def _context(
+    job: Job,
+    spec: VerticalSpec,
+    algorithm: Algorithm,
+    run: Path,
+    top: FlatModel,
+    bottoms: Mapping[int, Bottom],
+) -> WorkerContext:
+    """Return what all silos have in common."""
+    at_site = kept_at_site(job, spec, [], run, is_worker=True)
+    return WorkerContext(
+        functools.partial(_open, Path(job.shards), spec, algorithm),
+        run,
+        spec,
+        algorithm,
+        transforms=[],
+        seed=job.seed,
+        weights="uniform",
+        models=[top],
+        evaluation_batch=job.evaluate.batch_size,
+        lines=LineCodecs.of(job.compression, spec.holder, job.seed),
+        **{**at_site, "silo": functools.partial(_column_silo, bottoms)},
+    )
+
+
+def _check_world() -> None:
+    """See that no rank may take another's place, whose columns it must not read.
+
+    Raises:
+        InputError: the launcher lets ranks survive others.
+    """
+    if survivable():
+        what = "a party whose columns another rank may read is no party"
+        raise InputError(f"--survive: {what}; leave it out, and go on with --resume after a death")
+
+
+def tags_here(job: Job, spec: VerticalSpec, transport: Transport) -> dict[int, str]:
+    """Return the tag of the alignment that the file of each silo of this rank carries, if it can be read."""
+    silos = placement(spec, transport).get(transport.rank, [])
+    found = {silo: alignment_of(Path(job.shards) / spec.silos[silo].file) for silo in silos}
+    return {silo: tag for silo, tag in found.items() if tag is not None}
+
+
+def placement(spec: VerticalSpec, transport: Transport) -> dict[int, list[int]]:
+    """Return the silos of each rank: the holder of the labels is rank 0's, the others have the next ones.
+
+    Where each can have a rank of its own, ranks go by the order of the silos: a party knows which one to
+    start. Where not, silos are spread by their columns.
+    """
+    others = [entry.silo for entry in spec.silos if entry.silo != spec.holder]
+    ranks = range(1, transport.size) if transport.size > 1 else range(1)
+    if len(ranks) >= len(others):
+        placed = {rank: [silo] for rank, silo in zip(ranks, others, strict=False)}
+    else:
+        spread = place([len(spec.silos[silo].columns) for silo in others], ranks)
+        placed = {rank: [others[i] for i in indices] for rank, indices in spread.items()}
+    placed[0] = sorted([spec.holder, *placed.get(0, [])])
+    return placed
+
+
+def _bottom(
+    job: Job,
+    spec: VerticalSpec,
+    algorithm: Algorithm,
+    silo: int,
+    device: torch.device,
+    run: Path,
+    trained: str | None,
+) -> Bottom:
+    module = checked_bottom(job, spec, algorithm, silo)
+    if trained is None:
+        check_half(job, spec, algorithm, module, silo)
+    else:
+        load_half(module, run / "personal" / f"silo_{silo:04d}.safetensors", trained)
+    model = FlatModel(module, device, apart=True)
+    features = spec.silos[silo].features
+    return Bottom.of(model, job.local, features, holds_labels=silo == spec.holder)
+
+
+def _open(folder: Path, spec: VerticalSpec, algorithm: Algorithm, silo: int) -> Shard:
+    """Open a silo's columns; the targets of a silo that has none are the rows' numbers."""
+    shard = _opened(folder, spec, silo)
+    return learnable(shard, algorithm.task) if silo == spec.holder else shard
+
+
+def _opened(folder: Path, spec: VerticalSpec, silo: int) -> Shard:
+    entry = spec.silos[silo]
+    splits = {}
+    for name, held in open_vertical(folder, entry, spec).items():
+        y = held.id if held.y is None else held.y
+        splits[name] = Split(held.x, y, held.y_dtype)
+    return Shard(folder / entry.file, splits)
+
+
+def _held(folder: Path, spec: VerticalSpec, algorithm: Algorithm, device: torch.device) -> dict[str, Batches]:
+    """Open the splits of the holder of the labels."""
+    features = spec.silos[spec.holder].features
+    shard = _open(folder, spec, algorithm, spec.holder)
+    return {name: Batches(split, features, device) for name, split in shard.splits.items()}
+
+
+def _protected(
+    job: Job, spec: VerticalSpec, algorithm: Algorithm, run: Path, held: Mapping[str, Batches]
+) -> tuple[Mapping[str, Batches], Gate]:
+    """Return the splits as the top learns them, and where gradients leave their holder."""
+    assert job.vertical is not None
+    vertical, classes, train = job.vertical, algorithm.task.choices, held["train"]
+    true = train.stored[1].long().reshape(-1) if classes == 2 else None
+    if vertical.protect == "none":
+        return held, Gate(spec.holder, true)
+    secret = own_secret(run)
+    if vertical.epsilon is not None:
+        act = functools.partial(randomised, classes=classes, epsilon=vertical.epsilon, secret=secret)
+        held = {**held, "train": train.relabelled(act)}
+    return held, Gate(spec.holder, true, secret, equalises=vertical.protect == "max-norm")
+
+
+def _column_silo(
+    bottoms: Mapping[int, Bottom], id: int, shard: Shard, features: Any, lent: Any, **told: Any
+) -> ColumnSilo:
+    """Make a silo for a request, of what of a worker's knowledge it takes."""
+    takes = ("state", "round", "seed", "evaluation_batch")
+    return ColumnSilo(id, shard, bottoms[id], **{name: told[name] for name in takes})

@@ -1,0 +1,157 @@
+"""Split networks: silos with columns of the same rows train together with the holder of the labels."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from mpifl.algorithms import Algorithm, Cohort, Conversation, Server
+from mpifl.common import rng
+from mpifl.silo import Score, Scoring
+from mpifl.silo.steps import LOCAL, steps_of
+from mpifl.wings.split.column_silo import ColumnSilo, in_order
+from mpifl.wings.split.network_half import Half, begun, order
+from mpifl.wire import Update
+
+Lines: TypeAlias = "Generator[Tensor, Tensor | None, Update]"
+
+
+class SplitNN(Algorithm):
+    """SplitNN (Vepakomma et al. 2018): bottoms at the silos, the top at the holder of the labels.
+
+    A batch S of rows: silo k says z_k = f_k(theta_k; x_k[S]); the holder takes the loss of h(phi; z) on its
+    labels, z being the merged lines, steps phi, and answers dloss/dz_k; silo k steps theta_k.
+
+    With `local_steps` Q above 1 it is FedBCD-p (Liu et al. 2022, Algorithm 1): each side takes Q steps on
+    what it was told last, the silos with a new Jacobian, the holder with its own new lines.
+    """
+
+    layout: ClassVar[Literal["horizontal", "vertical"]] = "vertical"
+    scored_at_silos: ClassVar[bool] = False
+    ignores: ClassVar[frozenset[str]] = frozenset(
+        {"evaluate.silos", *(f"local.{key}" for key in LOCAL.idle("split"))}
+    )
+
+    local_steps: PositiveInt = 1
+    """Q of FedBCD: the steps that each side takes on a batch between two exchanges."""
+
+    def begin(self, server: Server) -> None:
+        """Set up the top and its optimizer."""
+        server.state |= begun(server.model, self.local) | server.gate.known()
+
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        """Train bottoms and top on the batches of a round."""
+        train = server.held["train"]
+        steps = steps_of(self.local, len(train)) * self.local_steps
+        top = Half(server.model, self.local, server.round, steps, server.state)
+        out = server.gate.open(server.state, server.round)
+        total, count = torch.zeros((), dtype=torch.float64), 0
+
+        def lead(talk: Conversation) -> None:
+            nonlocal count
+            holder = [talk.silos[server.holder]]
+            server.model.module.train()
+            for nth, rows in enumerate(order(self.local, len(train), server.seed, server.round)):
+                said, y = talk.hear(len(rows)), train.targets(rows)
+                for step in range(self.local_steps):
+                    loss, gradients = self._gradients(server, top, said, y, nth * self.local_steps + step)
+                    own = [gradients[server.holder]]
+                    talk.say(out.sent(rows, gradients)) if step == 0 else talk.say(own, holder)
+                    top.step()  # while the silos take theirs
+                    if step == 0:
+                        total.add_(loss.double().cpu(), alpha=len(rows))
+                    if step < self.local_steps - 1:
+                        (said[server.holder],) = talk.hear(len(rows), holder)
+                count += len(rows)
+
+        mean = cohort.dialogue(self.bottom, lead, self._widths(cohort.silos))
+        server.state |= {name: _copied(value) for name, value in top.kept().items()}
+        return {"train_loss": float(total) / count, **mean.scalars, **out.figures()}
+
+    def bottom(self, silo: ColumnSilo) -> Lines:
+        """Train the silo's bottom: say what it makes of each batch, and step along what is answered."""
+        half = silo.half(self.local, self.local_steps)
+        for x in silo.batches(self.local):
+            z = silo.forward(x)
+            gradient = yield z
+            half.learn(z, gradient)
+            for _ in range(self.local_steps - 1):
+                z = silo.forward(x)
+                if silo.holds_labels:
+                    gradient = yield z
+                half.learn(z, gradient)
+        silo.keep(**half.kept())
+        return silo.update()
+
+    def global_model(self, server: Server) -> dict[str, Tensor]:
+        """Return nothing: the top stays with the holder of the labels, and each bottom at its silo."""
+        return {}
+
+    def personal_model(self, silo: Any, w: Tensor | None = None) -> Tensor:
+        """Return the parameters of the silo's bottom, shape [P]."""
+        found: Tensor = silo.bottom_state["w"]
+        return found
+
+    def personal_statistics(self, silo: Any) -> Tensor | None:
+        """Return the running statistics of the silo's bottom, if it has some."""
+        found: Tensor | None = silo.bottom_state.get("statistics")
+        return found
+
+    def score(self, server: Server, everyone: Cohort, split: str) -> Score | None:
+        """Score top and bottoms together on a split of all rows."""
+        if split not in server.held:
+            return None
+        scoring = Scoring(self.task, server.model.device)
+        self.answer(server, everyone, split, scoring.add)
+        return scoring.score()
+
+    def answer(
+        self, server: Server, everyone: Cohort, split: str, take: Callable[[Any, Any], None], /
+    ) -> None:
+        """Have top and bottoms answer for a split's rows, in their order."""
+        held = server.held[split]
+
+        @torch.no_grad()
+        def lead(talk: Conversation) -> None:
+            module = server.load(server.state["w"]).module.eval()
+            for rows in in_order(len(held), server.evaluation_batch):
+                z = self.merge(talk.hear(len(rows)), server.model.device)
+                talk.say()
+                take(self.task.outputs(module, z), held.targets(rows))
+
+        everyone.dialogue(self.forward, lead, self._widths(everyone.silos), split=split)
+
+    def forward(self, silo: ColumnSilo, split: str) -> Lines:
+        """Say what the bottom makes of a split's rows."""
+        yield from silo.lines(split)
+        return silo.update()
+
+    def merge(self, lines: Sequence[Tensor], device: torch.device) -> Tensor:
+        """Return the lines of all silos as one tensor, shape [rows, width]."""
+        here = [line.to(device) for line in lines]
+        if self.vertical.merge == "concat":
+            return torch.cat(here, dim=1)
+        return functools.reduce(torch.add, here)
+
+    def _gradients(
+        self, server: Server, top: Half, said: Sequence[Tensor], y: Tensor, step: int
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss, and its gradient for each line."""
+        device = server.model.device
+        lines = [line.detach().to(device).requires_grad_() for line in said]
+        with rng.inside(server.seed, "top", server.round, step, device=device):
+            outputs = self.task.outputs(server.model.module, self.merge(lines, device))
+            loss = self.task.mean_loss(outputs, y)
+        return loss.detach(), list(top.gradients(loss, inputs=lines))
+
+    def _widths(self, silos: Sequence[int]) -> dict[int, int]:
+        return dict(zip(silos, self.vertical.widths(len(silos)), strict=True))
+
+
+def _copied(value: Tensor | int) -> Tensor | int:
+    return value.to("cpu", copy=True) if isinstance(value, Tensor) else value

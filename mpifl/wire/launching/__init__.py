@@ -1,0 +1,5 @@
+"""How ranks are started, join, and are seen to die."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,31 @@
+from . import (
+    deaths as deaths,
+    launcher as launcher,
+    libraries as libraries,
+)
+from .deaths import (
+    Watch as Watch,
+    joined_in_time as joined_in_time,
+    met_or_lost as met_or_lost,
+    renumbered as renumbered,
+    survivable as survivable,
+    survivors as survivors,
+)
+from .joining import (
+    abort_world as abort_world,
+    die as die,
+    leave as leave,
+    library as library,
+    met as met,
+    world as world,
+)
+from .launcher import (
+    last_word as last_word,
+    leave_code as leave_code,
+    own_launcher as own_launcher,
+    started_by as started_by,
+)
+from .mpi_facts import (
+    Facts as Facts,
+    facts as facts,
+)

