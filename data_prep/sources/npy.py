@@ -44,7 +44,7 @@ def _mapped(path: Path) -> np.ndarray:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except OSError as error:
         raise unreadable(path, error) from None
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, OverflowError) as error:  # the last is numpy 1's, where 2 checks first
         if "object" in str(error).lower():
             to_do = "store numbers, ragged rows one after another with NAME.offsets"
             raise InputError(f"{path}: holds Python objects (or is ragged); {to_do}") from None
