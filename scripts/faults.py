@@ -81,7 +81,7 @@ from pathlib import Path
 
 import mpifl
 import trouble
-from mpifl.wire import leave
+from mpifl.wire.launching import leave
 
 job, out, *troubles = sys.argv[1:]
 for nth, where in enumerate(troubles):

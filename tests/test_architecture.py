@@ -530,6 +530,32 @@ def tree_faults(lines):
     return missing + [f"{path} exists and is not listed" for path in sorted(wanted - paths)]
 
 
+def lost_imports(path):
+    """Find imports of mpifl that lead nowhere, in code, in programs that are text, and in documents."""
+    text = path.read_text("utf-8")
+    found = []
+    for match in re.finditer(r"\bfrom (mpifl\.[\w.]+) import ([\w, ]+|\([^)]*\))", text):
+        source, line = match[1], text.count("\n", 0, match.start()) + 1
+        names = [name.split()[0] for name in match[2].strip("()").split(",") if name.strip()]
+        if source not in MODULES:
+            found.append((line, f"{source} is no module"))
+        elif source in FOLDERS:
+            known = {
+                *FACES[source],
+                *(m.rpartition(".")[2] for m in MODULES if m.rpartition(".")[0] == source),
+            }
+            found += [(line, f"{source} has no {name}") for name in names if name not in known]
+    return found
+
+
+def test_every_import_leads_somewhere_in_texts_as_well():
+    kinds = ("*.py", "*.md", "*.sh", "*.ipynb")
+    tops = [ROOT / name for name in ("mpifl", "data_prep", "tests", "scripts", "docs", "jobs")]
+    paths = [path for top in tops for kind in kinds for path in top.rglob(kind)]
+    paths = [path for path in paths if path != Path(__file__).resolve()]  # it has wrong ones on purpose
+    complain(lost_imports, [*paths, *ROOT.glob("*.md")])
+
+
 def test_the_page_of_files_is_of_these_files():
     assert file_map.PAGE.read_text() == file_map.page(), "run: python -m scripts.file_map"
 

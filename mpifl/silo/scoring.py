@@ -34,7 +34,7 @@ class Score:
     metrics: dict[str, float]
     examples: int
     states: dict[str, Tensor] = field(default_factory=dict, compare=False)
-    """Of the metrics, as `mpifl.tasks.pack_states` writes them: their sums over silos score all examples."""
+    """Of the metrics, as `pack_states` writes them: their sums over silos score all examples."""
 
 
 @torch.no_grad()

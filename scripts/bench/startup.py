@@ -34,13 +34,13 @@ PLAIN = ", plain imports"
 RANK = """
 import contextlib, json, os, sys, time
 began = time.time()
-from mpifl.common import imports
+from mpifl.common.machine import imports
 if "PLAIN" in os.environ:
     imports.gc_frozen = contextlib.nullcontext
 with imports.gc_frozen():
     import mpifl.training.loop
 imported = time.time()
-from mpifl.wire import world
+from mpifl.wire.launching import world
 rank, up = world().rank, time.time()
 from mpifl.cli import main
 try:

@@ -236,7 +236,7 @@ def test_memory_does_not_grow_with_the_source(tmp_path, chunks):
 READ = """
 import sys
 from pathlib import Path
-from mpifl.data import open_shard, read_federation
+from mpifl.data.shards import open_shard, read_federation
 def memory():
     lines = open("/proc/self/smaps_rollup").read().splitlines()
     return int(next(line for line in lines if line.startswith("Rss")).split()[1])

@@ -14,7 +14,7 @@ from mpifl.cli.doctor.condition import Condition
 ABSENT = """
 import os, sys, time
 from mpifl.cli import main
-from mpifl.wire import world
+from mpifl.wire.launching import world
 
 names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 rank = next(os.environ[name] for name in names if name in os.environ)
@@ -47,7 +47,7 @@ main()
 STUCK = """
 import time
 from mpifl.cli import main
-from mpifl.tools.doctor import examination
+from mpifl.cli.doctor import examination
 
 examination._plan = lambda *given: time.sleep(600)
 main()

@@ -25,7 +25,8 @@ Place = tuple[str, ...]
 def conversion(path: Path) -> str:
     """Say how a file of `torch.save`'s becomes one that is read."""
     load = f"torch.load({str(path)!r}, map_location='cpu', weights_only=True)"
-    program = f"import torch; from mpifl.run import convert; convert(lambda: {load}, {str(path)!r})"
+    imports = "import torch; from mpifl.run.folder.conversion import convert"
+    program = f"{imports}; convert(lambda: {load}, {str(path)!r})"
     quoted = f'"{program}"' if _PLAIN.fullmatch(str(path)) else shlex.quote(program)
     return f"convert it: python -c {quoted}"
 

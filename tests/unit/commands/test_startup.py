@@ -27,7 +27,7 @@ try:
     runpy.run_module("mpifl", run_name="__main__", alter_sys=True)
 finally:
     collected = gc.isenabled(), gc.get_freeze_count()
-    from mpifl.data import hdf5_reading
+    from mpifl.data.hdf5 import hdf5_reading
     parser = hdf5_reading._parser._process
     loaded = "torch" in sys.modules, "h5py" in sys.modules
     print(*collected, *loaded, parser and parser.poll(), file=sys.stderr)

@@ -306,8 +306,8 @@ def test_the_parser_has_no_secrets_no_files_no_threads_and_no_other_modules(fold
 ORPHAN = """
 import sys
 from pathlib import Path
-from mpifl.data import hdf5_reading
-from mpifl.data import open_shard, read_federation
+from mpifl.data.hdf5 import hdf5_reading
+from mpifl.data.shards import open_shard, read_federation
 spec = read_federation(Path(sys.argv[1]))
 hdf5_reading._parser.start()
 print(hdf5_reading._parser._process.pid, flush=True)

@@ -28,7 +28,7 @@ name = "{model}"
 PLUGIN = """
 from pathlib import Path
 from mpifl.algorithms import FedAvg
-from mpifl.models import MODELS
+from mpifl.learning.models import MODELS
 Path(__file__).with_name("was run").touch()
 net = MODELS["logreg"]
 class Mine(FedAvg):

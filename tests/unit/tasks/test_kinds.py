@@ -334,7 +334,7 @@ def test_a_classification_does_not_import_torchmetrics(tmp_path):
         "import sys; from pathlib import Path; from mpifl.training.loop import train; "
         "from unit.builders import Alone; "
         f"train(Path({str(job_of(tmp_path))!r}), Path({str(tmp_path / 'run')!r}), (), False, Alone()); "
-        "from mpifl.run import read_job; from mpifl.tasks import TASKS; "
+        "from mpifl.run.job import read_job; from mpifl.learning.tasks import TASKS; "
         "[task().main_metric for task in TASKS.values()]; "
         "assert 'torchmetrics' not in sys.modules"
     )

@@ -296,7 +296,7 @@ def test_a_run_that_a_signal_killed_ends_with_a_shells_code(job, tmp_path, monke
     monkeypatch.setattr(sys, "executable", f"{sys.prefix}/bin/python")  # whose code is not another's word
     (tmp_path / "killed.py").write_text(
         "import os\n"
-        "from mpifl.tracking import Observer\n"
+        "from mpifl import Observer\n"
         "class Killed(Observer):\n"
         "    def round(self, record):\n"
         "        os.kill(os.getpid(), 9)\n"

@@ -76,7 +76,7 @@ def last_line(program, **variables):
 
 def test_ranks_that_are_refused_leave_nothing_in_shared_memory(tmp_path):
     """Each believes to be alone; Open MPI would make a file of 16 MB for it, which nobody removes."""
-    joins = "from mpifl.wire import world\nworld()"
+    joins = "from mpifl.wire.launching import world\nworld()"
     said = last_line(joins, **HYDRA, OMPI_MCA_btl_sm_backing_directory=str(tmp_path))
     if "Open MPI" not in said:
         pytest.skip("the library is not Open MPI's")
@@ -84,7 +84,7 @@ def test_ranks_that_are_refused_leave_nothing_in_shared_memory(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-LOADS = "from mpifl.wire import libraries\nlibraries.load()"
+LOADS = "from mpifl.wire.launching import libraries\nlibraries.load()"
 
 
 def test_a_library_that_is_named_and_not_there_is_named(tmp_path):
@@ -98,9 +98,8 @@ def test_a_library_that_is_named_and_not_there_is_named(tmp_path):
 def test_an_mpich_by_another_name_is_told_from_none(tmp_path):
     """Debian's is libmpich.so.12, where mpi4py's wheel looks for libmpi.so.12."""
     (tmp_path / "libmpich.so.12").symlink_to(_ctypes.__file__)  # any library
-    asks = (
-        "from mpifl.wire import libraries\nraise SystemExit(libraries._absent('cannot load MPI library\\nx'))"
-    )
+    absent = "libraries._absent('cannot load MPI library\\nx')"
+    asks = f"from mpifl.wire.launching import libraries\nraise SystemExit({absent})"
     said = last_line(asks, LD_LIBRARY_PATH=str(tmp_path))
     assert "this MPICH is libmpich.so.12, mpi4py's wheel looks for libmpi.so.12; pip install" in said
     assert said.endswith("or in a folder of LD_LIBRARY_PATH make a link libmpi.so.12 to libmpich.so.12")

@@ -80,7 +80,7 @@ def test_a_vector_that_others_can_read_is_adopted_as_it_is():
 READER = """
 import sys, torch
 from mpifl.wire.ground import HERE
-from mpifl.wire.joining import world
+from mpifl.wire.launching.joining import world
 from mpifl.wire.memory import Memory
 process, handle = map(int, sys.argv[1:])
 vector = Memory(shared=True).attach(process, handle, 3, torch.float64)
@@ -159,7 +159,7 @@ def test_a_bell_that_is_gone_is_rung_in_vain():
 
 LEAVER = """
 import ctypes, struct, sys
-from mpifl.wire import leave
+from mpifl.wire.launching import leave
 from mpifl.wire.ground import HERE
 
 PIDFD_OPEN, ALLOW, ERRNO = 434, 0x7FFF0000, 0x00050000 | int(sys.argv[1])
