@@ -49,7 +49,7 @@ def main(
     folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Main:
     """Run `mpifl train` on a job with these tables in this process; return the exit code and what it said."""
-    monkeypatch.setattr("mpifl.wire.world", Alone)
+    monkeypatch.setattr("mpifl.wire.launching.world", Alone)
     monkeypatch.setattr("mpifl.common.machine.signals.install", lambda: None)
     monkeypatch.syspath_prepend(HERE)
 

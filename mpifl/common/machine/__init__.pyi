@@ -6,7 +6,7 @@ from . import (
     signals as signals,
     tuning as tuning,
 )
-from .debugging import (
+from .debug_mode import (
     DEBUGGING as DEBUGGING,
     debugging as debugging,
 )

@@ -5,7 +5,7 @@ from . import (
 from .charts import (
     figure as figure,
 )
-from .compare_page import (
+from .comparison_page import (
     compare_page as compare_page,
     write_best as write_best,
 )

@@ -25,12 +25,12 @@ from .following import (
     State as State,
     leaving_in_order as leaving_in_order,
 )
-from .headline import (
-    headline as headline,
-)
 from .rule_weights import (
     edges_of_silos as edges_of_silos,
     weights_of_silos as weights_of_silos,
+)
+from .run_headline import (
+    headline as headline,
 )
 from .runs import (
     Record as Record,

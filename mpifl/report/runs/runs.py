@@ -42,7 +42,7 @@ class Summary:
     remarks: tuple[str, ...] = ()
     """What to know before comparing it, in a few words each."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What it was trained on, as `mpifl.run.describe` tells it."""
+    """What it was trained on, as `describe` of `run/folder` tells it."""
     forced: tuple[str, ...] = ()
     """What of its training was changed on the way, by --force."""
     metric: MetricInfo = ACCURACY

@@ -6,7 +6,7 @@ from . import (
     stacked_training as stacked_training,
     stacked_worker as stacked_worker,
 )
-from .chain import (
+from .chain_formulas import (
     chain as chain,
 )
 from .chain_steps import (

@@ -13,7 +13,7 @@ from torch import nn
 
 from mpifl.data import rows
 from mpifl.silo.steps import Batch, Constant, Found, Proximal, Step, Training, along, by_autograd, is_plain
-from mpifl.wings.fast.chain import Chain, Part, chain
+from mpifl.wings.fast.chain_formulas import Chain, Part, chain
 
 SMALLEST = 1 << 18
 """Weights of a layer from which on one product pays: a megabyte, which leaves a core's own cache."""

@@ -18,7 +18,7 @@ from .site_checkup import (
     checkup as checkup,
     mark_of as mark_of,
 )
-from .site_folder import (
+from .site_directory import (
     VARIABLE as VARIABLE,
     make_once as make_once,
     make_own as make_own,

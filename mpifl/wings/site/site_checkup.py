@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from mpifl.common import InputError
 from mpifl.wings.masked import Released
 from mpifl.wings.privacy import LEDGERS, SECRET_BYTES, Entry, budget_of, why_no_secret
-from mpifl.wings.site.site_folder import make_own
+from mpifl.wings.site.site_directory import make_own
 from mpifl.wings.site.site_identity import identity_of, problems_of, sites_of
 from mpifl.wings.site.site_ledger import Ledger
 

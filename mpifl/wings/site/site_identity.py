@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraint
 
 from mpifl.common import InputError, Table, by_weight, did_you_mean, tables
 from mpifl.wings.site.ciphers import KEY_BYTES, Signing, signed
-from mpifl.wings.site.site_folder import make_once
+from mpifl.wings.site.site_directory import make_once
 
 KEY_FILE, SITES_FILE = "identity.key", "sites.toml"
 NAME = r"^\w[\w .+-]{0,63}$"

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from mpifl.common import InputError
-from mpifl.wings.site.site_folder import fsync_folder
+from mpifl.wings.site.site_directory import fsync_folder
 
 Line = TypeVar("Line", bound=BaseModel)
 

@@ -7,7 +7,7 @@ import pytest
 from pages import Reader
 
 from mpifl.common import InputError
-from mpifl.report.pages.compare_page import write_best
+from mpifl.report.pages.comparison_page import write_best
 from mpifl.report.pages.grid import Tried, grid, ordered
 from mpifl.report.runs.compared_runs import Output, compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
