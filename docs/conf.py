@@ -25,6 +25,7 @@ html_title = f"mpifl {release}"
 html_show_copyright = False
 html_theme_options = {"show_toc_level": 2}
 smartquotes = False
+napoleon_use_ivar = True  # an attribute whose default is a function is described by autodoc, too
 suppress_warnings = ["ref.python"]  # a name in two faces, that of its room and that of mpifl, is one object
 myst_heading_anchors = 4
 nb_execution_mode = "force"  # notebooks lie there without outputs, and are run where the site is built

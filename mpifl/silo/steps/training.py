@@ -34,10 +34,10 @@ class Loss:
     """What a training minimises, in the forms that steps can use. A form is None where only the task has it.
 
     Attributes:
-        mean: (module, x, y, *beside) -> the mean over a batch.
+        mean: `(module, x, y, *beside)` -> the mean over a batch.
         summed: The same as a sum, and what that is divided by.
         of_outputs: The same as a function of the model's outputs and the targets.
-        weighted: (module, x, y, *beside, weights) -> the sum over a batch, each example times its weight.
+        weighted: `(module, x, y, *beside, weights)` -> the sum over a batch, each example times its weight.
     """
 
     mean: Objective
