@@ -22,7 +22,7 @@ from scripts.jobs_at_random import settings
 
 Job = dict[str, Any]
 Schema = Mapping[str, Any]
-MORE, REFUSED, TRIES = 24, 0.01, 40
+MORE, REFUSED, TRIES = 24, 0.01, 120
 """Keys that are tried beside the focus at most; the chance that one of them may be refused; settings that are
 tried."""
 
@@ -145,26 +145,35 @@ class Draws:
         changed = copy.deepcopy(job)
         cell.put(changed, values[0])
         lost = {*map(str, touched(job, self._every))} - {*map(str, touched(changed, self._every))}
-        if lost:
+        if lost or _task(changed) != _task(job):  # its examples would not do: a job about tasks shows that
             return job
         return changed if (not cell.of and draw.random() < REFUSED) or refusal(changed) is None else job
 
 
 def _around(focus: Cell, draw: Random, shards: Callable[[str, int], Path]) -> Job:
-    """Return a job that has the focus, in the first setting that allows it; else in any."""
+    """Return a job that has the focus: in the first setting and with the first value that go together.
+
+    Settings that have its table come before others.
+    """
     every = [*settings.SETTINGS]
     draw.shuffle(every)
-    every.sort(key=lambda one: not (focus.table in one.tables and _same_name(focus, one.tables)))
-    values, job = focus.values(draw), {}
-    for nth, setting in enumerate(every[:TRIES]):
+    apt = [one for one in every if focus.table in one.tables and _same_name(focus, one.tables)]
+    values, job = focus.values(draw) or [None], {}
+    tried = [(one, shift) for shift in range(len(values)) for one in enumerate(apt)]
+    tried += [(one, 0) for one in enumerate(one for one in every if one not in apt)]
+    for (nth, setting), shift in tried[:TRIES]:
         job = copy.deepcopy({**settings.COMMON, **setting.tables})
         job["shards"] = str(shards(setting.kind, draw.randrange(settings.FEDERATIONS)))
         job["seed"] = draw.choice([0, 1, 3, 2**31])
-        if values:
-            focus.put(job, values[nth % len(values)])
+        if (value := values[(nth + shift) % len(values)]) is not None:
+            focus.put(job, value)
         if refusal(job) is None:
             return job
     return job
+
+
+def _task(job: Job) -> str:
+    return str(job.get("task", {}).get("name", settings.USUAL["task"]))
 
 
 def _same_name(focus: Cell, tables: Job) -> bool:

@@ -88,6 +88,8 @@ VALUES: dict[str, list[Any]] = {
     "aggregation.spill": ["."],
     "attack.silos": [[0], [1], [0, 1]],
     "attack.patch": [1, 2, 3],
+    "attack.mimicked": [0, 1, 2],
+    "aggregation.m": [1, 2, 3],
     "privacy.noise": [0.01, 0.5, 1.0, 50.0],
     "privacy.noise_of": [],
     "privacy.epsilon": [0.5, 5.0, 50.0],
