@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
 import fake  # before mpifl looks for devices
-import scenarios
 import steps
 import tomli_w
 import torch
-from worlds import FAILS, JOBS, ODD, SPLIT
+from worlds import FAILS, JOBS, ODD, SPLIT, death_in, dies
 
 from mpifl.cli import ending
 from mpifl.data.batches.resident import resident_on
 from mpifl.report.observers import Record
 from mpifl.training.loop import train
-from mpifl.wire.launching import survivable
 from mpifl.wire.launching.joining import leave, world
 from mpifl.wire.transport import Transport
 
@@ -69,16 +65,6 @@ def tell(out: Path, transport: Transport) -> None:
         facts["finishes"] = [steps.finishes(deadline) for deadline in (None, 60.0)]
         facts["folds"] = [steps.folds(length) for length in (10, 200_000)]
     (out / f"rank{transport.rank}.json").write_text(json.dumps(facts))
-
-
-def dies(job: scenarios.Job, transport: Transport) -> bool:
-    return job["name"] == "mirror" and transport.size > 1 and transport.is_server and survivable()
-
-
-def death_in(record: Record) -> bool:
-    if record["round"] == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return False
 
 
 def lives(record: Record) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor
 from vertical import split
 
 from mpifl import FedAvg, Silo, Update
+from mpifl.report.observers import Record
 from mpifl.wire.launching import survivable
+from mpifl.wire.transport import Transport
 
 Job = dict[str, Any]
 NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "batched", "scored", "fails", "mirror"]
@@ -57,6 +60,18 @@ JOBS = [
     job(FAILS, rounds=2, algorithm={"name": "worlds:Fails"}),
     job("mirror", rounds=3, checkpoint={"every": 9, "mirror": True}),
 ]
+
+
+def dies(job: Job, transport: Transport) -> bool:
+    """Whether this rank is to die in a job: the server of several, which has a mirror."""
+    return job["name"] == "mirror" and transport.size > 1 and transport.is_server and survivable()
+
+
+def death_in(record: Record) -> bool:
+    """Die after the second round."""
+    if record["round"] == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return False
 
 
 class Fails(FedAvg):

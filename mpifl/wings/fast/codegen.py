@@ -11,9 +11,9 @@ import contextlib
 import copy
 import fcntl
 import hashlib
-import inspect
 import os
 import platform
+import shutil
 import socket
 import sys
 import tempfile
@@ -28,10 +28,10 @@ from torch import Tensor, nn
 from mpifl.common import cache, places, seeded, write_atomic
 from mpifl.common.machine import accelerators
 from mpifl.silo.parameters import Objective
+from mpifl.wings.fast.code_loading import NotLoaded, Run, load, see_that_it_survives
 
 LARGEST_GRAPH = 1500
 """Operations of a graph at most: beyond, the compiler takes minutes."""
-Run = Callable[[list[Tensor]], object]
 _INDUCTORS = "TORCHINDUCTOR_CACHE_DIR"
 
 
@@ -113,41 +113,58 @@ def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device:
     """
     try:
         path = cache.folder() / f"{_digest(graph, inputs, device)}.pt2"
-        content = _kept_or_made(path, graph, inputs)
+        content = _kept_or_made(path, graph, inputs, device)
         return _loaded(content, path.name, device)
+    except NotLoaded as error:
+        raise NotCompiled(f"{socket.gethostname()} cannot compile ({error})") from error
     except Exception as error:
         raise NotCompiled(f"{socket.gethostname()} cannot compile ({_first_line(error)})") from error
 
 
 def _loaded(content: bytes, name: str, device: torch.device) -> Run:
-    from torch._inductor import aoti_load_package
-
-    wanted: dict[str, Any] = {
-        "run_single_threaded": True,
-        "device_index": device.index if device.type == "cuda" else -1,
-    }
-    taken = inspect.signature(aoti_load_package).parameters  # those of PyTorch before 2.8 are fewer
-    if device.type == "cuda" and "device_index" not in taken:
-        raise NotCompiled("on a GPU this needs PyTorch 2.8")
-    with tempfile.TemporaryDirectory(prefix="mpifl-step-") as private:  # what was read is what is loaded
-        copy = Path(private) / name
-        copy.write_bytes(content)
-        package: Any = aoti_load_package(
-            str(copy), **{name: value for name, value in wanted.items() if name in taken}
-        )
-    run: Run = package.loader.run  # the package itself would look at the arguments at every call
-    return run
+    with _lying(content, name) as path:  # what was read is what is loaded
+        return load(path, device)
 
 
-def _kept_or_made(path: Path, graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> bytes:
+@contextlib.contextmanager
+def _lying(content: bytes, name: str) -> Iterator[Path]:
+    """Have a package lie in a file that nobody else can write."""
+    with tempfile.TemporaryDirectory(prefix="mpifl-step-") as private:
+        path = Path(private) / name
+        path.write_bytes(content)
+        yield path
+
+
+def _kept_or_made(
+    path: Path, graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device
+) -> bytes:
     with _locked(path.with_suffix(".lock")):
         content = _kept(path)
         if content is None:
-            line = f"{socket.gethostname()}: compiling the local step (10 to 20 s), kept in {path.parent}"
+            how_long = "10 to 20 s" if device.type == "cpu" else "up to a minute"
+            line = f"{socket.gethostname()}: compiling the local step ({how_long}), kept in {path.parent}"
             print(line, file=sys.stderr, flush=True)
             content = _package(graph, inputs, path.parent / "inductor")
+            _try_once(content, path, inputs, device)
             write_atomic(path, content, mode=0o600)
         return content
+
+
+def _try_once(content: bytes, path: Path, inputs: Sequence[Tensor], device: torch.device) -> None:
+    """See that a process survives the first code of a compiler; the cache remembers it of each.
+
+    Raises:
+        NotLoaded: it does not.
+    """
+    compiler = shutil.which(os.environ.get("CXX", "g++")) or ""
+    about = [compiler, *_lines("/proc/version"), torch.__version__, device.type]
+    with contextlib.suppress(OSError):
+        about.append(str(Path(compiler).stat()[6:9:2]))  # its size and when it was written
+    survived = path.with_name(f"compiler-{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}")
+    if _kept(survived) is None:
+        with _lying(content, path.name) as lying:
+            see_that_it_survives(lying, inputs, device)
+        write_atomic(survived, b"", mode=0o600)
 
 
 def _kept(path: Path) -> bytes | None:

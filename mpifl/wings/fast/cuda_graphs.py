@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mpifl.silo.steps import Batch
-from mpifl.wings.fast.codegen import Run
+from mpifl.wings.fast.code_loading import Run
 
 SIZES = (64, 8, 1)
 """Steps of one graph: an epoch of 100 is started by 1 + 4 + 4 calls."""

@@ -246,3 +246,17 @@ def test_padded_batches_train_the_same_model_on_every_side(bench):
         ratios = padded_batches.compared(taken)
         assert set(ratios) == {"by hand", "DataLoader"}
         assert ratios["by hand"]["of_best"] == pytest.approx(min(taken["mpifl"]) / min(taken["by hand"]))
+
+
+def test_figures_of_a_device_are_those_of_its_sections(bench, monkeypatch, tmp_path, capsys):
+    import gpu
+
+    file = tmp_path / "gpu.json"
+    monkeypatch.setattr(gpu, "LENGTHS", (1000,))
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "sums", "copies", "--device", "cpu", "--json", str(file)])
+    gpu.main()
+    found = json.loads(file.read_text())
+    assert [*found["sums"]] == ["1,000: add, ms", "1,000: add, GB/s of 20 bytes a number", "1,000: peak, ms"]
+    seconds = found["sums"]["1,000: add, ms"] / 1e3
+    assert found["sums"]["1,000: add, GB/s of 20 bytes a number"] == pytest.approx(20e-6 / seconds)
+    assert all(figure > 0 for figure in found["copies"].values())

@@ -1,6 +1,7 @@
 """The compiled step: equal to the plain one to rounding, made once,
 and no step at all where that cannot be."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +25,7 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps import training_loop
 from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
-from mpifl.wings.fast import codegen, compiled, cuda_graphs
+from mpifl.wings.fast import code_loading, codegen, compiled, cuda_graphs
 
 IMAGES = Features(shape=(1, 8, 8), dtype="float32")
 
@@ -154,6 +155,25 @@ def test_machine_code_that_others_may_have_written_is_made_anew_and_the_compiler
     assert len(again) == 1
     (waited_for,) = capsys.readouterr().err.splitlines()
     assert f"compiling the local step (10 to 20 s), kept in {cache}" in waited_for
+
+
+def test_code_that_ends_its_process_is_tried_in_another_and_the_plain_step_runs(
+    cache, tmp_path, monkeypatch, capsys
+):
+    """As where a compiler brings a library of its own, which the process has in another version."""
+    settings = {"lr": 0.1, "batch_size": 5, "weight_decay": 0.02}
+    trained({**settings, "compile": True})
+    package = next(cache.glob("*.pt2")).read_bytes()
+    monkeypatch.setattr(codegen, "_package", lambda *_: package)
+    monkeypatch.setattr(code_loading, "PROGRAM", tmp_path / "dies.py")
+    code_loading.PROGRAM.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    capsys.readouterr()
+    assert same_bits(trained({**settings, "compile": True}).delta, trained(settings).delta)
+    said = capsys.readouterr().err
+    assert "makes code that dies of SIGSEGV; name another compiler by CXX" in said
+    assert "the plain step runs instead" in said
+    assert not list((tmp_path / "mpifl").glob("*.pt2"))
 
 
 def test_machine_code_of_other_constants_has_another_name():
@@ -335,6 +355,6 @@ def test_an_older_pytorch_is_asked_what_it_takes(monkeypatch):
     """2.6 loads a path and no more; scripts/versions.sh tries it. On which GPU, 2.8 is the first to hear."""
     package = SimpleNamespace(loader=SimpleNamespace(run=len))
     monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda path: package)
-    assert codegen._loaded(b"", "step.pt2", torch.device("cpu")) is len
-    with pytest.raises(codegen.NotCompiled, match=r"on a GPU this needs PyTorch 2\.8"):
-        codegen._loaded(b"", "step.pt2", torch.device("cuda", 1))
+    assert code_loading.load(Path("step.pt2"), torch.device("cpu")) is len
+    with pytest.raises(code_loading.NotLoaded, match=r"on a GPU this needs PyTorch 2\.8"):
+        code_loading.load(Path("step.pt2"), torch.device("cuda", 1))
