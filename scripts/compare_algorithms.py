@@ -77,6 +77,7 @@ def train(task: Task) -> str:
     from mpifl.common.errors import InputError, RoundLost
     from mpifl.run.folder.environment import why_lost
     from mpifl.training.loop import train as run
+    from mpifl.wings import wings_of
     from mpifl.wire.launching.joining import world
 
     job, out, overrides = task
@@ -85,7 +86,7 @@ def train(task: Task) -> str:
     began, note = time.process_time(), out / "cpu_seconds"
     rounds = len(records(out)) if note.exists() else 0
     try:
-        run(job, out, overrides, True, world())
+        run(job, out, overrides, True, world(), wings_of=wings_of)
     except RoundLost as lost:  # by a NaN of every silo, most likely
         return str(lost)
     except InputError as error:  # one of several arguments would not travel between processes

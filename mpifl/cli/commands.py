@@ -75,12 +75,13 @@ def train(
         raise typer.Exit(ending.code_of_launched(lambda: launcher.launch(ranks, survive), run))
     transport = _joined(ranks, survive)
     from mpifl.training import loop as training
+    from mpifl.wings import wings_of
 
     ending.speak_if(lambda: transport.is_server)
     if transport.rank in transport.workers:
         tuning.keep_all_memory()
     with tuning.subnormals_as_zero():
-        end = training.train(job, run, tuple(set_), resume, transport, force)
+        end = training.train(job, run, tuple(set_), resume, transport, force, wings_of=wings_of)
     if not transport.is_server:
         return
     if end is not training.End.FINISHED:

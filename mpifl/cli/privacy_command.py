@@ -41,11 +41,12 @@ def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict
         raise InputError("--delta: a job has its own, [privacy] delta; leave the option out")
     from mpifl.run.job import is_silo_level, read_job
     from mpifl.training.beforehand import validate_job
+    from mpifl.wings import wings_of
     from mpifl.wings.dpsgd import figures_of_plan, plans, refuse_without
 
     job = read_job(path, overrides)
     refuse_without(job, str(path))
-    spec = validate_job(job, str(path))
+    spec = validate_job(job, str(path), wings_of)
     if is_silo_level(job):
         return _of_silos(job, spec)
     planned = plans(job, spec, job.build_algorithm().for_federation(spec))

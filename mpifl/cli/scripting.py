@@ -24,6 +24,7 @@ from mpifl.report.observers import Progress, Record, judged
 from mpifl.run.folder import load_final, read_metrics
 from mpifl.run.job import Job, read_job
 from mpifl.training import loop
+from mpifl.wings import wings_of
 from mpifl.wire import Transport
 from mpifl.wire.launching import world
 
@@ -155,7 +156,7 @@ def train(
     start_parser()
     transport = _joined_world()
     with _state_kept(), signals.kept_back():
-        end = loop.train(given, folder, (), resume, transport, force, hook)
+        end = loop.train(given, folder, (), resume, transport, force, hook, wings_of)
         if hook.error is not None:
             raise hook.error
     if not transport.is_server:

@@ -6,6 +6,9 @@ from . import (
     rank_agreement as rank_agreement,
     start as start,
 )
+from .beforehand import (
+    models_of as models_of,
+)
 from .devices import (
     device_name as device_name,
     device_of as device_of,
@@ -19,10 +22,12 @@ from .draw_cohort import (
     Coins as Coins,
     drawn as drawn,
 )
-from .lent_models import (
-    models_of as models_of,
-)
 from .rank_agreement import (
     agree as agree,
     agree_on as agree_on,
+)
+from .wing import (
+    Wing as Wing,
+    WingsOf as WingsOf,
+    core_alone as core_alone,
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 
@@ -38,6 +40,7 @@ from mpifl.training.beforehand import (
     check_rule,
     check_scoring,
     check_told,
+    models_of,
     resolved,
     source_of,
     splits_of,
@@ -45,19 +48,28 @@ from mpifl.training.beforehand import (
 )
 from mpifl.training.devices import lanes_of, settle_kernels
 from mpifl.training.hosting import settled_device, worker_of
-from mpifl.training.lent_models import models_of
 from mpifl.training.rank_agreement import agree, agree_on
+from mpifl.training.wing import Wing, WingsOf, core_alone
 from mpifl.transforms import Clipping, RunningStatistics, Transform
 from mpifl.wings.crews import Follower, followed
 from mpifl.wings.dpsgd import kept_at_site, protected
 from mpifl.wings.masked import FixedSums, ReleasedFile, sums_of
-from mpifl.wings.robust import Rule, Weighing, reference_of
+from mpifl.wings.robust import reference_of
 from mpifl.wings.split import assemble_vertical, tags_here
 from mpifl.wire import Transport
 
+Plan: TypeAlias = dict[str, str]
+"""What rank 0 tells all ranks: the job, the federation, and what follows from its run folder."""
+
 
 def build(
-    job: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool = False
+    job: Given,
+    out: Path,
+    overrides: tuple[str, ...],
+    resume: bool,
+    transport: Transport,
+    force: bool = False,
+    wings_of: WingsOf = core_alone,
 ) -> tuple[Job, AnySpec, Server, Federation | Follower]:
     """Build a training; every rank of the world calls this together, and rank 0's arguments count.
 
@@ -69,7 +81,7 @@ def build(
     while transport.agreed == before:
         try:
             prepared = None
-            prepared = _prepared(job, out, overrides, resume, transport, force)
+            prepared = _prepared(job, out, overrides, resume, transport, force, wings_of)
             if transport.follows:
                 break
             agree_on(transport, prepared.problem, prepared.alignments, prepared.names)
@@ -108,9 +120,15 @@ class _Prepared:
 
 
 def _prepared(
-    given: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
+    given: Given,
+    out: Path,
+    overrides: tuple[str, ...],
+    resume: bool,
+    transport: Transport,
+    force: bool,
+    wings_of: WingsOf,
 ) -> _Prepared:
-    plan = agree(transport, lambda: _plan(given, out, overrides, resume, force))
+    plan = agree(transport, lambda: _plan(given, out, overrides, resume, force, wings_of))
     job = Job.model_validate_json(plan["job"])
     spec = parse_any(plan["spec"])
     try:
@@ -121,14 +139,16 @@ def _prepared(
         raise InputError(f"{source_of(given)}: {error}") from None
     try:
         check_told(job, spec)
-        built, problem = _assembled(job, spec, Path(plan["out"]), transport, plan), ""
+        built, problem = _assembled(job, spec, Path(plan["out"]), transport, plan, wings_of(job)), ""
     except InputError as error:
         built, problem = None, told_of(error, given)
     tags = tags_here(job, spec, transport) if isinstance(spec, VerticalSpec) else {}
     return _Prepared(job, spec, built, problem, tags)
 
 
-def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, force: bool) -> dict[str, str]:
+def _plan(
+    given: Given, out: Path, overrides: tuple[str, ...], resume: bool, force: bool, wings_of: WingsOf
+) -> Plan:
     """Read on rank 0 what all ranks have to know."""
     job = resolved(given, overrides)
     try:
@@ -139,7 +159,7 @@ def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, for
     except InputError as error:
         raise InputError(told_of(error, given)) from None
     check_layout(job, spec, source_of(given))
-    check_rule(job, spec, source_of(given))
+    check_rule(job, spec, source_of(given), wings_of)
     lock.check(out)
     check_run(out, job, resume, force, spec)
     noise = [plan.noise for plan in check_privacy(job, spec, source_of(given))]
@@ -149,18 +169,18 @@ def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, for
 
 
 def _assembled(
-    job: Job, spec: AnySpec, run: Path, transport: Transport, plan: Mapping[str, str]
+    job: Job, spec: AnySpec, run: Path, transport: Transport, plan: Plan, wings: Sequence[Wing]
 ) -> tuple[Server, Federation]:
     """Build what a rank needs, by what silos have."""
     transport.server_hosts = isinstance(spec, VerticalSpec)
     if isinstance(spec, VerticalSpec):
         return assemble_vertical(job, spec, run, transport)
     assert isinstance(spec, FederationSpec)
-    return _assemble(job, spec, run, transport, plan)
+    return _assemble(job, spec, run, transport, plan, wings)
 
 
 def _assemble(
-    job: Job, spec: FederationSpec, run: Path, transport: Transport, plan: Mapping[str, str]
+    job: Job, spec: FederationSpec, run: Path, transport: Transport, plan: Plan, wings: Sequence[Wing]
 ) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
     is_worker = transport.rank in transport.workers
@@ -171,8 +191,7 @@ def _assemble(
     flat = models_of(job, spec, algorithm, device, is_reporter=first, tries=first)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     check_scoring(job, algorithm)
-    rule = job.build_rule(algorithm)
-    transforms = _transforms(job, algorithm, rule, spec, run)
+    rule, transforms = _changing(job, algorithm, spec, run, wings)
     public = _batches(folder, spec, spec.public, "public", device)
     placed = _placed(job, spec, transport)
     sums = sums_of(job, spec, algorithm, run, placed, transport.rank, plan["id"])
@@ -187,7 +206,7 @@ def _assemble(
         flat,
         public,
         job.cohort.drawn_by,
-        job.attack.forged(rule),
+        rule,
         job.aggregation.spill,
         job.evaluate.batch_size,
         augment_of(job, spec),
@@ -195,13 +214,12 @@ def _assemble(
         **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker, plan["id"]),
     )
     worker = worker_of(context, job, placed.get(transport.rank, []), transport)
-    test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
-    server = _server(job, algorithm, flat, test, public, lanes_of(job.threads, transport, device))
-    cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
-    knowledge = _knowledge(job, algorithm, spec, sums)
+    test = spec.test if transport.is_server else None
+    server = _server(job, spec, algorithm, flat, test, public, lanes_of(job.threads, transport, device))
+    knowledge, cohort = _knowledge(job, algorithm, spec, sums), job.cohort
     sent_to = device if is_worker else torch.device("cpu")
-    given = transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline, names
-    return server, Federation(*given, timed=rule is None)
+    given = transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline
+    return server, Federation(*given, Names([entry.name for entry in spec.silos]), timed=rule is None)
 
 
 def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
@@ -216,21 +234,22 @@ def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: Fixed
     return Knowledge(algorithm, examples, cohort.weights, total, sums, budgets)
 
 
-def _transforms(
-    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec, run: Path
-) -> list[Transform]:
-    """Return the transforms, in the order of requests.
+def _changing(
+    job: Job, algorithm: Algorithm, spec: FederationSpec, run: Path, wings: Sequence[Wing]
+) -> tuple[Any, list[Transform]]:
+    """Return the rule that combines updates, None for the mean, and the transforms, in the order of requests.
 
-    On the way back they act in reverse: an update is clipped, and nothing changes it after its codec. A silo
+    On the way back these act in reverse: an update is clipped, and nothing changes it after its codec. A silo
     that lies does so after it is clipped. `protected` says where privacy stands.
     """
-    compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
+    rule = job.build_rule(algorithm)
+    added = [transform for wing in wings for transform in wing.transforms(spec, algorithm)]
     clip = job.aggregation.clip
-    lies = job.attack.transforms(job.seed, spec.classes)
-    found = [*compression, *lies, RunningStatistics(), *([Clipping(clip)] if clip else [])]
+    found = [*added, RunningStatistics(), *([Clipping(clip)] if clip else [])]
     trains = algorithm.local, algorithm.objective, algorithm.unlike_fedavg
     found += reference_of(rule, *trains, public=spec.public is not None)
-    return protected(job, algorithm, spec, run, found)
+    aggregated = functools.reduce(lambda one, wing: wing.aggregated(one), wings, rule)
+    return aggregated, protected(job, algorithm, spec, run, found)
 
 
 def successor(job: Job, spec: AnySpec, worker: Server) -> Server:
@@ -238,28 +257,28 @@ def successor(job: Job, spec: AnySpec, worker: Server) -> Server:
     assert isinstance(spec, FederationSpec)
     device = worker.model.device
     algorithm = job.build_algorithm().for_federation(spec)
-    test = _batches(Path(job.shards), spec, spec.test, "test", device, algorithm.task)
     flat = models_of(job, spec, algorithm, device)
-    return _server(job, algorithm, flat, test, worker.public)
+    return _server(job, spec, algorithm, flat, spec.test, worker.public)
 
 
 def _server(
     job: Job,
+    spec: FederationSpec,
     algorithm: Algorithm,
     flat: list[FlatModel],
-    test: Batches | None,
+    test: ShardEntry | None,
     public: Batches | None,
     lanes: Lanes = ALONE,
 ) -> Server:
-    own, task, size = algorithm.own_objective, algorithm.task, job.evaluate.batch_size
+    task, device = algorithm.task, flat[0].device
     return Server(
         flat,
         job.seed,
-        test=test,
+        test=_batches(Path(job.shards), spec, test, "test", device, task),
         public=public,
-        own_objective=own,
+        own_objective=algorithm.own_objective,
         task=task,
-        evaluation_batch=size,
+        evaluation_batch=job.evaluate.batch_size,
         lanes=lanes,
     )
 

@@ -24,6 +24,7 @@ from mpifl.training.recovery import latest_mirror
 from mpifl.training.round_metrics import reportable, title
 from mpifl.training.run_parts import Training, assemble
 from mpifl.training.start import first_progress, open_shards
+from mpifl.training.wing import WingsOf, core_alone
 from mpifl.wings.crews import Follower
 from mpifl.wire import Finish, FinishReply, Transport
 from mpifl.wire.launching import library, survivable
@@ -48,6 +49,7 @@ def train(
     transport: Transport,
     force: bool = False,
     on_round: Callable[[Record], bool] = lambda record: False,
+    wings_of: WingsOf = core_alone,
 ) -> End:
     """Train as a job says; every rank of the world calls this.
 
@@ -59,6 +61,7 @@ def train(
         transport: The world.
         force: Go on even where the job has changed in keys that only change the training from there on.
         on_round: Called on rank 0 with each round's record; the training stops if it returns True.
+        wings_of: Makes the wings that the job asks for.
 
     Returns:
         How it ended; on other ranks than the server's FINISHED always.
@@ -69,7 +72,7 @@ def train(
         DeviceLost: this rank's GPU answers no more.
     """
     try:
-        return _train(job, out, overrides, resume, transport, force, on_round)
+        return _train(job, out, overrides, resume, transport, force, on_round, wings_of)
     finally:
         transport.disband()
 
@@ -82,9 +85,10 @@ def _train(
     transport: Transport,
     force: bool,
     on_round: Callable[[Record], bool],
+    wings_of: WingsOf,
 ) -> End:
     with LongSteps() if transport.is_server else contextlib.nullcontext():
-        resolved, spec, server, exchange = build(job, out, overrides, resume, transport, force)
+        resolved, spec, server, exchange = build(job, out, overrides, resume, transport, force, wings_of)
     if isinstance(exchange, Follower):
         exchange.serve()
         return End.FINISHED
@@ -98,7 +102,12 @@ def _train(
             server.round = mirror.round if mirror else 0  # before silos are asked anything
         try:
             with LongSteps(lambda: server.round):
-                end = _run(assemble(resolved, spec, out, server, exchange), resume, force, on_round)
+                end = _run(
+                    assemble(resolved, spec, out, server, exchange, wings_of(resolved)),
+                    resume,
+                    force,
+                    on_round,
+                )
         except (InputError, RoundLost):  # all ranks wait for the next request; after others they may not
             _stop(exchange)
             raise

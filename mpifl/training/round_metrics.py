@@ -19,6 +19,7 @@ from mpifl.report.observers import Record
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import Job
 from mpifl.training.recovery import Recovery
+from mpifl.training.wing import Wing
 from mpifl.wings.dpsgd import BOTTOMS, Accounting, SiloAccounting
 from mpifl.wings.robust import Suspicion
 from mpifl.wire import Mean
@@ -37,7 +38,9 @@ class MetricsCollector:
         recovery: Recovery,
         note: Callable[..., None],
         accounting: Accounting | SiloAccounting,
+        wings: Sequence[Wing],
     ) -> None:
+        self._wings = wings
         self._accounting = accounting
         self._job = job
         self._spec = spec
@@ -160,7 +163,9 @@ class MetricsCollector:
         if split != "test":
             return {info.pooled: score.metrics[name] for name, info in infos}
         figures = {info.test: score.metrics[name] for name, info in infos}
-        return {"test_loss": score.loss, **figures, **self._job.attack.figures(self._server)}
+        for wing in self._wings:
+            figures |= wing.figures(server)
+        return {"test_loss": score.loss, **figures}
 
     def _evaluated_at_silos(self, work: Work, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
         """Score w at every silo that holds out a split; report those that failed and were not left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.draw_cohort import Selector
 from mpifl.training.recovery import Recovery
 from mpifl.training.round_metrics import MetricsCollector
+from mpifl.training.wing import Wing
 from mpifl.wings.dpsgd import Accounting, SiloAccounting, coins_of, plans
 from mpifl.wings.scoring import AtWorkers
 
@@ -56,7 +58,9 @@ class Training:
         return self.algorithm.task.main_metric
 
 
-def assemble(job: Job, spec: AnySpec, out: Path, server: Server, exchange: Federation) -> Training:
+def assemble(
+    job: Job, spec: AnySpec, out: Path, server: Server, exchange: Federation, wings: Sequence[Wing]
+) -> Training:
     """Put together what the server of a training needs beside its silos."""
     algorithm = job.build_algorithm().for_federation(spec)
     observers = Observers()
@@ -67,7 +71,7 @@ def assemble(job: Job, spec: AnySpec, out: Path, server: Server, exchange: Feder
     silos = len(spec.silos)
     of_silos = is_silo_level(job)
     accounting = SiloAccounting(job, out) if of_silos else Accounting(job, plans(job, spec, algorithm))
-    metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note, accounting)
+    metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note, accounting, wings)
     if job.evaluate.at == "workers":
         server.scored_by = AtWorkers(exchange, observers.note)
     return Training(

@@ -39,6 +39,7 @@ def convolutions(shape: tuple[int, ...], classes: int) -> Any:
 def on_each_rank(folder: Path, model: str, batches: list[int], rounds: int, repeats: int) -> None:
     """Train all sides in turn; leave what each round and each rank took in the folder."""
     from mpifl.training.loop import train
+    from mpifl.wings import wings_of
     from mpifl.wire.launching import world
 
     transport = world()
@@ -64,7 +65,15 @@ def on_each_rank(folder: Path, model: str, batches: list[int], rounds: int, repe
                     return False
 
                 cpu = time.process_time()
-                train(job, folder / f"{nth}-{batch}-{side}", (), False, transport, on_round=note)
+                train(
+                    job,
+                    folder / f"{nth}-{batch}-{side}",
+                    (),
+                    False,
+                    transport,
+                    on_round=note,
+                    wings_of=wings_of,
+                )
                 spent = (time.process_time() - cpu) / rounds
                 took.append({"batch": batch, "side": side, "seconds": seconds, "cpu": spent})
     (folder / f"took{transport.rank}.json").write_text(json.dumps(took))

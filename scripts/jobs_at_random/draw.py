@@ -18,6 +18,7 @@ from mpifl.cli.job_tools import keys
 from mpifl.common import InputError
 from mpifl.run.job.job import read_job
 from mpifl.training.beforehand.run_checks import check_privacy, validate_job
+from mpifl.wings import wings_of
 from scripts.jobs_at_random import settings
 
 Job = dict[str, Any]
@@ -187,7 +188,7 @@ def refusal(job: Job) -> str | None:
         file.flush()
         try:
             read = read_job(Path(file.name))
-            spec = validate_job(read, "the job")
+            spec = validate_job(read, "the job", wings_of)
             if read.privacy is not None:
                 check_privacy(read, spec, "the job")
         except InputError as error:

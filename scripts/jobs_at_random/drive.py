@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mpifl.common import InputError, RoundLost, one_line
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wire.launching.joining import abort_world, world
 from mpifl.wire.transport import Transport
 
@@ -42,7 +43,7 @@ def main() -> None:
 
 def _trained(transport: Transport) -> tuple[int, str]:
     try:
-        train(Path("job.toml"), Path("out"), (), False, transport)
+        train(Path("job.toml"), Path("out"), (), False, transport, wings_of=wings_of)
     except InputError as error:
         return 2, f"error: {one_line(error)}"
     except RoundLost as error:

@@ -20,6 +20,7 @@ from mpifl.cli import ending
 from mpifl.data.batches.resident import resident_on
 from mpifl.report.observers import Record
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wire.launching.joining import leave, world
 from mpifl.wire.transport import Transport
 
@@ -45,8 +46,8 @@ def main(standalone_mode: bool = False) -> None:
             gc.collect()  # what the job before has left is not held by this one
             where = (f"device={'gpu' if device == 'odd' else device}",)
             if job["name"] == SPLIT:
-                train(file, run, (*where, "rounds=1"), False, transport)
-            train(file, run, where, job["name"] == SPLIT, transport, on_round=on_round)
+                train(file, run, (*where, "rounds=1"), False, transport, wings_of=wings_of)
+            train(file, run, where, job["name"] == SPLIT, transport, on_round=on_round, wings_of=wings_of)
             if transport.size == 1:
                 (run / "held.json").write_text(json.dumps(held))
     leave(0)

@@ -14,6 +14,7 @@ from worlds import JOBS, SPLIT, death_in, dies
 
 from mpifl.cli import ending
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wire.launching.joining import leave, world
 
 LOCAL = {"lr": 0.1, "batch_size": 16, "momentum": 0.9}
@@ -44,9 +45,9 @@ def main(standalone_mode: bool = False) -> None:
         if transport.is_server:
             file.write_text(tomli_w.dumps({**one, "shards": str(shards / one["shards"])}))
         if one["name"] == SPLIT:
-            train(file, run, ("device=cuda", "rounds=1"), False, transport)
+            train(file, run, ("device=cuda", "rounds=1"), False, transport, wings_of=wings_of)
         on_round = {"on_round": death_in} if dies(one, transport) else {}
-        train(file, run, ("device=cuda",), one["name"] == SPLIT, transport, **on_round)
+        train(file, run, ("device=cuda",), one["name"] == SPLIT, transport, **on_round, wings_of=wings_of)
     leave(0)
 
 

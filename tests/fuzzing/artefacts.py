@@ -14,6 +14,7 @@ from data_prep.cli import app as data_prep
 from fuzzing.sources import make_sources
 from mpifl.sums.planning import Part, PartialSum, ReductionPlan, Window
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wire.messages import Done, FileReply, Header, Report, VectorHeader, VectorSpec, Verdict
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.requests import Compute, Migrate, Request
@@ -63,7 +64,7 @@ def make(folder: Path) -> Path:
         for name, scheme in schemes.items():
             data_prep([*cut, *scheme, "--out", str(folder / name)], standalone_mode=False)
         (folder / "job.toml").write_text(JOB.format(shards=folder / "plain"))
-        train(folder / "job.toml", folder / "run", (), False, Alone())
+        train(folder / "job.toml", folder / "run", (), False, Alone(), wings_of=wings_of)
     make_sources(folder / "sources")
     (folder / "whole").touch()
     return folder

@@ -14,6 +14,7 @@ from torch import nn
 
 from mpifl.common import InputError
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wire.launching.joining import world
 from mpifl.wire.transport import Transport
 
@@ -42,7 +43,7 @@ def jobs(shards: Path, ranks: int, parts: int = 4) -> Iterator[dict[str, Any]]:
 
 def refusal(transport: Transport, given: dict[str, Any], out: Path) -> str:
     try:
-        train(given, out, (), False, transport)
+        train(given, out, (), False, transport, wings_of=wings_of)
     except InputError as error:
         return str(error)
     return ""
@@ -52,10 +53,10 @@ def main(shards: Path, out: Path) -> None:
     transport = world()
     for ranks in CREWS:
         for given in jobs(shards, ranks):
-            train(given, out / f"{given['name']}-{ranks}", (), False, transport)
+            train(given, out / f"{given['name']}-{ranks}", (), False, transport, wings_of=wings_of)
     for ranks, rounds in ((2, 1), (4, 2)):
         (given,) = (one for one in jobs(shards, ranks) if one["name"] == "adam")
-        train({**given, "rounds": rounds}, out / "resumed", (), ranks == 4, transport)
+        train({**given, "rounds": rounds}, out / "resumed", (), ranks == 4, transport, wings_of=wings_of)
     first = next(jobs(shards, 3, 3))
     batchnorm = {**first, "silo": {"ranks": 2}, "model": {"name": "scenarios:normalised"}}
     refused = [refusal(transport, given, out / "refused") for given in (first, batchnorm)]

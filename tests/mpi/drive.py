@@ -19,6 +19,7 @@ from mpifl.cli.job_tools import evaluate_together, predict_together
 from mpifl.common import InputError
 from mpifl.exchange.server_side import placement
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wire.launching.joining import abort_world, world
 from mpifl.wire.transport import Transport
 
@@ -47,8 +48,8 @@ def main() -> None:
         runs += [(out / f"{job['name']}-resumed", True)] * scenarios.resumes(job)
         for run, stopped in runs:
             if stopped:
-                train(file, run, (f"rounds={scenarios.half(job)}",), False, transport)
-            train(file, run, (), stopped, transport)
+                train(file, run, (f"rounds={scenarios.half(job)}",), False, transport, wings_of=wings_of)
+            train(file, run, (), stopped, transport, wings_of=wings_of)
     evaluate_together(out / "split", transport, {vertical.BOTTOM}, out / "split" / "scores.json")
     predicted = out / "split" / "predictions.csv"
     predict_together(out / "split", shards / "columns", predicted, transport, {vertical.BOTTOM})
@@ -70,7 +71,7 @@ def refusal_of_another_alignment(shards: Path, out: Path, transport: Transport) 
     transport.broadcast_record(b"" if transport.is_server else None)  # the copies are there
     os.chdir(here if transport.is_server else there)
     try:
-        train(here / "split.toml", out / "apart", (), False, transport)
+        train(here / "split.toml", out / "apart", (), False, transport, wings_of=wings_of)
     except InputError as error:
         return str(error)
     finally:

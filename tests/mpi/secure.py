@@ -30,6 +30,7 @@ from mpifl.common import InputError, Misled, RoundLost
 from mpifl.data.shards import read_federation
 from mpifl.exchange.server_side import place
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wings.masked import Party
 from mpifl.wings.masked.fixed_sum import FixedSum
 from mpifl.wings.masked.release_beats import Beats
@@ -448,7 +449,7 @@ def play(name: str, nth: int, shards: Path, transport: Transport) -> str:
     if transport.is_server:
         file.write_text(tomli_w.dumps({**job_of(nth, scene), "shards": str(shards / "many")}))
     try:
-        train(file, OUT / name, (), False, transport)
+        train(file, OUT / name, (), False, transport, wings_of=wings_of)
     except (InputError, RoundLost) as error:
         return str(error)
     finally:

@@ -10,6 +10,7 @@ import pytest
 from conftest import ranks
 
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wire.launching.joining import world
 
 SCRIPT = Path(__file__).parent / "crewed.py"
@@ -30,7 +31,7 @@ def alone(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("alone")
     transport = world()
     for given in crewed.jobs(digits / "few", 1):
-        train(given, out / given["name"], (), False, transport)
+        train(given, out / given["name"], (), False, transport, wings_of=wings_of)
     return out
 
 
@@ -50,9 +51,9 @@ def test_a_run_goes_on_with_larger_crews_to_the_same_bits(trained: Path) -> None
 def test_one_part_is_the_batch_as_it_was(digits: Path, tmp_path: Path, alone: Path) -> None:
     transport = world()
     given = next(crewed.jobs(digits / "few", 1, 1))
-    train(given, tmp_path / "one", (), False, transport)
+    train(given, tmp_path / "one", (), False, transport, wings_of=wings_of)
     del given["silo"]
-    train(given, tmp_path / "none", (), False, transport)
+    train(given, tmp_path / "none", (), False, transport, wings_of=wings_of)
     assert model(tmp_path / "one") == model(tmp_path / "none") != model(alone / given["name"])
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import tomli_w
 
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wire.launching.joining import world
 
 jobs, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
@@ -14,4 +15,4 @@ transport = world()
 for job in jobs:
     file = out / f"{job['name']}.toml"
     file.write_text(tomli_w.dumps(job))
-    train(file, out / job["name"], (), False, transport)
+    train(file, out / job["name"], (), False, transport, wings_of=wings_of)

@@ -24,6 +24,7 @@ from mpifl.common.machine import signals
 from mpifl.data.shards import open_shard, open_vertical
 from mpifl.run.folder import checkpoint, serialization
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wire.launching import met
 from tests.simulated.ground import Leaves, SimulatedGround, installed
 from tests.simulated.schedule import Schedule
@@ -246,7 +247,7 @@ class Yard:
     def _code(self, world: World, way: Way, resume: bool, rank: Rank, ground: SimulatedGround) -> int:
         try:
             rank.transport = met(ground)
-            train(self.job(way), self.run, (), resume, rank.transport)
+            train(self.job(way), self.run, (), resume, rank.transport, wings_of=wings_of)
             return 0
         except (InputError, RoundLost, StartLost, Misled, DeviceLost) as error:
             rank.error, rank.said = error, str(error)

@@ -26,6 +26,7 @@ from mpifl.run.job.tables import (
     Tracking,
 )
 from mpifl.training import agree, loop
+from mpifl.wings import wings_of
 from mpifl.wire.launching import world
 
 _ONE_STEP = {"steps": 1, "epochs": None, "epochs_of": None, "stragglers": 0.0, "deadline": None}
@@ -41,7 +42,7 @@ def compile_steps(path: Path | None) -> None:
     with _scratch(transport.is_server) as folder:
         told = agree(transport, lambda: {"job": _short(path).model_dump_json(exclude_none=True)})
         with tuning.subnormals_as_zero():
-            loop.train(Job.model_validate_json(told["job"]), folder, (), False, transport)
+            loop.train(Job.model_validate_json(told["job"]), folder, (), False, transport, wings_of=wings_of)
     if transport.is_server:
         seconds = time.perf_counter() - began
         print(f"{path}: each silo took a step; what is compiled lies in {cache.folder()} ({seconds:.1f} s)")

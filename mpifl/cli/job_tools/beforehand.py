@@ -61,9 +61,10 @@ def _check_whole(job: Path, overrides: Sequence[str], run: Path, resume: bool, f
     from mpifl.run.folder import check_run
     from mpifl.run.job import read_job
     from mpifl.training.beforehand import validate_job
+    from mpifl.wings import wings_of
 
     resolved = read_job(job, overrides)
-    spec = validate_job(resolved, str(job))
+    spec = validate_job(resolved, str(job), wings_of)
     lock.check(run)
     check_run(run, resolved, resume, force, spec)
 

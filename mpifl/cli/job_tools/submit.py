@@ -14,6 +14,7 @@ from mpifl.common import InputError, write_atomic
 from mpifl.run.folder import check_run
 from mpifl.run.job import Job, read_job
 from mpifl.training.beforehand import validate_job
+from mpifl.wings import wings_of
 from mpifl.wings.crews import why_no_crews
 
 SECONDS_TO_SAVE = 120
@@ -93,7 +94,7 @@ def submit_job(
         InputError: the job, its model, the shards or a wish is wrong, there is no SLURM here, or it refuses.
     """
     job = read_job(job_file, overrides)
-    spec = validate_job(job, str(job_file))
+    spec = validate_job(job, str(job_file), wings_of)
     check_run(out, job, True, force, spec)
     ranks = _ranks(job, len(spec.silos) - (spec.layout == "vertical"), wishes)
     if job.tracking.console is True:  # for a log, where no terminal is

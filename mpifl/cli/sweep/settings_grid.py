@@ -18,6 +18,7 @@ from mpifl.report.runs import Summary, changed_by_force, read_run
 from mpifl.run.folder import describe, read_environment, same_data, why_lost
 from mpifl.run.job import HARMLESS, Job, differing_keys, read_job, read_kept
 from mpifl.training.beforehand import validate_job
+from mpifl.wings import wings_of
 
 OPENING, CLOSING = "[{(", "]})"
 LONGEST_NAME = 255
@@ -126,7 +127,8 @@ def validate_all(tasks: Sequence[Task], job: Path) -> None:
         parts = task.job.model_dump_json(include={"model", "algorithm", "shards", "tracking", "vertical"})
         if parts not in seen and task.state != "done":
             seen.add(parts)
-            validate_job(task.job, " ".join([str(job), *(f"--set {setting}" for setting in task.settings)]))
+            source = " ".join([str(job), *(f"--set {setting}" for setting in task.settings)])
+            validate_job(task.job, source, wings_of)
 
 
 def _axis(setting: str) -> tuple[str, list[str]]:

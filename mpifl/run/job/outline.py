@@ -90,6 +90,15 @@ class Outline(BaseModel):
     tracking: Tracking = Tracking()
     """Who is told of each round."""
 
+    @property
+    def wings(self) -> dict[str, str]:
+        """The wings that the job asks for by name, each with the key by which it does."""
+        asked = {
+            "compression": (self.compression.asked, "[compression]"),
+            "attacks": (self.attack.kind != "none", f"[attack] kind = '{self.attack.kind}'"),
+        }
+        return {name: key for name, (does, key) in asked.items() if does}
+
     @model_validator(mode="before")
     @classmethod
     def _weights_by_rule(cls, table: Any) -> Any:

@@ -8,6 +8,9 @@ from .given_job import (
     source_of as source_of,
     told_of as told_of,
 )
+from .lent_models import (
+    models_of as models_of,
+)
 from .rank_bits import (
     BITS as BITS,
     PROCESSOR as PROCESSOR,

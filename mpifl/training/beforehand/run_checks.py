@@ -25,7 +25,7 @@ from mpifl.run.job import (
 )
 from mpifl.run.job.tables import Model
 from mpifl.silo.parameters import check_tensors, rules_of
-from mpifl.training import settle_kernels
+from mpifl.training import WingsOf, core_alone, settle_kernels
 from mpifl.training.beforehand.first_step import Learner, check_first_step
 from mpifl.wings.dpsgd import SiloPlan, check_layers, mechanism_of, plans
 from mpifl.wings.privacy import Draws
@@ -33,12 +33,13 @@ from mpifl.wings.robust import memory_of
 from mpifl.wings.split import check_halves
 
 
-def validate_job(job: Job, source: str) -> AnySpec:
+def validate_job(job: Job, source: str, wings_of: WingsOf = core_alone) -> AnySpec:
     """See that a job's shards, models and algorithm are there and fit each other; return what the shards are.
 
     Args:
         job: The job.
         source: Where it comes from, for the error.
+        wings_of: Makes the wings that the job asks for.
 
     Raises:
         InputError: they are not, or do not.
@@ -61,7 +62,7 @@ def validate_job(job: Job, source: str) -> AnySpec:
         check_private_data(job, algorithm, spec)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
-    check_rule(job, spec, source)
+    check_rule(job, spec, source, wings_of)
     return spec
 
 
@@ -230,8 +231,8 @@ def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:
     return [memory_of(hosted, asked, length, job.aggregation.spill)]
 
 
-def check_rule(job: Job, spec: AnySpec, source: str) -> None:
-    """See that a round asks enough silos for the rule, and that the user's rule is one.
+def check_rule(job: Job, spec: AnySpec, source: str, wings_of: WingsOf) -> None:
+    """See that a round asks enough silos for the rule, that the user's rule is one, and what wings see to.
 
     Raises:
         InputError: it does not, or is none.
@@ -240,7 +241,8 @@ def check_rule(job: Job, spec: AnySpec, source: str) -> None:
     asked = job.cohort.size(silos)
     try:
         algorithm = job.build_algorithm()
-        job.attack.check(spec, algorithm.task, is_mean=job.aggregation.is_mean)
+        for wing in wings_of(job):
+            wing.check(spec, algorithm)
         rule = job.build_rule(algorithm)
         job.aggregation.check_share(asked)
         if rule is not None and (needs := rule.among(asked).needs(asked)):

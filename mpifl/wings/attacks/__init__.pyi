@@ -1,6 +1,9 @@
 from .attack_fitting import (
     Fitting as Fitting,
 )
+from .attack_wing import (
+    wing as wing,
+)
 from .attacks import (
     Lying as Lying,
 )

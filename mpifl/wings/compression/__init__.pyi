@@ -3,6 +3,10 @@ from .codecs import (
     Cast as Cast,
     Codec as Codec,
 )
+from .compression_wing import (
+    codec_of as codec_of,
+    wing as wing,
+)
 from .payloads import (
     Compression as Compression,
 )

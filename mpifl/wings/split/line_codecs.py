@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mpifl.common import Diverged, rng
 from mpifl.run.job.tables import CompressionSettings
-from mpifl.wings.compression import Codec
+from mpifl.wings.compression import Codec, codec_of
 from mpifl.wings.split.wire_lines import floats
 
 LONGEST = 8
@@ -115,7 +115,7 @@ class LineCodecs:
     @classmethod
     def of(cls, settings: CompressionSettings, home: int, seed: int) -> LineCodecs:
         """Return what a job's `[compression]` asks for."""
-        return cls(settings.codec(settings.up), settings.codec(settings.down), home, seed)
+        return cls(codec_of(settings, settings.up), codec_of(settings, settings.down), home, seed)
 
     def writing(self, work: str, round: int) -> tuple[Writing, Writing]:
         """Return how lines to the server and its answers are written in a dialogue."""

@@ -13,6 +13,7 @@ from mpifl.cli.job_tools.beforehand import _is_suspect, check_beforehand
 from mpifl.common import InputError
 from mpifl.run.job import read_outline
 from mpifl.run.job.tables import RULE_NAMES
+from mpifl.wings import wings_of
 from mpifl.wings.robust import RULES
 
 TOLD = """
@@ -64,7 +65,9 @@ def test_a_wrong_job_is_refused_with_the_line_of_its_ranks(changes, job, tmp_pat
 
     monkeypatch.chdir(tmp_path)
     told = refusal(lambda: check_beforehand(job, changes, tmp_path / "run", resume=False, force=False))
-    assert told == refusal(lambda: train(job, tmp_path / "run", tuple(changes), False, Alone()))
+    assert told == refusal(
+        lambda: train(job, tmp_path / "run", tuple(changes), False, Alone(), wings_of=wings_of)
+    )
 
 
 def started(job, run, *arguments, cwd):
@@ -108,7 +111,7 @@ def test_a_run_in_the_folder_is_told_of_before_ranks_start(job, tmp_path):
     from mpifl.training.loop import train
 
     run = tmp_path / "run"
-    train(job, run, (), False, Alone())
+    train(job, run, (), False, Alone(), wings_of=wings_of)
     code, ranks, _, told = started(job, run, cwd=tmp_path)
     assert (code, ranks) == (2, False)
     assert "holds a run already" in told[0]

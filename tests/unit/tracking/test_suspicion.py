@@ -8,6 +8,7 @@ import pytest
 from unit.builders import Alone, write_folder
 
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wings.robust import Suspicion
 
 
@@ -31,7 +32,7 @@ def test_suspected_silos_are_told_in_each_round_as_if_a_run_never_stopped(tmp_pa
     job["tracking"] = {"console": "always"}
 
     def run(name, rounds, resume=False):
-        train({**job, "rounds": rounds}, tmp_path / name, (), resume, Alone())
+        train({**job, "rounds": rounds}, tmp_path / name, (), resume, Alone(), wings_of=wings_of)
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line)["suspected"] for line in lines]
 

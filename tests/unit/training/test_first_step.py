@@ -278,7 +278,7 @@ def test_the_trial_leaves_no_trace(tmp_path, model, local):
     assert random.getstate() == states[1]
     assert np.array_equal(np.random.get_state()[1], states[2])  # noqa: NPY002
     with pytest.MonkeyPatch.context() as untried:
-        untried.setattr("mpifl.training.lent_models.check_training", lambda *given: None)
+        untried.setattr("mpifl.training.beforehand.lent_models.check_training", lambda *given: None)
         _, _, plain, _ = build.build(job, tmp_path / "run", (), False, Placed())
     one, other = (dict(server.model.module.named_buffers()) for server in (tried, plain))
     assert torch.equal(tried.model.trained, plain.model.trained)

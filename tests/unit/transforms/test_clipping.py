@@ -18,6 +18,7 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.training.loop import train
 from mpifl.transforms.clipping import Clipping
+from mpifl.wings import wings_of
 from mpifl.wire.update import Mean, Uniform, Update, summed, uniform, unmarked
 
 SILO = make_silo(FlatModel(net()))
@@ -140,7 +141,7 @@ def run(tmp_path):
 
     def act(name="run", resume=False, force=False, **tables):
         (tmp_path / "job.toml").write_text(tomli_w.dumps({**usual, "local": {"lr": 0.1}, **tables}))
-        train(tmp_path / "job.toml", tmp_path / name, (), resume, Alone(), force)
+        train(tmp_path / "job.toml", tmp_path / name, (), resume, Alone(), force, wings_of=wings_of)
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         return tmp_path / name, [json.loads(line) for line in lines]
 

@@ -20,6 +20,7 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.transforms.running_statistics import RunningStatistics
 from mpifl.wings.compression.codecs import QSGD, Cast, TopK
+from mpifl.wings.compression.compression_wing import codec_of, compression_of
 from mpifl.wings.compression.payloads import Compression
 from mpifl.wire.update import Uniform, Update, uniform
 
@@ -52,8 +53,9 @@ def run(tmp_path):
         _seen.clear()
         spec = write_folder(tmp_path, SIZES, valid=6)
         algorithm = algorithm or Watched(local=LOCAL)
-        compression = CompressionSettings(**settings).transforms(algorithm.absolute, algorithm.accumulated)
-        transforms = [*compression, RunningStatistics()]
+        table = CompressionSettings(**settings)
+        compression = compression_of(table, algorithm.absolute, algorithm.accumulated)
+        transforms = [*([compression] if table.asked else []), RunningStatistics()]
         made = FlatModel(model or net()), transforms
         server, federation = make_federation(tmp_path, spec, algorithm, *made, seed=3, cohort=cohort)
         return algorithm, server, federation
@@ -104,7 +106,7 @@ def test_what_a_silo_is_judged_by_is_what_the_next_round_starts_from(run):
 @pytest.mark.parametrize("up", ["float16", "bfloat16", "qsgd", "topk"])
 def test_what_is_summed_is_what_a_receiver_would_have_read(run, up):
     algorithm, server, federation = run(up=up)
-    codec = CompressionSettings(up=up).codec(up)
+    codec = codec_of(CompressionSettings(up=up), up)
     start = server.state["w"].clone()
     go(algorithm, server, federation)
     total = torch.zeros(len(start), dtype=torch.float64)
@@ -120,7 +122,7 @@ def test_what_is_summed_is_what_a_receiver_would_have_read(run, up):
     "settings", [{"up": "topk", "share": 0.1}, {"up": "qsgd", "bits": 2}, {"up": "bfloat16"}]
 )
 def test_what_was_sent_and_what_is_left_are_what_there_was(settings):
-    transform = CompressionSettings(**settings, error_feedback=True).transforms(())[0]
+    transform = compression_of(CompressionSettings(**settings, error_feedback=True), ())
     state, sent, true = {}, torch.zeros(300, dtype=torch.float64), torch.zeros(300, dtype=torch.float64)
     for round in range(20):
         silo, delta = make_silo(FlatModel(net()), state=state, round=round), vectors(seed=round)
@@ -216,7 +218,7 @@ def test_the_memory_comes_first_out_of_the_silos_state_and_only_where_asked_for(
 
 
 def test_uniform_vectors_stay_uniform_and_each_name_has_a_memory_and_draws_of_its_own():
-    transform = CompressionSettings(up="qsgd", bits=2, error_feedback=True).transforms(())[0]
+    transform = compression_of(CompressionSettings(up="qsgd", bits=2, error_feedback=True), ())
     silo, vector = silo_with(), vectors()
     update = transform.update(silo, silo.update(delta=vector, shift=uniform(vector)))
     assert isinstance(update.vectors["shift"], Uniform)
@@ -243,7 +245,7 @@ def test_silos_rounds_and_seeds_draw_differently(other):
 def test_vectors_that_are_no_changes_have_no_memory_and_are_never_sparse():
     assert "logits" in FedDF.absolute
     for settings, exact in (({"up": "topk"}, True), ({"up": "qsgd", "error_feedback": True}, False)):
-        transform = CompressionSettings(**settings).transforms(FedDF.absolute)[0]
+        transform = compression_of(CompressionSettings(**settings), FedDF.absolute)
         silo, vector = silo_with(), vectors()
         update = transform.update(silo, silo.update(delta=vector, logits=uniform(vector)))
         assert set(silo.kept) == {"unsent delta"}
@@ -393,7 +395,7 @@ def test_scaffolds_controls_travel_compressed_both_ways(run):
 
 
 def test_without_compression_there_is_no_transform_and_defaults_go_by_the_codec():
-    assert CompressionSettings().transforms(()) == []
+    assert not CompressionSettings().asked
     assert CompressionSettings().model_dump(exclude_none=True) == {"up": "none", "down": "none"}
     assert CompressionSettings(up="topk").model_dump(exclude_none=True) == {
         "up": "topk",
@@ -403,7 +405,7 @@ def test_without_compression_there_is_no_transform_and_defaults_go_by_the_codec(
     }
     filled = CompressionSettings(up="qsgd", down="qsgd", bits=3)
     assert (filled.error_feedback, filled.bits, filled.bucket, filled.norm) == (False, 3, 512, "max")
-    assert filled.codec("qsgd") == QSGD(3, 512, "max")
+    assert codec_of(filled, "qsgd") == QSGD(3, 512, "max")
     again = CompressionSettings.model_validate_json(filled.model_dump_json(exclude_none=True))
     assert again == filled
 

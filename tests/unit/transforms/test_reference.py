@@ -14,6 +14,7 @@ from mpifl.data.shards.shards import write_shard
 from mpifl.report.pages import write_report
 from mpifl.run.folder import checkpoint
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def run(tmp_path):
                 spec.model_copy(update={"public": entry}).write(shards)
         job = {"name": "toy", "rounds": 3, "shards": str(shards), "model": {"name": "logreg"}}
         (tmp_path / "job.toml").write_text(tomli_w.dumps({**job, "checkpoint": {"every": 1}, **tables}))
-        train(tmp_path / "job.toml", tmp_path / name, (), False, Alone())
+        train(tmp_path / "job.toml", tmp_path / name, (), False, Alone(), wings_of=wings_of)
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         return tmp_path / name, [json.loads(line) for line in lines]
 

@@ -1,25 +1,10 @@
-"""The tables `[compression]` and `[attack]`.
-
-What they ask for is imported when it is built: a job is looked at without paying for torch.
-"""
+"""The tables `[compression]` and `[attack]`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
-
-from mpifl.common import InputError
-
-if TYPE_CHECKING:
-    from mpifl.algorithms import Server
-    from mpifl.data.shards import AnySpec
-    from mpifl.learning.tasks import Task
-    from mpifl.transforms import Transform
-    from mpifl.wings.attacks import Backdoor, Forged
-    from mpifl.wings.compression import Codec
-    from mpifl.wings.robust import Rule, Weighing
 
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "qsgd": {"bits": 8, "bucket": 512, "norm": "max"},
@@ -74,23 +59,10 @@ class CompressionSettings(BaseModel):
             )
         return self
 
-    def codec(self, name: str) -> Codec | None:
-        """Return the codec of that name with these settings, None for "none"."""
-        from mpifl.wings.compression import CODECS, Cast
-
-        if name in ("float16", "bfloat16"):
-            return Cast(name)  # type: ignore[arg-type]
-        keys = {key: getattr(self, key) for key in OWN_KEYS.get(name, {})}
-        return CODECS[name](**keys) if keys else None
-
-    def transforms(self, absolute: Collection[str], accumulated: Collection[str] = ()) -> list[Transform]:
-        """Return what this table asks for: a `Compression`, or nothing;
-        `absolute` and `accumulated` as there."""
-        from mpifl.wings.compression import Compression
-
-        up, down = self.codec(self.up), self.codec(self.down)
-        names = frozenset(absolute), frozenset(accumulated)
-        return [Compression(up, down, bool(self.error_feedback), *names)] if up or down else []
+    @property
+    def asked(self) -> bool:
+        """Whether anything is encoded."""
+        return (self.up, self.down) != ("none", "none")
 
 
 _OF_KINDS = {
@@ -173,63 +145,3 @@ class AttackSettings(BaseModel):
             return ""
         who = ", ".join(map(str, sorted(self.silos)))
         return f"[attack] kind = '{self.kind}': SILOS {who} LIE ON PURPOSE, for tests and tables alone"
-
-    @property
-    def backdoor(self) -> Backdoor | None:
-        """What liars teach a patch of, if they do."""
-        if self.kind != "backdoor":
-            return None
-        from mpifl.wings.attacks import Backdoor
-
-        value = 1.0 if self.value is None else self.value
-        return Backdoor(self.target or 0, self.patch or 3, value, self.share or 0.5)
-
-    def check(self, spec: AnySpec, task: Task, *, is_mean: bool) -> None:
-        """See that there are these silos, and what they falsify.
-
-        Raises:
-            InputError: there are not.
-        """
-        from mpifl.wings.attacks import FORGERIES
-
-        key, silos = f"[attack] kind = '{self.kind}'", len(spec.silos)
-        named = {"silos": self.silos, "mimicked": [] if self.mimicked is None else [self.mimicked]}
-        for name, given in named.items():
-            if beyond := [silo for silo in given if silo >= silos]:
-                what = f"there is no silo {beyond[0]}, the last is {silos - 1}"
-                raise InputError(f"[attack] {name} = {getattr(self, name)}: {what}")
-        if self.kind == "label_flip" and spec.classes is None:
-            raise InputError(f"{key}: the targets are no classes; take another kind")
-        if self.backdoor and (why := self.backdoor.why_not(spec, task)):
-            raise InputError(f"{key}: {why}; take another kind")
-        if self.kind in FORGERIES and is_mean:
-            why = "is written over single vectors, which the mean does not keep"
-            raise InputError(f"{key}: {why}; take another [aggregation] rule")
-
-    def transforms(self, seed: int, classes: int | None) -> list[Transform]:
-        """Return what liars do at their silos, if they do."""
-        from mpifl.wings.attacks import FORGERIES, Lying
-
-        if self.kind == "none" or self.kind in FORGERIES:
-            return []
-        sizes = {"gaussian": self.std or 1.0, "scale": self.factor or 10.0, "backdoor": self.factor or 1.0}
-        size = sizes.get(self.kind, 1.0)
-        anew = self.keep_optimizer is False
-        return [Lying(self.kind, frozenset(self.silos), size, seed, classes or 0, self.backdoor, anew)]
-
-    def forged(self, rule: Rule | Weighing | None) -> Rule | Weighing | Forged | None:
-        """Return a rule before which liars' vectors are written over, if they are."""
-        from mpifl.wings.attacks import FORGERIES, Forged, Forging
-
-        if rule is None or self.kind not in FORGERIES:
-            return rule
-        how = self.z, self.epsilon or 0.1, self.direction or "std", self.mimicked
-        return Forged(rule, Forging(self.kind, frozenset(self.silos), *how))
-
-    def figures(self, server: Server) -> dict[str, float]:
-        """Return what is known of the model beside its metrics: how often the backdoor opens."""
-        if self.backdoor is None or not server.judges:
-            return {}
-        from mpifl.wings.attacks import SUCCESS
-
-        return {SUCCESS: self.backdoor.success(server)}

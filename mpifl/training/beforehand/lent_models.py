@@ -13,7 +13,7 @@ from mpifl.run.folder import load_initial
 from mpifl.run.job import Job
 from mpifl.run.job.tables import Model
 from mpifl.silo.parameters import FlatModel
-from mpifl.training.beforehand import check_model, check_training, tables_of
+from mpifl.training.beforehand.run_checks import check_model, check_training, tables_of
 
 
 def models_of(

@@ -1,0 +1,46 @@
+"""What `[compression]` adds to a training."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from mpifl.algorithms import Algorithm
+from mpifl.data.shards import AnySpec
+from mpifl.run.job import Job
+from mpifl.run.job.tables import OWN_KEYS, CompressionSettings
+from mpifl.training import Wing
+from mpifl.transforms import Transform
+from mpifl.wings.compression.codecs import CODECS, Cast, Codec
+from mpifl.wings.compression.payloads import Compression
+
+
+class Compressing(Wing):
+    """Encode requests and updates as `[compression]` says."""
+
+    def __init__(self, settings: CompressionSettings) -> None:
+        self._settings = settings
+
+    def transforms(self, spec: AnySpec, algorithm: Algorithm) -> list[Transform]:
+        """Return the transform that encodes and decodes."""
+        return [compression_of(self._settings, algorithm.absolute, algorithm.accumulated)]
+
+
+def wing(job: Job) -> Wing:
+    """Return what a job's `[compression]` adds."""
+    return Compressing(job.compression)
+
+
+def compression_of(
+    settings: CompressionSettings, absolute: Collection[str], accumulated: Collection[str] = ()
+) -> Compression:
+    """Return what a table asks for; `absolute` and `accumulated` as in `Compression`."""
+    up, down = codec_of(settings, settings.up), codec_of(settings, settings.down)
+    return Compression(up, down, bool(settings.error_feedback), frozenset(absolute), frozenset(accumulated))
+
+
+def codec_of(settings: CompressionSettings, name: str) -> Codec | None:
+    """Return the codec of a name with a table's settings, None for "none"."""
+    if name in ("float16", "bfloat16"):
+        return Cast(name)  # type: ignore[arg-type]
+    keys = {key: getattr(settings, key) for key in OWN_KEYS.get(name, {})}
+    return CODECS[name](**keys) if keys else None
