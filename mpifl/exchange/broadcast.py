@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.wings.robust import REFERENCE
+from mpifl.sums import REFERENCE
 from mpifl.wire import DTYPES, Compute, Done, Request, Spreading, Transport, VectorSpec, is_long, read_request
 from mpifl.wire.launching import renumbered
 

@@ -6,8 +6,10 @@ from . import (
     node_sums as node_sums,
 )
 from .aggregator import (
+    REFERENCE as REFERENCE,
     Aggregator as Aggregator,
     Combined as Combined,
+    MakesAggregator as MakesAggregator,
     headers_of as headers_of,
     read_records as read_records,
     updates_of as updates_of,

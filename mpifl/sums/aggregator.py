@@ -10,9 +10,22 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from mpifl.wire import Header, Message, Reply, Report, Request, Transport, Update, VectorHeader, Verdict
+from mpifl.wire import (
+    Header,
+    Memory,
+    Message,
+    Reply,
+    Report,
+    Request,
+    Transport,
+    Update,
+    VectorHeader,
+    Verdict,
+)
 
 Read = TypeVar("Read", bound=Message)
+REFERENCE = "reference "
+"""How the names begin of vectors of a request that the server compares those of the silos with."""
 
 
 @dataclass
@@ -104,6 +117,17 @@ class Aggregator(Protocol):
 
     def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
         """Combine the numbers of the updates; silos that do not name one are left out of it."""
+
+
+class MakesAggregator(Protocol):
+    """Another way than the mean to combine the updates of a training."""
+
+    def aggregator(self, memory: Memory) -> Aggregator:
+        """Return the aggregator of this rank, which takes memory here.
+
+        Raises:
+            InputError: it cannot be had on this rank.
+        """
 
 
 def read_records(kind: TypeAdapter[list[Read]], parts: Sequence[Any], what: str) -> list[Read]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -32,14 +31,15 @@ from mpifl.run.folder import check_run, read_environment
 from mpifl.run.job import Job
 from mpifl.silo import ALONE, Lanes, learnable
 from mpifl.silo.parameters import FlatModel
+from mpifl.sums import MakesAggregator
 from mpifl.training.beforehand import (
     Given,
     augment_of,
     check_layout,
     check_privacy,
-    check_rule,
     check_scoring,
     check_told,
+    check_wings,
     models_of,
     resolved,
     source_of,
@@ -54,7 +54,6 @@ from mpifl.transforms import Clipping, RunningStatistics, Transform
 from mpifl.wings.crews import Follower, followed
 from mpifl.wings.dpsgd import kept_at_site, protected
 from mpifl.wings.masked import FixedSums, ReleasedFile, sums_of
-from mpifl.wings.robust import reference_of
 from mpifl.wings.split import assemble_vertical, tags_here
 from mpifl.wire import Transport
 
@@ -159,7 +158,7 @@ def _plan(
     except InputError as error:
         raise InputError(told_of(error, given)) from None
     check_layout(job, spec, source_of(given))
-    check_rule(job, spec, source_of(given), wings_of)
+    check_wings(job, spec, source_of(given), wings_of)
     lock.check(out)
     check_run(out, job, resume, force, spec)
     noise = [plan.noise for plan in check_privacy(job, spec, source_of(given))]
@@ -207,7 +206,6 @@ def _assemble(
         public,
         job.cohort.drawn_by,
         rule,
-        job.aggregation.spill,
         job.evaluate.batch_size,
         augment_of(job, spec),
         sums=sums,
@@ -236,20 +234,19 @@ def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: Fixed
 
 def _changing(
     job: Job, algorithm: Algorithm, spec: FederationSpec, run: Path, wings: Sequence[Wing]
-) -> tuple[Any, list[Transform]]:
+) -> tuple[MakesAggregator | None, list[Transform]]:
     """Return the rule that combines updates, None for the mean, and the transforms, in the order of requests.
 
     On the way back these act in reverse: an update is clipped, and nothing changes it after its codec. A silo
     that lies does so after it is clipped. `protected` says where privacy stands.
     """
-    rule = job.build_rule(algorithm)
-    added = [transform for wing in wings for transform in wing.transforms(spec, algorithm)]
-    clip = job.aggregation.clip
-    found = [*added, RunningStatistics(), *([Clipping(clip)] if clip else [])]
-    trains = algorithm.local, algorithm.objective, algorithm.unlike_fedavg
-    found += reference_of(rule, *trains, public=spec.public is not None)
-    aggregated = functools.reduce(lambda one, wing: wing.aggregated(one), wings, rule)
-    return aggregated, protected(job, algorithm, spec, run, found)
+    clip, first, last, rule = job.aggregation.clip, list[Transform](), list[Transform](), None
+    for wing in wings:
+        first += wing.transforms(spec, algorithm)
+        last += wing.last_transforms(spec, algorithm)
+        rule = wing.aggregated(rule, algorithm)
+    found = [*first, RunningStatistics(), *([Clipping(clip)] if clip else []), *last]
+    return rule, protected(job, algorithm, spec, run, found)
 
 
 def successor(job: Job, spec: AnySpec, worker: Server) -> Server:

@@ -15,13 +15,13 @@ from mpifl.algorithms import Algorithm, Server, Work
 from mpifl.common import InputError, RoundLost
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import pooled
+from mpifl.report.judging import Suspicion
 from mpifl.report.observers import Record
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import Job
 from mpifl.training.recovery import Recovery
 from mpifl.training.wing import Wing
 from mpifl.wings.dpsgd import BOTTOMS, Accounting, SiloAccounting
-from mpifl.wings.robust import Suspicion
 from mpifl.wire import Mean
 from mpifl.wire.launching import library
 

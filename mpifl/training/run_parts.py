@@ -37,6 +37,7 @@ class Training:
         metrics: The figures of each round.
         selector: Chooses the silos of each round.
         best: Notes which round's model was best.
+        wings: What the job asks for beside the core.
     """
 
     job: Job
@@ -51,6 +52,7 @@ class Training:
     metrics: MetricsCollector
     selector: Selector
     best: BestModel
+    wings: Sequence[Wing]
 
     @property
     def metric(self) -> MetricInfo:
@@ -87,4 +89,5 @@ def assemble(
         metrics,
         selector=Selector(job.cohort, sizes, server, coins_of(job, silos, out)),
         best=BestModel(job.evaluate, algorithm.task.main_metric, server, out),
+        wings=wings,
     )

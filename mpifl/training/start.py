@@ -9,7 +9,7 @@ from mpifl.common import InputError, RoundLost
 from mpifl.exchange import first_of
 from mpifl.report.observers import Progress, Record
 from mpifl.run.folder import checkpoint, note_lost, read_environment, read_metrics
-from mpifl.training.beforehand import differing, memory_notes, moved
+from mpifl.training.beforehand import differing, moved
 from mpifl.training.recovery import latest_mirror, state_of
 from mpifl.training.run_parts import Training
 from mpifl.wings.dpsgd import warning_of
@@ -92,7 +92,8 @@ def _idle_settings(t: Training) -> list[str]:
         idle.append("[aggregation] clip: running statistics (BatchNorm) stay unclipped; GroupNorm has none")
     idle += warning_of(t.job, len(t.spec.silos), len(t.server.model.shared))
     hosted = [len(silos) for silos in t.exchange.membership.placed.values()]
-    idle += memory_notes(t.job, hosted, len(t.server.model.shared))
+    for wing in t.wings:
+        idle += wing.notes(hosted, len(t.server.model.shared))
     if t.job.evaluate.at == "workers" and not t.server.judges:
         idle.append("[evaluate] at = 'workers': the server has no test set that it could judge the model by")
     return idle + t.metrics.target_notes()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.run.job import Job
+from mpifl.sums import MakesAggregator
 from mpifl.transforms import Transform
 
 
@@ -26,9 +27,23 @@ class Wing:
         """Return what changes messages: before the core's transforms to silos, after them on the way back."""
         return []
 
-    def aggregated(self, rule: Any) -> Any:
-        """Return the rule that combines updates in place of another; None is the mean."""
+    def last_transforms(self, spec: AnySpec, algorithm: Algorithm) -> list[Transform]:
+        """Return what changes messages behind the core's transforms to silos, and before them on the way
+        back."""
+        return []
+
+    def aggregated(self, rule: MakesAggregator | None, algorithm: Algorithm) -> MakesAggregator | None:
+        """Return what combines updates in place of what the wings before this one have; None is the mean."""
         return rule
+
+    def notes(self, hosted: Sequence[int], length: int) -> list[str]:
+        """Say what the user is to know of the run.
+
+        Args:
+            hosted: How many silos each rank hosts.
+            length: Of the vectors.
+        """
+        return []
 
     def figures(self, server: Server) -> dict[str, float]:
         """Return what is measured of the model beside the metrics, where the server scores it."""

@@ -9,7 +9,7 @@ from mpifl.common import InputError
 from mpifl.run.job import Job
 from mpifl.training import Wing
 
-WINGS = ("compression", "attacks")
+WINGS = ("compression", "robust", "attacks")
 """In the order in which they act. Each is a folder, whose face has `wing(job)`."""
 
 

@@ -24,6 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from mpifl.run.job.tables import AggregationSettings
 from mpifl.wings.robust import aggregator_of
+from mpifl.wings.robust.robust_wing import built
 from mpifl.wire.launching.joining import world
 from mpifl.wire.messages import Header, Report, Verdict
 from mpifl.wire.requests import Compute
@@ -60,7 +61,7 @@ def verdict_of(transport: Transport, rule: Any, report: Report) -> Verdict:
 def as_rank(options: argparse.Namespace) -> None:
     """Combine again and again; each rank writes its seconds, and the bytes that it allocated once more."""
     transport = world()
-    settings = AggregationSettings.model_validate({"rule": options.rule}).build(seed=0)
+    settings = built(AggregationSettings.model_validate({"rule": options.rule}))
     rule: Any = aggregator_of(settings, None, transport.memory)
     taken, allocated = [], 0
     for repeat in range(options.repeats + 2):

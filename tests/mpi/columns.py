@@ -23,6 +23,7 @@ from torch.profiler import profile
 from mpifl.run.job.tables import AggregationSettings
 from mpifl.wings.robust import WeightRule, aggregator_of, column_slices
 from mpifl.wings.robust.column_rules_run import ColumnRule
+from mpifl.wings.robust.robust_wing import built as built_of
 from mpifl.wire.launching.joining import world
 from mpifl.wire.messages import Header, Report, Verdict
 from mpifl.wire.requests import Compute
@@ -134,7 +135,7 @@ def combined(
 
 def aggregator(table: dict[str, Any], transport: Transport, spill: Path | None) -> ColumnRule:
     """What a job with this table combines updates by."""
-    built = AggregationSettings.model_validate(table).build(seed=5, apart=frozenset({"shift"}))
+    built = built_of(AggregationSettings.model_validate(table), 5, frozenset({"shift"}))
     made = aggregator_of(built, str(spill) if spill else None, transport.memory)
     assert isinstance(made, ColumnRule)
     return made

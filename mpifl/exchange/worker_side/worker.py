@@ -23,7 +23,7 @@ from mpifl.run.folder import StateFiles
 from mpifl.silo import Silo
 from mpifl.silo.steps import Trains, train
 from mpifl.sums import Aggregator
-from mpifl.wings.robust import aggregator_of, mean_of
+from mpifl.wings.robust import mean_of
 from mpifl.wings.scoring import Scores
 from mpifl.wings.split import Dialogue, Lead, Lines, Speaker, follow, speaker_of
 from mpifl.wire import (
@@ -79,8 +79,8 @@ class Worker:
         self._transport = transport
         self._context, self._model, self._about = context, context.models[0], dict(about)
         self._mean = mean_of(context.sums, self._model.device, transport.memory)
-        rule = aggregator_of(context.rule, context.spill, transport.memory)
-        self._by_rule = rule or self._mean
+        rule = context.rule
+        self._by_rule = self._mean if rule is None else rule.aggregator(transport.memory)
         self.scores = Scores(context, transport)
         self.aggregation: Aggregator = self._by_rule
         """Of the request that is answered: the job's rule in training, the exact mean in all else."""

@@ -14,11 +14,10 @@ from mpifl.exchange import Telling
 from mpifl.silo import Silo
 from mpifl.silo.parameters import FlatModel
 from mpifl.silo.steps import EVALUATION_BATCH, EvaluationBatch
+from mpifl.sums import MakesAggregator
 from mpifl.transforms import Transform
-from mpifl.wings.attacks import Forged
 from mpifl.wings.masked import FixedSums
 from mpifl.wings.privacy import Site
-from mpifl.wings.robust import Rule, Weighing
 from mpifl.wings.site import Seal
 from mpifl.wings.split import PLAIN_LINES, LineCodecs
 
@@ -50,8 +49,7 @@ class WorkerContext:
     models: Sequence[FlatModel]
     public: Batches | None = None
     select: str = "uniform"
-    rule: Rule | Weighing | Forged | None = None
-    spill: str | None = None
+    rule: MakesAggregator | None = None
     evaluation_batch: EvaluationBatch = EVALUATION_BATCH
     augment: Change | None = None
     silo: Callable[..., Silo] = Silo

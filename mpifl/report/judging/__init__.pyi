@@ -22,6 +22,11 @@ from .silo_scores import (
     section as section,
     why_none as why_none,
 )
+from .suspicion import (
+    Suspicion as Suspicion,
+    edges as edges,
+    relative_weights as relative_weights,
+)
 from .trained import (
     check_plugins as check_plugins,
     last_model as last_model,

@@ -17,8 +17,6 @@ from mpifl.run.job.tables import CohortTable, Evaluate
 from mpifl.run.job.validation import validated
 from mpifl.silo import UNSPLIT
 from mpifl.silo.steps import LOCAL, LocalTraining
-from mpifl.transforms import STATISTICS
-from mpifl.wings.robust import Rule, Weighing
 
 _SHARED = ("local", "server_optimizer", "task", "vertical")
 """Tables of a job that are fields of every algorithm."""
@@ -72,19 +70,6 @@ class Job(Outline):
     def secure(self) -> bool:
         """Whether sums are masked, so that what would show through the masks stays at the sites."""
         return self.security is not None and self.security.masks
-
-    def build_rule(self, algorithm: Algorithm) -> Rule | Weighing | None:
-        """Return what combines updates, None for the mean.
-
-        Raises:
-            InputError: there is no such rule, or the algorithm bars it.
-        """
-        why = algorithm.needs_mean or ("both sides add up its vectors" if algorithm.accumulated else "")
-        if why and not self.aggregation.is_mean:
-            what = f"'{self.algorithm['name']}' needs the mean: {why}"
-            to_do = "take 'mean', or 'fedavg'"
-            raise InputError(f"[aggregation] rule = '{self.aggregation.rule}': {what}; {to_do}")
-        return self.aggregation.build(self.seed, algorithm.absolute | {STATISTICS})
 
     def idle(self, algorithm: Algorithm) -> list[str]:
         """Say which keys have no effect with this algorithm, or together hardly the one that is meant."""

@@ -95,6 +95,7 @@ class Outline(BaseModel):
         """The wings that the job asks for by name, each with the key by which it does."""
         asked = {
             "compression": (self.compression.asked, "[compression]"),
+            "robust": (not self.aggregation.is_mean, f"[aggregation] rule = '{self.aggregation.rule}'"),
             "attacks": (self.attack.kind != "none", f"[attack] kind = '{self.attack.kind}'"),
         }
         return {name: key for name, (does, key) in asked.items() if does}

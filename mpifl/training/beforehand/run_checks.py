@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,7 +28,6 @@ from mpifl.training import WingsOf, core_alone, settle_kernels
 from mpifl.training.beforehand.first_step import Learner, check_first_step
 from mpifl.wings.dpsgd import SiloPlan, check_layers, mechanism_of, plans
 from mpifl.wings.privacy import Draws
-from mpifl.wings.robust import memory_of
 from mpifl.wings.split import check_halves
 
 
@@ -62,7 +60,7 @@ def validate_job(job: Job, source: str, wings_of: WingsOf = core_alone) -> AnySp
         check_private_data(job, algorithm, spec)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
-    check_rule(job, spec, source, wings_of)
+    check_wings(job, spec, source, wings_of)
     return spec
 
 
@@ -217,37 +215,15 @@ def check_scoring(job: Job, algorithm: Algorithm) -> None:
         raise InputError(f"[evaluate] {what}; leave at out, or take other [task] metrics")
 
 
-def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:
-    """Say what memory the job's rule takes, if it is not the mean.
-
-    Args:
-        job: The job.
-        hosted: How many silos each rank hosts.
-        length: Of the vectors.
-    """
-    if job.aggregation.is_mean:
-        return []
-    asked = job.cohort.size(sum(hosted))
-    return [memory_of(hosted, asked, length, job.aggregation.spill)]
-
-
-def check_rule(job: Job, spec: AnySpec, source: str, wings_of: WingsOf) -> None:
-    """See that a round asks enough silos for the rule, that the user's rule is one, and what wings see to.
+def check_wings(job: Job, spec: AnySpec, source: str, wings_of: WingsOf) -> None:
+    """See what the wings that a job asks for see to.
 
     Raises:
-        InputError: it does not, or is none.
+        InputError: a wing is not there, or the job asks it for what it cannot do.
     """
-    silos = len(spec.silos)
-    asked = job.cohort.size(silos)
     try:
         algorithm = job.build_algorithm()
         for wing in wings_of(job):
             wing.check(spec, algorithm)
-        rule = job.build_rule(algorithm)
-        job.aggregation.check_share(asked)
-        if rule is not None and (needs := rule.among(asked).needs(asked)):
-            raise InputError(f"{needs} silos in a round, and a round asks {asked} of {silos}")
-        if rule is not None:
-            rule.try_out(asked)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None

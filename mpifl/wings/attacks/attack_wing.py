@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.run.job import Job
 from mpifl.run.job.tables import AttackSettings
+from mpifl.sums import MakesAggregator
 from mpifl.training import Wing
 from mpifl.transforms import Transform
 from mpifl.wings.attacks.attacks import Lying
 from mpifl.wings.attacks.backdoor import SUCCESS, Backdoor
 from mpifl.wings.attacks.colluding_attacks import FORGERIES, Forged, Forging
+from mpifl.wings.robust import Combining
 
 
 class Attacking(Wing):
@@ -69,13 +71,13 @@ class Attacking(Wing):
         liars = frozenset(of.silos)
         return [Lying(of.kind, liars, size, self._seed, spec.classes or 0, self.backdoor, anew)]
 
-    def aggregated(self, rule: Any) -> Any:
+    def aggregated(self, rule: MakesAggregator | None, algorithm: Algorithm) -> MakesAggregator | None:
         """Return a rule before which liars' vectors are written over, if they are."""
         of = self._settings
-        if rule is None or of.kind not in FORGERIES:
+        if not isinstance(rule, Combining) or of.kind not in FORGERIES:
             return rule
         how = of.z, of.epsilon or 0.1, of.direction or "std", of.mimicked
-        return Forged(rule, Forging(of.kind, frozenset(of.silos), *how))
+        return replace(rule, rule=Forged(rule.rule, Forging(of.kind, frozenset(of.silos), *how)))
 
     def figures(self, server: Server) -> dict[str, float]:
         """Return how often the backdoor opens."""

@@ -16,16 +16,16 @@ from .mixing import (
     BUCKETING as BUCKETING,
     NNM as NNM,
 )
+from .robust_wing import (
+    Combining as Combining,
+    built as built,
+    wing as wing,
+)
 from .rule_names import (
     RULES as RULES,
 )
 from .server_reference import (
     reference_of as reference_of,
-)
-from .suspicion import (
-    Suspicion as Suspicion,
-    edges as edges,
-    relative_weights as relative_weights,
 )
 from .weighing import (
     Weighing as Weighing,
@@ -38,7 +38,6 @@ from .weight_rules import (
     tolerated as tolerated,
 )
 from .weight_rules_run import (
-    REFERENCE as REFERENCE,
     aggregator_of as aggregator_of,
     mean_of as mean_of,
 )

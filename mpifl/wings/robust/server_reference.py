@@ -9,11 +9,11 @@ from mpifl.common import InputError
 from mpifl.silo import Silo
 from mpifl.silo.parameters import Objective
 from mpifl.silo.steps import LocalTraining
+from mpifl.sums import REFERENCE
 from mpifl.transforms import STATISTICS, Message, Transform
 from mpifl.wings.robust.column_rules import Rule
 from mpifl.wings.robust.weighing import Weighing
 from mpifl.wings.robust.weight_rules import FLTrust
-from mpifl.wings.robust.weight_rules_run import REFERENCE
 from mpifl.wire import Mean, Purpose
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError, RoundLost
-from mpifl.sums import Aggregator, Combined, WeightedMean
+from mpifl.sums import REFERENCE, Aggregator, Combined, WeightedMean
 from mpifl.wings.attacks import Forged, Forging
 from mpifl.wings.masked import FixedSum, FixedSums
 from mpifl.wings.robust.column_rules import Rule
@@ -25,8 +25,6 @@ from mpifl.wings.robust.weighing import MEDIAN, Weighing
 from mpifl.wings.robust.weight_rules import FLTrust
 from mpifl.wire import Memory, Report, Request, Transport, Verdict
 
-REFERENCE = "reference "
-"""How the names begin of vectors of a request that the server compares those of the silos with."""
 _SILO = -1
 """In place of a silo's number: the server's own vector."""
 _DECISION = (1 << 40) - 3

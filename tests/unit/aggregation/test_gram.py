@@ -15,6 +15,7 @@ from mpifl.common.errors import InputError, RoundLost
 from mpifl.run.job.tables import AggregationSettings
 from mpifl.wings.robust import WeightRule, aggregator_of, column_slices
 from mpifl.wings.robust.gram import Digits
+from mpifl.wings.robust.robust_wing import built as built_of
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Verdict
 from mpifl.wire.requests import Compute
@@ -73,7 +74,7 @@ def test_what_are_no_digits_is_not_added(told):
 
 
 def aggregator(**table):
-    built = AggregationSettings.model_validate(table).build(seed=1)
+    built = built_of(AggregationSettings.model_validate(table), 1)
     return aggregator_of(built, None, Memory(shared=False))
 
 
@@ -129,7 +130,7 @@ def test_the_accepted_silos_are_counted_and_too_few_lose_the_round():
     ],
 )
 def test_what_a_rule_needs_follows_from_how_many_may_lie(table, silos, takes):
-    built = AggregationSettings.model_validate(table).build()
+    built = built_of(AggregationSettings.model_validate(table))
     assert built.needs(silos).endswith(f"takes {takes}")
     if table["tolerate"] != 0.4:
         assert built.needs(takes) == ""
@@ -160,7 +161,7 @@ class Needy(WeightRule):
 )
 def test_a_class_of_the_users_that_is_no_rule_is_refused_in_one_line(name, why):
     with pytest.raises(InputError) as refused:
-        AggregationSettings(rule=f"{HERE}:{name}").build().try_out(3)
+        built_of(AggregationSettings(rule=f"{HERE}:{name}")).try_out(3)
     assert str(refused.value).startswith(f"[aggregation] rule = '{HERE}:{name}'")
     assert why in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -14,8 +14,10 @@ from mpifl.common.errors import InputError, RoundLost
 from mpifl.run.job.tables.aggregation_table import AggregationSettings
 from mpifl.sums import kernels
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wings.robust.column_rules import network, rule_of
 from mpifl.wings.robust.column_rules_run import ColumnRule, memory_of
+from mpifl.wings.robust.robust_wing import built as built_of
 from mpifl.wings.robust.spill import Spill
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Header, Report, VectorHeader
@@ -174,7 +176,7 @@ def job(tmp_path):
 @pytest.mark.parametrize("name", NO_RULES)
 def test_a_rule_of_the_users_that_is_none_is_refused_at_the_start_in_one_line(job, tmp_path, name):
     with pytest.raises(InputError) as refused:
-        train(job(f"{HERE}:{name}"), tmp_path / "run", (), False, Alone())
+        train(job(f"{HERE}:{name}"), tmp_path / "run", (), False, Alone(), wings_of=wings_of)
     message = str(refused.value)
     assert message.startswith(f"{tmp_path / 'job.toml'}: [aggregation] rule = '{HERE}:{name}'")
     assert NO_RULES[name] in message
@@ -187,7 +189,7 @@ def test_a_rule_of_the_users_that_fails_in_a_round_ends_the_run_at_once(job, tmp
     with pytest.raises(
         RoundLost, match=rf"round 1 was lost: \[aggregation\] rule = '{HERE}:huge' returned NaN or Inf"
     ):
-        train(file, tmp_path / "run", (), False, Alone())
+        train(file, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
 
 
 def test_more_than_a_round_asks_cannot_be_tolerated(job, tmp_path):
@@ -195,14 +197,14 @@ def test_more_than_a_round_asks_cannot_be_tolerated(job, tmp_path):
     with pytest.raises(
         InputError, match=r"\[aggregation\] tolerate = 2 takes 5 silos in a round, and a round asks 3 of 3"
     ):
-        train(file, tmp_path / "run", (), False, Alone())
+        train(file, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
 
 
 def test_a_share_that_is_none_of_the_silos_of_a_round_is_refused(job, tmp_path):
     file = job("trimmed", aggregation={"rule": "trimmed", "tolerate": 0.2})
     what = r"tolerate = 0\.2: of the 3 silos that a round asks that is none; take 0\.334 or more"
     with pytest.raises(InputError, match=what):
-        train(file, tmp_path / "run", (), False, Alone())
+        train(file, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
 
 
 def test_a_folder_for_vectors_must_be_one(job, tmp_path):
@@ -210,7 +212,7 @@ def test_a_folder_for_vectors_must_be_one(job, tmp_path):
     with pytest.raises(
         InputError, match=r"\[aggregation\] spill = '.*none': no file can be made there \(No such file"
     ):
-        train(file, tmp_path / "run", (), False, Alone())
+        train(file, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
 
 
 def aggregator(rule="median", tolerate=None, spill=None):
@@ -313,6 +315,6 @@ def test_the_estimate_of_memory_is_that_of_the_rank_with_most_silos():
 
 
 def test_settings_build_what_they_name():
-    assert AggregationSettings().build() is None
-    built = AggregationSettings(rule="trimmed", tolerate=3).build()
+    assert AggregationSettings().is_mean
+    built = built_of(AggregationSettings(rule="trimmed", tolerate=3))
     assert (built.name, built.least) == ("trimmed", 7)

@@ -28,6 +28,7 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.sums.mean import WeightedMean
 from mpifl.sums.planning import PartialSum
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import (
     LONGEST_TEXT,
@@ -412,7 +413,7 @@ def trained(folder, algorithm="fedavg"):
         "checkpoint": every,
     }
     job.write_text(tomli_w.dumps({**tables, "algorithm": {"name": algorithm}}))
-    train(job, folder / "run", (), False, Alone())
+    train(job, folder / "run", (), False, Alone(), wings_of=wings_of)
     return folder / "run"
 
 

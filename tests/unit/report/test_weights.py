@@ -3,8 +3,8 @@
 import pytest
 
 from mpifl.common import Names
+from mpifl.report.judging.suspicion import ROUNDS
 from mpifl.report.runs.rule_weights import edges_of_silos, weights_of_silos
-from mpifl.wings.robust.suspicion import ROUNDS
 
 
 def rows_of(rule, *rounds):

@@ -18,6 +18,7 @@ from mpifl.run.job.job import Job, check_job, read_job
 from mpifl.run.job.outline import differing_keys
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.training.beforehand.given_job import resolved
+from mpifl.wings import wings_of
 
 JOBS = Path(__file__).parents[3] / "jobs"
 TOP = 'name = "toy"\nshards = "shards/toy"\nrounds = 3\n'
@@ -327,12 +328,12 @@ def test_a_rule_of_columns_is_for_algorithms_whose_updates_it_can_combine(read, 
     personal = '\npersonal = ["x"]' if name in ("fedper", "fedrep") else ""
     job = read(LEAST + f'[algorithm]\nname = "{name}"{personal}\n[aggregation]\nrule = "median"\n')
     if name in allowed:
-        assert job.build_rule(job.build_algorithm()) is not None
+        assert wings_of(job)[0].aggregated(None, job.build_algorithm()) is not None
     else:
         with pytest.raises(
             InputError, match=rf"rule = 'median': '{name}' needs the mean: \w.*; take 'mean', or 'fedavg'"
         ):
-            job.build_rule(job.build_algorithm())
+            wings_of(job)[0].aggregated(None, job.build_algorithm())
 
 
 @pytest.mark.parametrize("mistake", WRONG)

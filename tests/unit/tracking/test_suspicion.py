@@ -7,9 +7,9 @@ import json
 import pytest
 from unit.builders import Alone, write_folder
 
+from mpifl.report.judging import Suspicion
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
-from mpifl.wings.robust import Suspicion
 
 
 def test_who_is_suspected_goes_by_its_own_last_five_rounds():

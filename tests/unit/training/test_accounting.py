@@ -23,6 +23,7 @@ from mpifl.report.runs import compare_runs, read_run
 from mpifl.run.job import check_job, read_job
 from mpifl.training.beforehand.run_checks import check_privacy, validate_job
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wings.dpsgd import privacy_plan
 from mpifl.wings.dpsgd.privacy_plan import digest_of
 from mpifl.wings.privacy import Site, Steps, epsilon_of
@@ -40,7 +41,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         path = tmp_path / f"{name}.toml"
         path.write_text(tomli_w.dumps(job_of(tmp_path, name, **tables)))
         run = tmp_path / (out or name)
-        train(path, run, tuple(overrides), resume, Alone())
+        train(path, run, tuple(overrides), resume, Alone(), wings_of=wings_of)
         return run
 
     act.site = tmp_path / "site"
@@ -202,7 +203,7 @@ def test_a_sites_own_budget_ends_a_run_before_it_is_passed(start, capsys):
 
 def check(path: Path):
     job = read_job(path)
-    spec = validate_job(job, str(path))
+    spec = validate_job(job, str(path), wings_of)
     check_privacy(job, spec, str(path))
 
 
@@ -304,7 +305,7 @@ def test_scoring_at_silos_is_refused_unless_the_job_says_that_it_is_unprotected(
         {"evaluate": evaluate, "privacy": {**PRIVACY, "evaluate_unprotected": True}},
     ):
         path.write_text(tomli_w.dumps(job_of(tmp_path, **allowed)))
-        validate_job(read_job(path), str(path))
+        validate_job(read_job(path), str(path), wings_of)
 
 
 def test_cox_is_refused():

@@ -17,6 +17,7 @@ from mpifl.run.job import Job, check_job, read_job
 from mpifl.run.job.tables.job_tables import Evaluate
 from mpifl.training import build, devices
 from mpifl.training.beforehand.run_checks import check_privacy, check_scoring, validate_job
+from mpifl.wings import wings_of
 from mpifl.wings.split.split_answers import all_together
 
 
@@ -54,7 +55,7 @@ def test_bfloat16_on_a_cpu_is_refused_in_a_line(tmp_path):
         '[model]\nname = "logreg"\n[local]\nprecision = "bf16"\n'
     )
     with pytest.raises(InputError, match=r"\[local\] precision = 'bf16': .* take 'fp32'") as refused:
-        build.build(job, tmp_path / "run", (), False, Placed())
+        build.build(job, tmp_path / "run", (), False, Placed(), wings_of=wings_of)
     assert "\n" not in str(refused.value)
 
 
@@ -75,7 +76,7 @@ def test_a_rank_that_may_not_open_its_shards_says_so_at_the_start(monkeypatch, t
     monkeypatch.setattr(resource, "setrlimit", lambda *given: None)
     if allowed < 200:
         with pytest.raises(InputError, match=rf"ulimit -n = {allowed}: this rank hosts 8 silos"):
-            build.build(job, tmp_path / "run", (), False, Placed())
+            build.build(job, tmp_path / "run", (), False, Placed(), wings_of=wings_of)
 
 
 def normed(shape, classes):
@@ -97,9 +98,9 @@ def test_a_last_batch_of_one_is_refused_where_the_model_cannot_train_on_it(tmp_p
     what = "of 9 rows the last batch has one, and the model of silo 1 cannot train on one row"
     told = rf"\[local\] batch_size = 4: {what} \(BatchNorm1d\); take drop_last = true, or another size"
     with pytest.raises(InputError, match=told):
-        validate_job(read_job(job), str(job))
+        validate_job(read_job(job), str(job), wings_of)
     with pytest.raises(InputError, match=told):
-        build.build(job, tmp_path / "run", (), False, Placed())
+        build.build(job, tmp_path / "run", (), False, Placed(), wings_of=wings_of)
 
 
 def test_a_metric_that_does_not_add_up_is_refused_at_workers():
@@ -118,7 +119,7 @@ def test_a_metric_that_does_not_add_up_is_refused_at_workers():
 )
 def test_a_last_batch_of_one_that_no_silo_draws_is_none(tmp_path, local):
     job = normed_job(tmp_path, local)
-    validate_job(read_job(job), str(job))
+    validate_job(read_job(job), str(job), wings_of)
 
 
 HOSTILE = {
@@ -163,7 +164,7 @@ def test_a_job_that_rank_0_should_have_refused_is_refused_at_each_rank(tmp_path,
     job = Job.model_validate(given)
     monkeypatch.setattr(build, "_plan", lambda *_: {**told, "job": job.model_dump_json(exclude_none=True)})
     with pytest.raises(InputError, match=line):
-        build.build(tmp_path / "job.toml", tmp_path / "run", (), False, Alone())
+        build.build(tmp_path / "job.toml", tmp_path / "run", (), False, Alone(), wings_of=wings_of)
     assert not (tmp_path / "site" / "ledger.jsonl").exists()
 
 

@@ -19,6 +19,7 @@ from mpifl.common import InputError
 from mpifl.data.shards.shards import FederationSpec, write_shard
 from mpifl.run.job import read_job
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wings.privacy import Draws, Site, Steps, epsilon_of, noise_for
 from mpifl.wings.site import make_identity
 
@@ -65,7 +66,7 @@ def train_over(folder: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], 
     if not (folder / "shards").exists():
         write(folder / "shards", sizes)
     (folder / "job.toml").write_text(tomli_w.dumps(job_of(folder, **tables)))
-    train(folder / "job.toml", folder / "run", (), False, Alone())
+    train(folder / "job.toml", folder / "run", (), False, Alone(), wings_of=wings_of)
     return folder / "run"
 
 
@@ -260,7 +261,7 @@ def test_delta_is_at_most_one_by_the_examples_of_all_silos(tmp_path: Path) -> No
     with pytest.raises(
         InputError, match=r"delta = 0\.01: all silos have 120 examples, and above 1/120 delta"
     ):
-        train(job, tmp_path / "run", (), False, Alone())
+        train(job, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -28,6 +28,7 @@ from mpifl.report.runs import read_run
 from mpifl.run.job import read_job
 from mpifl.training.beforehand.run_checks import check_privacy, validate_job
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wings.privacy import Site, Steps, epsilon_of
 
 SILOS = 8
@@ -45,7 +46,7 @@ def start(tmp_path: Path):
         run = tmp_path / (out or name)
         if secret:
             give(run, secret)
-        train(path, run, tuple(overrides), resume, Alone())
+        train(path, run, tuple(overrides), resume, Alone(), wings_of=wings_of)
         return run
 
     act.folder = tmp_path
@@ -294,7 +295,7 @@ def test_many_silos_with_a_clip_that_follows_them(tmp_path):
     cohort = {**POISSON, "fraction": 0.8}
     path, run = tmp_path / "job.toml", tmp_path / "run"
     path.write_text(tomli_w.dumps(job_of(tmp_path / "shards", privacy=adaptive, cohort=cohort, rounds=3)))
-    train(path, run, (), False, Alone())
+    train(path, run, (), False, Alone(), wings_of=wings_of)
     found = records(run)
     assert found[0]["clip_norm"] == 2.0
     for before, after in itertools.pairwise(found):
@@ -337,7 +338,7 @@ def test_masks_change_no_bit_of_what_a_server_of_one_secret_lets_out(start, monk
 
 def check(path: Path):
     job = read_job(path)
-    check_privacy(job, validate_job(job, str(path)), str(path))
+    check_privacy(job, validate_job(job, str(path), wings_of), str(path))
 
 
 NORMED = "unit.training.test_accounting:normed"
@@ -413,7 +414,7 @@ def test_scoring_at_silos_is_refused_unless_the_job_says_that_it_is_unprotected(
     unprotected = {**PRIVACY, "evaluate_unprotected": True}
     given = job_of(tmp_path / "shards", evaluate=evaluate, privacy=unprotected, rounds=1)
     path.write_text(tomli_w.dumps(given))
-    train(path, tmp_path / "run", (), False, Alone())
+    train(path, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
     (found,) = records(tmp_path / "run")
     assert "silo_accuracy_mean" in found
     assert 0 <= found["clipped"] <= 1

@@ -14,6 +14,7 @@ from mpifl.data.shards.column_spec import read_vertical
 from mpifl.run.job import read_job, read_kept
 from mpifl.training.beforehand import validate_job
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wings.split.split_training import placement
 from mpifl.wire.launching.deaths import _LAUNCHERS_WORD as SURVIVABLE
 
@@ -40,7 +41,7 @@ def job_of(folder, **tables):
 def refusal_of(path):
     """Return the line by which a job is refused."""
     with pytest.raises(InputError) as refused:
-        validate_job(read_job(path), str(path))
+        validate_job(read_job(path), str(path), wings_of)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -53,7 +54,7 @@ def yard(tmp_path):
 
 def test_a_job_over_columns_is_found_good_without_ranks(yard):
     path = job_of(yard)
-    spec = validate_job(read_job(path), str(path))
+    spec = validate_job(read_job(path), str(path), wings_of)
     assert (spec.layout, len(spec.silos)) == ("vertical", 3)
 
 
@@ -156,7 +157,7 @@ def test_a_last_batch_of_one_row_is_refused_where_a_half_cannot_train_on_it(yard
 )
 def test_a_last_batch_of_one_row_that_is_never_drawn_is_none(yard, local):
     path = job_of(yard, model=NORMED, local=ONE_LEFT | local)
-    validate_job(read_job(path), str(path))
+    validate_job(read_job(path), str(path), wings_of)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -211,14 +212,14 @@ def test_no_rank_may_take_the_place_of_a_party_that_died(yard, monkeypatch):
     with pytest.raises(
         InputError, match=r"--survive: a party whose columns another rank may read is no party"
     ):
-        train(job_of(yard), yard / "run", (), False, Alone())
+        train(job_of(yard), yard / "run", (), False, Alone(), wings_of=wings_of)
     assert not (yard / "run" / "metrics.jsonl").exists()
 
 
 def test_a_party_whose_shard_is_missing_stops_all(yard):
     (yard / "shards" / "silo_0001.h5").unlink()
     with pytest.raises(InputError, match=r"silo_0001\.h5: is missing; federation\.json names it$"):
-        train(job_of(yard), yard / "run", (), False, Alone())
+        train(job_of(yard), yard / "run", (), False, Alone(), wings_of=wings_of)
 
 
 @pytest.mark.parametrize(("widths", "holder"), [((3, 1, 5), 0), ((5, 1, 3), 1), ((1, 5, 3), 2)])
@@ -237,4 +238,4 @@ def test_files_of_two_alignments_in_one_folder_are_refused_by_name(yard):
         file.attrs["alignment"] = "f" * 32
     said = "silos 'party 0' and 'party 1' of '00112233...', silo 'party 2' of 'ffffffff...'; align again"
     with pytest.raises(InputError, match=re.escape(f"different alignments, {said}")):
-        train(job_of(yard), yard / "run", (), False, Alone())
+        train(job_of(yard), yard / "run", (), False, Alone(), wings_of=wings_of)

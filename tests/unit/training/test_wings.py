@@ -15,6 +15,7 @@ from mpifl.wings import registry, wings_of
 
 ASKED = {
     "compression": ({"compression": {"up": "qsgd"}}, r"\[compression\]"),
+    "robust": ({"aggregation": {"rule": "median"}}, r"\[aggregation\] rule = 'median'"),
     "attacks": (
         {"attack": {"kind": "sign_flip", "silos": [0]}},
         r"\[attack\] kind = 'sign_flip'",

@@ -1,4 +1,6 @@
 from .aggregation_table import (
+    BY_WEIGHTS as BY_WEIGHTS,
+    OF_RULES as OF_RULES,
     RULE_NAMES as RULE_NAMES,
     AggregationSettings as AggregationSettings,
     with_uniform_weights as with_uniform_weights,

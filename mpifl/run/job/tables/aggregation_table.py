@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import inspect
-import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from mpifl.common import InputError, choices, load_plugin
-from mpifl.wings.robust import BUCKETING, NNM, WEIGHT_RULES, WeightRule, tolerated
+from mpifl.common import choices
 
-if TYPE_CHECKING:  # a job is looked at without paying for torch
-    from mpifl.wings.robust import Rule, Weighing
 
-RULE_NAMES = ("mean", "median", "trimmed", *WEIGHT_RULES)
+@dataclass(frozen=True)
+class ByWeights:
+    """What a job can say of a rule by weights.
+
+    Attributes:
+        keys: Its own keys.
+        tolerates: Whether it has to know how many silos may lie.
+        chooses: Whether it gives some silos nothing by design.
+    """
+
+    keys: tuple[str, ...] = ()
+    tolerates: bool = False
+    chooses: bool = False
+
+
+BY_WEIGHTS = {
+    "krum": ByWeights(tolerates=True, chooses=True),
+    "multikrum": ByWeights(("m",), tolerates=True, chooses=True),
+    "rfa": ByWeights(("nu", "iterations")),
+    "centered": ByWeights(("tau", "iterations")),
+    "fltrust": ByWeights(),
+}
+"""The rules by weights; a test holds them against the rules themselves."""
+RULE_NAMES = ("mean", "median", "trimmed", *BY_WEIGHTS)
 """The rules of `[aggregation] rule`: the mean, rules of columns, and rules by weights."""
-_TOLERATING = ("trimmed", *(name for name, kind in WEIGHT_RULES.items() if kind.tolerates))
-_OF_RULES = {
+_TOLERATING = ("trimmed", *(name for name, kind in BY_WEIGHTS.items() if kind.tolerates))
+OF_RULES = {
     "m": "how many silos it takes the mean of",
     "tau": "how far from the last aggregate an update may be",
     "nu": "",
@@ -67,9 +84,9 @@ class AggregationSettings(BaseModel):
         if self.is_mean and self.pre != "none":
             raise ValueError(f"pre = '{self.pre}': goes with another rule than the mean")
         self._check_tolerate()
-        for key, meaning in _OF_RULES.items():
+        for key, meaning in OF_RULES.items():
             self._check_key(key, meaning)
-        if self.s is not None and self.pre != BUCKETING:
+        if self.s is not None and self.pre != "bucketing":
             raise ValueError(f"s = {self.s}: goes with pre = 'bucketing', not with '{self.pre}'")
         if self.is_mean and self.spill is not None:
             why = "goes with a rule of columns or weights; the mean keeps no silo's vector"
@@ -77,7 +94,7 @@ class AggregationSettings(BaseModel):
         return self
 
     def _check_tolerate(self) -> None:
-        needed = self.rule in _TOLERATING or self.pre == NNM
+        needed = self.rule in _TOLERATING or self.pre == "nnm"
         if needed and self.tolerate is None:
             which = f"rule = '{self.rule}'" if self.rule in _TOLERATING else f"pre = '{self.pre}'"
             raise ValueError(f"{which} needs tolerate: how many silos may lie, or which share of them")
@@ -87,10 +104,7 @@ class AggregationSettings(BaseModel):
             raise ValueError(f"tolerate = {self.tolerate}: {what}")
 
     def _check_key(self, key: str, meaning: str) -> None:
-        given, takers = (
-            getattr(self, key),
-            [name for name, kind in WEIGHT_RULES.items() if key in _fields(kind)],
-        )
+        given, takers = getattr(self, key), [name for name, kind in BY_WEIGHTS.items() if key in kind.keys]
         if given is None and meaning and self.rule in takers:
             raise ValueError(f"rule = '{self.rule}' needs {key}: {meaning}")
         if given is not None and self.rule not in takers:
@@ -106,54 +120,6 @@ class AggregationSettings(BaseModel):
     def _own(self) -> bool:
         return ":" in self.rule
 
-    def check_share(self, asked: int) -> None:
-        """See that a share of the silos that a round asks is one silo at least.
-
-        Raises:
-            InputError: it is none.
-        """
-        if isinstance(self.tolerate, float) and not tolerated(self.tolerate, asked):
-            what = f"of the {asked} silos that a round asks that is none"
-            enough = math.ceil(1000 / asked) / 1000
-            raise InputError(f"[aggregation] tolerate = {self.tolerate:g}: {what}; take {enough:g} or more")
-
-    def build(self, seed: int = 0, apart: frozenset[str] = frozenset()) -> Rule | Weighing | None:
-        """Return what combines updates, None for the mean.
-
-        Args:
-            seed: The job's, from which buckets are drawn.
-            apart: Names of vectors of an update that are no changes of the model.
-
-        Raises:
-            InputError: there is no such function or class.
-        """
-        if self.is_mean:
-            return None
-        from mpifl.wings.robust import Weighing, rule_of
-
-        plugin = load_plugin(self.rule, "[aggregation] rule", RULE_NAMES) if self._own else None
-        weights = self._by_weights(plugin)
-        if weights is None and self.pre == "none":
-            return rule_of(self.rule, self.tolerate, plugin)
-        columns = functools.partial(rule_of, self.rule, plugin=plugin) if weights is None else None
-        return Weighing(self.rule, weights, columns, self.tolerate, self.pre, self.s or 2, seed, apart)
-
-    def _by_weights(self, plugin: Any) -> WeightRule | None:
-        """Return the rule by weights; None where the rule is one of columns."""
-        own = inspect.isclass(plugin) and issubclass(plugin, WeightRule)
-        kind = plugin if own else WEIGHT_RULES.get(self.rule)
-        if self._own and self.tolerate is not None and not (own and plugin.tolerates) and self.pre != NNM:
-            raise InputError(f"[aggregation] tolerate = {self.tolerate}: '{self.rule}' does not ask for it")
-        if kind is None:
-            return None
-        given = {key: getattr(self, key) for key in _fields(kind) if key in _OF_RULES}
-        try:
-            made: WeightRule = kind(**{key: value for key, value in given.items() if value is not None})
-        except TypeError as error:
-            why = f"{error}; give its fields defaults"
-            raise InputError(f"[aggregation] rule = '{self.rule}': {why}") from None
-        return made
-
 
 def with_uniform_weights(job: dict[str, Any]) -> dict[str, Any]:
     """Return a job's tables, with `[cohort] weights = "uniform"` where a rule other than the mean has no
@@ -164,7 +130,3 @@ def with_uniform_weights(job: dict[str, Any]) -> dict[str, Any]:
     if aggregation.get("rule", "mean") == "mean":
         return job
     return {**job, "cohort": {"weights": "uniform", **cohort}}
-
-
-def _fields(kind: type[WeightRule]) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from mpifl.report.observers import Record
 from mpifl.run.folder import number
-from mpifl.wings.robust.weight_rules import WEIGHT_RULES
+from mpifl.run.job.tables import BY_WEIGHTS
 
 LITTLE, ROUNDS = 0.5, 5
 """A silo is suspected whose weight was below this part of the mean in each of so many last rounds of its."""
@@ -29,7 +29,7 @@ class Suspicion:
     """
 
     def __init__(self, rule: object) -> None:
-        kind = WEIGHT_RULES.get(str(rule))
+        kind = BY_WEIGHTS.get(str(rule))
         self._judges_weights = kind is None or not kind.chooses
         self._last: dict[tuple[str, str], deque[bool]] = {}
 

@@ -1,0 +1,144 @@
+"""What another `[aggregation] rule` than the mean adds to a training."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError, load_plugin
+from mpifl.data.shards import AnySpec, FederationSpec
+from mpifl.run.job import Job
+from mpifl.run.job.tables import OF_RULES, RULE_NAMES, AggregationSettings
+from mpifl.sums import Aggregator
+from mpifl.training import Wing
+from mpifl.transforms import STATISTICS, Transform
+from mpifl.wings.robust.column_rules import Rule, rule_of
+from mpifl.wings.robust.column_rules_run import memory_of
+from mpifl.wings.robust.mixing import NNM
+from mpifl.wings.robust.server_reference import reference_of
+from mpifl.wings.robust.weighing import Weighing
+from mpifl.wings.robust.weight_rules import WEIGHT_RULES, WeightRule, tolerated
+from mpifl.wings.robust.weight_rules_run import aggregator_of
+from mpifl.wire import Memory
+
+
+@dataclass(frozen=True)
+class Combining:
+    """The rule of a job, and where the vectors lie that it keeps.
+
+    Attributes:
+        rule: It; a wing may put another in its place that writes over vectors before it.
+        spill: The folder for them; None is memory.
+    """
+
+    rule: Any
+    spill: str | None
+
+    def aggregator(self, memory: Memory) -> Aggregator:
+        """Return what combines the updates of a training on this rank.
+
+        Raises:
+            InputError: no files can be made in the folder.
+        """
+        made = aggregator_of(self.rule, self.spill, memory)
+        assert made is not None
+        return made
+
+
+class Robust(Wing):
+    """Combine updates by a rule that looks at each silo's vectors."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
+        """See that a round asks enough silos for the rule, and that the user's rule is one.
+
+        Raises:
+            InputError: it does not, or is none; or the algorithm needs the mean.
+        """
+        silos = len(spec.silos)
+        asked, rule = self._job.cohort.size(silos), self._rule(algorithm)
+        self._check_share(asked)
+        if needs := rule.among(asked).needs(asked):
+            raise InputError(f"{needs} silos in a round, and a round asks {asked} of {silos}")
+        rule.try_out(asked)
+
+    def last_transforms(self, spec: AnySpec, algorithm: Algorithm) -> list[Transform]:
+        """Return what brings the vectors that the rule compares updates with, if it compares them."""
+        assert isinstance(spec, FederationSpec)
+        trains = algorithm.local, algorithm.objective, algorithm.unlike_fedavg
+        return reference_of(self._rule(algorithm), *trains, public=spec.public is not None)
+
+    def aggregated(self, rule: Any, algorithm: Algorithm) -> Combining:
+        """Return the rule."""
+        return Combining(self._rule(algorithm), self._job.aggregation.spill)
+
+    def notes(self, hosted: Sequence[int], length: int) -> list[str]:
+        """Say what memory the rule takes."""
+        asked = self._job.cohort.size(sum(hosted))
+        return [memory_of(hosted, asked, length, self._job.aggregation.spill)]
+
+    def _rule(self, algorithm: Algorithm) -> Rule | Weighing:
+        job = self._job
+        if why := algorithm.needs_mean or ("both sides add up its vectors" if algorithm.accumulated else ""):
+            what = f"'{job.algorithm['name']}' needs the mean: {why}"
+            to_do = "take 'mean', or 'fedavg'"
+            raise InputError(f"[aggregation] rule = '{job.aggregation.rule}': {what}; {to_do}")
+        return built(job.aggregation, job.seed, algorithm.absolute | {STATISTICS})
+
+    def _check_share(self, asked: int) -> None:
+        tolerate = self._job.aggregation.tolerate
+        if isinstance(tolerate, float) and not tolerated(tolerate, asked):
+            what = f"of the {asked} silos that a round asks that is none"
+            enough = math.ceil(1000 / asked) / 1000
+            raise InputError(f"[aggregation] tolerate = {tolerate:g}: {what}; take {enough:g} or more")
+
+
+def wing(job: Job) -> Wing:
+    """Return what a job's rule adds."""
+    return Robust(job)
+
+
+def built(table: AggregationSettings, seed: int = 0, apart: frozenset[str] = frozenset()) -> Rule | Weighing:
+    """Return the rule of a table, which is not the mean.
+
+    Args:
+        table: The job's `[aggregation]`.
+        seed: The job's, from which buckets are drawn.
+        apart: Names of vectors of an update that are no changes of the model.
+
+    Raises:
+        InputError: there is no such function or class.
+    """
+    plugin = load_plugin(table.rule, "[aggregation] rule", RULE_NAMES) if ":" in table.rule else None
+    weights = _by_weights(table, plugin)
+    if weights is None and table.pre == "none":
+        return rule_of(table.rule, table.tolerate, plugin)
+    columns = functools.partial(rule_of, table.rule, plugin=plugin) if weights is None else None
+    return Weighing(table.rule, weights, columns, table.tolerate, table.pre, table.s or 2, seed, apart)
+
+
+def _by_weights(table: AggregationSettings, plugin: Any) -> WeightRule | None:
+    """Return the rule by weights; None where the rule is one of columns."""
+    own = inspect.isclass(plugin) and issubclass(plugin, WeightRule)
+    kind = plugin if own else WEIGHT_RULES.get(table.rule)
+    unasked = table.tolerate is not None and not (own and plugin.tolerates) and table.pre != NNM
+    if plugin is not None and unasked:
+        raise InputError(f"[aggregation] tolerate = {table.tolerate}: '{table.rule}' does not ask for it")
+    if kind is None:
+        return None
+    fields = [field.name for field in dataclasses.fields(kind)]
+    given = {key: getattr(table, key) for key in fields if key in OF_RULES}
+    try:
+        made: WeightRule = kind(**{key: value for key, value in given.items() if value is not None})
+    except TypeError as error:
+        why = f"{error}; give its fields defaults"
+        raise InputError(f"[aggregation] rule = '{table.rule}': {why}") from None
+    return made
