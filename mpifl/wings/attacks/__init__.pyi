@@ -13,6 +13,5 @@ from .backdoor import (
 )
 from .colluding_attacks import (
     FORGERIES as FORGERIES,
-    Forged as Forged,
     Forging as Forging,
 )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import torch
 
 from mpifl.sums import Combined
-from mpifl.wings.attacks.colluding_attacks import Forging
 from mpifl.wings.robust import GramPass
+
+if TYPE_CHECKING:  # which imports this
+    from mpifl.wings.attacks.colluding_attacks import Forging
 
 
 class Fitting(GramPass):

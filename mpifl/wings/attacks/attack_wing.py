@@ -14,7 +14,7 @@ from mpifl.training import Wing
 from mpifl.transforms import Transform
 from mpifl.wings.attacks.attacks import Lying
 from mpifl.wings.attacks.backdoor import SUCCESS, Backdoor
-from mpifl.wings.attacks.colluding_attacks import FORGERIES, Forged, Forging
+from mpifl.wings.attacks.colluding_attacks import FORGERIES, Forging
 from mpifl.wings.robust import Combining
 
 
@@ -77,7 +77,7 @@ class Attacking(Wing):
         if not isinstance(rule, Combining) or of.kind not in FORGERIES:
             return rule
         how = of.z, of.epsilon or 0.1, of.direction or "std", of.mimicked
-        return replace(rule, rule=Forged(rule.rule, Forging(of.kind, frozenset(of.silos), *how)))
+        return replace(rule, forge=Forging(of.kind, frozenset(of.silos), *how))
 
     def figures(self, server: Server) -> dict[str, float]:
         """Return how often the backdoor opens."""

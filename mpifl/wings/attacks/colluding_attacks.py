@@ -4,7 +4,7 @@ before a rule sees these."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -12,7 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mpifl.wings.robust import Matrix, Rule, Weighing, squared_distances
+from mpifl.sums import Combined
+from mpifl.wings.attacks.attack_fitting import Fitting
+from mpifl.wings.robust import ColumnsPlan, Matrix, squared_distances
+from mpifl.wire import Transport, Verdict
 
 FORGERIES = ("alie", "ipm", "mimic", "min_max")
 """alie: mean - z std (Baruch et al. 2019, "A little is enough", algorithm 3). ipm: -epsilon mean (Xie et al.
@@ -71,6 +74,19 @@ class Forging:
         roots = (np.sqrt(half**2 + square * room) - half) / square
         return self.at(float(roots.min()))
 
+    def agreed(
+        self,
+        transport: Transport,
+        verdict: Verdict,
+        plans: Sequence[ColumnsPlan],
+        own: Mapping[tuple[str, int], Tensor],
+    ) -> tuple[Forging | Combined, set[int]]:
+        """Return it `fitted`, if it is to be; see `Forger`."""
+        if not self.measures:
+            return self, set()
+        look = Fitting(transport, verdict, plans, own)
+        return look.agreed(self), look.hanging
+
     def at(self, gamma: float) -> Forging:
         """Return it with this gamma."""
         return dataclasses.replace(self, gamma=gamma)
@@ -107,14 +123,6 @@ class Forging:
         if self.direction == "std":
             return -_deviation(honest, mean)
         return -mean.sign() if self.direction == "sign" else -mean
-
-
-@dataclass(frozen=True)
-class Forged:
-    """A rule, and the lies that are written before it."""
-
-    rule: Rule | Weighing
-    forging: Forging
 
 
 def usual_z(silos: int, liars: int) -> float:

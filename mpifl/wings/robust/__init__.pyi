@@ -9,6 +9,10 @@ from .column_rules import (
 from .column_rules_run import (
     memory_of as memory_of,
 )
+from .column_slices import (
+    ColumnsPlan as ColumnsPlan,
+    Forger as Forger,
+)
 from .gram import (
     GramPass as GramPass,
 )

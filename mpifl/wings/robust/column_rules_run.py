@@ -24,11 +24,10 @@ from mpifl.sums import (
     refuse_noise,
     updates_of,
 )
-from mpifl.wings.attacks import Fitting, Forging
 from mpifl.wings.robust import column_slices
 from mpifl.wings.robust.column_rules import Rule
 from mpifl.wings.robust.column_sharing import Sharing
-from mpifl.wings.robust.column_slices import ColumnsPlan, Located, chunk_of
+from mpifl.wings.robust.column_slices import ColumnsPlan, Forger, Located, chunk_of
 from mpifl.wings.robust.spill import Spill
 from mpifl.wire import (
     Count,
@@ -82,7 +81,7 @@ class ColumnRule:
         self._abandoned: list[Tensor] = []
         """Kept for ever: a rank that hung may still write there."""
         self.hanging: set[int] = set()
-        self.forge: Forging | None = None
+        self.forge: Forger | None = None
         """Has some silos lie, in a test."""
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
@@ -189,15 +188,14 @@ class ColumnRule:
 
     def _lie(
         self, transport: Transport, verdict: Verdict, plans: Sequence[ColumnsPlan]
-    ) -> Forging | Combined | None:
+    ) -> Forger | Combined | None:
         """Return how some silos lie, if they do; else what comes of the round."""
-        if self.forge is None or not self.forge.measures:
-            return self.forge
+        if self.forge is None:
+            return None
         silos = [[row.silo for row in plan.rows] for plan in plans]
         alike = [plan for plan, own in zip(plans, silos, strict=True) if own == silos[0]]
-        look = Fitting(transport, verdict, alike, self._rows)
-        found = look.agreed(self.forge)
-        self.hanging |= look.hanging
+        found, hanging = self.forge.agreed(transport, verdict, alike, self._rows)
+        self.hanging |= hanging
         return found
 
     def _needs(self, silos: int) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
+from typing import Protocol
 
 import torch
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from mpifl.sums import is_finite, slice_of
+from mpifl.sums import Combined, is_finite, slice_of
 from mpifl.wire import Count, Message, Text, Transport, Verdict
 
 BLOCK = 1 << 14
@@ -25,8 +25,27 @@ EVERYWHERE = -1
 """In place of a rank: all ranks have this vector."""
 
 
-Forge: TypeAlias = Callable[[Sequence[int], Sequence[Tensor]], list[Tensor]]
-"""The silos of rows, and the rows -> rows."""
+class Forger(Protocol):
+    """Writes over vectors before a rule sees them, where a test has silos lie on purpose."""
+
+    def __call__(self, silos: Sequence[int], rows: Sequence[Tensor]) -> list[Tensor]:
+        """Return the rows of silos, with those of liars written over."""
+
+    def agreed(
+        self,
+        transport: Transport,
+        verdict: Verdict,
+        plans: Sequence[ColumnsPlan],
+        own: Mapping[tuple[str, int], Tensor],
+    ) -> tuple[Forger | Combined, set[int]]:
+        """Return on all ranks, before the rule runs, what writes over these vectors, or else what comes of
+        the round; and the ranks that did not do their share in time.
+
+        Args:
+            transport, verdict: As in `Aggregator.combine`.
+            plans: Where the vectors lie, of the same silos each.
+            own: Those of this rank.
+        """
 
 
 class Located(Message):
@@ -85,7 +104,7 @@ class Slices:
         self._missing: set[int] = set()
         """Ranks that nothing is sent to any more, nor expected from."""
         self._all_here = all(self._reaches(0, row) for plan in self._plans for row in plan.rows)
-        self.forge: Forge | None = None
+        self.forge: Forger | None = None
         """Writes over the vectors of some silos, where a test has them lie."""
         self.fault: str | None = None
         self.hanging: set[int] = set()

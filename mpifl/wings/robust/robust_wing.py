@@ -15,11 +15,12 @@ from mpifl.common import InputError, load_plugin
 from mpifl.data.shards import AnySpec, FederationSpec
 from mpifl.run.job import Job
 from mpifl.run.job.tables import OF_RULES, RULE_NAMES, AggregationSettings
-from mpifl.sums import Aggregator
+from mpifl.sums import Aggregator, MakesAggregator
 from mpifl.training import Wing
 from mpifl.transforms import STATISTICS, Transform
 from mpifl.wings.robust.column_rules import Rule, rule_of
 from mpifl.wings.robust.column_rules_run import memory_of
+from mpifl.wings.robust.column_slices import Forger
 from mpifl.wings.robust.mixing import NNM
 from mpifl.wings.robust.server_reference import reference_of
 from mpifl.wings.robust.weighing import Weighing
@@ -33,12 +34,14 @@ class Combining:
     """The rule of a job, and where the vectors lie that it keeps.
 
     Attributes:
-        rule: It; a wing may put another in its place that writes over vectors before it.
+        rule: It.
         spill: The folder for them; None is memory.
+        forge: What writes over vectors before the rule sees them, in a test of it.
     """
 
-    rule: Any
+    rule: Rule | Weighing
     spill: str | None
+    forge: Forger | None = None
 
     def aggregator(self, memory: Memory) -> Aggregator:
         """Return what combines the updates of a training on this rank.
@@ -46,9 +49,7 @@ class Combining:
         Raises:
             InputError: no files can be made in the folder.
         """
-        made = aggregator_of(self.rule, self.spill, memory)
-        assert made is not None
-        return made
+        return aggregator_of(self.rule, self.spill, memory, self.forge)
 
 
 class Robust(Wing):
@@ -76,7 +77,7 @@ class Robust(Wing):
         trains = algorithm.local, algorithm.objective, algorithm.unlike_fedavg
         return reference_of(self._rule(algorithm), *trains, public=spec.public is not None)
 
-    def aggregated(self, rule: Any, algorithm: Algorithm) -> Combining:
+    def aggregated(self, rule: MakesAggregator | None, algorithm: Algorithm) -> Combining:
         """Return the rule."""
         return Combining(self._rule(algorithm), self._job.aggregation.spill)
 

@@ -13,12 +13,11 @@ from torch import Tensor
 
 from mpifl.common import InputError, RoundLost
 from mpifl.sums import REFERENCE, Aggregator, Combined, WeightedMean
-from mpifl.wings.attacks import Forged, Forging
 from mpifl.wings.masked import FixedSum, FixedSums
 from mpifl.wings.robust.column_rules import Rule
 from mpifl.wings.robust.column_rules_run import ColumnRule
 from mpifl.wings.robust.column_sharing import Sharing
-from mpifl.wings.robust.column_slices import EVERYWHERE, ColumnsPlan, Located
+from mpifl.wings.robust.column_slices import EVERYWHERE, ColumnsPlan, Forger, Located
 from mpifl.wings.robust.gram import GramPass
 from mpifl.wings.robust.spill import Spill
 from mpifl.wings.robust.weighing import MEDIAN, Weighing
@@ -115,7 +114,7 @@ class GramRule(ColumnRule):
         return all(v is not None and len(v) == plan.length for v, plan in zip(found, plans, strict=True))
 
     def _decision(
-        self, transport: Transport, verdict: Verdict, plans: Sequence[ColumnsPlan], lie: Forging | None
+        self, transport: Transport, verdict: Verdict, plans: Sequence[ColumnsPlan], lie: Forger | None
     ) -> Tensor | Combined:
         """Return the matrix by which all rows are multiplied, as the server decides it;
         else what comes of the round."""
@@ -176,17 +175,14 @@ def mean_of(sums: FixedSums | None, device: torch.device, memory: Memory) -> Agg
 
 
 def aggregator_of(
-    rule: Rule | Weighing | Forged | None, spill: str | None, memory: Memory
-) -> Aggregator | None:
-    """Return what combines the updates of training by another rule than the mean; None where that does.
+    rule: Rule | Weighing, spill: str | None, memory: Memory, forge: Forger | None = None
+) -> ColumnRule:
+    """Return what combines the updates of training by another rule than the mean.
 
     Raises:
         InputError: no files can be made in the folder `spill`.
     """
-    if rule is None:
-        return None
     files = Spill(Path(spill)) if spill is not None else None
-    inner = rule.rule if isinstance(rule, Forged) else rule
-    made = GramRule(inner, memory, files) if isinstance(inner, Weighing) else ColumnRule(inner, memory, files)
-    made.forge = rule.forging if isinstance(rule, Forged) else None
+    made = GramRule(rule, memory, files) if isinstance(rule, Weighing) else ColumnRule(rule, memory, files)
+    made.forge = forge
     return made

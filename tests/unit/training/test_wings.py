@@ -1,17 +1,25 @@
 """How wings join a training, and what becomes of a job that asks for one that is not there."""
 
+import dataclasses
 import importlib
+import os
+import shutil
+import subprocess
 import sys
 
 import pytest
+import tomli_w
+from conftest import ROOT
 from unit.builders import Alone, write_folder
 
 from mpifl.common.errors import InputError
 from mpifl.run.job import check_job
+from mpifl.run.job.tables import BY_WEIGHTS, OF_RULES
 from mpifl.training import build, core_alone
 from mpifl.training.beforehand import validate_job
 from mpifl.training.wing import Wing
 from mpifl.wings import registry, wings_of
+from mpifl.wings.robust import WEIGHT_RULES
 
 ASKED = {
     "compression": ({"compression": {"up": "qsgd"}}, r"\[compression\]"),
@@ -75,3 +83,47 @@ def test_an_error_of_a_wing_itself_is_no_missing_wing(job, monkeypatch):
     monkeypatch.setattr(importlib, "import_module", broken)
     with pytest.raises(ModuleNotFoundError, match="numpi"):
         wings_of(job(**ASKED["compression"][0]))
+
+
+def test_the_table_says_of_rules_by_weights_what_the_rules_say_of_themselves():
+    def keys(kind):
+        return {field.name for field in dataclasses.fields(kind)} & {*OF_RULES}
+
+    said = {name: ({*one.keys}, one.tolerates, one.chooses) for name, one in BY_WEIGHTS.items()}
+    assert said == {name: (keys(kind), kind.tolerates, kind.chooses) for name, kind in WEIGHT_RULES.items()}
+
+
+@pytest.mark.parametrize("name", ["attacks"])
+def test_without_the_folder_of_a_wing_plain_jobs_train_and_one_that_asks_for_it_is_refused(
+    job, name, tmp_path
+):
+    ignored = shutil.ignore_patterns("__pycache__", name)
+    shutil.copytree(ROOT / "mpifl", tmp_path / "copy" / "mpifl", ignore=ignored)
+    (tmp_path / "copy" / "jobs").symlink_to(ROOT / "jobs")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "copy")}
+
+    def trained(**tables):
+        file = tmp_path / "job.toml"
+        file.write_text(tomli_w.dumps(job(**tables, device="cpu").model_dump(exclude_none=True)))
+        words = [
+            sys.executable,
+            "-m",
+            "mpifl",
+            "train",
+            str(file),
+            "--out",
+            str(tmp_path / f"run{len(tables)}"),
+        ]
+        return subprocess.run(
+            words, capture_output=True, text=True, timeout=90, cwd=tmp_path, env=environment, check=False
+        )
+
+    plain, asking = trained(), trained(**ASKED[name][0])
+    assert plain.returncode == 0, plain.stderr
+    assert (tmp_path / "run0" / "model.safetensors").exists()
+    assert asking.returncode == 2
+    assert (
+        asking.stderr.strip()
+        .splitlines()[-1]
+        .endswith(f": is the work of the wing '{name}', which is not here")
+    )
