@@ -250,6 +250,11 @@ class Algorithm(BaseModel, ABC):
         return self.task.objective(module, x, y)
 
     @property
+    def distillation(self) -> LocalTraining | None:
+        """How the server trains the model on public examples, None where it does not."""
+        return None
+
+    @property
     def own_objective(self) -> Objective | None:
         """The objective where a subclass has overridden it, None where it is the task's loss."""
         return None if type(self).objective is Algorithm.objective else self.objective

@@ -98,7 +98,7 @@ class FedDF(FedAvg):
                 if f"delta_{name}" in mean.vectors
                 else state[name]
             )
-            run = server.train(student, self._distillation, divergence, [agreed], architecture=index)
+            run = server.train(student, self.distillation, divergence, [agreed], architecture=index)
             state[name] = run.end.clone()
         return mean.scalars
 
@@ -129,7 +129,8 @@ class FedDF(FedAvg):
         return self._names[self.architecture_of(silo.id)]
 
     @property
-    def _distillation(self) -> LocalTraining:
+    def distillation(self) -> LocalTraining:
+        """How the server trains each architecture on the public examples."""
         return LocalTraining(
             optimizer="adam", lr=self.distill_lr, steps=self.distill_steps, batch_size=self.distill_batch
         )

@@ -106,7 +106,7 @@ def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", 
     return kind(**{**given, "weight": weight, **more})
 
 
-def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, silos_test=0, **splits):
+def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, silos_test=0, public=0, **splits):
     """Write a shard folder with a silo of each size;
     `splits` gives every silo further splits of that many examples."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -128,6 +128,7 @@ def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, silo
         source={},
         silos=[entry(k, f"silo_{k:04d}.h5", train=n, **splits) for k, n in enumerate(sizes)],
         test=entry(None, "test.h5", test=test) if test else None,
+        public=entry(None, "public.h5", public=public) if public else None,
     )
     spec.write(folder)
     return spec

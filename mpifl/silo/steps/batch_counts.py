@@ -19,7 +19,9 @@ def rows_of(local: LocalTraining, examples: int) -> list[int]:
     return [epoch[step % every] for step in range(steps_of(local, examples) * local.accumulate)]
 
 
-def check_batches(local: LocalTraining, examples: int, where: str, layer: str) -> None:
+def check_batches(
+    local: LocalTraining, examples: int, where: str, layer: str, key: str = "[local] batch_size"
+) -> None:
     """See that a model that needs two examples to train on is never given a batch of one.
 
     Args:
@@ -27,15 +29,17 @@ def check_batches(local: LocalTraining, examples: int, where: str, layer: str) -
         examples: How many it is trained on.
         where: What the line calls the model.
         layer: What in it needs two examples; "" if nothing does.
+        key: Which key of the job says how many examples a batch has.
 
     Raises:
         InputError: it is; the line says what would do.
     """
     if layer and (what := why_one_row(local, examples)):
-        to_do = "take another size" if what.startswith("each") else "take drop_last = true, or another size"
+        drops = key.startswith("[local]") and not what.startswith("each")
+        to_do = "take drop_last = true, or another size" if drops else "take another size"
         to_do = "leave that silo out" if local.batch_size == "full" else to_do
         said = f"{what}, and {where} cannot train on one row ({layer}); {to_do}"
-        raise InputError(f"[local] batch_size = {local.batch_size}: {said}")
+        raise InputError(f"{key} = {local.batch_size}: {said}")
 
 
 def why_one_row(local: LocalTraining, examples: int) -> str:

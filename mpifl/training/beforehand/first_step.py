@@ -102,6 +102,23 @@ def check_first_step(learner: Learner, examples: Sequence[int], names: Names | N
         check_batches(learner.local, count, where, layer)
 
 
+def check_server_step(learner: Learner, public: int, key: str) -> None:
+    """See that the server can train a model on so many public examples: that no batch has one row, if the
+    model refuses that.
+
+    Args:
+        learner: The model, and how the server trains it.
+        public: How many there are.
+        key: Which key of the job says how many examples a batch has.
+
+    Raises:
+        InputError: one has; the line says what would do.
+    """
+    if why_one_row(learner.local, public):
+        layer, _ = _Steps(learner).tried([public])
+        check_batches(learner.local, public, "the server's model, on public examples,", layer, key)
+
+
 class _Steps:
     """Steps of a copy of a model.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -25,7 +26,7 @@ from mpifl.run.job import (
 from mpifl.run.job.tables import Model
 from mpifl.silo.parameters import check_tensors, rules_of
 from mpifl.training import WingsOf, core_alone, settle_kernels
-from mpifl.training.beforehand.first_step import Learner, check_first_step
+from mpifl.training.beforehand.first_step import Learner, check_first_step, check_server_step
 from mpifl.wings.dpsgd import SiloPlan, check_layers, mechanism_of, plans
 from mpifl.wings.privacy import Draws
 from mpifl.wings.split import check_halves
@@ -115,6 +116,11 @@ def check_training(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Mod
     sizes = [entry.examples.get("train", 0) for entry in spec.silos]
     mine = [size if algorithm.architecture_of(silo) == nth else 0 for silo, size in enumerate(sizes)]
     check_first_step(learner, mine, Names([entry.name for entry in spec.silos]))
+    public = spec.public.examples.get("public", 0) if spec.public is not None else 0
+    if (distilled := algorithm.distillation) is not None:
+        check_server_step(replace(learner, local=distilled), public, "[algorithm] distill_batch")
+    if job.aggregation.trains_at_server:
+        check_server_step(learner, public, "[local] batch_size")
 
 
 def check_layout(job: Job, spec: AnySpec, source: str) -> None:

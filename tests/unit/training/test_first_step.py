@@ -19,6 +19,7 @@ from mpifl.learning.tasks.losses import cross_entropy
 from mpifl.run.job import check_job
 from mpifl.training import build
 from mpifl.training.beforehand.run_checks import validate_job
+from mpifl.wings import wings_of
 
 
 class Placed(Alone):
@@ -302,6 +303,36 @@ def test_a_batch_of_one_is_tried_where_there_is_one(tmp_path, model, layer, loca
         validate_job(check_job(tables(tmp_path, model, local=local), "the job"), "the job")
     assert "\n" not in str(refused.value)
     validate_job(check_job(tables(tmp_path, model, local={"batch_size": 5}), "the job"), "the job")
+
+
+@pytest.mark.parametrize(
+    ("tables_of_job", "what"),
+    [
+        (
+            {"algorithm": {"name": "feddf", "distill_batch": 1}},
+            r"distill_batch = 1: each batch has one row, and the server's model, .* take another size$",
+        ),
+        (
+            {"algorithm": {"name": "feddf", "distill_batch": 6}},
+            r"\[algorithm\] distill_batch = 6: of 7 rows .* one, .* \(BatchNorm1d\); take another size$",
+        ),
+        (
+            {"aggregation": {"rule": "fltrust"}, "local": {"batch_size": 3}},
+            r"\[local\] batch_size = 3: of 7 rows the last batch has one, .*server's .*drop_last = true",
+        ),
+    ],
+)
+def test_a_batch_of_one_of_the_public_examples_is_refused_before_the_server_trains(
+    tmp_path, tables_of_job, what
+):
+    """It ended the first round in a traceback."""
+    write_folder(tmp_path / "shards", [8, 8, 8], public=7)
+    local = {"local": {"batch_size": 4}} | tables_of_job
+    with pytest.raises(InputError, match=what) as refused:
+        validate_job(check_job(tables(tmp_path, "Normed", **local), "the job"), "the job", wings_of)
+    assert "\n" not in str(refused.value)
+    plain = {**local, "algorithm": {"name": "fedavg"}, "aggregation": {}}
+    validate_job(check_job(tables(tmp_path, "Normed", **plain), "the job"), "the job")
 
 
 def test_a_silo_of_one_example_under_full_gradients(tmp_path):

@@ -18,11 +18,13 @@ class ByWeights:
         keys: Its own keys.
         tolerates: Whether it has to know how many silos may lie.
         chooses: Whether it gives some silos nothing by design.
+        trains: Whether the server trains on public examples for it, as silos do on theirs.
     """
 
     keys: tuple[str, ...] = ()
     tolerates: bool = False
     chooses: bool = False
+    trains: bool = False
 
 
 BY_WEIGHTS = {
@@ -30,7 +32,7 @@ BY_WEIGHTS = {
     "multikrum": ByWeights(("m",), tolerates=True, chooses=True),
     "rfa": ByWeights(("nu", "iterations")),
     "centered": ByWeights(("tau", "iterations")),
-    "fltrust": ByWeights(),
+    "fltrust": ByWeights(trains=True),
 }
 """The rules by weights; a test holds them against the rules themselves."""
 RULE_NAMES = ("mean", "median", "trimmed", *BY_WEIGHTS)
@@ -115,6 +117,11 @@ class AggregationSettings(BaseModel):
     def is_mean(self) -> bool:
         """Whether updates are averaged, and not combined by another rule."""
         return self.rule == "mean"
+
+    @property
+    def trains_at_server(self) -> bool:
+        """Whether the server trains the model on public examples."""
+        return self.rule in BY_WEIGHTS and BY_WEIGHTS[self.rule].trains
 
     @property
     def _own(self) -> bool:
