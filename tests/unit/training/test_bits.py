@@ -14,6 +14,7 @@ from mpifl.run.job import check_job
 from mpifl.silo.parameters import FlatModel
 from mpifl.training.beforehand.rank_bits import BITS, PROCESSOR, about_plain, bits_of, differing, moved
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 TOKENS = Features(shape=(6,), dtype="int64")
 PIXELS = Features(shape=(1, 28, 28), dtype="uint8", scale=1 / 255)
@@ -128,7 +129,7 @@ def test_kernels_are_pinned_before_a_rule_of_the_users_is_tried(tmp_path, monkey
     write_folder(tmp_path / "shards", [8, 8])
     tables = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 1, "model": {"name": "logreg"}}
     job = {**tables, "device": "cpu", "kernels": "avx2", "aggregation": {"rule": f"{__name__}:noted"}}
-    train(job, tmp_path / "run", (), False, Alone())
+    train(job, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
     assert ORDER[:2] == ["pinned", "tried"]
 
 
