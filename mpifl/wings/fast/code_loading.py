@@ -54,8 +54,11 @@ def load(path: Path, device: torch.device) -> Run:
     return run
 
 
-def see_that_it_survives(path: Path, inputs: Sequence[Tensor], device: torch.device) -> None:
-    """Load a package and call it on zeros of a layout in another process.
+def survives(path: Path, inputs: Sequence[Tensor], device: torch.device) -> bool:
+    """Load a package and call it on zeros of a layout in another process; return whether that did so.
+
+    It does not where it may not compute, as on a GPU that is for one process alone. That says nothing of the
+    code.
 
     Raises:
         NotLoaded: that process died, or has no end.
@@ -73,6 +76,7 @@ def see_that_it_survives(path: Path, inputs: Sequence[Tensor], device: torch.dev
             f"{_maker()} makes code that dies of {signal.Signals(-done.returncode).name}; "
             "name another compiler by CXX"
         )
+    return done.returncode == 0
 
 
 def _maker() -> str:

@@ -176,6 +176,23 @@ def test_code_that_ends_its_process_is_tried_in_another_and_the_plain_step_runs(
     assert not list((tmp_path / "mpifl").glob("*.pt2"))
 
 
+def test_a_trial_that_could_not_be_made_is_not_remembered_as_one(cache, tmp_path, monkeypatch):
+    """As on a GPU that is for one process alone. One that was made is remembered of its compiler."""
+    settings = {"lr": 0.1, "batch_size": 5, "weight_decay": 0.02, "compile": True}
+    trained(settings)
+    package, made = next(cache.glob("*.pt2")).read_bytes(), []
+    monkeypatch.setattr(codegen, "_package", lambda *_: package)
+    for ends in (1, 0):
+        folder = tmp_path / str(ends)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+        program = tmp_path / f"ends{ends}.py"
+        program.write_text(f"raise SystemExit({ends})\n")
+        monkeypatch.setattr(code_loading, "PROGRAM", program)
+        trained(settings)
+        made.append(len([*folder.glob("mpifl/compiler-*")]))
+    assert made == [0, 1]
+
+
 def test_machine_code_of_other_constants_has_another_name():
     def digest(constant):
         def step(x):
