@@ -147,7 +147,7 @@ class Dialogue:
                 raise fault
             read, nbytes = self._up.carried(line, silo, self._heard[silo])
         except (ValueError, InputError) as wrong:
-            self._here[silo].fail(wrong)
+            self._here[silo].refuse(wrong)
             return None
         self._lead.heard[silo] += nbytes
         return read

@@ -85,6 +85,10 @@ class Speaker:
             self.reply = self._fault(raised)
         self._close()
 
+    def refuse(self, wrong: ValueError | InputError) -> None:
+        """Have it end with a line that says what is wrong with what it said, or with what it was told."""
+        self.fail(wrong if isinstance(wrong, InputError) else InputError(str(wrong)))
+
     def stop(self) -> None:
         """Have it end, since another did."""
         if not self.failed:
@@ -124,7 +128,7 @@ def _written(speaker: Speaker, said: Tensor, number: int, longest: int, up: Writ
             return payload
         raise InputError(f"a line has shape {list(said.shape)}: {len(payload)} bytes, and at most {longest}")
     except (ValueError, InputError) as wrong:
-        speaker.fail(wrong)
+        speaker.refuse(wrong)
         return None
 
 
@@ -143,7 +147,7 @@ def _answer(speaker: Speaker, lines: Lines, number: int, down: Writing) -> Tenso
             return None
         return down.read(line.payload, speaker.id, rows, width).to(speaker.said.device)
     except (ValueError, InputError) as wrong:
-        speaker.fail(wrong)
+        speaker.refuse(wrong)
         lines.say(0, speaker.id, Mark.STOP)
         return None
 
