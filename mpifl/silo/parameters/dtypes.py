@@ -1,4 +1,4 @@
-"""What dtypes and kinds a model's tensors may have: nothing is cast that was meant otherwise."""
+"""What dtypes and kinds a model's tensors may have: nothing is cast, or parted, that was meant otherwise."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from mpifl.common import InputError
+from mpifl.silo.parameters.one_place import in_one_place
 
 _HELD: frozenset[torch.dtype] = frozenset(files._TYPES.values())
 """The dtypes that model files hold, by the library in use."""
 
 
 def check_tensors(module: nn.Module, where: str = "[model]") -> None:
-    """See that what a model trains is float32, and that model files hold all that it has.
+    """See that what a model trains is float32 in memory of its own, and that model files hold the model.
 
     Raises:
         InputError: it is not so; the line names the tensor.
@@ -26,18 +27,28 @@ def check_tensors(module: nn.Module, where: str = "[model]") -> None:
                 "build the model in float32, or freeze it; [local] precision = 'bf16' has passes in bfloat16"
             )
             raise InputError(f"{where}: {what} is {_name(parameter)}, and float32 is trained; {to_do}")
-        _check(parameter, what, where)
+        _check(parameter, what, where, written=parameter.requires_grad)
     kept = module.state_dict(keep_vars=True)
     for name, buffer in module.named_buffers():
         _check(buffer, f"the buffer '{name}'", where, kept=name in kept)
+    for name, value in kept.items():
+        if not isinstance(value, Tensor):
+            what = f"has '{name}', of type {type(value).__name__}, which model files do not hold"
+            raise InputError(f"{where}: its state {what}; make it a buffer, or an attribute")
+    for one, other in in_one_place(module):
+        to_do = "tie them as one (a.weight = b.weight), or take a copy of its own (.clone())"
+        raise InputError(f"{where}: {one} and {other} are two tensors that lie in one place; {to_do}")
 
 
-def _check(tensor: Tensor, what: str, where: str, *, kept: bool = True) -> None:
+def _check(tensor: Tensor, what: str, where: str, *, kept: bool = True, written: bool = True) -> None:
     if is_lazy(tensor) or tensor.is_meta:
         raise InputError(f"{where}: {what} has no values yet; give its layer all sizes")
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        kind = "quantized" if tensor.is_quantized else "sparse"
+    if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized:
+        kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else "sparse"
         raise InputError(f"{where}: {what} is {kind}; take a plain tensor")
+    if written and any(n > 1 and not step for n, step in zip(tensor.shape, tensor.stride(), strict=True)):
+        spread = "has several numbers in one place (expand), and is written"
+        raise InputError(f"{where}: {what} {spread}; take its .contiguous()")
     if kept and tensor.dtype not in _HELD:
         to_do = "take another dtype, or for a buffer persistent=False"
         raise InputError(f"{where}: {what} is {_name(tensor)}, which model files do not hold; {to_do}")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
 from torch import nn
-from unit.builders import make_federation, make_silo, net, same_bits, write_folder
+from unit.builders import CLASSES, make_federation, make_silo, net, same_bits, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedper import FedPer
@@ -19,7 +19,7 @@ from mpifl.silo.lanes import Lanes
 from mpifl.silo.parameters.buffer_rules import combined
 from mpifl.silo.parameters.dtypes import _HELD
 from mpifl.silo.parameters.flat_model import FlatModel
-from mpifl.silo.parameters.tensor_bits import from_words, words_of
+from mpifl.silo.parameters.tensor_bits import from_words, same_bits as alike, words_of
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.transforms.running_statistics import RunningStatistics, own_name
 from mpifl.wings.crews.parts_training import ByParts
@@ -402,6 +402,10 @@ def refused_dtypes():
     sparse.register_buffer("s", torch.eye(2).to_sparse())
     wide = nn.Module()
     wide.register_buffer("wide", torch.ones(2, dtype=torch.complex128))
+    nested = nn.Module()
+    nested.register_buffer("n", torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+    spread = nn.Module()
+    spread.register_buffer("b", torch.ones(1).expand(5))
     return {
         "bfloat16": (
             nn.Linear(2, 2).bfloat16(),
@@ -412,6 +416,8 @@ def refused_dtypes():
         "sparse": (sparse, r"buffer 's' is sparse"),
         "complex128": (wide, r"buffer 'wide' is complex128, which model files do not hold"),
         "lazy": (nn.LazyLinear(3), r"'weight' has no values yet"),
+        "nested": (nested, r"buffer 'n' is nested; take a plain tensor"),
+        "expanded": (spread, r"buffer 'b' has several numbers in one place .*; take its \.contiguous"),
     }
 
 
@@ -421,6 +427,64 @@ def test_tensors_that_would_be_cast_or_lost_are_refused(what):
     with pytest.raises(InputError, match=rf"\[model\]: the .*{line}") as refused:
         FlatModel(module)
     assert "\n" not in str(refused.value)
+
+
+def of_one_memory(kind):
+    """A trained layer, and something of its own that lies where a weight of the layer lies."""
+    layer, module = nn.Linear(4, 4), nn.Module()
+    module.layer, module.head = layer, nn.Linear(4, CLASSES)
+    if kind == "a parameter":
+        module.other = nn.Linear(4, 4)
+        module.other.weight = nn.Parameter(layer.weight.data)
+    elif kind == "a frozen row":
+        module.row = nn.Parameter(layer.weight.data[1], requires_grad=False)
+    else:
+        module.register_buffer("seen", layer.weight.data.t(), persistent=kind == "a buffer")
+    return module
+
+
+@pytest.mark.parametrize("kind", ["a parameter", "a frozen row", "a buffer", "a buffer of no file"])
+def test_what_lies_in_a_trained_parameters_memory_is_refused(kind):
+    """The vector has a copy of the parameter: what had followed it no longer did, and no line said so."""
+    with pytest.raises(
+        InputError, match=r"^\[model\]: the parameter 'layer.weight' and the .* lie in one place; tie them"
+    ) as refused:
+        FlatModel(of_one_memory(kind))
+    assert "\n" not in str(refused.value)
+
+
+def test_parameters_that_lie_beside_each_other_or_are_one_are_trained():
+    """As in a model whose parameters are views of a vector already, and one whose layers are tied."""
+    module, whole = net(), torch.zeros(6, 4)
+    module.register_parameter("left", nn.Parameter(whole[:, :2]))
+    module.register_parameter("right", nn.Parameter(whole[:, 2:]))
+    module.register_buffer("empty", whole[:0])
+    module.again = module[0]
+    FlatModel(FlatModel(module).module)
+
+
+class Remembers(nn.Linear):
+    """Adds to its state what is no tensor."""
+
+    def get_extra_state(self):
+        return {"steps": 3}
+
+    def set_extra_state(self, state):
+        """Take it back."""
+
+
+def test_state_that_is_no_tensor_is_refused():
+    """It ended the first run that wrote its model, in a traceback."""
+    line = r"^\[model\]: its state has '0._extra_state', of type dict, which model files do not hold"
+    with pytest.raises(InputError, match=line):
+        FlatModel(nn.Sequential(Remembers(4, CLASSES)))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.uint64, torch.float8_e5m2])
+def test_tensors_of_any_dtype_are_compared_by_bits(dtype):
+    value = torch.tensor([1.0, 0.0]).to(dtype)
+    assert alike(value, value.clone())
+    assert not alike(value, torch.tensor([1.0, 1.0]).to(dtype))
 
 
 def test_frozen_parameters_of_any_dtype_stay_as_they_are():
