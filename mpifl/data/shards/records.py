@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -116,7 +117,7 @@ def read_parts(path: Path) -> Any:
     if (parts := text.count(b"{") + text.count(b"[")) > MOST_PARTS:
         raise ShardError(f"{path}: the file: {parts} lists and tables, {MOST_PARTS} at most; {BY_HAND}")
     try:
-        return from_json(text, allow_inf_nan=False, cache_strings="keys")
+        return from_json(text.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False, cache_strings="keys")
     except ValueError as error:
         raise ShardError(f"{path}: the file: Invalid JSON: {error}; {BY_HAND}") from None
 

@@ -5,6 +5,7 @@ import pytest
 from data_prep.tables.spec import read_spec
 from mpifl.cli.align.terms import read_terms
 from mpifl.common.toml import read_toml
+from mpifl.data.shards.records import read_parts
 from mpifl.run.job import read_job, read_outline
 from mpifl.wings.privacy.site_budget import budget_of
 
@@ -16,6 +17,7 @@ FILES = {
     "terms": (read_terms, 'name = "a"\nparties = ["a", "b"]\nlabels = "a"\n'),
     "budget": (budget_of, "epsilon = 1.0\ndelta = 1e-5\n"),
     "sites": (read_toml, '[[site]]\nname = "north"\n'),
+    "what sites agreed on": (read_parts, '{"name": "wards", "classes": 3}\n'),
 }
 
 
