@@ -46,12 +46,15 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 ELSEWHERE: dict[str, str] = {
     **{
-        f"fed{name}": f"'fedavg' with [server_optimizer] name = '{name}' is what you mean; "
+        f"{fed}{name}": f"'fedavg' with [server_optimizer] name = '{name}' is what you mean; "
         for name in ("adam", "yogi", "adagrad")
+        for fed in ("fed", "")
     },
     "fedavgm": "'fedavg' with [server_optimizer] momentum is what you mean; ",
     "fedopt": "'fedavg' with a [server_optimizer] is what you mean; ",
+    "qffl": "did you mean 'qfedavg'? ",
 }
-"""What others call an algorithm, and here is a server's optimizer (Reddi et al. 2021; Hsu et al. 2019)."""
+"""What others call an algorithm, and here is a server's optimizer (Reddi et al. 2021; Hsu et al. 2019).
+q-FFL is the objective that q-FedAvg descends (Li et al. 2020)."""
 
 __all__ = ["ALGORITHMS", "ELSEWHERE", "Algorithm", "Cohort", "FedAvg"]

@@ -13,7 +13,7 @@ from mpifl.run.job.fits import IN_EFFECT
 from mpifl.run.job.naming import make_named
 from mpifl.run.job.needs import check_fits
 from mpifl.run.job.outline import Outline, flat
-from mpifl.run.job.tables import CohortTable, Evaluate
+from mpifl.run.job.tables import RULE_NAMES, CohortTable, Evaluate
 from mpifl.run.job.validation import validated
 from mpifl.silo import UNSPLIT
 from mpifl.silo.steps import LOCAL, LocalTraining
@@ -22,7 +22,13 @@ _SHARED = ("local", "server_optimizer", "task", "vertical")
 """Tables of a job that are fields of every algorithm."""
 _PLUGGABLE = ("task", "algorithm", "server_optimizer")
 """Tables whose `name` may be code of the user's, imported when the job is read."""
-
+_ELSEWHERE = ELSEWHERE | {
+    f"{fed}{name}{mean}": f"'fedavg' with [aggregation] rule = '{name}' is what you mean; "
+    for name in RULE_NAMES
+    for fed in ("", "fed")
+    for mean in ("", "mean", "avg")
+}
+"""Rules are algorithms of their own elsewhere, such as FedMedian and FedTrimmedAvg."""
 
 _NO_PARTS = "[local] stragglers: one epoch or step has no parts; take more epochs, or steps in their place"
 _TWICE = (
@@ -174,7 +180,7 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
     shared = {"local": job.local, "server_optimizer": optimizer, "task": _build_task(job, source)}
     shared["vertical"] = job.vertical or UNSPLIT
     algorithm: Algorithm = make_named(
-        Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "", ELSEWHERE
+        Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "", _ELSEWHERE
     )
     return algorithm
 
