@@ -61,3 +61,25 @@ def test_the_page_on_loops_shows_the_example_as_it_is() -> None:
 
 def test_the_readme_shows_fedavg_as_it_is() -> None:
     assert (ROOT / "mpifl/algorithms/fedavg.py").read_text() in (ROOT / "README.md").read_text()
+
+
+def test_each_line_that_starts_ranks_by_srun_says_by_which_protocol() -> None:
+    """Without `--mpi` each rank may be alone, where the site's default is none of the library's."""
+    scripts = [*(ROOT / "jobs").rglob("*.sbatch"), *(ROOT / "docs").rglob("*.sbatch")]
+    texts = {path: path.read_text() for path in [*DOCUMENTS, *scripts]}
+    lines = [
+        (str(path.relative_to(ROOT)), line)
+        for path, text in texts.items()
+        for line in text.splitlines()
+        if re.search(r"\bsrun\b.*(?: -n ?\d|--ntasks|mpifl train)", line)
+    ]
+    assert len(lines) > 3
+    assert [one for one in lines if "--mpi=" not in one[1]] == []
+
+
+def test_commands_of_the_page_on_data_that_run_as_they_stand_have_a_folder_each() -> None:
+    page = (ROOT / "docs/howto/data.md").read_text()
+    assert "Every command below runs as it stands" in page
+    folders = re.findall(r"data_prep partition [^`\n]*--out (shards/[\w-]+)", page)
+    assert len(folders) > 30
+    assert sorted(folders) == sorted({*folders})

@@ -1,6 +1,7 @@
 """What the shell scripts say while they work."""
 
 import re
+import shutil
 import subprocess
 import sys
 
@@ -69,6 +70,18 @@ def test_no_python_is_too_new():
 
 def test_the_demo_shows_its_rounds_wherever_its_output_goes():
     assert tomllib.loads((ROOT / "jobs" / "demo.toml").read_text())["tracking"]["console"] == "always"
+
+
+def test_the_demo_says_what_it_does_before_anything_that_takes_long(tmp_path):
+    """Nothing was to be seen for 18 seconds. Here the set-up ends at once, and nothing follows it."""
+    root = tmp_path / "checkout"
+    (root / "scripts").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts/demo.sh", root / "scripts")
+    (root / "scripts/setup.sh").write_text("echo set up; exit 3\n")
+    done = subprocess.run(["bash", root / "scripts/demo.sh"], capture_output=True, text=True, check=False)
+    first, second = done.stdout.splitlines()
+    assert first.startswith("A demo of mpifl: ")
+    assert (second, done.returncode) == ("set up", 3)
 
 
 def test_other_versions_are_tried_on_each_python_once_the_lowest_first(tmp_path):
