@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from data_prep.cut.partitioning import HEADER, WriteOptions, described
@@ -19,6 +18,7 @@ from data_prep.sources import find_source
 from data_prep.write import PIECE, check_free, check_room, filters_of, written_atomically
 from mpifl.common import InputError, numpy_stream, sha256_of
 from mpifl.data import aims_by_path, check_labels, label_counts
+from mpifl.data.hdf5 import WrittenFile
 from mpifl.data.shards import FederationSpec, VerticalEntry, VerticalSpec, by_path, new_vertical, write_groups
 
 Taken = tuple[Rows, np.ndarray, np.ndarray, int]
@@ -165,7 +165,7 @@ def _write(
 
 
 def _write_rows(
-    file: h5py.File, splits: Mapping[str, Taken], spec: FederationSpec, *, labelled: bool
+    file: WrittenFile, splits: Mapping[str, Taken], spec: FederationSpec, *, labelled: bool
 ) -> None:
     """Write what does not depend on the columns: the rows' ids, and at their holder the targets."""
     aims = aims_by_path(spec.classes, spec.targets)
@@ -182,7 +182,7 @@ def _write_columns(paths: Sequence[Path], dealt: Sequence[np.ndarray], splits: M
     for split, (rows, _, at, _) in splits.items():
         for start, block in _pieces(rows, at):
             for path, columns in zip(paths, dealt, strict=True):
-                with h5py.File(path, "r+", locking=False) as file:
+                with WrittenFile(path, "r+") as file:
                     room = file[f"{split}/x"]
                     room[start : start + len(block)] = block[:, columns].reshape(-1, *room.shape[1:])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import shutil
@@ -87,10 +86,10 @@ def partial() -> str:
 
 
 def unwritable(out: Path, error: OSError) -> InputError:
-    """Say what the file system refused; h5py tells its number in the text alone."""
-    full = f"errno = {errno.ENOSPC}" in str(error)
-    reason = os.strerror(errno.ENOSPC) if full else error.strerror or error
-    return InputError(f"--out: {out} cannot be written ({reason}); name another, or make room")
+    """Say what the file system refused."""
+    return InputError(
+        f"--out: {out} cannot be written ({error.strerror or error}); name another, or make room"
+    )
 
 
 def _above(out: Path) -> Path:

@@ -16,6 +16,7 @@ from data_prep.model import all_seen, fields, release
 from data_prep.write.layout import Arrival, Gathering, Section, Sweep
 from mpifl.common import InputError, sha256_of
 from mpifl.data import OFFSETS, Aims, Features, Inputs, Ragged, aims_by_path, check_arrays, label_counts
+from mpifl.data.hdf5 import WrittenFile
 from mpifl.data.shards import ShardEntry, by_path, new_shard, stored_dtype, write_groups
 
 Offsets = dict[str, dict[str, int]]
@@ -156,6 +157,7 @@ class Writer:
             if self.filters:
                 for split, column, place, rows in self._put_in_order(shard, raw, offsets):
                     file[f"{split}/{column}"][place : place + len(rows)] = rows
+                    file.check()
         if not self.filters:
             with _opened(aside) as number:
                 for split, column, place, rows in self._put_in_order(shard, raw, offsets):
@@ -191,7 +193,7 @@ class Writer:
                         rows if order is None else _scattered(rows, order),
                     )
 
-    def _new(self, path: Path, shard: Shard, filters: dict[str, Any] | None) -> h5py.File:
+    def _new(self, path: Path, shard: Shard, filters: dict[str, Any] | None) -> WrittenFile:
         labels = {section.split: (len(section), *section.labels.shape[1:]) for section in shard.sections}
         common: dict[str, Any] = {"features": self.features, "classes": self.classes, "filters": filters}
         path.unlink(missing_ok=True)  # in a folder that was kept it might be a link

@@ -464,8 +464,11 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(tmp_path, npz
     assert list(tmp_path.iterdir()) == [npz]
 
 
-@pytest.mark.parametrize("more", [[], ["--resume"], ["--compression", "gzip"]])
-@pytest.mark.parametrize("limit", [1000, 15_000])
+PACKED, COLUMNS = ["--compression", "gzip"], ["--scheme", "vertical"]
+
+
+@pytest.mark.parametrize("more", [[], ["--resume"], PACKED, COLUMNS, [*COLUMNS, *PACKED]])
+@pytest.mark.parametrize("limit", [0, 1000, 15_000])
 def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(tmp_path, npz, limit, more):
     started = subprocess.run(
         [sys.executable, "-m", "data_prep", *map(str, words(npz, tmp_path / "out", *more))],
@@ -475,7 +478,7 @@ def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(tmp_path, npz, limit,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     assert started.returncode == 2, started.stderr
-    assert "cannot be written (" in started.stderr
+    assert "/out cannot be written (File too large); name another, or make room" in started.stderr
     assert started.stderr.count("\n") == 1
     kept = [tmp_path / ".out.resume"] if more == ["--resume"] else []
     assert sorted(tmp_path.iterdir()) == [*kept, npz]

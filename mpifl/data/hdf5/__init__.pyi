@@ -9,7 +9,7 @@ from .hdf5_reading import (
     start_parser as start_parser,
 )
 from .hdf5_writing import (
+    WrittenFile as WrittenFile,
     chunk_rows as chunk_rows,
     make_room as make_room,
-    new_file as new_file,
 )

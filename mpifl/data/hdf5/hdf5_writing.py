@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +12,56 @@ import h5py
 import numpy as np
 
 
-def new_file(path: Path) -> h5py.File:
-    """Make a file whose data sets begin at multiples of 64 bytes, and return it open."""
-    # no lock: some shared file systems have none, and nobody else knows the file yet
-    return h5py.File(path, "w", locking=False, alignment_threshold=1, alignment_interval=64)
+class WrittenFile(h5py.File):  # type: ignore[misc]  # h5py has no types
+    """An HDF5 file to write to, whose data sets begin at multiples of 64 bytes.
+
+    HDF5 itself never hears of a full disk. It would keep the file that it could not close, try again when the
+    process ends, and die of that.
+
+    Args:
+        path: The file.
+        mode: `w` makes it anew, `r+` goes on with it.
+    """
+
+    def __init__(self, path: Path, mode: str = "w") -> None:
+        self._disk = _Disk(path, "w+" if mode == "w" else mode)
+        # no lock: some shared file systems have none, and nobody else knows the file yet
+        super().__init__(self._disk, mode, locking=False, alignment_threshold=1, alignment_interval=64)
+
+    def check(self) -> None:
+        """Raise the OSError by which the system has refused a write, if it has refused one."""
+        if self._disk.refused:
+            raise self._disk.refused
+
+    def close(self) -> None:
+        """Close the file; raise OSError if not all of it was written."""
+        try:
+            super().close()
+        finally:
+            self._disk.close()
+            self.check()
+
+
+class _Disk(io.FileIO):
+    """What HDF5 takes for the disk: it takes everything, and keeps what the system first refused by."""
+
+    refused: BaseException | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data)
+        try:
+            while len(rest):  # the system may take it in parts
+                rest = rest[super().write(rest) :]
+        except BaseException as error:  # Ctrl-C, too, which HDF5 would swallow
+            self.refused = self.refused or error
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.refused = self.refused or error
+            return self.tell()
 
 
 def make_room(

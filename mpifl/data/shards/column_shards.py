@@ -40,7 +40,7 @@ from mpifl.data.shards.shard_checks import FORMAT, check_attributes
 from mpifl.data.shards.shards import ATTRIBUTES, SPLITS, splits_of, stored_dtype
 
 if TYPE_CHECKING:
-    import h5py
+    from mpifl.data.hdf5 import WrittenFile
 
 
 _TAG: TypeAdapter[str] = TypeAdapter(Alignment)
@@ -79,7 +79,7 @@ def new_vertical(
     classes: int | None,
     targets: Aims | None = None,
     filters: Mapping[str, Any] | None = None,
-) -> h5py.File:
+) -> WrittenFile:
     """Make a vertical shard and return it open, with room for every split.
 
     Args:
@@ -95,9 +95,9 @@ def new_vertical(
         targets: What one row's target is, where it is no int64 class number.
         filters: Those of h5py that compress; without them data sets are contiguous.
     """
-    from mpifl.data.hdf5 import make_room, new_file
+    from mpifl.data.hdf5 import WrittenFile, make_room
 
-    file = new_file(path)
+    file = WrittenFile(path)
     file.attrs.update(format=FORMAT, format_version=version_of(features, targets), layout="vertical")
     file.attrs.update(name=name, classes=-1 if classes is None else classes, silo=silo, alignment=alignment)
     for split, n in examples.items():

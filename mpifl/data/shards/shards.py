@@ -51,7 +51,7 @@ from mpifl.data.shards.records import by_path
 from mpifl.data.shards.shard_checks import FORMAT as FORMAT, check_attributes, check_sets
 
 if TYPE_CHECKING:
-    import h5py
+    from mpifl.data.hdf5 import WrittenFile
 
 SPLITS = ("train", "valid", "test", "public")
 ATTRIBUTES = ("format", "format_version", "layout", "silo", "classes")
@@ -272,15 +272,15 @@ def new_shard(
     targets: Aims | None = None,
     filters: Mapping[str, Any] | None = None,
     rows: Mapping[str, int] | None = None,
-) -> h5py.File:
+) -> WrittenFile:
     """Make a shard file and return it open, with room for targets of these shapes [n, ...] and as many
     features; of named targets, n is enough. Of ragged arrays, `rows` says by SPLIT/PATH how many there are.
 
     Data sets are contiguous, at multiples of 64 bytes; or, with h5py's `filters`, in chunks of half a MiB.
     """
-    from mpifl.data.hdf5 import make_room, new_file
+    from mpifl.data.hdf5 import WrittenFile, make_room
 
-    file = new_file(path)
+    file = WrittenFile(path)
     version, number = version_of(features, targets), -1 if classes is None else classes
     file.attrs.update(format=FORMAT, format_version=version, name=name, classes=number)
     file.attrs["silo"] = -1 if silo is None else silo

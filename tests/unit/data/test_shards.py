@@ -11,11 +11,11 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from unit.builders import FEATURES, arrays, write_folder
+from unit.builders import FEATURES, arrays, room_for, write_folder
 
 from mpifl.common.errors import ShardError
 from mpifl.common.files import allow_many_open_files, sha256_of, write_atomic
-from mpifl.data.hdf5.hdf5_writing import new_file
+from mpifl.data.hdf5.hdf5_writing import WrittenFile
 from mpifl.data.shards import shards
 from mpifl.data.shards.shards import (
     FEATURE_DTYPES,
@@ -40,7 +40,22 @@ def test_a_file_is_written_whoever_holds_its_lock(tmp_path):
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(OSError, match="lock"):
             h5py.File(path, "w", locking=True)
-        new_file(path).close()
+        WrittenFile(path).close()
+
+
+@pytest.mark.parametrize("mode", ["w", "r+"])
+def test_a_full_disk_is_an_error_of_the_system_that_can_be_asked_for(tmp_path, mode):
+    """HDF5 is not told: it would die of a file that it cannot close."""
+    path = tmp_path / "a.h5"
+    WrittenFile(path).close()
+    with room_for(4000):
+        file = WrittenFile(path, mode)
+        file.check()
+        file["x"] = np.ones(4000)
+        for told in (file.check, file.close):
+            with pytest.raises(OSError, match="File too large"):
+                told()
+    assert not h5py.h5f.get_obj_count()
 
 
 def first(folder):

@@ -11,7 +11,7 @@ from unit.builders import CPU, FEATURES
 
 from mpifl.common.errors import ShardError
 from mpifl.data.batches.batches import Batches
-from mpifl.data.hdf5.hdf5_writing import make_room, new_file
+from mpifl.data.hdf5.hdf5_writing import WrittenFile, make_room
 from mpifl.data.shards.federation_spec import FederationSpec, read_federation
 from mpifl.data.shards.shards import open_shard, write_shard
 from mpifl.data.targets import PIECE, Targets, label_counts
@@ -110,7 +110,7 @@ def test_a_folder_of_class_numbers_is_byte_for_byte_one_of_version_1(tmp_path):
     x, y = DRAW.normal(size=(N, 4)).astype("f4"), DRAW.integers(0, 3, N)
     common = {"silo": 0, "name": "ward", "features": FEATURES, "classes": 3}
     entry = write_shard(tmp_path / "a.h5", {"train": (x, y)}, **common)
-    with new_file(tmp_path / "b.h5") as file:  # what the program wrote before it knew of targets
+    with WrittenFile(tmp_path / "b.h5") as file:  # what the program wrote before it knew of targets
         file.attrs.update(format="mpifl-shard", format_version=1, name="ward", classes=3)
         file.attrs["silo"] = 0
         make_room(file, "train/x", (N, 4), np.dtype("f4"))
