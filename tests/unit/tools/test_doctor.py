@@ -1,12 +1,15 @@
 """What the doctor finds in a world of one rank, and what it makes of many ranks' conditions."""
 
+import _ctypes
 import fcntl
 import json
 import signal
+import subprocess
 import sys
 
 import pytest
 import torch
+from conftest import rank_environment
 from unit.builders import write_folder
 
 from mpifl.cli import main
@@ -20,6 +23,7 @@ from mpifl.cli.doctor.site_check import SiteFolder
 from mpifl.sums import kernels
 from mpifl.wings.fast import Trial
 from mpifl.wings.privacy import open_site
+from mpifl.wire.launching import libraries
 from mpifl.wire.launching.joining import world
 from mpifl.wire.launching.mpi_facts import Facts
 
@@ -67,6 +71,36 @@ def test_one_rank_is_well_and_leaves_nothing_behind(shards, tmp_path, states, ca
     assert found["hurts"] is False
     assert found["figures"]["mean_ms"] > 0
     assert [(rank["rank"], rank["shards"]["count"]) for rank in found["ranks"]] == [(0, 3)]
+
+
+HIDDEN = """
+import sys
+from mpi4py import _mpiabi
+_mpiabi.LIBMPI_PATH = [sys.argv.pop(1)]  # where libraries are looked for
+from mpifl.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("ranks", [(), ("--ranks", "2")], ids=["one", "two"])
+@pytest.mark.parametrize("named", [False, True], ids=["debians", "named"])
+def test_the_doctor_says_what_would_do_where_no_library_can_be_loaded(tmp_path, ranks, named):
+    """Debian's MPICH has another name than the one that mpi4py's wheel looks for; or a name leads nowhere."""
+    (tmp_path / "libmpich.so.12").symlink_to(_ctypes.__file__)  # any library
+    missing = str(tmp_path / "libmpi.so")
+    environment = rank_environment(LD_LIBRARY_PATH=str(tmp_path), COLUMNS="1000")
+    environment |= {"MPI4PY_LIBMPI": missing} if named else {}
+    environment.pop("MPIFL_MPIRUN", None)
+    command = [sys.executable, "-c", HIDDEN, str(tmp_path), "doctor", *ranks]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    if not done.returncode:
+        pytest.skip("mpi4py is built for the one library that it loads")
+    # a line of the command's, or a cell of a table that is folded
+    said = "".join((done.stderr if ranks else done.stdout).split())
+    ways = [f"MPI4PY_LIBMPI={missing}: no such MPI library"] if named else libraries.WAYS
+    assert [way for way in ways if "".join(way.split()) not in said] == []
+    assert "Traceback" not in done.stderr + done.stdout
+    assert done.returncode == (2 if ranks else 1)
 
 
 def test_batched_steps_are_tried_on_the_jobs_own_silos_and_model(shards, tmp_path, capfd):
