@@ -11,6 +11,8 @@ from conftest import ROOT, rank_environment
 from mpifl.common import InputError
 from mpifl.common.machine import floors
 from mpifl.report.judging.prediction_tables import written
+from mpifl.report.observers.configured import check_tracking
+from mpifl.run.job.job import check_job
 
 PYTHON = "import runpy, sys; sys.version_info = ({}, 18); runpy.run_module('{}', run_name='__main__')"
 
@@ -20,7 +22,7 @@ def installed(tmp_path, monkeypatch):
     """Have a library of another version found before the one that is installed."""
 
     def put(name, version):
-        folder = tmp_path / f"{name}-{version}.dist-info"
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         monkeypatch.syspath_prepend(str(tmp_path))
@@ -73,6 +75,45 @@ def test_what_is_installed_here_is_not_too_old(extra):
     except metadata.PackageNotFoundError as error:
         pytest.skip(str(error))
     floors.hold(extra)
+
+
+FAILED = {
+    "typer 0.15.4": "",
+    "pydantic 2.10.6": "",
+    "rich 14.2.0": "",
+    "torch 2.5.1": "",
+    "torch 2.6.0": "hf",
+    "pynacl 1.5.0": "align",
+    "mlflow-skinny 2.15.1": "mlflow",
+}
+"""Versions at which a command was seen to fail, and the extra that needs a newer one."""
+
+
+@pytest.mark.parametrize("what", FAILED)
+def test_a_version_at_which_commands_failed_is_refused(installed, what):
+    name, version = what.split()
+    installed(name, version)
+    with pytest.raises(InputError, match=rf"^{re.escape(what)}: older than mpifl runs with; "):
+        floors.hold(FAILED[what])
+
+
+def test_each_extra_is_held_to_its_versions_where_it_is_needed():
+    """Collections of others are not, nor programs that only lie beside the package."""
+    extras = set(metadata.metadata("mpifl").get_all("Provides-Extra"))
+    beside = {"all", "dev", "docs", "oracles", "openmpi", "mpich", "search"}
+    sources = [path.read_text() for room in ("mpifl", "data_prep") for path in (ROOT / room).rglob("*.py")]
+    held = {name for text in sources for name in re.findall(r"floors\.hold\(\"([a-z]+)\"\)", text)}
+    assert held | {"tensorboard", "mlflow"} == extras - beside  # the two by their names in [tracking]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_what_tracks_is_held_to_its_version(installed, name):
+    pytest.importorskip(name)
+    library = {"mlflow": "mlflow-skinny"}.get(name, name)
+    installed(library, "1.0")
+    given = {"name": "a", "shards": "s", "rounds": 1, "model": {"name": "2nn"}, "tracking": {name: True}}
+    with pytest.raises(InputError, match=rf"^{library} 1\.0: older"):
+        check_tracking(check_job(given, "job.toml"))
 
 
 def test_versions_are_compared_as_far_as_they_are_releases(installed):

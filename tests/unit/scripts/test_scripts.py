@@ -68,6 +68,11 @@ def test_no_python_is_too_new():
     assert project["requires-python"] == ">=3.10"
 
 
+def test_a_deprecation_is_an_error_in_the_tests():
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert {"error::DeprecationWarning", "error::PendingDeprecationWarning"} <= {*wanted["filterwarnings"]}
+
+
 def test_the_demo_shows_its_rounds_wherever_its_output_goes():
     assert tomllib.loads((ROOT / "jobs" / "demo.toml").read_text())["tracking"]["console"] == "always"
 
