@@ -9,7 +9,7 @@ from .algorithm_registry import (
 )
 from .cohort_protocol import (
     Cohort as Cohort,
-    Conversation as Conversation,
+    Lead as Lead,
     Work as Work,
 )
 from .fedavg import (

@@ -1,5 +1,9 @@
 """The algorithms by the names that a job calls them."""
 
+import importlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+
 from mpifl.algorithms.algorithm import Algorithm
 from mpifl.algorithms.apfl import APFL
 from mpifl.algorithms.cohort_protocol import Cohort
@@ -19,9 +23,33 @@ from mpifl.algorithms.moon import Moon
 from mpifl.algorithms.pfedme import PFedMe
 from mpifl.algorithms.qffl import QFedAvg, QFedSGD
 from mpifl.algorithms.scaffold import Scaffold
-from mpifl.wings.split import SplitNN
 
-ALGORITHMS: dict[str, type[Algorithm]] = {
+_OF_WINGS = {"splitnn": ("mpifl.wings.split", "SplitNN")}
+"""Where a wing has an algorithm."""
+
+
+class _Algorithms(Mapping[str, type[Algorithm]]):
+    """Those of the core, and those of the wings that are here, which are imported when they are asked for."""
+
+    def __init__(self, core: Mapping[str, type[Algorithm]]) -> None:
+        self._core = core
+
+    def __getitem__(self, name: str) -> type[Algorithm]:
+        if name not in _OF_WINGS or name not in [*self]:
+            return self._core[name]
+        module, kind = _OF_WINGS[name]
+        found: type[Algorithm] = getattr(importlib.import_module(module), kind)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._core
+        yield from (name for name, (module, _) in _OF_WINGS.items() if importlib.util.find_spec(module))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+_CORE: dict[str, type[Algorithm]] = {
     "fedsgd": FedSGD,
     "fedavg": FedAvg,
     "fedprox": FedProx,
@@ -41,8 +69,8 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "apfl": APFL,
     "moon": Moon,
     "feddf": FedDF,
-    "splitnn": SplitNN,
 }
+ALGORITHMS: Mapping[str, type[Algorithm]] = _Algorithms(_CORE)
 
 ELSEWHERE: dict[str, str] = {
     **{

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
 
+from mpifl.common import InputError, RoundLost
 from mpifl.wire import Mean, Scalar
 
 Work: TypeAlias = Any
@@ -14,20 +16,23 @@ Work: TypeAlias = Any
 generator."""
 
 
-class Conversation(Protocol):
-    """A dialogue with silos, line by line, as an algorithm leads it at the server.
+class Lead(Protocol):
+    """Leads a dialogue with silos at the server.
 
     Attributes:
-        silos: Their ids, ascending.
+        homes: The rank of each silo; it is told these.
+        heard: Bytes of each silo's lines.
+        said: Bytes of the answers to each silo.
+        error: Why the dialogue did not come to its end; None if it did.
     """
 
-    silos: list[int]
+    homes: Mapping[int, int]
+    heard: Counter[int]
+    said: Counter[int]
+    error: InputError | RoundLost | None
 
-    def hear(self, rows: int, silos: Sequence[int] | None = None) -> list[Tensor]:
-        """Return the next line of each silo, float32 of shape [rows, width], in the order of the silos."""
-
-    def say(self, answers: Sequence[Tensor] | None = None, silos: Sequence[int] | None = None) -> None:
-        """Answer each silo's line by a tensor of the line's shape; without answers, have them go on."""
+    def begin(self, rows: int) -> int:
+        """Begin with lines of so many rows at most; return their bytes at most."""
 
 
 class Cohort(Protocol):
@@ -53,21 +58,18 @@ class Cohort(Protocol):
     def dialogue(
         self,
         part: Work,
-        talk: Callable[[Conversation], None],
-        widths: Mapping[int, int],
+        lead: Lead,
         /,
         **message: Tensor | Scalar,
     ) -> Mean:
-        """Have `part` of every silo talk with `talk`, which runs at the server; return the mean of the
-        updates.
+        """Have `part` of every silo talk with the server line by line; return the mean of the updates.
 
         `part` is a generator: it yields a line, float32 of shape [rows, width], and is sent the answer, None
         where it is only to go on. It returns an update without vectors.
 
         Args:
             part: The silo's half.
-            talk: The server's half, given the `Conversation`.
-            widths: How many numbers a line of each silo has for each row.
+            lead: The server's half.
             **message: What each silo's half is given.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +14,16 @@ from mpifl.data.batches import Batches
 from mpifl.learning.tasks import CLASSIFICATION, Task
 from mpifl.silo import ALONE, Lanes, Score, evaluate
 from mpifl.silo.parameters import FlatModel, Objective
-from mpifl.silo.steps import EVALUATION_BATCH, EvaluationBatch, LocalRun, LocalTraining, Loss, Training, train
-from mpifl.wings.split import NOTHING, Gate
+from mpifl.silo.steps import (
+    EVALUATION_BATCH,
+    EvaluationBatch,
+    LocalRun,
+    LocalTraining,
+    Loss,
+    Training,
+    Trains,
+    train,
+)
 
 
 def scored_here(server: Server, w: Tensor) -> Score:
@@ -41,12 +49,9 @@ class Server:
         own_objective: What the reported loss is the mean of, where that is not the task's loss.
         task: What is learned: its loss, and the metrics by which a model is scored.
         evaluation_batch: Examples that are scored at a time.
-        held: The splits of the silo whose targets the server knows, where silos have columns of the same
-            rows.
-        holder: That silo.
-        gate: Where gradients leave that silo's site, in a split network.
         lanes: How many batches of the test set are scored at once.
         scored_by: Scores a model on the test set; by default the server itself.
+        trains: Takes the steps of its own trainings.
     """
 
     models: Sequence[FlatModel]
@@ -58,11 +63,9 @@ class Server:
     own_objective: Objective | None = None
     task: Task = CLASSIFICATION
     evaluation_batch: EvaluationBatch = EVALUATION_BATCH
-    held: Mapping[str, Batches] = field(default_factory=dict)
-    holder: int = 0
-    gate: Gate = NOTHING
     lanes: Lanes = ALONE
     scored_by: Callable[[Server, Tensor], Score] = scored_here
+    trains: Trains = train
 
     @property
     def model(self) -> FlatModel:
@@ -73,7 +76,7 @@ class Server:
     def judges(self) -> bool:
         """Whether it can score a model: there is a test set, and silos own no part of the model."""
         own = len(self.model.personal) or len(self.model.personal_statistics)
-        return "test" in self.held or (self.test is not None and not own)
+        return self.test is not None and not own
 
     def begun(self, begin: Callable[[Server], None]) -> dict[str, Any]:
         """Return the state in which a training begins: what `begin` makes it, and running statistics.
@@ -122,7 +125,7 @@ class Server:
         start, *others = (one.to(model.device) for one in (w, *beside))
         with rng.scope(self.seed, "public", architecture, self.round, device=model.device) as order:
             given = model, self.public, start, settings, Loss(objective), order
-            run = train(Training(*given, beside=others, round=self.round))
+            run = self.trains(Training(*given, beside=others, round=self.round))
         learned = model.learned()
         if "statistics" in self.state:
             self.state["statistics"] = learned.cpu()

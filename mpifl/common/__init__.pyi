@@ -10,6 +10,7 @@ from .bounds import (
 )
 from .errors import (
     BeyondRange as BeyondRange,
+    BudgetSpent as BudgetSpent,
     DeviceLost as DeviceLost,
     Diverged as Diverged,
     InputError as InputError,

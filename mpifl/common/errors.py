@@ -15,6 +15,10 @@ class InputError(Exception):
     """A job, a shard or an argument is wrong; the message is the line that the user sees (exit code 2)."""
 
 
+class BudgetSpent(InputError):
+    """What is asked of a silo would pass its privacy budget."""
+
+
 class ShardError(InputError):
     """A shard file is missing, torn, altered or of another kind; the message begins with its path."""
 

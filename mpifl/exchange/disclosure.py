@@ -8,10 +8,19 @@ import traceback
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from mpifl.common import BeyondRange, Diverged, InputError, Names, ShardError, Unwritable, one_line, place_of
+from mpifl.common import (
+    BeyondRange,
+    BudgetSpent,
+    Diverged,
+    InputError,
+    Names,
+    ShardError,
+    Unwritable,
+    one_line,
+    place_of,
+)
 from mpifl.run.folder import CheckpointError
 from mpifl.silo import short_of_memory
-from mpifl.wings.privacy import BudgetSpent
 
 KINDS: dict[type[Exception], str] = {
     Diverged: "diverged",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mpifl.algorithms import Server
+from mpifl.algorithms import Lead, Server
 from mpifl.common import Names, RankLost
 from mpifl.common.machine import signals
 from mpifl.exchange.broadcast import Broadcast
@@ -32,7 +32,6 @@ from mpifl.exchange.server_side import (
 from mpifl.exchange.worker_side import Worker, following
 from mpifl.sums import headers_of
 from mpifl.transforms import Transform
-from mpifl.wings.split import Lead
 from mpifl.wire import (
     Inventory,
     Migrate,
@@ -75,9 +74,9 @@ class Federation:
         self.transport = transport
         self.ledger = Ledger()
         self.transforms = transforms
-        self._worker, self.scores = worker, worker.scores
+        self._worker = worker
         self._deadline = deadline
-        self.membership = Membership(placed, stay=stay or knowledge.sums is not None)
+        self.membership = Membership(placed, stay=stay or knowledge.averaging.hides)
         self.population = self.membership.population
         transport.limit_waits(deadline)
         self.knowledge = knowledge

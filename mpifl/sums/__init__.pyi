@@ -19,6 +19,7 @@ from .exact import (
     peak_of as peak_of,
 )
 from .mean import (
+    Averaging as Averaging,
     WeightedMean as WeightedMean,
 )
 from .planning import (

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl.common import RoundLost, ranks_named
 from mpifl.sums import kernels
-from mpifl.sums.aggregator import Combined, read_records
+from mpifl.sums.aggregator import Aggregator, Combined, read_records
 from mpifl.sums.exact import anchor_of, is_finite
 from mpifl.sums.kernels import Parts
 from mpifl.sums.local_sums import LocalSums
@@ -30,6 +30,24 @@ from mpifl.sums.planning import (
 )
 from mpifl.sums.vector_checks import are_readable, refuse_noise, slice_of
 from mpifl.wire import Header, Memory, Rail, Report, Request, Transport, Update, VectorHeader, Verdict
+
+
+class Averaging:
+    """How the updates of a run are averaged: exactly, and the server sees the numbers of each silo.
+
+    Attributes:
+        hides: Whether the server sees sums over silos alone.
+    """
+
+    hides: ClassVar[bool] = False
+
+    def aggregator(self, device: torch.device, memory: Memory) -> Aggregator:
+        """Return what averages updates on this rank, which trains on a device and takes memory here."""
+        return WeightedMean(device, memory)
+
+    def asked(self, round: int, work: str, silos: list[int]) -> list[int]:
+        """Return the silos that a work is asked of, where these are to be asked."""
+        return silos
 
 
 class WeightedMean:

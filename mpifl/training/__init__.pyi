@@ -22,11 +22,16 @@ from .draw_cohort import (
     Coins as Coins,
     drawn as drawn,
 )
+from .hosting import (
+    BOTTOMS as BOTTOMS,
+    about_rank as about_rank,
+)
 from .rank_agreement import (
     agree as agree,
     agree_on as agree_on,
 )
 from .wing import (
+    Changed as Changed,
     Wing as Wing,
     WingsOf as WingsOf,
     core_alone as core_alone,

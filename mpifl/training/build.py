@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from mpifl.exchange.server_side import Knowledge, place
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.learning.tasks import Task
 from mpifl.report.observers import check_tracking
-from mpifl.run.folder import check_run, read_environment
+from mpifl.run.folder import check_run
 from mpifl.run.job import Job
 from mpifl.silo import ALONE, Lanes, learnable
 from mpifl.silo.parameters import FlatModel
@@ -36,11 +37,10 @@ from mpifl.training.beforehand import (
     Given,
     augment_of,
     check_layout,
-    check_privacy,
-    check_scoring,
     check_told,
     check_wings,
     models_of,
+    plan_wings,
     resolved,
     source_of,
     splits_of,
@@ -49,16 +49,32 @@ from mpifl.training.beforehand import (
 from mpifl.training.devices import lanes_of, settle_kernels
 from mpifl.training.hosting import settled_device, worker_of
 from mpifl.training.rank_agreement import agree, agree_on
-from mpifl.training.wing import Wing, WingsOf, core_alone
+from mpifl.training.wing import Changed, Wing, WingsOf, core_alone
 from mpifl.transforms import Clipping, RunningStatistics, Transform
 from mpifl.wings.crews import Follower, followed
-from mpifl.wings.dpsgd import kept_at_site, protected
-from mpifl.wings.masked import FixedSums, ReleasedFile, sums_of
-from mpifl.wings.split import assemble_vertical, tags_here
 from mpifl.wire import Transport
 
 Plan: TypeAlias = dict[str, str]
 """What rank 0 tells all ranks: the job, the federation, and what follows from its run folder."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A training, put together on one rank.
+
+    Attributes:
+        job: What is to be trained.
+        spec: The federation.
+        server: The server's state; at workers what it needs to take the server's place.
+        exchange: Reaches the silos, or those of this rank where it is a worker.
+        wings: What the job asks for beside the core.
+    """
+
+    job: Job
+    spec: AnySpec
+    server: Server
+    exchange: Federation | Follower
+    wings: Sequence[Wing]
 
 
 def build(
@@ -69,7 +85,7 @@ def build(
     transport: Transport,
     force: bool = False,
     wings_of: WingsOf = core_alone,
-) -> tuple[Job, AnySpec, Server, Federation | Follower]:
+) -> Built:
     """Build a training; every rank of the world calls this together, and rank 0's arguments count.
 
     Raises:
@@ -90,7 +106,7 @@ def build(
                 prepared.renumber(ranks, transport)
     assert prepared is not None
     assert prepared.built is not None
-    return prepared.job, prepared.spec, *prepared.built
+    return Built(prepared.job, prepared.spec, *prepared.built, prepared.wings)
 
 
 @dataclass
@@ -100,6 +116,7 @@ class _Prepared:
     job: Job
     spec: AnySpec
     built: tuple[Server, Federation | Follower] | None
+    wings: Sequence[Wing] = ()
     problem: str = ""
     alignments: Mapping[int, str] = field(default_factory=dict)
 
@@ -136,13 +153,15 @@ def _prepared(
             return _Prepared(job, spec, followed(job, spec, transport))
     except InputError as error:
         raise InputError(f"{source_of(given)}: {error}") from None
+    built, wings, problem = None, list[Wing](), ""
     try:
         check_told(job, spec)
-        built, problem = _assembled(job, spec, Path(plan["out"]), transport, plan, wings_of(job)), ""
+        wings += wings_of(job)
+        built = _assembled(job, spec, Path(plan["out"]), transport, plan, wings)
     except InputError as error:
-        built, problem = None, told_of(error, given)
-    tags = tags_here(job, spec, transport) if isinstance(spec, VerticalSpec) else {}
-    return _Prepared(job, spec, built, problem, tags)
+        problem = told_of(error, given)
+    tags = {silo: tag for wing in wings for silo, tag in wing.alignments(spec, transport).items()}
+    return _Prepared(job, spec, built, wings, problem, tags)
 
 
 def _plan(
@@ -158,28 +177,60 @@ def _plan(
     except InputError as error:
         raise InputError(told_of(error, given)) from None
     check_layout(job, spec, source_of(given))
-    check_wings(job, spec, source_of(given), wings_of)
+    wings = check_wings(job, spec, source_of(given), wings_of)
     lock.check(out)
     check_run(out, job, resume, force, spec)
-    noise = [plan.noise for plan in check_privacy(job, spec, source_of(given))]
-    told = {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
-    known = read_environment(out).get("released", "")
-    return {**told, "noise": json.dumps(noise), "id": ReleasedFile(out, known).id if job.secure else ""}
+    plan_wings(job, spec, source_of(given), wings)
+    told = {wing.name: wing.told(spec, out) for wing in wings}
+    plan = {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
+    return {**plan, "wings": json.dumps(told)}
 
 
 def _assembled(
     job: Job, spec: AnySpec, run: Path, transport: Transport, plan: Plan, wings: Sequence[Wing]
 ) -> tuple[Server, Federation]:
-    """Build what a rank needs, by what silos have."""
+    """Build what a rank needs: as a wing says, if one does, else as the core does."""
     transport.server_hosts = isinstance(spec, VerticalSpec)
-    if isinstance(spec, VerticalSpec):
-        return assemble_vertical(job, spec, run, transport)
+    changed = functools.partial(_changed, transport, _told(plan), wings)
+    for wing in wings:
+        if assembled := wing.assembled(spec, run, transport, changed):
+            return assembled
     assert isinstance(spec, FederationSpec)
-    return _assemble(job, spec, run, transport, plan, wings)
+    return _assemble(job, spec, run, transport, changed, wings)
+
+
+def _told(plan: Plan) -> dict[str, str]:
+    """Return what rank 0 tells each wing.
+
+    Raises:
+        InputError: it is nothing that a rank of this version tells.
+    """
+    told = json.loads(plan["wings"])
+    if isinstance(told, dict) and all(isinstance(one, str) for one in told.values()):
+        return told
+    raise InputError("rank 0 says what no rank of this version says; start all with the same")
+
+
+def _changed(
+    transport: Transport,
+    told: Mapping[str, str],
+    wings: Sequence[Wing],
+    context: WorkerContext,
+    placed: Mapping[int, Sequence[int]],
+) -> WorkerContext:
+    """Return what the silos of a rank have in common as the wings change it, one after another."""
+    for wing in wings:
+        context = wing.context(context, placed, transport, told.get(wing.name, ""))
+    return context
 
 
 def _assemble(
-    job: Job, spec: FederationSpec, run: Path, transport: Transport, plan: Plan, wings: Sequence[Wing]
+    job: Job,
+    spec: FederationSpec,
+    run: Path,
+    transport: Transport,
+    changed: Changed,
+    wings: Sequence[Wing],
 ) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
     is_worker = transport.rank in transport.workers
@@ -189,11 +240,9 @@ def _assemble(
     first = transport.place()[0] == 0
     flat = models_of(job, spec, algorithm, device, is_reporter=first, tries=first)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
-    check_scoring(job, algorithm)
     rule, transforms = _changing(job, algorithm, spec, run, wings)
     public = _batches(folder, spec, spec.public, "public", device)
     placed = _placed(job, spec, transport)
-    sums = sums_of(job, spec, algorithm, run, placed, transport.rank, plan["id"])
     context = WorkerContext(
         lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task),
         run,
@@ -208,13 +257,12 @@ def _assemble(
         rule,
         job.evaluate.batch_size,
         augment_of(job, spec),
-        sums=sums,
-        **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker, plan["id"]),
     )
-    worker = worker_of(context, job, placed.get(transport.rank, []), transport)
+    context = changed(context, placed)
+    worker = worker_of(context, job, placed.get(transport.rank, []), transport, wings)
     test = spec.test if transport.is_server else None
     server = _server(job, spec, algorithm, flat, test, public, lanes_of(job.threads, transport, device))
-    knowledge, cohort = _knowledge(job, algorithm, spec, sums), job.cohort
+    knowledge, cohort = _knowledge(job, spec, context), job.cohort
     sent_to = device if is_worker else torch.device("cpu")
     given = transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline
     return server, Federation(*given, Names([entry.name for entry in spec.silos]), timed=rule is None)
@@ -225,11 +273,11 @@ def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, l
     return place([entry.examples["train"] for entry in spec.silos], transport.workers)
 
 
-def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: FixedSums | None) -> Knowledge:
+def _knowledge(job: Job, spec: FederationSpec, context: WorkerContext) -> Knowledge:
     examples, cohort = [entry.examples for entry in spec.silos], job.cohort
     total = cohort.total([one["train"] for one in examples])
     budgets = job.privacy is not None and job.privacy.level == "example"
-    return Knowledge(algorithm, examples, cohort.weights, total, sums, budgets)
+    return Knowledge(context.algorithm, examples, cohort.weights, total, context.averaging, budgets)
 
 
 def _changing(
@@ -238,15 +286,14 @@ def _changing(
     """Return the rule that combines updates, None for the mean, and the transforms, in the order of requests.
 
     On the way back these act in reverse: an update is clipped, and nothing changes it after its codec. A silo
-    that lies does so after it is clipped. `protected` says where privacy stands.
+    that lies does so after it is clipped. What the first wing changes encloses all else.
     """
     clip, first, last, rule = job.aggregation.clip, list[Transform](), list[Transform](), None
     for wing in wings:
-        first += wing.transforms(spec, algorithm)
-        last += wing.last_transforms(spec, algorithm)
+        first += wing.transforms(spec, algorithm, run)
+        last = wing.last_transforms(spec, algorithm, run) + last
         rule = wing.aggregated(rule, algorithm)
-    found = [*first, RunningStatistics(), *([Clipping(clip)] if clip else []), *last]
-    return rule, protected(job, algorithm, spec, run, found)
+    return rule, [*first, RunningStatistics(), *([Clipping(clip)] if clip else []), *last]
 
 
 def successor(job: Job, spec: AnySpec, worker: Server) -> Server:

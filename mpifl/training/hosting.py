@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -10,15 +12,19 @@ from mpifl.common import check_open_files
 from mpifl.data.shards import FederationSpec
 from mpifl.exchange.worker_side import Worker, WorkerContext
 from mpifl.run.job import Job
-from mpifl.training.beforehand import about_bits
-from mpifl.training.devices import place_on_gpus, rank_device, settle
-from mpifl.wings.crews import trains_of
-from mpifl.wings.dpsgd import about_rank
-from mpifl.wings.fast import Batching
+from mpifl.silo.steps import Trains, train
+from mpifl.training.beforehand import about_bits, about_plain
+from mpifl.training.devices import device_name, place_on_gpus, rank_device, settle
+from mpifl.training.wing import Wing
 from mpifl.wire import Transport
 
+BOTTOMS = "bottoms"
+"""Of what a rank says of itself: the parameters of each bottom of a split network that it has."""
 
-def worker_of(context: WorkerContext, job: Job, silos: Sequence[int], transport: Transport) -> Worker:
+
+def worker_of(
+    context: WorkerContext, job: Job, silos: Sequence[int], transport: Transport, wings: Sequence[Wing]
+) -> Worker:
     """Return what answers for a rank's silos.
 
     Raises:
@@ -26,10 +32,35 @@ def worker_of(context: WorkerContext, job: Job, silos: Sequence[int], transport:
     """
     check_open_files(len(silos))
     device = context.models[0].device
-    trains = trains_of(job, context.algorithm, context.models, device, transport)
-    hosts = Batching if job.local.batched else Worker
+    hosts: type[Worker] = Worker
+    trains: Trains = train
+    for wing in wings:
+        hosts, trains = wing.worker(hosts), wing.trains(trains, context, device, transport)
     bits = about_bits(context.models[0], context.algorithm.task, context.spec.features)
-    return hosts(context, silos, about_rank(device, len(silos), job, bits), transport, trains)
+    about = about_rank(device, len(silos), bits)
+    for wing in wings:
+        about |= wing.about()
+    worker = hosts(context, silos, about, transport, trains)
+    for wing in wings:
+        worker.aggregators |= wing.aggregators(context, transport)
+    return worker
+
+
+def about_rank(device: torch.device, silos: int, bits: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what a rank says of itself.
+
+    Args:
+        device: On which it trains.
+        silos: How many it hosts.
+        bits: What it says of how it computes the model; None where ranks have models of their own.
+    """
+    about = {
+        "host": socket.gethostname(),
+        "device": device_name(device),
+        "threads": str(torch.get_num_threads()),
+    }
+    computes = about_plain(device) if bits is None else bits
+    return about | {"silos": str(silos), "pid": str(os.getpid())} | dict(computes)
 
 
 def settled_device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:

@@ -88,7 +88,8 @@ def _train(
     wings_of: WingsOf,
 ) -> End:
     with LongSteps() if transport.is_server else contextlib.nullcontext():
-        resolved, spec, server, exchange = build(job, out, overrides, resume, transport, force, wings_of)
+        built = build(job, out, overrides, resume, transport, force, wings_of)
+    job, spec, server, exchange = built.job, built.spec, built.server, built.exchange
     if isinstance(exchange, Follower):
         exchange.serve()
         return End.FINISHED
@@ -97,17 +98,13 @@ def _train(
         if not transport.is_server:
             if exchange.serve():
                 return End.FINISHED
-            server, resume = successor(resolved, spec, server), True
+            server, resume = successor(job, spec, server), True
             mirror = latest_mirror(exchange)
             server.round = mirror.round if mirror else 0  # before silos are asked anything
         try:
             with LongSteps(lambda: server.round):
-                end = _run(
-                    assemble(resolved, spec, out, server, exchange, wings_of(resolved)),
-                    resume,
-                    force,
-                    on_round,
-                )
+                training = assemble(job, spec, out, server, exchange, built.wings)
+                end = _run(training, resume, force, on_round)
         except (InputError, RoundLost):  # all ranks wait for the next request; after others they may not
             _stop(exchange)
             raise
@@ -254,8 +251,8 @@ def _describe_run(t: Training, progress: Progress, claimed: Claim, ranks: dict[s
     trim_metrics(t.out, done)
     more: dict[str, Any] = {"silos": told} if (told := t.exchange.names.told) else {}
     more["metric"] = t.metric.model_dump()
-    if (sums := t.exchange.knowledge.sums) is not None and sums.released is not None:
-        more["released"] = sums.released.id
+    for wing in t.wings:
+        more |= wing.environment()
     changes = [f"{change} after round {done}" for change in claimed.changes]
     write_environment(
         t.out, changes, mpi=library(), ranks=ranks, data=describe(t.spec), resumed_after_round=done, **more

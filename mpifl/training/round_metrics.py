@@ -19,9 +19,9 @@ from mpifl.report.judging import Suspicion
 from mpifl.report.observers import Record
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import Job
+from mpifl.training.hosting import BOTTOMS
 from mpifl.training.recovery import Recovery
 from mpifl.training.wing import Wing
-from mpifl.wings.dpsgd import BOTTOMS, Accounting, SiloAccounting
 from mpifl.wire import Mean
 from mpifl.wire.launching import library
 
@@ -37,11 +37,9 @@ class MetricsCollector:
         server: Server,
         recovery: Recovery,
         note: Callable[..., None],
-        accounting: Accounting | SiloAccounting,
         wings: Sequence[Wing],
     ) -> None:
         self._wings = wings
-        self._accounting = accounting
         self._job = job
         self._spec = spec
         self._algorithm = algorithm
@@ -116,14 +114,8 @@ class MetricsCollector:
             found["ranks_lost"] = transport.lost
         transport.begin_count()
         federation.begin_ledger()
-        return found | self._privacy()
-
-    def _privacy(self) -> Record:
-        """Return what silos have spent; say so where that ends the training."""
-        server, accounting = self._server, self._accounting
-        found = accounting.figures(server.state, server.round)
-        if why := accounting.note(found, server.round):
-            self._note(why)
+        for wing in self._wings:
+            found |= wing.spent(self._server, self._note)
         return found
 
     def target_notes(self) -> list[str]:

@@ -11,15 +11,13 @@ from mpifl.data.shards import AnySpec
 from mpifl.exchange import Federation
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.observers import Observers
-from mpifl.run.job import Job, is_silo_level
+from mpifl.run.job import Job
 from mpifl.training.best import BestModel
 from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.draw_cohort import Selector
 from mpifl.training.recovery import Recovery
 from mpifl.training.round_metrics import MetricsCollector
 from mpifl.training.wing import Wing
-from mpifl.wings.dpsgd import Accounting, SiloAccounting, coins_of, plans
-from mpifl.wings.scoring import AtWorkers
 
 
 @dataclass(frozen=True)
@@ -70,12 +68,10 @@ def assemble(
     sizes = [entry.examples["train"] for entry in spec.silos]
     recovery = Recovery(exchange, server, out, sizes, observers.note, algorithm)
     checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)
-    silos = len(spec.silos)
-    of_silos = is_silo_level(job)
-    accounting = SiloAccounting(job, out) if of_silos else Accounting(job, plans(job, spec, algorithm))
-    metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note, accounting, wings)
-    if job.evaluate.at == "workers":
-        server.scored_by = AtWorkers(exchange, observers.note)
+    metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note, wings)
+    coins = next(filter(None, (wing.coins(len(spec.silos), out) for wing in wings)), None)
+    for wing in wings:
+        wing.begin(server, exchange, observers.note)
     return Training(
         job,
         spec,
@@ -87,7 +83,7 @@ def assemble(
         recovery,
         checkpoints,
         metrics,
-        selector=Selector(job.cohort, sizes, server, coins_of(job, silos, out)),
+        selector=Selector(job.cohort, sizes, server, coins),
         best=BestModel(job.evaluate, algorithm.task.main_metric, server, out),
         wings=wings,
     )

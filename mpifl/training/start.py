@@ -12,8 +12,6 @@ from mpifl.run.folder import checkpoint, note_lost, read_environment, read_metri
 from mpifl.training.beforehand import differing, moved
 from mpifl.training.recovery import latest_mirror, state_of
 from mpifl.training.run_parts import Training
-from mpifl.wings.dpsgd import warning_of
-from mpifl.wings.masked import cost_of_masks, sharing
 from mpifl.wire import Load, Open
 from mpifl.wire.launching import survivable
 
@@ -40,7 +38,6 @@ def open_shards(t: Training) -> dict[str, dict[str, str]]:
         t.job.attack.warning,
         *_idle_workers(t),
         *_idle_settings(t),
-        *_sharing(t),
         *_other_bits(t, ranks),
     ]
     for warning in filter(None, noted):
@@ -71,18 +68,6 @@ def _idle_workers(t: Training) -> list[str]:
     return [f"{workers - silos} of {workers} workers have no silo and stay idle: there are {silos}"]
 
 
-def _sharing(t: Training) -> list[str]:
-    """Say, where sums are masked, who is not hidden from whom."""
-    member = t.exchange.membership
-    if not t.job.secure:
-        return []
-    parties = sum(map(bool, member.placed.values()))
-    return [
-        cost_of_masks(parties, len(t.server.model.shared)),
-        *sharing(member.about, member.placed, t.exchange.names),
-    ]
-
-
 def _idle_settings(t: Training) -> list[str]:
     """Say which keys of the job can have no effect here."""
     idle = t.job.idle(t.algorithm)
@@ -90,12 +75,8 @@ def _idle_settings(t: Training) -> list[str]:
         idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
     if t.job.aggregation.clip is not None and len(t.server.model.statistics):
         idle.append("[aggregation] clip: running statistics (BatchNorm) stay unclipped; GroupNorm has none")
-    idle += warning_of(t.job, len(t.spec.silos), len(t.server.model.shared))
-    hosted = [len(silos) for silos in t.exchange.membership.placed.values()]
     for wing in t.wings:
-        idle += wing.notes(hosted, len(t.server.model.shared))
-    if t.job.evaluate.at == "workers" and not t.server.judges:
-        idle.append("[evaluate] at = 'workers': the server has no test set that it could judge the model by")
+        idle += wing.notes(t.server, t.exchange)
     return idle + t.metrics.target_notes()
 
 

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
+from mpifl.exchange import Federation
+from mpifl.exchange.worker_side import Worker, WorkerContext
 from mpifl.run.job import Job
-from mpifl.sums import MakesAggregator
+from mpifl.silo.steps import Trains
+from mpifl.sums import Aggregator, MakesAggregator
+from mpifl.training.draw_cohort import Coins
 from mpifl.transforms import Transform
+from mpifl.wire import Request, Transport
 
 
 class Wing:
-    """One capability in one training. By itself it adds nothing."""
+    """One capability in one training, on one rank. By itself it adds nothing.
+
+    A rank makes it once, before anything else of the training, and asks it in the order of its methods."""
+
+    name: str = ""
+    """By which a job and the registry call it; its folder's."""
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """See, before ranks start, that the job asks for nothing that these shards do not allow.
@@ -23,33 +36,128 @@ class Wing:
             InputError: it does.
         """
 
-    def transforms(self, spec: AnySpec, algorithm: Algorithm) -> list[Transform]:
+    def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
+        """Work out, before ranks start, what takes seconds and follows from the job and the federation.
+
+        Raises:
+            InputError: nothing follows.
+        """
+
+    def assembled(
+        self, spec: AnySpec, run: Path, transport: Transport, changed: Changed
+    ) -> tuple[Server, Federation] | None:
+        """Return what this rank needs of the training, where that is put together otherwise than in the core.
+
+        Args:
+            spec: The federation.
+            run: The run folder.
+            transport: The world.
+            changed: Has the wings change what the silos of this rank have in common.
+
+        Raises:
+            InputError: the job does not go with what is here.
+        """
+        return None
+
+    def alignments(self, spec: AnySpec, transport: Transport) -> dict[int, str]:
+        """Return, for silos of this rank that have one, the tag of the alignment that their file carries."""
+        return {}
+
+    def transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
         """Return what changes messages: before the core's transforms to silos, after them on the way back."""
         return []
 
-    def last_transforms(self, spec: AnySpec, algorithm: Algorithm) -> list[Transform]:
+    def last_transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
         """Return what changes messages behind the core's transforms to silos, and before them on the way
-        back."""
+        back. The first wing's come last."""
         return []
 
     def aggregated(self, rule: MakesAggregator | None, algorithm: Algorithm) -> MakesAggregator | None:
         """Return what combines updates in place of what the wings before this one have; None is the mean."""
         return rule
 
-    def notes(self, hosted: Sequence[int], length: int) -> list[str]:
-        """Say what the user is to know of the run.
+    def told(self, spec: AnySpec, run: Path) -> str:
+        """Return, at rank 0, what it tells this wing on every rank.
+
+        Raises:
+            InputError: what is in the run folder does not allow it.
+        """
+        return ""
+
+    def context(
+        self,
+        context: WorkerContext,
+        placed: Mapping[int, Sequence[int]],
+        transport: Transport,
+        told: str,
+    ) -> WorkerContext:
+        """Return what the silos of this rank have in common, as the wing changes it.
 
         Args:
-            hosted: How many silos each rank hosts.
-            length: Of the vectors.
+            context: It, as the wings before this one have left it.
+            placed: The silos of each worker.
+            transport: The world.
+            told: What rank 0 has told; nothing in it is to be believed that can be checked.
+
+        Raises:
+            InputError: the wing cannot do its work on this rank.
         """
+        return context
+
+    def trains(
+        self, trains: Trains, context: WorkerContext, device: torch.device, transport: Transport
+    ) -> Trains:
+        """Return what trains the silos of this rank, given what does by the wings before this one.
+
+        Raises:
+            InputError: this rank cannot take part.
+        """
+        return trains
+
+    def worker(self, kind: type[Worker]) -> type[Worker]:
+        """Return what hosts the silos of this rank, given what does by the wings before this one."""
+        return kind
+
+    def about(self) -> dict[str, str]:
+        """Return what a rank says of itself beside what each rank says."""
+        return {}
+
+    def aggregators(self, context: WorkerContext, transport: Transport) -> Mapping[type[Request], Aggregator]:
+        """Return what answers, at every rank, the requests of kinds that are the wing's own."""
+        return {}
+
+    def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
+        """Take part at the server, once its ranks can be asked; where a worker takes its place, there.
+
+        Args:
+            server: The state of the training.
+            exchange: Reaches the silos.
+            note: Tells the user something; of one thing once where `once` names it.
+        """
+
+    def notes(self, server: Server, exchange: Federation) -> list[str]:
+        """Say what the user is to know of the run before its first round."""
         return []
+
+    def coins(self, silos: int, run: Path) -> Coins | None:
+        """Return, at the server, what draws the silos of a round in secret, if the wing does."""
+        return None
+
+    def spent(self, server: Server, note: Callable[..., None]) -> dict[str, Any]:
+        """Return what the training has spent so far, at the end of a round; say so where that ends it."""
+        return {}
+
+    def environment(self) -> dict[str, Any]:
+        """Return, at the server, what stands of the wing in the run folder's `environment.json`."""
+        return {}
 
     def figures(self, server: Server) -> dict[str, float]:
         """Return what is measured of the model beside the metrics, where the server scores it."""
         return {}
 
 
+Changed: TypeAlias = Callable[[WorkerContext, Mapping[int, Sequence[int]]], WorkerContext]
+"""Returns what the silos of a rank have in common as the wings change it, given the silos of each worker."""
 WingsOf: TypeAlias = Callable[[Job], Sequence[Wing]]
 """What makes the wings that a job asks for, in the order in which they act."""
 

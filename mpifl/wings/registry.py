@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Sequence
 
 from mpifl.common import InputError
 from mpifl.run.job import Job
 from mpifl.training import Wing
 
-WINGS = ("compression", "robust", "attacks")
+ALWAYS = "fast"
+"""Takes part in every job, if it is here: it changes how quickly steps are taken."""
+WINGS = ("site", "dpsgd", ALWAYS, "crews", "compression", "scoring", "masked", "robust", "attacks", "split")
 """In the order in which they act. Each is a folder, whose face has `wing(job)`."""
 
 
@@ -20,6 +23,8 @@ def wings_of(job: Job) -> Sequence[Wing]:
         InputError: a wing is not installed.
     """
     asked = job.wings
+    if importlib.util.find_spec(f"mpifl.wings.{ALWAYS}"):
+        asked.setdefault(ALWAYS, "")
     return [_made(name, asked[name], job) for name in WINGS if name in asked]
 
 
@@ -31,4 +36,5 @@ def _made(name: str, key: str, job: Job) -> Wing:
             raise
         raise InputError(f"{key}: is the work of the wing '{name}', which is not here") from None
     made: Wing = module.wing(job)
+    made.name = name
     return made

@@ -21,6 +21,7 @@ from .messages import (
     LARGEST as LARGEST,
     MOST_SCALARS as MOST_SCALARS,
     MOST_VECTORS as MOST_VECTORS,
+    STOPPED as STOPPED,
     AnyReply as AnyReply,
     ArraySpec as ArraySpec,
     Combination as Combination,

@@ -122,6 +122,10 @@ class Reply(Message):
     passing: bool = False
 
 
+STOPPED = "stopped, as another did"
+"""The fault of a silo that had none, in a dialogue that another ended."""
+
+
 class Done(Reply):
     """It is done, or a fault; there is no more to say."""
 

@@ -28,9 +28,9 @@ from mpifl.learning.tasks import CLASSIFICATION
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.training import Loss, Training
-from mpifl.silo.steps.training_loop import train
 from mpifl.wings.dpsgd.clipped import ByFormula, ByLoop
 from mpifl.wings.dpsgd.dpsgd import DPSGD
+from mpifl.wings.fast import quickly as train
 
 EXAMPLES, WARMUP = 3000, 2
 CASES = (("2nn", 10, 40), ("2nn", 64, 12), ("cnn", 10, 6), ("cnn", 64, 2))

@@ -33,10 +33,10 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.scoring import evaluate
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.training import Loss, Training
-from mpifl.silo.steps.training_loop import train
 from mpifl.sums.exact import ExactSum, peak_of
 from mpifl.training import device_of
 from mpifl.wings.compression.codecs import QSGD, Cast, TopK
+from mpifl.wings.fast import quickly as train
 from mpifl.wings.fast.stacked_training import train_together
 
 IMAGES = 600

@@ -28,6 +28,7 @@ from mpifl.learning import models
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.silo import Silo
 from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.wings.fast import quickly
 
 EXAMPLES, WARMUP = 600, 3
 STEPS = EXAMPLES // bare.BATCH
@@ -43,7 +44,7 @@ def silo_half(name: str, shard: Shard, w: torch.Tensor, **settings: Any) -> Pass
     algorithm: Any = ALGORITHMS[name](local=LocalTraining(lr=bare.LR, batch_size=bare.BATCH, **settings))
     model = FlatModel(models.build("2nn", {}, PIXELS, CLASSES, 0))
     state: dict[str, Any] = {}
-    silo = Silo(0, shard, PIXELS, [model], state=state)
+    silo = Silo(0, shard, PIXELS, [model], state=state, trains=quickly)
     messages: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         "fedprox": (getattr(algorithm, "train_near", None), {"mu": 0.01}),
         "scaffold": (getattr(algorithm, "train_corrected", None), {"c": torch.full_like(w, 1e-4)}),

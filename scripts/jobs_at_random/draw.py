@@ -17,7 +17,7 @@ import tomli_w
 from mpifl.cli.job_tools import keys
 from mpifl.common import InputError
 from mpifl.run.job.job import read_job
-from mpifl.training.beforehand.run_checks import check_privacy, validate_job
+from mpifl.training.beforehand.run_checks import plan_wings, validate_job
 from mpifl.wings import wings_of
 from scripts.jobs_at_random import settings
 
@@ -189,8 +189,7 @@ def refusal(job: Job) -> str | None:
         try:
             read = read_job(Path(file.name))
             spec = validate_job(read, "the job", wings_of)
-            if read.privacy is not None:
-                check_privacy(read, spec, "the job")
+            plan_wings(read, spec, "the job", wings_of(read))
         except InputError as error:
             return str(error)
     return None

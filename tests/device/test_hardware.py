@@ -23,8 +23,8 @@ from mpifl.data.shards.shards import Features, Split
 from mpifl.learning import models
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_settings import LocalTraining
-from mpifl.silo.steps.training_loop import train
 from mpifl.training import device_of
+from mpifl.wings.fast import quickly as train
 from mpifl.wings.fast.cuda_graphs import Graphs, recorded
 from mpifl.wings.fast.stacked_training import train_together
 from mpifl.wire.memory import Memory

@@ -29,6 +29,7 @@ from mpifl import Cohort, FedAvg, Server, Silo, Update
 from mpifl.common import InputError, Misled, RoundLost
 from mpifl.data.shards import read_federation
 from mpifl.exchange.server_side import place
+from mpifl.sums import Averaging
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.masked import Party
@@ -57,7 +58,7 @@ class AsksTwice(FedAvg):
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         mean = cohort.mean(self.train, w=server.state["w"])
         federation: Any = cohort.federation  # type: ignore[attr-defined]
-        federation.knowledge = dataclasses.replace(federation.knowledge, sums=None)
+        federation.knowledge = dataclasses.replace(federation.knowledge, averaging=Averaging())
         fewer: Any = dataclasses.replace(cohort, silos=cohort.silos[:-1], attempt=1000)  # type: ignore[type-var]
         fewer.mean(self.train, w=server.state["w"])
         return mean.scalars

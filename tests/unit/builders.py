@@ -26,6 +26,7 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.silo import Silo
 from mpifl.silo.splits import learnable
 from mpifl.silo.steps.training import Loss, Training
+from mpifl.wings.fast import quickly
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport
@@ -103,7 +104,7 @@ def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", 
         "seed": randomness,
     }
     weight = float(n) if weights == "examples" else 1.0
-    return kind(**{**given, "weight": weight, **more})
+    return kind(**{**given, "weight": weight, "trains": quickly, **more})
 
 
 def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, silos_test=0, public=0, **splits):
@@ -198,7 +199,7 @@ def make_worker(
         *where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.drawn_by, **more
     )
     hosted = range(len(spec.silos)) if silos is None else silos
-    return kind(context, hosted, dict.fromkeys(ABOUT, "here"), Alone(rank))
+    return kind(context, hosted, dict.fromkeys(ABOUT, "here"), Alone(rank), quickly)
 
 
 def make_federation(

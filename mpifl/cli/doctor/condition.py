@@ -38,8 +38,8 @@ from mpifl.exchange.server_side import place
 from mpifl.run.job import Job
 from mpifl.sums import kernels
 from mpifl.training import device_name, device_of, place_on_gpus, threads_of
-from mpifl.wings.dpsgd import user_name
 from mpifl.wings.fast import Trial, try_batching
+from mpifl.wings.masked import user_name
 from mpifl.wings.split import placement
 from mpifl.wire import Message, Transport, possible
 from mpifl.wire.launching import Facts, facts, started_by

@@ -15,7 +15,7 @@ from mpifl.cli.doctor.time_limit import GRACE, Watch
 from mpifl.common import InputError, lock
 from mpifl.data.shards import read_any
 from mpifl.run.job import Job, is_silo_level, read_job
-from mpifl.training.beforehand import check_privacy, validate_job
+from mpifl.training.beforehand import plan_wings, validate_job
 from mpifl.wings import wings_of
 from mpifl.wire import Transport
 from mpifl.wire.launching import world
@@ -187,7 +187,8 @@ def _held(job: Job, source: Path) -> Finding:
     except InputError:
         return Finding("job", "ok", str(source))
     try:
-        check_privacy(job, validate_job(job, str(source), wings_of), str(source))
+        spec = validate_job(job, str(source), wings_of)
+        plan_wings(job, spec, str(source), wings_of(job))
     except InputError as error:
         return Finding("job", "bad", str(error))
     return Finding("job", "ok", str(source))

@@ -1,15 +1,33 @@
-"""What a rank finds in the folder that MPIFL_SITE names; nothing is made or changed there."""
+"""What is wrong in the folder that MPIFL_SITE names, as a rank finds it; nothing is made or changed there."""
 
 from __future__ import annotations
 
+import hmac
 import os
-from collections.abc import Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
 
 from mpifl.common import InputError
-from mpifl.wings.privacy import site_of_worker
-from mpifl.wings.site import VARIABLE, Problem, checkup, mark_of
+from mpifl.wings.masked import Released
+from mpifl.wings.privacy import LEDGERS, SECRET_BYTES, Entry, budget_of, why_no_secret
+from mpifl.wings.site import (
+    VARIABLE,
+    Ledger,
+    identity_of,
+    make_own,
+    problems_of,
+    refuse_unbudgeted,
+    sites_of,
+)
 from mpifl.wire import Message
+
+Problem = tuple[Literal["note", "warning", "bad"], str]
+"""How much it matters, and one line; what is bad, a training would not start with."""
+KEY, BUDGET = "key", "budget.toml"
 
 
 class SiteFolder(Message):
@@ -35,7 +53,83 @@ def examine_site(silos: Sequence[str], private: bool | None) -> SiteFolder | Non
     problems = checkup(folder, silos)
     if private is False:
         try:
-            site_of_worker(protected=False)
+            refuse_unbudgeted()
         except InputError as error:
             problems.append(("bad", str(error)))
     return SiteFolder(folder=str(folder), mark=mark_of(folder), problems=problems)
+
+
+def checkup(folder: Path, silos: Sequence[str] = ()) -> list[Problem]:
+    """Return what is wrong in a site's folder.
+
+    Args:
+        folder: Where it lies.
+        silos: The names of a federation's silos, which `sites.toml` has to know.
+    """
+    if not folder.exists():
+        return [("note", f"{folder}: is not there; the first training that needs it makes it")]
+    try:
+        make_own(folder)
+    except InputError as error:
+        return [("bad", str(error))]
+    looks: list[Callable[[], Iterable[Problem]]] = [
+        lambda: _key(folder),
+        lambda: _ledger(folder / LEDGERS[0], Entry),
+        lambda: _ledger(folder / LEDGERS[1], Released),
+        lambda: _budget(folder / BUDGET),
+        lambda: _identity(folder, silos),
+    ]
+    return [problem for look in looks for problem in _caught(look)]
+
+
+def mark_of(folder: Path) -> str:
+    """Return by what ranks see that they mean the same site, wherever its folder is mounted.
+
+    It follows from the key, and tells nothing of it; "" without one.
+    """
+    try:
+        secret = (folder / KEY).read_bytes()
+    except OSError:
+        return ""
+    return hmac.digest(secret, b"mpifl mark", "sha256").hex()[:16]
+
+
+def _caught(look: Callable[[], Iterable[Problem]]) -> Iterator[Problem]:
+    try:
+        yield from look()
+    except InputError as error:
+        yield "bad", str(error)
+    except OSError as error:
+        yield "bad", f"{error.filename}: cannot be read ({error.strerror})"
+
+
+def _key(folder: Path) -> Iterator[Problem]:
+    path = folder / KEY
+    if not path.exists():
+        if why := why_no_secret(folder):
+            yield "bad", why
+        return
+    if (size := len(path.read_bytes())) != SECRET_BYTES:
+        yield "bad", f"{path}: has {size} bytes, not {SECRET_BYTES}; put the right one back"
+    if (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
+        yield "warning", f"{path}: has mode {mode:04o}, not 0600; chmod 600 {path}"
+
+
+def _ledger(path: Path, kind: type[BaseModel]) -> Iterator[Problem]:
+    if not path.exists():
+        return
+    Ledger(path, kind, lambda line: None).catch_up()
+    if (content := path.read_bytes()) and not content.endswith(b"\n"):
+        yield "note", f"{path}: its last line is torn, so what it was of never left; the next takes its place"
+
+
+def _budget(path: Path) -> list[Problem]:
+    if path.exists():
+        budget_of(path)
+    return []
+
+
+def _identity(folder: Path, silos: Sequence[str]) -> Iterator[Problem]:
+    identity, sites = identity_of(folder), sites_of(folder)
+    for problem in problems_of(identity, sites, silos) if sites else ():
+        yield "warning", problem

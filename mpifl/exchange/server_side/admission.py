@@ -17,9 +17,8 @@ from torch import Tensor
 from mpifl.algorithms import EVALUATIONS, Algorithm, Server, usual_weight
 from mpifl.exchange.server_side.report_reading import Refused
 from mpifl.learning.metrics import state_lengths
-from mpifl.sums import updates_of
+from mpifl.sums import Averaging, updates_of
 from mpifl.transforms import common_name, is_own, length_name, own_name, statistics_lengths
-from mpifl.wings.masked import FixedSums
 from mpifl.wire import (
     Combination,
     Compute,
@@ -87,7 +86,7 @@ class Knowledge:
         examples: How many examples each silo has, by split, as `federation.json` says.
         weights: The job's `[cohort] weights`.
         total: What all silos weigh in the objective.
-        sums: How updates are added up where only their sum is to be seen; None otherwise.
+        averaging: How updates are averaged.
         sent: The vectors of an update, and how each is combined, by the name of each work over which silos
             have disagreed.
     """
@@ -96,7 +95,7 @@ class Knowledge:
     examples: Sequence[Mapping[str, int]]
     weights: str = "examples"
     total: float = 0.0
-    sums: FixedSums | None = None
+    averaging: Averaging = field(default_factory=Averaging)
     budgets: bool = False
     sent: dict[str, dict[str, Combination]] = field(default_factory=dict)
 
@@ -114,9 +113,8 @@ class Knowledge:
         return Expected(weights, len(server.model.shared), lengths, self.budgets, self.sent.get(work))
 
     def asked(self, round: int, work: str, silos: list[int]) -> list[int]:
-        """Return the silos that a work is asked of: those of before, where its sum was released before."""
-        before = self.sums.released.of(round, work) if self.sums and self.sums.released else None
-        return silos if before is None else before
+        """Return the silos that a work is asked of, where these are to be asked."""
+        return self.averaging.asked(round, work, silos)
 
     def weight(self, work: str, silo: int) -> float:
         """Return what an update of this silo weighs."""
@@ -126,7 +124,7 @@ class Knowledge:
     def scored(self, work: str, silo: int) -> bool:
         """Return whether a work that scores models has examples at this silo, whose figures are to be
         seen."""
-        return self.sums is None and self.weight(work, silo) > 0
+        return not self.averaging.hides and self.weight(work, silo) > 0
 
 
 def screened(

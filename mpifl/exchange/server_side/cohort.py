@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from mpifl.algorithms import Conversation, Server, Work
+from mpifl.algorithms import Lead, Server, Work
 from mpifl.common import RoundLost
 from mpifl.exchange.server_side.admission import Expected, Knowledge
 from mpifl.exchange.server_side.outcome import Outcome
 from mpifl.transforms import Transform
-from mpifl.wings.split import Lead
 from mpifl.wire import DTYPES, Compute, Converse, Mean, Request, Scalar, VectorSpec
 
 
@@ -72,25 +71,18 @@ class Cohort:
             mean = transform.mean(self.server, mean, purpose)
         return mean
 
-    def dialogue(
-        self,
-        part: Work,
-        talk: Callable[[Conversation], None],
-        widths: Mapping[int, int],
-        /,
-        **message: Tensor | Scalar,
-    ) -> Mean:
-        """Have `part` of every silo talk with `talk`, which runs here; return the mean of the updates.
+    def dialogue(self, part: Work, lead: Lead, /, **message: Tensor | Scalar) -> Mean:
+        """Have `part` of every silo talk with the server, which leads; return the mean of the updates.
 
         Raises:
             RoundLost: a silo stopped, or the server.
         """
         rows = max(max(self.federation.knowledge.examples[silo].values()) for silo in self.silos)
-        name, lead = part.__name__, Lead(talk, widths, rows)
+        name, longest = part.__name__, lead.begin(rows)
         weights = {silo: self.federation.knowledge.weight(name, silo) for silo in self.silos}
         vectors, scalars = _parted(message)
         try:
-            asked: dict[str, Any] = {"work": name, "longest": lead.longest, "scalars": scalars}
+            asked: dict[str, Any] = {"work": name, "longest": longest, "scalars": scalars}
             outcome = self._exchange(Converse, vectors, Expected(weights), lead=lead, **asked)
         except RoundLost:
             if lead.error is not None:

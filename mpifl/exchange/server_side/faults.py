@@ -12,8 +12,7 @@ from mpifl.exchange.server_side.admission import taking_part
 from mpifl.exchange.server_side.outcome import Outcome
 from mpifl.sums import Aggregator, Combined, updates_of
 from mpifl.transforms import common_name
-from mpifl.wings.split import STOPPED
-from mpifl.wire import Combination, Compute, Header, Message, Reply, Report, Request, Verdict
+from mpifl.wire import STOPPED, Combination, Compute, Header, Message, Reply, Report, Request, Verdict
 
 MOST_TOLD = 3
 """Faults that a lost round's line tells."""

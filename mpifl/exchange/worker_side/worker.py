@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mpifl.algorithms import usual_weight
+from mpifl.algorithms import Lead, usual_weight
 from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unlike, Unwritable
 from mpifl.common.machine import accelerators
 from mpifl.data.shards import Shard
@@ -23,13 +22,9 @@ from mpifl.run.folder import StateFiles
 from mpifl.silo import Silo
 from mpifl.silo.steps import Trains, train
 from mpifl.sums import Aggregator
-from mpifl.wings.robust import mean_of
-from mpifl.wings.scoring import Scores
-from mpifl.wings.split import Dialogue, Lead, Lines, Speaker, follow, speaker_of
 from mpifl.wire import (
     AnyReply,
     Compute,
-    Converse,
     Done,
     FileReply,
     Finish,
@@ -52,6 +47,8 @@ from mpifl.wire import (
 
 Handler = Callable[[int, Any, dict[str, Tensor]], AnyReply]
 Receiver = Callable[[Any, dict[str, Tensor]], None]
+Together = Callable[[Sequence[int], Any, dict[str, Tensor], Lead | None], list[AnyReply]]
+"""Answers a request for all silos of a rank that are asked; at the server it is given who leads."""
 
 
 class Worker:
@@ -61,6 +58,8 @@ class Worker:
     Attributes:
         silos: Those that it hosts.
         states: What they keep.
+        aggregators: What answers requests of a wing's own kinds.
+        together: What answers, for all silos at once, requests of a wing's own kinds.
         replicas: The server's state after the latest rounds, the latest last; the one before it holds until
             all ranks have the latest.
     """
@@ -78,10 +77,11 @@ class Worker:
         self.replicas: deque[Replica] = deque(maxlen=2)
         self._transport = transport
         self._context, self._model, self._about = context, context.models[0], dict(about)
-        self._mean = mean_of(context.sums, self._model.device, transport.memory)
+        self._mean = context.averaging.aggregator(self._model.device, transport.memory)
         rule = context.rule
         self._by_rule = self._mean if rule is None else rule.aggregator(transport.memory)
-        self.scores = Scores(context, transport)
+        self.aggregators: dict[type[Request], Aggregator] = {}
+        self.together: dict[type[Request], Together] = {}
         self.aggregation: Aggregator = self._by_rule
         """Of the request that is answered: the job's rule in training, the exact mean in all else."""
         self._shards: dict[int, Shard] = {}
@@ -115,14 +115,14 @@ class Worker:
         if receive := self._receivers.get(type(request)):
             receive(request, vectors)
         self._tells.begin()
-        handler = self._handlers.get(type(request))
+        handler, together = self._handlers.get(type(request)), self.together.get(type(request))
         start = time.perf_counter()
-        mine = self._asked(request) if handler or isinstance(request, Converse) else []
+        mine = self._asked(request) if handler or together else []
         self.aggregation = self._aggregator_for(request)
         self.aggregation.begin(request, vectors, mine)
         replies = self._replies(handler, mine, request, vectors) if handler else []
-        if isinstance(request, Converse):
-            replies = self._converse(mine, request, vectors, lead)
+        if together:
+            replies = together(mine, request, vectors, lead)
         replies = self._noted(replies, request, vectors)
         about = self._about if request.introduces else {}
         parts = list(self.aggregation.parts())
@@ -133,8 +133,7 @@ class Worker:
         """Return replies when the site's ledger is on the disk, once for all silos; a fault of each if it
         cannot be, and nothing of their updates is left."""
         try:
-            if self._context.site is not None:
-                self._context.site.sync()
+            self._context.sync()
         except InputError as error:
             self.aggregation.begin(request, vectors, [])
             return [Done(silo=one.silo, fault=self._tells.fault(one.silo, error)) for one in replies]
@@ -163,8 +162,8 @@ class Worker:
                 self._shards.pop(silo, None)
 
     def _aggregator_for(self, request: Request) -> Aggregator:
-        if self.scores.answers(request):
-            return self.scores
+        if own := self.aggregators.get(type(request)):
+            return own
         if isinstance(request, Compute) and self._context.algorithm.purpose(request.work) == "training":
             return self._by_rule
         return self._mean
@@ -190,36 +189,19 @@ class Worker:
         except SharedVectorChanged:
             raise
         except Exception as error:
-            return self._fault(silo, error)
+            return self.fault(silo, error)
 
-    def _fault(self, silo: int, error: Exception) -> AnyReply:
+    def fault(self, silo: int, error: Exception) -> AnyReply:
+        """Return what the server is told of a silo's error."""
         accelerators.check(self._model.device, error)
         passing = isinstance(error, ShardError | OSError | MemoryError | Unlike)
         return Done(silo=silo, fault=self._tells.fault(silo, error), passing=passing)
-
-    def _converse(
-        self, mine: Sequence[int], request: Converse, vectors: dict[str, Tensor], lead: Lead | None
-    ) -> list[AnyReply]:
-        """Have the silos of this rank talk with the server, which leads the dialogue."""
-        speakers = {silo: self._speaker(silo, request, vectors) for silo in mine}
-        lines = Lines(self._transport, request.serial)
-        written = self._context.lines.writing(request.work, request.round)
-        if lead is not None:
-            Dialogue(lead, request.cohort, speakers, lines, *written).run()
-        else:
-            follow([*speakers.values()], lines, request.longest, *written)
-        return [speaker.reply for speaker in speakers.values() if speaker.reply is not None]
-
-    def _speaker(self, id: int, request: Converse, vectors: dict[str, Tensor]) -> Speaker:
-        lend = functools.partial(self._silo, id, request.round, work=request.work)
-        keep, fault = functools.partial(self.states.keep, id), functools.partial(self._fault, id)
-        return speaker_of(id, lend, self._context.algorithm, request, vectors, keep, fault)
 
     def _compute(self, id: int, request: Compute, vectors: dict[str, Tensor]) -> Header:
         examples = self._context.spec.silos[id].examples
         usual = usual_weight(self._context.weights, examples)
         weight = self._context.algorithm.weight(request.work, examples, usual)
-        silo = self._silo(id, request.round, weight, request.work)
+        silo = self.lend(id, request.round, weight, request.work)
         update = self._work(silo, request, vectors)
         check_update(update, request, silo)
         try:
@@ -249,9 +231,10 @@ class Worker:
             update = transform.update(silo, update, purpose)
         return update
 
-    def _silo(self, id: int, round: int, weight: float | None = None, work: str = "") -> Silo:
-        state, lend = self.states.of(id), self.aggregation.lend
-        given = {"state": state, "round": round, "weight": weight, "work": work, "allocate": lend}
+    def lend(self, id: int, round: int, weight: float | None = None, work: str = "") -> Silo:
+        """Return a silo of this rank, with the models that are lent to all of them, for one request."""
+        state, allocate = self.states.of(id), self.aggregation.lend
+        given = {"state": state, "round": round, "weight": weight, "work": work, "allocate": allocate}
         return self._context.lend(id, self._shard(id), **given, trains=self._trains)
 
     def _shard(self, id: int) -> Shard:
@@ -295,7 +278,7 @@ class Worker:
     def _finish(self, id: int, request: Finish, vectors: dict[str, Tensor]) -> AnyReply:
         """Leave the final model where the silo can use it; say if that cannot be."""
         try:
-            self._final.leave(self._silo(id, request.round), vectors, request.sha256)
+            self._final.leave(self.lend(id, request.round), vectors, request.sha256)
         except Unwritable as error:
             return FinishReply(silo=id, unwritten=self._tells.fault(id, error))
         return FinishReply(silo=id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,20 @@ from mpifl.algorithms import Algorithm
 from mpifl.data.batches import Batches, Change
 from mpifl.data.shards import AnySpec, Shard
 from mpifl.exchange import Telling
+from mpifl.run.folder import Seal
 from mpifl.silo import Silo
 from mpifl.silo.parameters import FlatModel
 from mpifl.silo.steps import EVALUATION_BATCH, EvaluationBatch
-from mpifl.sums import MakesAggregator
+from mpifl.sums import Averaging, MakesAggregator
 from mpifl.transforms import Transform
-from mpifl.wings.masked import FixedSums
-from mpifl.wings.privacy import Site
-from mpifl.wings.site import Seal
-from mpifl.wings.split import PLAIN_LINES, LineCodecs
 
 
 def _takes_part(silo: int, shard: Shard) -> None:
     """See nothing against it: a silo that spends no budget takes part."""
+
+
+def _nothing() -> None:
+    """Note nothing: a site without a ledger."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class WorkerContext:
 
     Attributes:
         open: Opens a silo's shard, whose targets the task can learn.
+        averaging: How updates are averaged.
         personal: Where silos' own models go, if they stay at the site; else into the run folder.
         seal: By which the site seals what its silos keep, if the run folder may be another's.
-        lines: How lines of dialogues are written.
         check: Sees, before the first round, that a silo whose shard was opened can take part.
-        site: Whose ledger is on the disk before an answer leaves, if its silos note their answers there.
+        sync: Has on the disk, before an answer leaves, what the site notes of its answers.
     """
 
     open: Callable[[int], Shard]
@@ -54,13 +55,12 @@ class WorkerContext:
     augment: Change | None = None
     silo: Callable[..., Silo] = Silo
     check: Callable[[int, Shard], object] = _takes_part
-    sums: FixedSums | None = None
+    averaging: Averaging = field(default_factory=Averaging)
     tells: type[Telling] = Telling
     """What makes of a silo's fault what the server is told of it."""
     seal: Seal | None = None
     personal: Path | None = None
-    lines: LineCodecs = PLAIN_LINES
-    site: Site | None = None
+    sync: Callable[[], None] = _nothing
 
     def lend(self, id: int, shard: Shard, **given: Any) -> Silo:
         """Return a silo with the models that all silos of the rank are lent.

@@ -26,6 +26,7 @@ from .run_folder import (
     same_data as same_data,
 )
 from .state_files import (
+    Seal as Seal,
     StateFiles as StateFiles,
 )
 from .weights_file import (

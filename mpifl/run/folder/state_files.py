@@ -5,12 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from mpifl.common import write_atomic
+from mpifl.common import Buffer, write_atomic
 from mpifl.run.folder import checkpoint, serialization
 from mpifl.run.folder.writer import Writer
-from mpifl.wings.site import Seal
+
+
+class Seal(Protocol):
+    """What makes a text such that nobody else reads it, or puts another in its place."""
+
+    def close(self, text: Buffer, *about: str | int) -> bytes:
+        """Return a text, sealed; it opens as what it is about alone."""
+
+    def open(self, sealed: Buffer, *about: str | int) -> bytes:
+        """Return the text; raise ValueError if it is not what was sealed of this."""
 
 
 class StateFiles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -92,11 +93,18 @@ class Outline(BaseModel):
 
     @property
     def wings(self) -> dict[str, str]:
-        """The wings that the job asks for by name, each with the key by which it does."""
+        """The wings that are asked for, each with the key that asks; `MPIFL_SITE` asks for that of sites."""
         asked = {
+            "site": (bool(os.environ.get("MPIFL_SITE")), "MPIFL_SITE"),
+            "dpsgd": (self.privacy is not None, "[privacy]"),
+            "fast": (self.local.compile or self.local.batched, "[local] compile or batched"),
+            "crews": (self.silo.parts > 1, f"[silo] parts = {self.silo.parts}"),
             "compression": (self.compression.asked, "[compression]"),
+            "scoring": (self.evaluate.at == "workers", "[evaluate] at = 'workers'"),
+            "masked": (self.security is not None, "[security]"),
             "robust": (not self.aggregation.is_mean, f"[aggregation] rule = '{self.aggregation.rule}'"),
             "attacks": (self.attack.kind != "none", f"[attack] kind = '{self.attack.kind}'"),
+            "split": (self.vertical is not None, "[vertical]"),
         }
         return {name: key for name, (does, key) in asked.items() if does}
 

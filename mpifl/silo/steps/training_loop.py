@@ -16,27 +16,22 @@ from mpifl.silo.parameters import FlatModel, Objective
 from mpifl.silo.steps.local_optimizers import Batch
 from mpifl.silo.steps.step import along, by_autograd, weighed
 from mpifl.silo.steps.training import Counted, LocalRun, Method, Step, Training
-from mpifl.wings.fast import Traced, by_formulas
 
 
 class Usual(Method):
-    """Shuffled batches, and the quickest step that a training allows."""
+    """Shuffled batches, and steps along gradients that autograd finds."""
 
     def step(self, t: Training) -> Step:
         """Return what takes the steps."""
-        return Traced(t, self._single) if t.settings.compile else self._single(t)
-
-    @staticmethod
-    def _single(t: Training) -> Step:
-        return by_formulas(t) or along(t, by_autograd(t))
+        return along(t, by_autograd(t))
 
 
 USUAL = Usual()
 
 
-def train(t: Training) -> LocalRun:
-    """Train a model from `t.start`, and return what came of it."""
-    method = t.method or USUAL
+def train(t: Training, usual: Method = USUAL) -> LocalRun:
+    """Train a model from `t.start`, by `usual` where `t` has no method; return what came of it."""
+    method = t.method or usual
     t.model.trained.copy_(t.start)
     t.model.module.train()
     with accelerators.rounding(t.model.device, tf32=t.settings.precision == "tf32"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from mpifl.common import InputError, Names
 from mpifl.data.batches import Change, load_change
 from mpifl.data.shards import AnySpec, VerticalSpec, read_any
 from mpifl.learning import models
-from mpifl.learning.metrics import summable
 from mpifl.report.observers import check_tracking
 from mpifl.run.job import (
     Job,
@@ -25,11 +25,9 @@ from mpifl.run.job import (
 )
 from mpifl.run.job.tables import Model
 from mpifl.silo.parameters import check_tensors, rules_of
-from mpifl.training import WingsOf, core_alone, settle_kernels
+from mpifl.training import Wing, WingsOf, core_alone, settle_kernels
+from mpifl.training.beforehand.batch_layers import check_layers
 from mpifl.training.beforehand.first_step import Learner, check_first_step, check_server_step
-from mpifl.wings.dpsgd import SiloPlan, check_layers, mechanism_of, plans
-from mpifl.wings.privacy import Draws
-from mpifl.wings.split import check_halves
 
 
 def validate_job(job: Job, source: str, wings_of: WingsOf = core_alone) -> AnySpec:
@@ -53,10 +51,7 @@ def validate_job(job: Job, source: str, wings_of: WingsOf = core_alone) -> AnySp
         augment_of(job, spec)
         job.cohort.check(len(spec.silos))
         job.evaluate.check(splits_of(spec))
-        check_scoring(job, algorithm)
-        if isinstance(spec, VerticalSpec):
-            check_halves(job, spec, algorithm)
-        else:
+        if not isinstance(spec, VerticalSpec):
             _check_models(job, spec, algorithm)
         check_private_data(job, algorithm, spec)
     except InputError as error:
@@ -187,49 +182,37 @@ def _keys_by_example(job: Job) -> list[str]:
     return ["[privacy]"] * private + [f"[silo] parts = {job.silo.parts}"] * (job.silo.parts > 1)
 
 
-def check_privacy(job: Job, spec: AnySpec, source: str) -> list[SiloPlan]:
-    """See that a job's `[privacy]` goes with the federation; return what it asks of each silo.
-
-    Raises:
-        InputError: it does not.
-    """
-    try:
-        algorithm = job.build_algorithm().for_federation(spec)
-        check_private_data(job, algorithm, spec)
-        if is_silo_level(job):
-            mechanism_of(job, len(spec.silos))
-            Draws(b"", "at the start")  # which says what is not installed
-        return plans(job, spec, algorithm)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
-
-
 def splits_of(spec: AnySpec) -> set[str]:
     """Return the splits that one silo or more has examples of."""
     return {split for entry in spec.silos for split, examples in entry.examples.items() if examples}
 
 
-def check_scoring(job: Job, algorithm: Algorithm) -> None:
-    """See that a score can be put together of the workers' shares, where a job has them score.
-
-    Raises:
-        InputError: a metric does not add up.
-    """
-    metrics = algorithm.task.metrics() if job.evaluate.at == "workers" else {}
-    if apart := [name for name, metric in metrics.items() if not summable(metric)]:
-        what = f"at = 'workers': the states of the metric '{apart[0]}' do not add up over batches"
-        raise InputError(f"[evaluate] {what}; leave at out, or take other [task] metrics")
-
-
-def check_wings(job: Job, spec: AnySpec, source: str, wings_of: WingsOf) -> None:
-    """See what the wings that a job asks for see to.
+def check_wings(job: Job, spec: AnySpec, source: str, wings_of: WingsOf) -> Sequence[Wing]:
+    """See what the wings that a job asks for see to; return them.
 
     Raises:
         InputError: a wing is not there, or the job asks it for what it cannot do.
     """
     try:
-        algorithm = job.build_algorithm()
-        for wing in wings_of(job):
+        algorithm = job.build_algorithm().for_federation(spec)
+        wings = wings_of(job)
+        for wing in wings:
             wing.check(spec, algorithm)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    return wings
+
+
+def plan_wings(job: Job, spec: AnySpec, source: str, wings: Sequence[Wing]) -> None:
+    """Have wings work out what takes seconds and follows from the job and the federation.
+
+    Raises:
+        InputError: nothing follows.
+    """
+    try:
+        algorithm = job.build_algorithm().for_federation(spec)
+        check_private_data(job, algorithm, spec)
+        for wing in wings:
+            wing.plan(spec, algorithm)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError
@@ -60,7 +61,7 @@ class Attacking(Wing):
             why = "is written over single vectors, which the mean does not keep"
             raise InputError(f"{key}: {why}; take another [aggregation] rule")
 
-    def transforms(self, spec: AnySpec, algorithm: Algorithm) -> list[Transform]:
+    def transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
         """Return what liars do at their silos, if they do it there."""
         of = self._settings
         if of.kind in FORGERIES:

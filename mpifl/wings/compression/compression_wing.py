@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 from mpifl.algorithms import Algorithm
 from mpifl.data.shards import AnySpec
@@ -20,7 +21,7 @@ class Compressing(Wing):
     def __init__(self, settings: CompressionSettings) -> None:
         self._settings = settings
 
-    def transforms(self, spec: AnySpec, algorithm: Algorithm) -> list[Transform]:
+    def transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
         """Return the transform that encodes and decodes."""
         return [compression_of(self._settings, algorithm.absolute, algorithm.accumulated)]
 

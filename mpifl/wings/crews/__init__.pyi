@@ -6,7 +6,9 @@ from .crew_gradients import (
 )
 from .crew_training import (
     followed as followed,
-    trains_of as trains_of,
+)
+from .crew_wing import (
+    wing as wing,
 )
 from .crew_world import (
     Crewed as Crewed,

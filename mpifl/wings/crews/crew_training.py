@@ -11,7 +11,7 @@ from mpifl.common import InputError
 from mpifl.data.shards import AnySpec, FederationSpec
 from mpifl.run.job import Job
 from mpifl.silo.parameters import FlatModel
-from mpifl.silo.steps import Trains, train
+from mpifl.silo.steps import Trains
 from mpifl.training import models_of, settle
 from mpifl.wings.crews.crew_gradients import Follower, Leader
 from mpifl.wings.crews.parts_training import ByParts
@@ -21,14 +21,12 @@ from mpifl.wire import Transport
 def trains_of(
     job: Job, algorithm: Algorithm, models: Sequence[FlatModel], device: torch.device, transport: Transport
 ) -> Trains:
-    """Return who answers a rank's trainings: by default each silo's own rank, with whole batches.
+    """Return who has the parts of a rank's batches taken.
 
     Raises:
         InputError: this rank trains on a GPU, or a rank of its crew cannot take part.
     """
     count, crew = job.silo.parts, transport.crew
-    if count == 1:
-        return train
     if crew is None:
         return ByParts(algorithm, count)
     if device.type != "cpu":

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from mpifl.common import Names
+from mpifl.common import BudgetSpent, Names
 from mpifl.data.shards import AnySpec, Shard
 from mpifl.run.job import Job
 from mpifl.wings.dpsgd.privacy_plan import rate_of_sum, round_of
 from mpifl.wings.dpsgd.private_silo import Guard
-from mpifl.wings.privacy import BudgetSpent, Steps
+from mpifl.wings.privacy import Steps
 
 
 def room_of(job: Job, spec: AnySpec, guard: Guard) -> Callable[[int, Shard], None]:

@@ -63,7 +63,7 @@ def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
     Raises:
         InputError: no noise meets the budget, or `dp-accounting` is needed and not there.
     """
-    if job.privacy is None or is_silo_level(job):
+    if job.privacy is None or is_silo_level(job):  # as `mpifl privacy` asks of any job
         return []
     names = Names([entry.name for entry in spec.silos])
     if job.privacy.in_sum:
@@ -148,20 +148,19 @@ def _noise(job: Job, rate: float, steps: int) -> float:
     return noise_for(privacy.epsilon, privacy.delta, rate, steps, privacy.accountant)
 
 
-def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: Site | None) -> Guard | None:
-    """Return what the private silos of a rank have in common; None where the job has no `[privacy]`.
+def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: Site) -> Guard:
+    """Return what the private silos of a rank have in common.
 
     Args:
         job: The job.
         spec: The federation.
         noise: Each silo's noise multiplier.
-        site: The folder of the rank's site, if its silos are private.
+        site: The folder of the rank's site.
 
     Raises:
         InputError: what draws noise is not installed.
     """
-    if job.privacy is None or site is None:
-        return None
+    assert job.privacy is not None
     budgets = [(job.privacy.epsilon, job.privacy.delta)] if job.privacy.epsilon is not None else []
     budgets += [(site.budget.epsilon, site.budget.delta)] if site.budget else []
     Draws(site.secret, "at the start")  # which says what is not installed

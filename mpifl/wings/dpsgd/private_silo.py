@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError, rng
+from mpifl.common import BudgetSpent, InputError, rng
 from mpifl.common.machine import accelerators, moved_from, processor
 from mpifl.run.job.tables import PrivacySettings
 from mpifl.silo import Silo
 from mpifl.silo.steps import LOCAL, Constant, Correction, LocalRun, LocalTraining, Method, Proximal, steps_of
 from mpifl.wings.dpsgd.dpsgd import DPSGD
-from mpifl.wings.privacy import EDITION, Budgets, BudgetSpent, Draws, Entry, Site, Steps
+from mpifl.wings.privacy import EDITION, Budgets, Draws, Entry, Site, Steps
 from mpifl.wings.site import digest
 
 

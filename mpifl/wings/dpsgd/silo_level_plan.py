@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,20 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpifl.algorithms import Algorithm, Server
+from mpifl.algorithms import Server
 from mpifl.common import InputError
-from mpifl.data.shards import AnySpec
 from mpifl.report.observers import Record
-from mpifl.run.job import Job, is_silo_level
+from mpifl.run.job import Job
 from mpifl.run.job.tables import POISSON
 from mpifl.training import Coins
-from mpifl.transforms import Transform
 from mpifl.wings.dpsgd.privacy_plan import digest_of
-from mpifl.wings.dpsgd.question_ledger import Protection
 from mpifl.wings.privacy import (
     ANSWERS_LEFT,
     Account,
-    Noising,
     SiloMechanism,
     Steps,
     check_countable,
@@ -65,17 +60,6 @@ def account_of(job: Job, run: Path) -> Account:
     """Return the account of what a run lets out."""
     assert job.privacy is not None
     return Account(run, job.privacy, job.name, digest_of(job), job.rounds)
-
-
-def protected(
-    job: Job, algorithm: Algorithm, spec: AnySpec, run: Path, transforms: list[Transform]
-) -> list[Transform]:
-    """Add to transforms what the job's `[privacy]` needs: what clips stands first, what notes stands last."""
-    if not is_silo_level(job):
-        return [*transforms, *([Protection(len(spec.silos))] if job.privacy else [])]
-    assert job.privacy is not None
-    mechanism = functools.cache(lambda: mechanism_of(job, len(spec.silos)))
-    return [Noising(job.privacy, algorithm.noised, mechanism, account_of(job, run)), *transforms]
 
 
 def coins_of(job: Job, silos: int, run: Path) -> Coins | None:
@@ -134,8 +118,6 @@ def loudness(mechanism: SiloMechanism, parameters: int) -> float:
 
 def warning_of(job: Job, silos: int, parameters: int) -> list[str]:
     """Say that noise drowns the silos, where it does."""
-    if not is_silo_level(job):
-        return []
     mechanism = mechanism_of(job, silos)
     if (times := loudness(mechanism, parameters)) <= LOUD:
         return []

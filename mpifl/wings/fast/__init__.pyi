@@ -9,8 +9,9 @@ from . import (
 from .chain_formulas import (
     chain as chain,
 )
-from .chain_steps import (
-    by_formulas as by_formulas,
+from .fast_wing import (
+    quickly as quickly,
+    wing as wing,
 )
 from .stacked_training import (
     train_together as train_together,
@@ -18,10 +19,4 @@ from .stacked_training import (
 from .stacked_trial import (
     Trial as Trial,
     try_batching as try_batching,
-)
-from .stacked_worker import (
-    Batching as Batching,
-)
-from .traced import (
-    Traced as Traced,
 )

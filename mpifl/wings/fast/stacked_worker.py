@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from mpifl.exchange.worker_side import Handler, Worker
-from mpifl.silo.steps import LocalRun, Training, train
+from mpifl.silo.steps import LocalRun, Training
 from mpifl.wings.fast.stacked_training import Failed, Outcome, train_together
 from mpifl.wire import AnyReply, Request
 
@@ -97,7 +97,7 @@ class Batching(Worker):
 
     def _ask(self, half: _Half) -> None:
         """Ask a half from its beginning, up to a training that is not done yet."""
-        self._trains = _Done(half.outcomes)
+        usual, self._trains = self._trains, _Done(half.outcomes)
         try:
             reply = self._guarded(half.handler, half.silo, half.request, half.vectors)
             seconds = self._tells.seconds(reply.seconds + half.seconds)
@@ -105,7 +105,7 @@ class Batching(Worker):
         except Waits as waits:
             half.asked = waits.asked
         finally:
-            self._trains = train
+            self._trains = usual
 
     def _train(self, halves: Sequence[_Half]) -> None:
         """Train what halves wait for; each by itself, in the same steps, where that fails for all."""

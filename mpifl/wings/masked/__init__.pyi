@@ -14,8 +14,8 @@ from .masked_party import (
     Party as Party,
     Terms as Terms,
 )
-from .masked_training import (
-    sums_of as sums_of,
+from .masked_wing import (
+    wing as wing,
 )
 from .masking import (
     Question as Question,
@@ -27,9 +27,6 @@ from .party_sums import (
     SENTINELS as SENTINELS,
     FixedSums as FixedSums,
 )
-from .released_file import (
-    ReleasedFile as ReleasedFile,
-)
 from .releases import (
     Released as Released,
     Releases as Releases,
@@ -39,6 +36,6 @@ from .session import (
     Session as Session,
 )
 from .who_sees import (
-    cost_of_masks as cost_of_masks,
     sharing as sharing,
+    user_name as user_name,
 )

@@ -34,8 +34,8 @@ def sums_of(
     placed: Mapping[int, Sequence[int]],
     rank: int,
     id: str,
-) -> FixedSums | None:
-    """Return how updates are added up as whole numbers; None without `[security]`.
+) -> FixedSums:
+    """Return how updates are added up as whole numbers.
 
     Args:
         job: The job.
@@ -44,13 +44,12 @@ def sums_of(
         run: The run folder.
         placed: The silos of each worker.
         rank: This rank.
-        id: By which the server knows the run.
+        id: By which sites know the run.
 
     Raises:
         InputError: there are fewer parties than the job asks for, or the site's folder is missing or damaged.
     """
-    if job.security is None:
-        return None
+    assert job.security is not None
 
     @functools.cache
     def largest_weight(work: str) -> float:

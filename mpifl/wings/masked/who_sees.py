@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 import torch
 
 from mpifl.common import Names
 from mpifl.wings.masked.pair_masks import add_masks
+from mpifl.wings.site import lists_sites
+from mpifl.wire.launching import started_by
 
 TRIED = 1 << 19
 """Numbers by which the time of a mask is tried."""
 MOST_NAMED = 8
 """Silos that a line names."""
 _LAUNCHED = "masks hide updates from logs, files and the wire, not from whoever started the run"
+
+
+def about_rank() -> dict[str, str]:
+    """Return what a rank says of itself where sums are masked: whose it is, what has started it, and whether
+    its site lists the keys of others."""
+    return {"user": user_name(), "launcher": launcher(), "sites": "yes" if lists_sites() else "no"}
+
+
+def user_name() -> str:
+    """Return the name of this process's user, or the number of one that has none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def launcher() -> str:
+    """Return what has started all ranks, such as `srun (Slurm)`; "" if it is not known."""
+    found = started_by()
+    return f"{Path(found[0]).name} ({found[1]})" if found else ""
 
 
 def sharing(

@@ -11,14 +11,12 @@ from .accountant import (
 )
 from .budgets import (
     Budgets as Budgets,
-    BudgetSpent as BudgetSpent,
 )
 from .draws import (
     EDITION as EDITION,
     Draws as Draws,
 )
 from .mechanism import (
-    LEAST as LEAST,
     SiloMechanism as SiloMechanism,
 )
 from .released_account import (
@@ -40,6 +38,5 @@ from .site_budget import (
     Site as Site,
     budget_of as budget_of,
     open_site as open_site,
-    site_of_worker as site_of_worker,
     why_no_secret as why_no_secret,
 )

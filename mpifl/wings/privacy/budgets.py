@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from mpifl.common import InputError
 from mpifl.wings.privacy.accountant import Steps, affordable
 
 Limit = tuple[float, float]
 """(epsilon, delta)."""
-
-
-class BudgetSpent(InputError):
-    """What is asked of a silo would pass its privacy budget."""
 
 
 class Budgets:

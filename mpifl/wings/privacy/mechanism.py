@@ -15,8 +15,6 @@ RATE = 0.2
 """How fast an adaptive clip moves, in its logarithm."""
 BITS = 20
 """The noise of an adaptive clip's bits has the deviation of the expected silos divided by this."""
-LEAST = 100
-"""Silos that a round expects at least where the clip is adaptive; of fewer the bits are all noise."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mpifl.common import InputError, by_weight, closed, hint_of, read_toml
 from mpifl.wings.privacy.accountant import Steps
-from mpifl.wings.site import VARIABLE, Ledger, make_once, make_own, site_folder
+from mpifl.wings.site import Ledger, make_once, make_own, site_folder
 
 SECRET_BYTES = 32
 LEDGERS = ("ledger.jsonl", "released.jsonl")
@@ -190,23 +190,6 @@ def budget_of(path: Path) -> Budget:
             f"{path}: {key}: {first['msg']}; it takes epsilon, delta and evaluate_unprotected"
             f"{closed(hint_of(Budget, first))}"
         ) from None
-
-
-def site_of_worker(protected: bool) -> Site | None:
-    """Return this worker's site where a job is protected; see that a site with a budget has no other.
-
-    Raises:
-        InputError: the site allows only jobs that keep to its budget.
-    """
-    if protected:
-        site = open_site()
-        site.entries()  # a ledger that is none is better found before the first round
-        return site
-    named = os.environ.get(VARIABLE)
-    if named and os.path.lexists(Path(named).expanduser() / "budget.toml"):  # as a link that leads nowhere
-        what = f"{named} has a budget.toml, and the job has no [privacy] with noise at the silos"
-        raise InputError(f"{what}; give it one, or start this site without {VARIABLE}")
-    return None
 
 
 def why_no_secret(folder: Path) -> str:

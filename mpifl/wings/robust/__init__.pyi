@@ -43,5 +43,4 @@ from .weight_rules import (
 )
 from .weight_rules_run import (
     aggregator_of as aggregator_of,
-    mean_of as mean_of,
 )

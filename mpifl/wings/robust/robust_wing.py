@@ -6,13 +6,14 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from mpifl.algorithms import Algorithm
+from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError, load_plugin
 from mpifl.data.shards import AnySpec, FederationSpec
+from mpifl.exchange import Federation
 from mpifl.run.job import Job
 from mpifl.run.job.tables import OF_RULES, RULE_NAMES, AggregationSettings
 from mpifl.sums import Aggregator, MakesAggregator
@@ -71,7 +72,7 @@ class Robust(Wing):
             raise InputError(f"{needs} silos in a round, and a round asks {asked} of {silos}")
         rule.try_out(asked)
 
-    def last_transforms(self, spec: AnySpec, algorithm: Algorithm) -> list[Transform]:
+    def last_transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
         """Return what brings the vectors that the rule compares updates with, if it compares them."""
         assert isinstance(spec, FederationSpec)
         trains = algorithm.local, algorithm.objective, algorithm.unlike_fedavg
@@ -81,9 +82,10 @@ class Robust(Wing):
         """Return the rule."""
         return Combining(self._rule(algorithm), self._job.aggregation.spill)
 
-    def notes(self, hosted: Sequence[int], length: int) -> list[str]:
+    def notes(self, server: Server, exchange: Federation) -> list[str]:
         """Say what memory the rule takes."""
-        asked = self._job.cohort.size(sum(hosted))
+        hosted = [len(silos) for silos in exchange.membership.placed.values()]
+        asked, length = self._job.cohort.size(sum(hosted)), len(server.model.shared)
         return [memory_of(hosted, asked, length, self._job.aggregation.spill)]
 
     def _rule(self, algorithm: Algorithm) -> Rule | Weighing:

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError, RoundLost
-from mpifl.sums import REFERENCE, Aggregator, Combined, WeightedMean
-from mpifl.wings.masked import FixedSum, FixedSums
+from mpifl.sums import REFERENCE, Combined
 from mpifl.wings.robust.column_rules import Rule
 from mpifl.wings.robust.column_rules_run import ColumnRule
 from mpifl.wings.robust.column_sharing import Sharing
@@ -167,11 +166,6 @@ def _without(plan: ColumnsPlan, kept: Tensor) -> ColumnsPlan:
     """Return a plan without the rows that have no part in the result."""
     rows = [row for row, keep in zip(plan.rows, kept.tolist(), strict=True) if keep]
     return plan.model_copy(update={"rows": rows})
-
-
-def mean_of(sums: FixedSums | None, device: torch.device, memory: Memory) -> Aggregator:
-    """Return what averages updates: as whole numbers where that is asked."""
-    return FixedSum(sums, memory) if sums is not None else WeightedMean(device, memory)
 
 
 def aggregator_of(

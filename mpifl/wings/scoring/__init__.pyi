@@ -1,6 +1,3 @@
-from .at_workers import (
-    AtWorkers as AtWorkers,
-)
-from .test_scores import (
-    Scores as Scores,
+from .scoring_wing import (
+    wing as wing,
 )

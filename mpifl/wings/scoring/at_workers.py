@@ -26,7 +26,6 @@ class Asked(Protocol):
 
     transport: Transport
     membership: Membership
-    scores: Scores
 
     def attempt(self, nth: int = 0) -> int:
         """Return the stamp of an attempt."""
@@ -49,8 +48,8 @@ class AtWorkers:
     one after another.
     """
 
-    def __init__(self, federation: Asked, note: Note) -> None:
-        self._federation, self._note = federation, note
+    def __init__(self, federation: Asked, scores: Scores, note: Note) -> None:
+        self._federation, self._scores, self._note = federation, scores, note
         self._sent_to: tuple[int, ...] = ()
 
     def __call__(self, server: Server, w: Tensor) -> Score:
@@ -85,7 +84,7 @@ class AtWorkers:
         self._sent_to = ranks
 
     def _scored(self, server: Server, w: Tensor, size: int) -> Score:
-        test, scores = server.test, self._federation.scores
+        test, scores = server.test, self._scores
         assert test is not None
         vectors = {name: server.state[name] for name in ("statistics",) if name in server.state}
         how = {"size": test.bounded(size), "examples": len(test), "dealt": self._dealt}
@@ -114,7 +113,7 @@ class AtWorkers:
 
     def _tell(self, server: Server, request: ScoreBatches) -> None:
         """Say which ranks' batches the server scores itself, and why; of one reason once."""
-        scores, origins = self._federation.scores, self._federation.transport.origins
+        scores, origins = self._scores, self._federation.transport.origins
         for rank in request.dealt:
             if request.of(rank) and rank not in scores.shares:
                 why = scores.faults.get(rank, "no answer that could be read")

@@ -108,10 +108,6 @@ class Scores:
         self.faults: dict[int, str] = {}
         self.short = False
 
-    def answers(self, request: Request) -> bool:
-        """Return whether a request is about the server's test set."""
-        return isinstance(request, KeepTestSet | ScoreBatches)
-
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
         """Keep the test set, or score this rank's batches of it."""
         self._request, self._parts, self.short = request, [], False

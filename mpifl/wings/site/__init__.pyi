@@ -13,11 +13,6 @@ from .digests import (
 from .sealing import (
     Seal as Seal,
 )
-from .site_checkup import (
-    Problem as Problem,
-    checkup as checkup,
-    mark_of as mark_of,
-)
 from .site_directory import (
     VARIABLE as VARIABLE,
     make_once as make_once,
@@ -31,6 +26,7 @@ from .site_identity import (
     SiloName as SiloName,
     Sites as Sites,
     identity_of as identity_of,
+    lists_sites as lists_sites,
     make_identity as make_identity,
     problems_of as problems_of,
     read_sites as read_sites,
@@ -38,4 +34,8 @@ from .site_identity import (
 )
 from .site_ledger import (
     Ledger as Ledger,
+)
+from .site_wing import (
+    refuse_unbudgeted as refuse_unbudgeted,
+    wing as wing,
 )

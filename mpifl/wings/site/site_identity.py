@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraint
 
 from mpifl.common import InputError, Table, by_weight, did_you_mean, tables
 from mpifl.wings.site.ciphers import KEY_BYTES, Signing, signed
-from mpifl.wings.site.site_directory import make_once
+from mpifl.wings.site.site_directory import VARIABLE, make_once
 
 KEY_FILE, SITES_FILE = "identity.key", "sites.toml"
 NAME = r"^\w[\w .+-]{0,63}$"
@@ -212,3 +212,10 @@ def _as(kind: type[_Kind], table: Table, where: str) -> _Kind:
         secret = "private_key" in first["loc"]
         given = f"{'what is there' if secret else repr(str(first['input'])[:80])} is none; {wanted}"
         raise InputError(f"{where}: {place}: {what.get(first['type'], given)}") from None
+
+
+def lists_sites() -> bool:
+    """Return whether this rank's site, if it has a folder, lists the keys of others."""
+    named = os.environ.get(VARIABLE)
+    # a link that leads nowhere is no absence
+    return bool(named) and os.path.lexists(Path(str(named)).expanduser() / SITES_FILE)

@@ -7,13 +7,8 @@ from .column_silo import (
 )
 from .dialogue import (
     Dialogue as Dialogue,
-    Lead as Lead,
-)
-from .halves import (
-    check_halves as check_halves,
 )
 from .label_gate import (
-    NOTHING as NOTHING,
     Gate as Gate,
     randomised as randomised,
 )
@@ -27,7 +22,6 @@ from .network_half import (
     order as order,
 )
 from .speakers import (
-    STOPPED as STOPPED,
     Speaker as Speaker,
     follow as follow,
     speaker_of as speaker_of,
@@ -37,9 +31,10 @@ from .split_answers import (
     all_together as all_together,
 )
 from .split_training import (
-    assemble_vertical as assemble_vertical,
     placement as placement,
-    tags_here as tags_here,
+)
+from .split_wing import (
+    wing as wing,
 )
 from .splitnn import (
     SplitNN as SplitNN,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
-from mpifl.algorithms import Conversation
 from mpifl.common import InputError, RoundLost
 from mpifl.sums import is_finite
 from mpifl.wings.split.line_codecs import LONGEST, Writing
@@ -30,7 +29,6 @@ class Lead:
     Args:
         talk: Leads it; given the `Dialogue`.
         widths: How many numbers a line of each silo has for each row.
-        rows: How many rows a line has at most.
 
     Attributes:
         longest: Bytes of a line at most.
@@ -40,17 +38,22 @@ class Lead:
         error: Why it could not be led to its end; None if it was.
     """
 
-    def __init__(self, talk: Callable[[Conversation], None], widths: Mapping[int, int], rows: int) -> None:
+    def __init__(self, talk: Callable[[Dialogue], None], widths: Mapping[int, int]) -> None:
         self.talk, self.widths = talk, dict(widths)
-        self.longest = max(SHORTEST_LIMIT, LONGEST * rows * max(widths.values()))
+        self.longest = SHORTEST_LIMIT
         self.homes: Mapping[int, int] = {}
         self.heard: Counter[int] = Counter()
         self.said: Counter[int] = Counter()
         self.error: InputError | RoundLost | None = None
 
+    def begin(self, rows: int) -> int:
+        """Begin with lines of so many rows at most; return their bytes at most."""
+        self.longest = max(SHORTEST_LIMIT, LONGEST * rows * max(self.widths.values()))
+        return self.longest
+
 
 class Dialogue:
-    """What the server says and hears; see `algorithms.Conversation`.
+    """What the server says and hears, line by line.
 
     Args:
         lead: Who leads it, and where silos live.
@@ -82,7 +85,7 @@ class Dialogue:
         """Silos of other ranks that have said that they stop, or have said all."""
 
     def hear(self, rows: int, silos: Sequence[int] | None = None) -> list[Tensor]:
-        """Return the next line of each silo, shape [rows, width], in the order of the silos."""
+        """Return the next line of each silo, float32 of shape [rows, width], in the order of the silos."""
         asked = self.silos if silos is None else list(silos)
         heard = {silo: self._own_line(silo, rows) for silo in asked if silo in self._here}
         heard |= {silo: self._line_of(silo, rows) for silo in asked if silo not in self._here}
@@ -91,7 +94,7 @@ class Dialogue:
         return [line for silo in asked if (line := heard[silo]) is not None]
 
     def say(self, answers: Sequence[Tensor] | None = None, silos: Sequence[int] | None = None) -> None:
-        """Answer each silo's line; without answers, have them go on."""
+        """Answer each silo's line by a tensor of the line's shape; without answers, have them go on."""
         asked = self.silos if silos is None else list(silos)
         given: Sequence[Tensor | None] = [None] * len(asked) if answers is None else answers
         for silo, answer in zip(asked, given, strict=True):

@@ -119,7 +119,7 @@ class Passage:
 
 
 class Gate:
-    """Where gradients leave the holder of labels.
+    """Where gradients leave the holder of labels; by default nothing protects them, and nothing is seen.
 
     Args:
         holder: The silo of the holder's own: what it is told leaves nobody.
@@ -151,7 +151,3 @@ class Gate:
         if self.secret is not None:
             self.secret.check(state)
         return Passage(self, round)
-
-
-NOTHING = Gate()
-"""Protects nothing, and sees nothing."""

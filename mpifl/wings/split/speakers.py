@@ -18,12 +18,10 @@ from mpifl.exchange.worker_side import as_update, header_of_end
 from mpifl.silo import Silo
 from mpifl.wings.split.line_codecs import LONGEST, Writing
 from mpifl.wings.split.wire_lines import Lines, Mark
-from mpifl.wire import AnyReply, Converse, Done, Update
+from mpifl.wire import STOPPED, AnyReply, Converse, Done, Update
 
 Half: TypeAlias = Generator[Tensor, "Tensor | None", Update]
 """A silo's half: yields lines, shape [rows, width], is sent the answers, and returns an update."""
-STOPPED = "stopped, as another did"
-"""The fault of a silo that had none."""
 
 
 class Speaker:

@@ -7,13 +7,13 @@ other silos live at the other ranks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from mpifl.algorithms import Algorithm, Server
+from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names
 from mpifl.data.batches import Batches
 from mpifl.data.shards import Shard, Split, VerticalSpec, alignment_of, open_vertical
@@ -23,20 +23,28 @@ from mpifl.exchange.worker_side import Worker, WorkerContext
 from mpifl.run.job import Job, check_vertical_data
 from mpifl.silo import learnable
 from mpifl.silo.parameters import FlatModel
-from mpifl.training import rank_device, settle
-from mpifl.wings.dpsgd import BOTTOMS, about_rank, kept_at_site
+from mpifl.training import BOTTOMS, Changed, about_rank, rank_device, settle
 from mpifl.wings.privacy import own_secret
+from mpifl.wings.site import wing as own_rules
 from mpifl.wings.split.column_silo import Bottom, ColumnSilo
 from mpifl.wings.split.halves import check_half, checked_bottom, load_half, top_of
 from mpifl.wings.split.label_gate import Gate, randomised
 from mpifl.wings.split.line_codecs import LineCodecs
-from mpifl.wire import Transport
+from mpifl.wings.split.split_server import SplitServer
+from mpifl.wings.split.split_worker import Converses
+from mpifl.wire import Converse, Transport
 from mpifl.wire.launching import survivable
 
 
 def assemble_vertical(
-    job: Job, spec: VerticalSpec, run: Path, transport: Transport, *, trained: str | None = None
-) -> tuple[Server, Federation]:
+    job: Job,
+    spec: VerticalSpec,
+    run: Path,
+    transport: Transport,
+    changed: Changed | None = None,
+    *,
+    trained: str | None = None,
+) -> tuple[SplitServer, Federation]:
     """Build this rank's halves of the network, the silos it hosts, and what it needs if it is the server.
 
     Args:
@@ -44,6 +52,7 @@ def assemble_vertical(
         spec: The shard folder's `federation.json`.
         run: The run folder.
         transport: The world.
+        changed: Has wings change what the silos of this rank have in common; by default its site does.
         trained: Take the halves that a training has left in the run folder; the sha256 of its top.
 
     Raises:
@@ -52,6 +61,49 @@ def assemble_vertical(
     _check_world()
     algorithm = job.build_algorithm().for_federation(spec)
     check_vertical_data(job, algorithm, spec)
+    top = _top(job, spec, algorithm, run, transport, trained)
+    device = top.device
+    algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
+    placed = placement(spec, transport)
+    silos = placed.get(transport.rank, [])
+    bottoms = {silo: _bottom(job, spec, algorithm, silo, device, run, trained) for silo in silos}
+    context = _context(job, spec, algorithm, run, top, bottoms)
+    context = _changed(job, transport, changed, context, placed)
+    told = {BOTTOMS: ", ".join(f"{len(bottom.model.trained):,}" for bottom in bottoms.values())}
+    worker = Worker(context, silos, about_rank(device, len(silos)) | told, transport)
+    codecs = LineCodecs.of(job.compression, spec.holder, job.seed)
+    worker.together[Converse] = Converses(worker, algorithm, transport, codecs)
+    knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], "uniform", len(spec.silos))
+    names = Names([entry.name for entry in spec.silos])
+    exchange = Federation(transport, worker, [], placed, 1.0, device, knowledge, names=names, stay=True)
+    server = SplitServer([top], job.seed, task=algorithm.task, evaluation_batch=job.evaluate.batch_size)
+    if transport.is_server:
+        _give_labels(server, job, spec, algorithm, run, trained)
+    return server, exchange
+
+
+def _changed(
+    job: Job,
+    transport: Transport,
+    changed: Changed | None,
+    context: WorkerContext,
+    placed: Mapping[int, Sequence[int]],
+) -> WorkerContext:
+    """Return what the silos have in common as wings change it; its site's rules hold in any case."""
+    if changed is not None:
+        return changed(context, placed)
+    return own_rules(job).context(context, placed, transport, "")
+
+
+def _top(
+    job: Job,
+    spec: VerticalSpec,
+    algorithm: Algorithm,
+    run: Path,
+    transport: Transport,
+    trained: str | None,
+) -> FlatModel:
+    """Return the top, where this rank computes, with as many threads as it may."""
     nth, workers = transport.place()
     settle(job, workers)
     device = rank_device(job, nth, is_worker=True)
@@ -60,23 +112,7 @@ def assemble_vertical(
         check_half(job, spec, algorithm, module)
     elif transport.is_server:
         load_half(module, run / "model.safetensors")
-    top = FlatModel(module, device, is_reporter=nth == 0, apart=True)
-    algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
-    placed = placement(spec, transport)
-    silos = placed.get(transport.rank, [])
-    bottoms = {silo: _bottom(job, spec, algorithm, silo, device, run, trained) for silo in silos}
-    context = _context(job, spec, algorithm, run, top, bottoms)
-    told = {BOTTOMS: ", ".join(f"{len(bottom.model.trained):,}" for bottom in bottoms.values())}
-    worker = Worker(context, silos, about_rank(device, len(silos), job) | told, transport)
-    knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], "uniform", len(spec.silos))
-    names = Names([entry.name for entry in spec.silos])
-    exchange = Federation(transport, worker, [], placed, 1.0, device, knowledge, names=names, stay=True)
-    server = Server([top], job.seed, task=algorithm.task, evaluation_batch=job.evaluate.batch_size)
-    if transport.is_server:
-        server.held, server.holder = _held(Path(job.shards), spec, algorithm, device), spec.holder
-        if trained is None:  # no gradient leaves what is trained
-            server.held, server.gate = _protected(job, spec, algorithm, run, server.held)
-    return server, exchange
+    return FlatModel(module, device, is_reporter=nth == 0, apart=True)
 
 
 def _context(
@@ -88,7 +124,7 @@ def _context(
     bottoms: Mapping[int, Bottom],
 ) -> WorkerContext:
     """Return what all silos have in common."""
-    at_site = kept_at_site(job, spec, [], run, is_worker=True)
+    silo: Any = functools.partial(_column_silo, bottoms)
     return WorkerContext(
         functools.partial(_open, Path(job.shards), spec, algorithm),
         run,
@@ -99,8 +135,7 @@ def _context(
         weights="uniform",
         models=[top],
         evaluation_batch=job.evaluate.batch_size,
-        lines=LineCodecs.of(job.compression, spec.holder, job.seed),
-        **{**at_site, "silo": functools.partial(_column_silo, bottoms)},
+        silo=silo,
     )
 
 
@@ -178,6 +213,21 @@ def _held(folder: Path, spec: VerticalSpec, algorithm: Algorithm, device: torch.
     features = spec.silos[spec.holder].features
     shard = _open(folder, spec, algorithm, spec.holder)
     return {name: Batches(split, features, device) for name, split in shard.splits.items()}
+
+
+def _give_labels(
+    server: SplitServer,
+    job: Job,
+    spec: VerticalSpec,
+    algorithm: Algorithm,
+    run: Path,
+    trained: str | None,
+) -> None:
+    """Give the server the splits of the holder of the labels, and what protects these in a training."""
+    server.held = _held(Path(job.shards), spec, algorithm, server.model.device)
+    server.holder = spec.holder
+    if trained is None:  # no gradient leaves what is trained
+        server.held, server.gate = _protected(job, spec, algorithm, run, server.held)
 
 
 def _protected(

@@ -10,12 +10,14 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from mpifl.algorithms import Algorithm, Cohort, Conversation, Server
+from mpifl.algorithms import Algorithm, Cohort, Server
 from mpifl.common import rng
 from mpifl.silo import Score, Scoring
 from mpifl.silo.steps import LOCAL, steps_of
 from mpifl.wings.split.column_silo import ColumnSilo, in_order
+from mpifl.wings.split.dialogue import Dialogue, Lead
 from mpifl.wings.split.network_half import Half, begun, order
+from mpifl.wings.split.split_server import SplitServer
 from mpifl.wire import Update
 
 Lines: TypeAlias = "Generator[Tensor, Tensor | None, Update]"
@@ -42,34 +44,35 @@ class SplitNN(Algorithm):
 
     def begin(self, server: Server) -> None:
         """Set up the top and its optimizer."""
-        server.state |= begun(server.model, self.local) | server.gate.known()
+        server.state |= begun(server.model, self.local) | _split(server).gate.known()
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Train bottoms and top on the batches of a round."""
-        train = server.held["train"]
+        here = _split(server)
+        train = here.held["train"]
         steps = steps_of(self.local, len(train)) * self.local_steps
         top = Half(server.model, self.local, server.round, steps, server.state)
-        out = server.gate.open(server.state, server.round)
+        out = here.gate.open(server.state, server.round)
         total, count = torch.zeros((), dtype=torch.float64), 0
 
-        def lead(talk: Conversation) -> None:
+        def lead(talk: Dialogue) -> None:
             nonlocal count
-            holder = [talk.silos[server.holder]]
+            holder = [talk.silos[here.holder]]
             server.model.module.train()
             for nth, rows in enumerate(order(self.local, len(train), server.seed, server.round)):
                 said, y = talk.hear(len(rows)), train.targets(rows)
                 for step in range(self.local_steps):
                     loss, gradients = self._gradients(server, top, said, y, nth * self.local_steps + step)
-                    own = [gradients[server.holder]]
+                    own = [gradients[here.holder]]
                     talk.say(out.sent(rows, gradients)) if step == 0 else talk.say(own, holder)
                     top.step()  # while the silos take theirs
                     if step == 0:
                         total.add_(loss.double().cpu(), alpha=len(rows))
                     if step < self.local_steps - 1:
-                        (said[server.holder],) = talk.hear(len(rows), holder)
+                        (said[here.holder],) = talk.hear(len(rows), holder)
                 count += len(rows)
 
-        mean = cohort.dialogue(self.bottom, lead, self._widths(cohort.silos))
+        mean = cohort.dialogue(self.bottom, Lead(lead, self._widths(cohort.silos)))
         server.state |= {name: _copied(value) for name, value in top.kept().items()}
         return {"train_loss": float(total) / count, **mean.scalars, **out.figures()}
 
@@ -104,7 +107,7 @@ class SplitNN(Algorithm):
 
     def score(self, server: Server, everyone: Cohort, split: str) -> Score | None:
         """Score top and bottoms together on a split of all rows."""
-        if split not in server.held:
+        if split not in _split(server).held:
             return None
         scoring = Scoring(self.task, server.model.device)
         self.answer(server, everyone, split, scoring.add)
@@ -114,17 +117,17 @@ class SplitNN(Algorithm):
         self, server: Server, everyone: Cohort, split: str, take: Callable[[Any, Any], None], /
     ) -> None:
         """Have top and bottoms answer for a split's rows, in their order."""
-        held = server.held[split]
+        held = _split(server).held[split]
 
         @torch.no_grad()
-        def lead(talk: Conversation) -> None:
+        def lead(talk: Dialogue) -> None:
             module = server.load(server.state["w"]).module.eval()
             for rows in in_order(len(held), server.evaluation_batch):
                 z = self.merge(talk.hear(len(rows)), server.model.device)
                 talk.say()
                 take(self.task.outputs(module, z), held.targets(rows))
 
-        everyone.dialogue(self.forward, lead, self._widths(everyone.silos), split=split)
+        everyone.dialogue(self.forward, Lead(lead, self._widths(everyone.silos)), split=split)
 
     def forward(self, silo: ColumnSilo, split: str) -> Lines:
         """Say what the bottom makes of a split's rows."""
@@ -155,3 +158,9 @@ class SplitNN(Algorithm):
 
 def _copied(value: Tensor | int) -> Tensor | int:
     return value.to("cpu", copy=True) if isinstance(value, Tensor) else value
+
+
+def _split(server: Server) -> SplitServer:
+    """Return the server as what it is in a split network."""
+    assert isinstance(server, SplitServer)
+    return server

@@ -122,7 +122,7 @@ def test_fsvrgs_scalings_are_the_papers(sparse):
     assert server.state["phi"].tolist() == pytest.approx(PHI, abs=1e-7)
     assert server.state["a"].tolist() == SPREAD
     for silo, (own, scale) in enumerate(zip(OWN, (FIRST, SECOND), strict=True)):
-        found = federation._worker._silo(silo, 0).frequencies()
+        found = federation._worker.lend(silo, 0).frequencies()
         assert found.tolist() == pytest.approx(own)
         assert quotient(server.state["phi"], found).tolist() == pytest.approx(scale, abs=1e-7)
     assert of_weights(torch.tensor([2.0, 3.0]), torch.zeros(9)).tolist() == [2, 3, 2, 3, 2, 3, 1, 1, 1]

@@ -41,7 +41,8 @@ class Played:
 
 def led(played: Played, talk: Callable[[Dialogue], None]) -> Lead:
     """Lead a dialogue with silos 1 and 2."""
-    lead = Lead(talk, {1: 2, 2: 2}, 3)
+    lead = Lead(talk, {1: 2, 2: 2})
+    lead.begin(3)
     lead.homes = {silo: rank for rank, silos in played.hosted.items() for silo in silos}
     Dialogue(lead, [1, 2], {}, played, *PLAIN_LINES.writing("bottom", 0)).run()
     return lead
@@ -91,7 +92,7 @@ def test_a_line_that_no_codec_can_write_is_a_fault_in_one_line(value, at_the_ser
     written = LineCodecs(up=QSGD(norm="l2")).writing("bottom", 0)
     played = Played({0: []}, {0: [1]})
     if at_the_server:
-        lead = Lead(lambda dialogue: dialogue.hear(3), {1: 2}, 3)
+        lead = Lead(lambda dialogue: dialogue.hear(3), {1: 2})
         Dialogue(lead, [1], {1: speaker}, played, *written).run()
     else:
         follow([speaker], played, 1 << 20, *written)

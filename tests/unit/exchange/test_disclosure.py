@@ -10,11 +10,10 @@ import torch
 from unit.builders import make_worker, write_folder
 
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, Names, ShardError, Unwritable, noted
+from mpifl.common import BudgetSpent, InputError, Names, ShardError, Unwritable, noted
 from mpifl.data.shards import read_federation
 from mpifl.exchange.disclosure import KindsAlone, Telling, kind_of
 from mpifl.run.folder import CheckpointError
-from mpifl.wings.privacy import BudgetSpent
 from mpifl.wire import Compute, Finish, Load, Open, Verdict
 
 SECRET = 4.7132

@@ -15,12 +15,14 @@ from unit.builders import CPU, batch_norm_net, make_worker, net, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.server import Server, scored_here
+from mpifl.common.errors import InputError
 from mpifl.data.batches.batches import Batches
 from mpifl.data.shards.shards import open_shard, read_federation
 from mpifl.exchange.server_side.admission import Expected, screened
 from mpifl.exchange.server_side.report_reading import Refused, read
+from mpifl.learning.tasks import TASKS
 from mpifl.silo.parameters.flat_model import FlatModel
-from mpifl.wings.scoring.at_workers import AtWorkers
+from mpifl.wings.scoring import wing
 from mpifl.wire.requests import KeepTestSet, ScoreBatches, read_request
 
 EXAMPLES, SIZE = 47, 5
@@ -43,10 +45,14 @@ class World:
             make_worker(folder, spec, algorithm, model, silos=[], rank=rank)
             for rank, model in enumerate(models)
         ]
+        self.wings = [wing(None) for _ in self.workers]
+        for one, scoring in zip(self.workers, self.wings, strict=True):
+            one.aggregators |= scoring.aggregators(one._context, one._transport)
+        self.scores = self.workers[0].aggregators[ScoreBatches]
         hosts = range(1, ranks) if ranks > 1 else range(1)
         self.transport = SimpleNamespace(workers=hosts, origins=list(range(ranks)))
         self.membership = SimpleNamespace(unreliable=set())
-        self.scores, self.spoil, self.asked = self.workers[0].scores, {}, []
+        self.spoil, self.asked = {}, []
         shard = open_shard(folder, spec.test, spec)["test"]
         self.server = Server(
             [models[0]],
@@ -75,7 +81,7 @@ class World:
                 screened(came, asked, rank, [], Expected(), accept)
 
     def score(self):
-        self.server.scored_by = AtWorkers(self, lambda text, once=None: self.notes.append(text))
+        self.wings[0].begin(self.server, self, lambda text, once=None: self.notes.append(text))
         return self.again()
 
     def again(self):
@@ -248,3 +254,12 @@ def test_a_worker_keeps_numbers_alone(folder):
     world.workers[2].answer(KeepTestSet(**spec), given)
     assert bits(world.again()) == bits(here)
     assert "is no dtype of numbers" in world.notes[0]
+
+
+def test_a_metric_that_does_not_add_up_is_refused():
+    told = {"classes": None, "silos": [], "features": None}
+    targets = SimpleNamespace(dtype="float32", shape=(2,), ignore=None, names=None)
+    task = TASKS["survival"]().for_federation(SimpleNamespace(targets=targets, **told))
+    with pytest.raises(InputError, match=r"^\[evaluate\] at = 'workers': .* 'c_index' .*; leave at out, or"):
+        wing(None).check(None, FedAvg(task=task))
+    wing(None).check(None, FedAvg())

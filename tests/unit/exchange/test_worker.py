@@ -396,7 +396,7 @@ def private(folder, tmp_path):
     model = FlatModel(net())
     worker = make_worker(
         *(folder, spec, Training(), model, [Protection(3)]),
-        site=site,
+        sync=site.sync,
         silo=lambda *given, **more: PrivateSilo(*given, **more, guard=guard),
     )
     return worker, site, {"w": model.trained.clone()}

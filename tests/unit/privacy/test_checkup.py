@@ -6,8 +6,9 @@ import os
 
 import pytest
 
+from mpifl.cli.doctor.site_check import checkup, mark_of
 from mpifl.wings.privacy import open_site
-from mpifl.wings.site import checkup, make_identity, mark_of
+from mpifl.wings.site import make_identity
 
 LINE = '{"question": "q", "answer": "a", "silo": "s", "shard": "d", "taken": []}\n'
 

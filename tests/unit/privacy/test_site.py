@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from mpifl.common import InputError
-from mpifl.wings.privacy import Entry, Site, Steps, open_site, site_of_worker
+from mpifl.wings.privacy import Entry, Site, Steps, open_site
+from mpifl.wings.site import refuse_unbudgeted
 
 
 def entry(question="q", silo="a", shard="s", **more):
@@ -109,16 +110,16 @@ def test_a_ledger_that_was_altered_is_refused(tmp_path: Path):
 def test_a_site_with_a_budget_refuses_jobs_without_privacy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
     Site(tmp_path / "site")
-    assert site_of_worker(False) is None
+    refuse_unbudgeted()
     (tmp_path / "site/budget.toml").write_text("epsilon = 2.0\ndelta = 1e-5\n")
-    assert site_of_worker(True).budget.epsilon == 2.0
+    assert open_site().budget.epsilon == 2.0
     with pytest.raises(InputError, match=r"has a budget\.toml, and the job has no \[privacy\] with noise"):
-        site_of_worker(False)
+        refuse_unbudgeted()
     (tmp_path / "site/budget.toml").write_text("epsilon = -1\ndelta = 1e-5\n")
     with pytest.raises(InputError, match=r"budget\.toml: epsilon: "):
-        site_of_worker(True)
+        open_site()
     (tmp_path / "site/budget.toml").unlink()
     (tmp_path / "site/budget.toml").symlink_to("not mounted")
-    for protected, line in ((False, "has a budget"), (True, "budget.toml: cannot be read")):
+    for look, line in ((refuse_unbudgeted, "has a budget"), (open_site, "budget.toml: cannot be read")):
         with pytest.raises(InputError, match=line):
-            site_of_worker(protected)
+            look()

@@ -13,6 +13,7 @@ from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
 from mpifl.report.runs.compared_runs import Output, compare_runs
 from mpifl.run.job import Job
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 MODEL = {"name": "mlp", "hidden": [4]}
 
@@ -21,7 +22,14 @@ def make_run(folder, test=0, silos_test=7, valid=0, rounds=2, sizes=(10, 20, 30)
     """Train a small model over shards drawn anew; return the run folder and its last record."""
     write_folder(folder / "shards", sizes, test=test, silos_test=silos_test, valid=valid)
     job = {"name": "toy", "shards": str(folder / "shards"), "rounds": rounds, "device": "cpu", "model": MODEL}
-    train(job | {"algorithm": algorithm or {"name": "fedavg"}} | tables, folder / "run", (), False, Alone())
+    train(
+        job | {"algorithm": algorithm or {"name": "fedavg"}} | tables,
+        folder / "run",
+        (),
+        False,
+        Alone(),
+        wings_of=wings_of,
+    )
     lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
     return folder / "run", [json.loads(line) for line in lines]
 

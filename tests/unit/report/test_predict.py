@@ -22,6 +22,7 @@ from mpifl.report.judging import prediction_tables
 from mpifl.report.judging.predict import predict_run
 from mpifl.run.job import read_job
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 ENDINGS = ["parquet", "csv", "npz"]
 
@@ -170,7 +171,7 @@ def run_of_kind(tmp_path):
         FederationSpec(silos=[entry], format_version=version, **about, **made).write(tmp_path / "shards")
         model = {"name": f"{__name__}:places"} if kind == "segmentation" else MODEL
         job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 1, "model": model}
-        train(job | {"task": {"name": kind, **task}}, tmp_path / "run", (), False, Alone())
+        train(job | {"task": {"name": kind, **task}}, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
         return tmp_path / "run"
 
     return act

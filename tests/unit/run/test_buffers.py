@@ -14,6 +14,7 @@ from unit.builders import Alone, write_folder
 from mpifl.common import InputError
 from mpifl.run.job.job import Job, check_job
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 RULES = {"ready": "any"}
 
@@ -96,15 +97,17 @@ def test_what_has_no_rule_is_refused_at_the_start_and_a_rule_lets_it_train(tmp_p
     with pytest.raises(
         InputError, match=r"'ready' \(bool\).* ready = \"any\" or \"all\" or \"reset\""
     ) as refused:
-        train(job_in(tmp_path), tmp_path / "one", (), False, Alone())
+        train(job_in(tmp_path), tmp_path / "one", (), False, Alone(), wings_of=wings_of)
     assert "\n" not in str(refused.value)
     with pytest.raises(InputError, match=r"'low' \(float32\).* low = \"min\" or \"max\" or \"reset\""):
-        train(job_in(tmp_path, ready="any"), tmp_path / "two", (), False, Alone())
-    train(job_in(tmp_path, ready="any", low="min"), tmp_path / "run", (), False, Alone())
+        train(job_in(tmp_path, ready="any"), tmp_path / "two", (), False, Alone(), wings_of=wings_of)
+    train(job_in(tmp_path, ready="any", low="min"), tmp_path / "run", (), False, Alone(), wings_of=wings_of)
     with pytest.raises(InputError, match=r"it differs in model.buffers.low; resume with the job"):
-        train(job_in(tmp_path, ready="any", low="max"), tmp_path / "run", (), True, Alone())
+        train(
+            job_in(tmp_path, ready="any", low="max"), tmp_path / "run", (), True, Alone(), wings_of=wings_of
+        )
 
 
 def test_a_rule_of_no_buffer_is_refused_before_the_start(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\[model\] buffers: 'lwo' matches no buffer; there are ready, low"):
-        train(job_in(tmp_path, lwo="min"), tmp_path / "run", (), False, Alone())
+        train(job_in(tmp_path, lwo="min"), tmp_path / "run", (), False, Alone(), wings_of=wings_of)

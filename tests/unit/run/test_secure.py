@@ -10,7 +10,7 @@ import pytest
 
 from mpifl.common import InputError
 from mpifl.run.job.job import Job, check_job
-from mpifl.wings.masked import ReleasedFile
+from mpifl.wings.masked.released_file import ReleasedFile
 
 FILE = "released.jsonl"
 TORN = '{"run": "r", "round": 1, "work": "train", "silos": [1, 2]}'

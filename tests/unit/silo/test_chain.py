@@ -19,8 +19,7 @@ from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.step import OptimizerStep
 from mpifl.silo.steps.training import LocalRun
-from mpifl.silo.steps.training_loop import train
-from mpifl.wings.fast import chain_steps
+from mpifl.wings.fast import chain_steps, quickly as train
 from mpifl.wings.fast.chain_formulas import Chain, chain
 from mpifl.wings.fast.chain_steps import ByChain, ChainStep, by_formulas
 

@@ -17,8 +17,7 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.training import LocalRun
-from mpifl.silo.steps.training_loop import train
-from mpifl.wings.fast import chain_steps
+from mpifl.wings.fast import chain_steps, quickly as train
 from mpifl.wings.fast.chain_steps import ChainStep
 
 Factory = Callable[[], nn.Module]

@@ -22,10 +22,9 @@ from unit.builders import (
 from mpifl.data.shards.shards import Features
 from mpifl.learning.models.image_models import cnn
 from mpifl.silo.parameters.flat_model import FlatModel
-from mpifl.silo.steps import training_loop
 from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
-from mpifl.wings.fast import code_loading, codegen, compiled, cuda_graphs
+from mpifl.wings.fast import code_loading, codegen, compiled, cuda_graphs, quickly
 
 IMAGES = Features(shape=(1, 8, 8), dtype="float32")
 
@@ -43,7 +42,7 @@ def trained(settings, model=None, correct=None, features=FEATURES, seed=0, n=23,
     model = model or FlatModel(net())
     start = torch.linspace(-0.5, 0.5, len(model.trained))
     asked = model, batches(n, features=features), start, LocalTraining(**settings), stream(seed)
-    return training_loop.train(training(*asked, objective, correct))
+    return quickly(training(*asked, objective, correct))
 
 
 def compare(settings, factory=net, kind=None, **more):

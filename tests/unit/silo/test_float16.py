@@ -9,16 +9,15 @@ from unit.builders import batches, cross_entropy, net, same_bits, stream, traini
 
 from mpifl.algorithms import ALGORITHMS
 from mpifl.silo.parameters import FlatModel
-from mpifl.silo.steps import step, training_loop
+from mpifl.silo.steps import step
 from mpifl.silo.steps.local_settings import LocalTraining
+from mpifl.wings.fast import quickly
 
 
 def trained(objective=cross_entropy, **settings):
     model = FlatModel(net())
     given = LocalTraining(**{"lr": 0.1, "batch_size": 6, "epochs": 2, **settings})
-    return training_loop.train(
-        training(model, batches(24), model.trained.clone(), given, stream(), objective)
-    )
+    return quickly(training(model, batches(24), model.trained.clone(), given, stream(), objective))
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from unit.builders import batches, cross_entropy, net, same_bits, stream, traini
 
 from mpifl.learning.tasks import Classification
 from mpifl.silo.parameters.flat_model import FlatModel
-from mpifl.silo.steps import training_loop
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.step import counted_of
 from mpifl.silo.steps.training import Loss
 from mpifl.wings.crews.batch_parts import ByParts, PartOf, Parts, by_tree, cut, take_here
+from mpifl.wings.fast import quickly
 
 
 def trained(model, count, summed=None, objective=cross_entropy, **settings):
@@ -22,7 +22,7 @@ def trained(model, count, summed=None, objective=cross_entropy, **settings):
         vectors = [torch.empty_like(start) for _ in range(count)]
         method = Parts(count, take_here, PartOf("fp32", 7), vectors)
     asked = LocalTraining(**{"lr": 0.1, "batch_size": 10, **settings})
-    run = training_loop.train(
+    run = quickly(
         training(
             model, batches(24), start, asked, stream(0), objective, method=method, forms={"summed": summed}
         )

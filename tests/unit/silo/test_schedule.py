@@ -10,9 +10,9 @@ from unit.builders import batches, cross_entropy, net, stream, training
 from mpifl.algorithms.algorithm_registry import ALGORITHMS
 from mpifl.algorithms.server_optimizers import SGD
 from mpifl.silo.parameters.flat_model import FlatModel
-from mpifl.silo.steps import training_loop
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.schedule import Schedule
+from mpifl.wings.fast import quickly
 
 ADAMW = {"optimizer": "adamw", "lr": 0.02, "weight_decay": 0.1, "batch_size": "full"}
 STEPS = 12
@@ -43,7 +43,7 @@ def in_rounds(rounds, **more):
     model, kept, settings = FlatModel(net()), None, _settings(rounds, more)
     w = model.trained.clone()
     for round in range(rounds):
-        run = training_loop.train(
+        run = quickly(
             training(model, batches(24), w, settings, stream(), cross_entropy, round=round, kept=kept)
         )
         w = run.end.clone()
@@ -76,7 +76,7 @@ def test_a_gradient_is_clipped_only_where_it_is_longer():
     start = model.trained.clone()
     for bound in (1e-3, 0.01):
         settings = LocalTraining(**plain, clip_norm=bound)
-        run = training_loop.train(training(model, batches(24), start, settings, stream(), cross_entropy))
+        run = quickly(training(model, batches(24), start, settings, stream(), cross_entropy))
         assert float(run.delta.norm()) == pytest.approx(bound, rel=1e-5)
 
 

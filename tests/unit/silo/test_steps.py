@@ -20,10 +20,9 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.training import LocalRun, Training
-from mpifl.silo.steps.training_loop import train
 from mpifl.wings.crews.batch_parts import PartOf, Parts, take_here
 from mpifl.wings.dpsgd.dpsgd import DPSGD
-from mpifl.wings.fast import compiled, stacked_training
+from mpifl.wings.fast import compiled, quickly as train, stacked_training
 
 N = 23
 MODELS: dict[str, Callable[[], nn.Module]] = {

@@ -21,7 +21,7 @@ from mpifl.common import InputError
 from mpifl.report.pages import write_report
 from mpifl.report.runs import compare_runs, read_run
 from mpifl.run.job import check_job, read_job
-from mpifl.training.beforehand.run_checks import check_privacy, validate_job
+from mpifl.training.beforehand.run_checks import plan_wings, validate_job
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.dpsgd import privacy_plan
@@ -204,7 +204,7 @@ def test_a_sites_own_budget_ends_a_run_before_it_is_passed(start, capsys):
 def check(path: Path):
     job = read_job(path)
     spec = validate_job(job, str(path), wings_of)
-    check_privacy(job, spec, str(path))
+    plan_wings(job, spec, str(path), wings_of(job))
 
 
 def test_a_line_says_that_noise_is_sought_where_that_takes_seconds(tmp_path, capsys, monkeypatch):

@@ -12,6 +12,7 @@ from unit.builders import Alone, mapping_of, write_folder
 import mpifl
 from mpifl.common.errors import InputError
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 
 class Adapted(nn.Module):
@@ -41,7 +42,7 @@ def job(tmp_path):
 
 def act(job, tmp_path, **more):
     (tmp_path / "job.toml").write_text(tomli_w.dumps({**job, **more}))
-    train(tmp_path / "job.toml", tmp_path / "run", (), False, Alone())
+    train(tmp_path / "job.toml", tmp_path / "run", (), False, Alone(), wings_of=wings_of)
 
 
 def test_adapters_alone_travel_and_are_saved(job, tmp_path, capsys):

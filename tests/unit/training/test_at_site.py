@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import stat
+from types import SimpleNamespace
 
 import pytest
 from unit.builders import Alone, write_folder
 
 from mpifl.common import InputError, Names
-from mpifl.exchange import KindsAlone
+from mpifl.exchange import KindsAlone, Telling
+from mpifl.exchange.worker_side import WorkerContext
 from mpifl.run.job import check_job
+from mpifl.silo import Silo
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wings.dpsgd import PrivateSilo
-from mpifl.wings.dpsgd.site_setup import kept_at_site, whose
+from mpifl.wings.masked import wing
 from mpifl.wings.masked.who_sees import sharing
 from mpifl.wings.privacy import Site
 
@@ -24,62 +29,91 @@ NOISE_OF = {"0": 5.0, "1": 7.0}
 
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch):
-    """What is kept by a job, whether its sums are masked or not."""
+def common(tmp_path, monkeypatch):
+    """What a rank's silos have in common as a job's wings change it."""
     monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
     spec = write_folder(tmp_path, [20, 30])
 
-    def act(is_worker=True, out="run", noise=(5.0, 5.0), id="", **tables):
+    def act(is_worker=True, told=None, **tables):
         given = {"name": "toy", "shards": str(tmp_path), "rounds": 2, "model": {"name": "mlp"}, **tables}
         job = check_job({**given, "local": {"lr": 0.1, "batch_size": "full"}}, "the job")
-        return kept_at_site(job, spec, noise, tmp_path / "runs" / out, is_worker, id)
+        run = tmp_path / "runs" / "run"
+        found = WorkerContext(None, run, spec, job.build_algorithm(), [], 0, "examples", [])
+        transport = SimpleNamespace(rank=1, workers=[1] if is_worker else [2])
+        for one in wings_of(job):
+            placed = {1 if is_worker else 2: [0, 1]}
+            found = one.context(found, placed, transport, (told or {}).get(one.name, ""))
+        return found
 
     return act
 
 
-def test_a_usual_job_keeps_nothing_and_needs_no_site(kept, monkeypatch):
+def test_a_usual_job_keeps_nothing_and_needs_no_site(common, monkeypatch):
     monkeypatch.delenv("MPIFL_SITE")
-    assert kept() == {}
+    found = common()
+    assert (found.silo, found.tells, found.seal, found.personal) == (Silo, Telling, None, None)
 
 
-def test_a_private_job_tells_kinds_alone(kept, tmp_path):
-    found = kept(privacy=PRIVACY)
-    assert found.keys() == {"silo", "check", "site", "tells"}
-    assert found["silo"].func is PrivateSilo
-    assert found["silo"].keywords["guard"].site is found["site"]
-    assert found["tells"] is KindsAlone
-    assert kept(privacy=PRIVACY, is_worker=False)["tells"] is KindsAlone
+def noise(*multipliers):
+    return {"dpsgd": json.dumps(multipliers)}
 
 
-def test_a_server_that_tells_other_noise_than_the_job_is_refused(kept):
+def test_a_private_job_tells_kinds_alone(common):
+    found = common(told=noise(5.0, 5.0), privacy=PRIVACY)
+    assert found.silo.func is PrivateSilo
+    assert found.silo.keywords["guard"].site.sync == found.sync
+    assert found.tells is KindsAlone
+    server = common(is_worker=False, told=noise(5.0, 5.0), privacy=PRIVACY)
+    assert (server.tells, server.silo) == (KindsAlone, Silo)
+
+
+def test_a_server_that_tells_other_noise_than_the_job_is_refused(common):
     with pytest.raises(InputError, match=r"\[privacy\] noise = 5: the server tells a noise of 0.1"):
-        kept(privacy=PRIVACY, noise=[5.0, 0.1])
+        common(told=noise(5.0, 0.1), privacy=PRIVACY)
     each = {name: value for name, value in PRIVACY.items() if name != "noise"} | {"noise_of": NOISE_OF}
-    kept(privacy=each, noise=list(NOISE_OF.values()))
+    common(told=noise(*NOISE_OF.values()), privacy=each)
     with pytest.raises(InputError, match=r"\[privacy\] noise = 7: the server tells a noise of 5"):
-        kept(privacy=each, noise=(5.0, 5.0))
+        common(told=noise(5.0, 5.0), privacy=each)
 
 
-def test_where_sums_are_masked_states_are_sealed_and_personal_models_stay(kept, tmp_path):
-    found = kept(**SECURE)
-    assert found["personal"].parent == tmp_path / "site" / "personal"
-    assert found["personal"].name.startswith("run-")
-    assert kept(**SECURE)["personal"] == found["personal"]
+@pytest.mark.parametrize("told", ["", "[]", "[5.0]", "{}", '[5.0, "5"]', "[5.0, null]"])
+def test_a_server_that_tells_no_noise_of_each_silo_is_refused(common, told):
+    with pytest.raises(InputError, match=r"^\[privacy\]: the server tells no noise of each silo"):
+        common(told={"dpsgd": told}, privacy=PRIVACY)
+
+
+def test_where_sums_are_masked_states_are_sealed_and_personal_models_stay(common, tmp_path):
+    def masked(id="", **more):
+        return common(told={"masked": id}, **SECURE, **more)
+
+    found = masked()
+    assert found.averaging.hides
+    assert found.tells is KindsAlone
+    assert found.personal.parent == tmp_path / "site" / "personal"
+    assert found.personal.name.startswith("run-")
+    assert masked().personal == found.personal
     for more in ({"id": "of another run"}, {"seed": 1}):  # in whose folder its models would be written over
-        assert kept(**SECURE, **more)["personal"] != found["personal"]
+        assert masked(**more).personal != found.personal
     assert stat.S_IMODE((tmp_path / "site").stat().st_mode) == 0o700
-    sealed = found["seal"].close(b"a state", 3)
-    assert kept(**SECURE, rounds=9)["seal"].open(sealed, 3) == b"a state"  # a run that goes on
+    sealed = found.seal.close(b"a state", 3)
+    assert masked(rounds=9).seal.open(sealed, 3) == b"a state"  # a run that goes on
     with pytest.raises(ValueError, match="is not what this site has sealed"):
-        kept(**SECURE, seed=1)["seal"].open(sealed, 3)
-    assert kept(**SECURE, is_worker=False).keys() == {"tells"}
+        masked(seed=1).seal.open(sealed, 3)
+    server = masked(is_worker=False)
+    assert (server.seal, server.personal, server.tells) == (None, None, KindsAlone)
 
 
-def test_without_a_site_one_line_says_what_would_do(kept, monkeypatch):
+def test_whole_numbers_without_masks_keep_nothing_at_a_site(common, monkeypatch):
+    monkeypatch.delenv("MPIFL_SITE")
+    found = common(security={"masks": False})
+    assert (found.seal, found.personal, found.tells, found.averaging.hides) == (None, None, Telling, True)
+
+
+def test_without_a_site_one_line_says_what_would_do(common, monkeypatch):
     monkeypatch.delenv("MPIFL_SITE")
     with pytest.raises(InputError) as caught:
-        kept(**SECURE)
-    missing = "[security]: MPIFL_SITE names no folder for this site's secret and its silos' own models"
+        common(**SECURE)
+    missing = "[security]: MPIFL_SITE names no folder for this site's keys and what it released"
     assert str(caught.value) == f"{missing}; set it, such as MPIFL_SITE=$HOME/mpifl-site, and keep it"
 
 
@@ -93,20 +127,23 @@ def test_a_ledger_that_is_none_is_found_before_anything_is_trained(tmp_path, mon
     job |= {"model": {"name": "mlp", "hidden": [4]}}
     more = {"privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.01}, **SECURE}
     with pytest.raises(InputError, match=rf"{name}: line 1 is none of a ledger; put back a copy"):
-        train({**job, tables: more[tables]}, tmp_path / "run", (), False, Alone())
+        train({**job, tables: more[tables]}, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
     assert not (tmp_path / "run" / "initial.safetensors").exists()
 
 
 def test_a_rank_says_whose_it_is_only_where_that_matters(tmp_path, monkeypatch):
-    job = {"name": "toy", "shards": "s", "rounds": 1, "model": {"name": "mlp"}}
-    assert whose(check_job(job, "the job")) == {}
+    def about(**tables):
+        job = {"name": "toy", "shards": "s", "rounds": 1, "model": {"name": "mlp"}, **tables}
+        return wing(check_job(job, "the job")).about()
+
+    assert about(security={"masks": False}) == {}
     monkeypatch.setenv("MPIFL_SITE", str(tmp_path))
-    told = whose(check_job({**job, **SECURE}, "the job"))
+    told = about(**SECURE)
     assert told["user"] == pwd.getpwuid(os.getuid()).pw_name
     assert told.keys() == {"user", "launcher", "sites"}
     assert told["sites"] == "no"
     (tmp_path / "sites.toml").write_text("")
-    assert whose(check_job({**job, **SECURE}, "the job"))["sites"] == "yes"
+    assert about(**SECURE)["sites"] == "yes"
 
 
 def test_a_masked_run_goes_on_from_sealed_states_to_the_bits_of_one_without_masks(
@@ -119,7 +156,14 @@ def test_a_masked_run_goes_on_from_sealed_states_to_the_bits_of_one_without_mask
     def run(name, algorithm, rounds, resume=False, **more):
         job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": rounds, "device": "cpu"}
         job |= {"model": {"name": "mlp", "hidden": [4]}, "algorithm": {"name": algorithm}}
-        train({**job, "checkpoint": {"every": 1}, **more}, tmp_path / name, (), resume, Alone())
+        train(
+            {**job, "checkpoint": {"every": 1}, **more},
+            tmp_path / name,
+            (),
+            resume,
+            Alone(),
+            wings_of=wings_of,
+        )
         return tmp_path / name
 
     for algorithm in ("scaffold", "ditto"):
@@ -152,7 +196,7 @@ def test_a_site_answers_a_run_without_masks_as_one_with_masks_and_spends_nothing
     models, lines = [], []
     for masks in (True, False):
         run = tmp_path / f"masks-{masks}"
-        train({**job, "security": {"masks": masks, "least": 1}}, run, (), False, Alone())
+        train({**job, "security": {"masks": masks, "least": 1}}, run, (), False, Alone(), wings_of=wings_of)
         models.append((run / "model.safetensors").read_bytes())
         lines.append((tmp_path / "site" / "ledger.jsonl").read_text())
     assert models[0] == models[1]
@@ -220,27 +264,28 @@ def test_of_many_silos_the_first_are_named():
     assert line.startswith("silos 0, 1, 2, 3, 4, 5, 6, 7 and 12 more run as one user")
 
 
-def test_a_site_that_lists_others_gives_no_sum_without_masks(kept, tmp_path):
+def test_a_site_that_lists_others_gives_no_sum_without_masks(common, tmp_path):
     """The server hands the job around: it could leave the masks out."""
     (tmp_path / "site").mkdir(mode=0o700)
     (tmp_path / "site/sites.toml").write_text("")
     for tables in ({}, {"security": {"masks": False}}):
         with pytest.raises(InputError, match=r"has a sites.toml, and the job has no \[security\] with masks"):
-            kept(**tables)
-    assert kept(**SECURE)["seal"]
+            common(**tables)
+    with pytest.raises(InputError, match="site: is missing"):  # of a job with masks it is read
+        common(**SECURE)
     (tmp_path / "site/sites.toml").unlink()
     (tmp_path / "site/sites.toml").symlink_to("not mounted")
     with pytest.raises(InputError, match=r"has a sites.toml, and the job has no \[security\] with masks"):
-        kept()
-    assert kept(is_worker=False) == {}
+        common()
+    assert common(is_worker=False).tells is Telling
 
 
-def test_a_site_with_a_budget_tells_no_bare_figures_unless_it_says_so(kept, tmp_path):
-    kept(privacy=PRIVACY | {"evaluate_unprotected": True})
+def test_a_site_with_a_budget_tells_no_bare_figures_unless_it_says_so(common, tmp_path):
+    common(told=noise(5.0, 5.0), privacy=PRIVACY | {"evaluate_unprotected": True})
     budget = "epsilon = 9.0\ndelta = 1e-2\n"
     (tmp_path / "site/budget.toml").write_text(budget)
-    kept(privacy=PRIVACY)
+    common(told=noise(5.0, 5.0), privacy=PRIVACY)
     with pytest.raises(InputError, match=r"budget.toml: has no evaluate_unprotected = true.*write it there"):
-        kept(privacy=PRIVACY | {"evaluate_unprotected": True})
+        common(told=noise(5.0, 5.0), privacy=PRIVACY | {"evaluate_unprotected": True})
     (tmp_path / "site/budget.toml").write_text(budget + "evaluate_unprotected = true\n")
-    kept(privacy=PRIVACY | {"evaluate_unprotected": True})
+    common(told=noise(5.0, 5.0), privacy=PRIVACY | {"evaluate_unprotected": True})

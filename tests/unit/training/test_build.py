@@ -3,20 +3,16 @@ and whether it can compute as the job wants."""
 
 import os
 import resource
-from types import SimpleNamespace
 
 import pytest
 from torch import nn
 from unit.builders import Alone, write_folder, write_vertical_folder
 
-from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
 from mpifl.common.files import check_open_files
-from mpifl.learning.tasks import TASKS
 from mpifl.run.job import Job, check_job, read_job
-from mpifl.run.job.tables.job_tables import Evaluate
 from mpifl.training import build, devices
-from mpifl.training.beforehand.run_checks import check_privacy, check_scoring, validate_job
+from mpifl.training.beforehand.run_checks import plan_wings, validate_job
 from mpifl.wings import wings_of
 from mpifl.wings.split.split_answers import all_together
 
@@ -103,17 +99,6 @@ def test_a_last_batch_of_one_is_refused_where_the_model_cannot_train_on_it(tmp_p
         build.build(job, tmp_path / "run", (), False, Placed(), wings_of=wings_of)
 
 
-def test_a_metric_that_does_not_add_up_is_refused_at_workers():
-    told = {"classes": None, "silos": [], "features": None}
-    targets = SimpleNamespace(dtype="float32", shape=(2,), ignore=None, names=None)
-    task = TASKS["survival"]().for_federation(SimpleNamespace(targets=targets, **told))
-    job = SimpleNamespace(evaluate=Evaluate(at="workers"))
-    with pytest.raises(InputError, match=r"^\[evaluate\] at = 'workers': .* 'c_index' .*; leave at out, or"):
-        check_scoring(job, FedAvg(task=task))
-    check_scoring(SimpleNamespace(evaluate=Evaluate()), FedAvg(task=task))
-    check_scoring(job, FedAvg())
-
-
 @pytest.mark.parametrize(
     "local", ["batch_size = 4\ndrop_last = true", "batch_size = 4\nsteps = 2", "batch_size = 5"]
 )
@@ -159,7 +144,7 @@ def test_a_job_that_rank_0_should_have_refused_is_refused_at_each_rank(tmp_path,
     }
     given = {name: table for name, table in {**usual, **tables}.items() if table is not None}
     with pytest.raises(InputError, match=line):
-        check_privacy(check_job(given, "the job"), spec, "the job")
+        plan_wings(job := check_job(given, "the job"), spec, "the job", wings_of(job))
     told = {"spec": spec.model_dump_json(), "out": str(tmp_path / "run"), "noise": "[1.0, 1.0]", "id": "it"}
     job = Job.model_validate(given)
     monkeypatch.setattr(build, "_plan", lambda *_: {**told, "job": job.model_dump_json(exclude_none=True)})

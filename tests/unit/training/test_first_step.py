@@ -241,10 +241,10 @@ def test_what_cannot_be_trained_is_a_line_at_the_start(tmp_path, model):
     write_folder(tmp_path / "shards", [8, 9])
     job = check_job(tables(tmp_path, model), "the job")
     with pytest.raises(InputError, match=REFUSED[model]) as refused:
-        validate_job(job, "the job")
+        validate_job(job, "the job", wings_of)
     assert "\n" not in str(refused.value)
     with pytest.raises(InputError, match=REFUSED[model]):
-        build.build(job, tmp_path / "run", (), False, Placed())
+        build.build(job, tmp_path / "run", (), False, Placed(), wings_of=wings_of)
 
 
 @pytest.mark.parametrize(
@@ -259,10 +259,10 @@ def test_no_buffer_learns_where_each_example_stands_by_itself(tmp_path, more, ke
     write_folder(tmp_path / "shards", [8, 9])
     model = {"name": f"{__name__}:Seeded", "buffers": {"low": "reset", "seen": "reset"}}
     table = tables(tmp_path, "", model=model, evaluate={"silos": False})
-    validate_job(check_job(table, "the job"), "the job")
+    validate_job(check_job(table, "the job"), "the job", wings_of)
     line = rf"': training wrote to the buffer 'low', and by {key} none may learn; .* or leave \[\w+\] out$"
     with pytest.raises(InputError, match=line):
-        validate_job(check_job({**table, **more}, "the job"), "the job")
+        validate_job(check_job({**table, **more}, "the job"), "the job", wings_of)
 
 
 @pytest.mark.parametrize("model", ["Own", "Seeded", "Uncopied", "Normed"])
@@ -274,13 +274,13 @@ def test_the_trial_leaves_no_trace(tmp_path, model, local):
     told = {"name": f"{__name__}:{model}", **rules}
     job = check_job(tables(tmp_path, "", model=told, local={"batch_size": 5, **local}), "the job")
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
-    _, _, tried, _ = build.build(job, tmp_path / "run", (), False, Placed())
+    tried = build.build(job, tmp_path / "run", (), False, Placed(), wings_of=wings_of).server
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]
     assert np.array_equal(np.random.get_state()[1], states[2])  # noqa: NPY002
     with pytest.MonkeyPatch.context() as untried:
         untried.setattr("mpifl.training.beforehand.lent_models.check_training", lambda *given: None)
-        _, _, plain, _ = build.build(job, tmp_path / "run", (), False, Placed())
+        plain = build.build(job, tmp_path / "run", (), False, Placed(), wings_of=wings_of).server
     one, other = (dict(server.model.module.named_buffers()) for server in (tried, plain))
     assert torch.equal(tried.model.trained, plain.model.trained)
     assert all(torch.equal(one[name], other[name]) for name in other)
@@ -339,7 +339,7 @@ def test_a_silo_of_one_example_under_full_gradients(tmp_path):
     write_folder(tmp_path / "shards", [8, 1])
     job = tables(tmp_path, "Normed", algorithm={"name": "fedsgd"})
     with pytest.raises(InputError, match=r"batch_size = full: each .* silo 1 .* leave that silo out"):
-        validate_job(check_job(job, "the job"), "the job")
+        validate_job(check_job(job, "the job"), "the job", wings_of)
 
 
 def test_a_loss_of_ones_own_that_is_none(tmp_path):
@@ -372,7 +372,7 @@ def test_images_without_a_scale(tmp_path):
     job = check_job(tables(tmp_path, "", model={"name": "logreg"}), "the job")
     told = r"hold uint8 without a scale, which a model receives as tokens; .* --option scale=1/255"
     with pytest.raises(InputError, match=told):
-        validate_job(job, "the job")
+        validate_job(job, "the job", wings_of)
 
 
 @pytest.mark.parametrize(("dtype", "classes"), [("float32", None), ("int64", 2), ("bool", None)])
@@ -382,7 +382,7 @@ def test_one_hot_targets(tmp_path, dtype, classes):
     write(tmp_path / "shards", np.zeros((5, 4), np.float32), y, ROW, classes=classes, targets=targets)
     job = check_job(tables(tmp_path, "", model={"name": "logreg"}), "the job")
     with pytest.raises(InputError, match=r"one-hot, have the source store class numbers .* 'multilabel'"):
-        validate_job(job, "the job")
+        validate_job(job, "the job", wings_of)
 
 
 @pytest.mark.parametrize("weights", [None, [1.0, 2.0, 3.0]])
@@ -394,7 +394,7 @@ def test_labels_of_0_and_1_in_uint8_are_taken_by_multilabel(tmp_path, weights):
     write(tmp_path / "shards", x, y, ROW, **of_two)
     task = {"name": "multilabel"} | ({"weights": weights} if weights else {})
     job = check_job(tables(tmp_path, "", model={"name": "logreg"}, task=task), "the job")
-    validate_job(job, "the job")
+    validate_job(job, "the job", wings_of)
     of_values = job.build_algorithm().task
     told = {"classes": None, "targets": Targets(dtype="bool", shape=(3,))}
     write(tmp_path / "values", x, y.astype(bool), ROW, **told)
@@ -468,7 +468,7 @@ def test_a_half_keeps_all_buffers_that_are_kept(tmp_path, arguments, line):
     model = {"name": f"{__name__}:Noting", **arguments}
     job = check_job(tables(tmp_path, "", model=model, **more), "the job")
     with pytest.raises(InputError, match=line) if line else contextlib.nullcontext():
-        validate_job(job, "the job")
+        validate_job(job, "the job", wings_of)
 
 
 @pytest.mark.parametrize("model", ["Auxiliary", "Counting", "Normed"])
@@ -482,5 +482,5 @@ def test_halves_of_a_split_network_take_a_step_too(tmp_path, model):
         "Normed": r"of 9 rows the last batch has one, and \[model\] cannot train on one row \(BatchNorm1d\)",
     }
     with pytest.raises(InputError, match=line[model]) as refused:
-        validate_job(check_job(table, "the job"), "the job")
+        validate_job(check_job(table, "the job"), "the job", wings_of)
     assert "\n" not in str(refused.value)

@@ -19,6 +19,7 @@ from mpifl.data.targets import Targets
 from mpifl.report.pages import write_report
 from mpifl.run.job import read_job
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wings.split.split_training import assemble_vertical
 
 ROWS = {"train": 1500, "test": 300}
@@ -50,7 +51,7 @@ def start(tmp_path: Path, monkeypatch):
         if key is not None:
             (run / "privacy").mkdir(parents=True, mode=0o700)
             (run / "privacy" / "key").write_bytes(key)
-        train(path, run, (), resume, Alone())
+        train(path, run, (), resume, Alone(), wings_of=wings_of)
         return run
 
     act.folder = tmp_path

@@ -17,6 +17,7 @@ from mpifl.common.errors import InputError, RoundLost
 from mpifl.run.job import read_job
 from mpifl.run.job.tables import SecuritySettings
 from mpifl.training.loop import End, train
+from mpifl.wings import wings_of
 from mpifl.wings.masked import masked_training
 from mpifl.wings.site import read_sites
 
@@ -59,7 +60,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def trained(job: Path, name: str, resume: bool = False, *overrides: str) -> Path:
     run = job.parent / name
-    assert train(job, run, overrides, resume, Alone()) is End.FINISHED
+    assert train(job, run, overrides, resume, Alone(), wings_of=wings_of) is End.FINISHED
     return run
 
 
@@ -218,10 +219,13 @@ def test_no_other_rank_takes_the_place_of_a_dead_server_under_masks(job: Path):
     heir = Alone()
     heir.origins = [1]
     with pytest.raises(RoundLost, match=r"rank 1 cannot take the dead server's place: .*; start .* --resume"):
-        train(job, job.parent / "run", (), False, heir)
+        train(job, job.parent / "run", (), False, heir, wings_of=wings_of)
     assert "compute" not in asked(heir)
     heir.told.clear()
-    assert train(job, job.parent / "open", ("security.masks=false",), False, heir) is End.FINISHED
+    assert (
+        train(job, job.parent / "open", ("security.masks=false",), False, heir, wings_of=wings_of)
+        is End.FINISHED
+    )
     assert "compute" in asked(heir)
 
 

@@ -22,6 +22,7 @@ from mpifl.run.job.tables.cohort_table import CohortTable
 from mpifl.training.draw_cohort import LOSSES, Selector
 from mpifl.training.loop import train
 from mpifl.training.recovery import state_of
+from mpifl.wings import wings_of
 from mpifl.wire.update import Replica
 
 
@@ -314,7 +315,7 @@ def run(tmp_path):
     def act(resume=False, force=False, **tables):
         job = {**usual, "checkpoint": {"every": 1}, "local": {"lr": 0.1}, **tables}
         (tmp_path / "job.toml").write_text(tomli_w.dumps(job))
-        train(tmp_path / "job.toml", tmp_path / "run", (), resume, Alone(), force)
+        train(tmp_path / "job.toml", tmp_path / "run", (), resume, Alone(), force, wings_of=wings_of)
         return load_file(
             tmp_path / "run" / "checkpoints" / f"round_{job['rounds']:06d}" / "server.safetensors"
         )

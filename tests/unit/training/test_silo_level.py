@@ -26,7 +26,7 @@ from mpifl.common import InputError, RoundLost
 from mpifl.report.pages import write_report
 from mpifl.report.runs import read_run
 from mpifl.run.job import read_job
-from mpifl.training.beforehand.run_checks import check_privacy, validate_job
+from mpifl.training.beforehand.run_checks import plan_wings, validate_job
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.privacy import Site, Steps, epsilon_of
@@ -338,7 +338,7 @@ def test_masks_change_no_bit_of_what_a_server_of_one_secret_lets_out(start, monk
 
 def check(path: Path):
     job = read_job(path)
-    check_privacy(job, validate_job(job, str(path), wings_of), str(path))
+    plan_wings(job, validate_job(job, str(path), wings_of), str(path), wings_of(job))
 
 
 NORMED = "unit.training.test_accounting:normed"

@@ -21,6 +21,7 @@ from mpifl.run.folder import checkpoint, serialization
 from mpifl.run.folder.environment import read_environment
 from mpifl.training.loop import train
 from mpifl.training.round_metrics import summarize
+from mpifl.wings import wings_of
 
 SIZES = [1, 9, 1, 9]
 
@@ -119,7 +120,7 @@ def run(tmp_path):
         usual = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 4, "device": "cpu"}
         job = tmp_path / "job.toml"
         job.write_text(tomli_w.dumps({**usual, "model": {"name": "mlp", "hidden": [4]}, **tables}))
-        train(job, tmp_path / "run", (), resume, Alone())
+        train(job, tmp_path / "run", (), resume, Alone(), wings_of=wings_of)
         return [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
 
     return act
@@ -158,7 +159,7 @@ def test_a_control_that_weighed_silos_otherwise_is_asked_for_anew_at_a_resume(tm
 
     def act(rounds, weights, resume=False):
         job.write_text(tomli_w.dumps({**tables, "rounds": rounds, "cohort": {"weights": weights}}))
-        train(job, out, (), resume, Alone(), force=True)
+        train(job, out, (), resume, Alone(), force=True, wings_of=wings_of)
         state, silos = checkpoint.read(out, rounds)
         own = [checkpoint.read_state(checkpoint.silo_file(out, rounds, k), silos[k])["c"] for k in range(4)]
         return state, own

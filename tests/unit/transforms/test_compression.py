@@ -257,7 +257,7 @@ def test_fsvrgs_full_gradient_travels_whole_and_owes_nothing(run):
     """What top-k left out of it would be missing in every corrected step of the round."""
     algorithm, server, federation = run(FSVRG(local=LOCAL), up="topk", share=0.1)
     w = server.state["w"].clone()
-    own = [federation._worker._silo(k, 0).gradient(w).delta.double() for k in range(3)]
+    own = [federation._worker.lend(k, 0).gradient(w).delta.double() for k in range(3)]
     full = federation.everyone(server).mean(algorithm.full_gradient, w=w)["gradient"]
     right = sum(n * gradient for n, gradient in zip(SIZES, own, strict=True)) / sum(SIZES)
     assert torch.allclose(full.double(), right, rtol=0, atol=1e-6)

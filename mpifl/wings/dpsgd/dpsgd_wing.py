@@ -1,0 +1,187 @@
+"""What `[privacy]` adds to a training: silos' noise for each example, or the server's for each silo."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from mpifl.algorithms import Algorithm, Server
+from mpifl.common import InputError
+from mpifl.data.shards import AnySpec
+from mpifl.exchange import Federation, KindsAlone
+from mpifl.exchange.worker_side import WorkerContext
+from mpifl.run.job import Job, is_silo_level
+from mpifl.training import Coins, Wing
+from mpifl.transforms import Transform
+from mpifl.wings.dpsgd.budget_room import room_of
+from mpifl.wings.dpsgd.privacy_plan import Accounting, SiloPlan, guard_of, plans, stated_noise
+from mpifl.wings.dpsgd.private_silo import PrivateSilo
+from mpifl.wings.dpsgd.question_ledger import Protection
+from mpifl.wings.dpsgd.silo_level_plan import SiloAccounting, account_of, coins_of, mechanism_of, warning_of
+from mpifl.wings.privacy import Draws, Noising, Site, open_site
+from mpifl.wings.site import SITES_FILE, lists_sites
+from mpifl.wire import Transport
+
+
+class OfExamples(Wing):
+    """Have silos answer with noise that hides each example."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._plans = job, list[SiloPlan]()
+
+    def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
+        """Seek the noise of each silo.
+
+        Raises:
+            InputError: none meets the budget, or `dp-accounting` is needed and not there.
+        """
+        self._plans = plans(self._job, spec, algorithm)
+
+    def told(self, spec: AnySpec, run: Path) -> str:
+        """Return each silo's noise multiplier."""
+        return json.dumps([plan.noise for plan in self._plans])
+
+    def last_transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
+        """Return what notes what silos have spent."""
+        return [Protection(len(spec.silos))]
+
+    def context(
+        self,
+        context: WorkerContext,
+        placed: Mapping[int, Sequence[int]],
+        transport: Transport,
+        told: str,
+    ) -> WorkerContext:
+        """Have private silos stand for the silos of this rank, and note their answers at its site.
+
+        Raises:
+            InputError: the site's folder is missing, not the user's own or damaged, or allows no such job. Or
+                the server tells another noise than the job.
+        """
+        self._spec, self._algorithm = context.spec, context.algorithm
+        noise = _noise_told(self._job, context.spec, told)
+        context = dataclasses.replace(context, tells=KindsAlone)
+        if transport.rank not in transport.workers:
+            return context
+        site = open_site()
+        site.entries()  # a ledger that is none is better found before the first round
+        guard = guard_of(self._job, context.spec, noise, site)
+        _hold_against_budget(self._job, site)
+        silo, check = partial(PrivateSilo, guard=guard), room_of(self._job, context.spec, guard)
+        return dataclasses.replace(context, silo=silo, check=check, sync=site.sync)
+
+    def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
+        """Count from now on what the rounds cost."""
+        planned = self._plans or plans(self._job, self._spec, self._algorithm)
+        self._accounting = Accounting(self._job, planned)
+
+    def spent(self, server: Server, note: Callable[..., None]) -> dict[str, Any]:
+        """Return what silos have spent."""
+        return _spent(self._accounting, server, note)
+
+
+class OfSilos(Wing):
+    """Clip the silos' updates, and have the server add noise that hides each silo."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
+        """Seek the noise of a round.
+
+        Raises:
+            InputError: none meets the budget, or a library is needed and not there.
+        """
+        mechanism_of(self._job, len(spec.silos))
+        Draws(b"", "at the start")  # which says what is not installed
+
+    def transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
+        """Return what clips updates and adds the noise to their sum."""
+        assert self._job.privacy is not None
+        mechanism = cache(lambda: mechanism_of(self._job, len(spec.silos)))
+        return [Noising(self._job.privacy, algorithm.noised, mechanism, account_of(self._job, run))]
+
+    def context(
+        self,
+        context: WorkerContext,
+        placed: Mapping[int, Sequence[int]],
+        transport: Transport,
+        told: str,
+    ) -> WorkerContext:
+        """Tell kinds of faults alone."""
+        self._run = context.run
+        return dataclasses.replace(context, tells=KindsAlone)
+
+    def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
+        """Count from now on what the rounds cost."""
+        self._accounting = SiloAccounting(self._job, self._run)
+
+    def notes(self, server: Server, exchange: Federation) -> list[str]:
+        """Say that noise drowns the silos, where it does."""
+        return warning_of(self._job, exchange.population, len(server.model.shared))
+
+    def coins(self, silos: int, run: Path) -> Coins | None:
+        """Return what draws the silos of a round in secret, where the job asks for that."""
+        return coins_of(self._job, silos, run)
+
+    def spent(self, server: Server, note: Callable[..., None]) -> dict[str, Any]:
+        """Return what all silos have spent."""
+        return _spent(self._accounting, server, note)
+
+
+def wing(job: Job) -> Wing:
+    """Return what a job's `[privacy]` adds."""
+    return OfSilos(job) if is_silo_level(job) else OfExamples(job)
+
+
+def _spent(
+    accounting: Accounting | SiloAccounting, server: Server, note: Callable[..., None]
+) -> dict[str, Any]:
+    """Return what is spent; say so where that ends the training."""
+    found = accounting.figures(server.state, server.round)
+    if why := accounting.note(found, server.round):
+        note(why)
+    return found
+
+
+def _noise_told(job: Job, spec: AnySpec, told: str) -> list[float]:
+    """Return each silo's noise multiplier as rank 0 tells it.
+
+    Raises:
+        InputError: the job states another, or these are none.
+    """
+    noise = json.loads(told or "[]")
+    numbers = isinstance(noise, list) and all(isinstance(one, int | float) for one in noise)
+    if not numbers or len(noise) != len(spec.silos):
+        what = "the server tells no noise of each silo; it is broken, or not to be trusted"
+        raise InputError(f"[privacy]: {what}")
+    for stated, one in zip(stated_noise(job, spec), noise, strict=True):
+        if stated is not None and one != stated:
+            what = f"the server tells a noise of {one:g}; it is broken, or not to be trusted"
+            raise InputError(f"[privacy] noise = {stated:g}: {what}")
+    return list(map(float, noise))
+
+
+def _hold_against_budget(job: Job, site: Site) -> None:
+    """See that a site with a budget is asked for nothing that the budget does not count.
+
+    Raises:
+        InputError: it is.
+    """
+    if site.budget is None or job.privacy is None:
+        return
+    path = site.folder / "budget.toml"
+    if job.privacy.evaluate_unprotected and not site.budget.evaluate_unprotected:
+        what = "has no evaluate_unprotected = true, and the job asks for figures without noise"
+        raise InputError(
+            f"{path}: {what} by this key of [privacy]; write it there, or leave it out of the job"
+        )
+    if job.privacy.in_sum and not lists_sites():
+        what = "noise_at = 'sum' takes the other sites' part of the noise on the server's word"
+        raise InputError(
+            f"{path}: [privacy] {what}; list the sites in {SITES_FILE}, or take noise_at = 'silo'"
+        )

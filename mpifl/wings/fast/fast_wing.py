@@ -1,0 +1,64 @@
+"""What takes steps quickly in every training that allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from mpifl.algorithms import Server
+from mpifl.exchange import Federation
+from mpifl.exchange.worker_side import Worker, WorkerContext
+from mpifl.run.job import Job
+from mpifl.silo.steps import USUAL, LocalRun, Method, Step, Training, Trains, train
+from mpifl.training import Wing
+from mpifl.wings.fast.chain_steps import by_formulas
+from mpifl.wings.fast.stacked_worker import Batching
+from mpifl.wings.fast.traced import Traced
+from mpifl.wire import Transport
+
+
+class Quick(Method):
+    """Shuffled batches, and the quickest step that a training allows."""
+
+    def step(self, t: Training) -> Step:
+        """Return what takes the steps."""
+        return Traced(t, self._single) if t.settings.compile else self._single(t)
+
+    @staticmethod
+    def _single(t: Training) -> Step:
+        return by_formulas(t) or USUAL.step(t)
+
+
+QUICK = Quick()
+
+
+def quickly(t: Training) -> LocalRun:
+    """Train as `train` does, by the quickest steps."""
+    return train(t, QUICK)
+
+
+class Fast(Wing):
+    """Take steps by formulas, by machine code, or for several silos at once."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def trains(
+        self, trains: Trains, context: WorkerContext, device: torch.device, transport: Transport
+    ) -> Trains:
+        """Return what trains silos by the quickest steps."""
+        return quickly
+
+    def worker(self, kind: type[Worker]) -> type[Worker]:
+        """Return who has silos train together, where the job asks for that."""
+        return Batching if self._job.local.batched else kind
+
+    def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
+        """Have the server's own trainings take the quickest steps, too."""
+        server.trains = quickly
+
+
+def wing(job: Job) -> Wing:
+    """Return what takes the steps of a job quickly."""
+    return Fast(job)

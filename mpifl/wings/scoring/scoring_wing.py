@@ -1,0 +1,53 @@
+"""What `[evaluate] at = "workers"` adds to a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from mpifl.algorithms import Algorithm, Server
+from mpifl.common import InputError
+from mpifl.data.shards import AnySpec
+from mpifl.exchange import Federation
+from mpifl.exchange.worker_side import WorkerContext
+from mpifl.learning.metrics import summable
+from mpifl.run.job import Job
+from mpifl.sums import Aggregator
+from mpifl.training import Wing
+from mpifl.wings.scoring.at_workers import AtWorkers
+from mpifl.wings.scoring.test_scores import Scores
+from mpifl.wire import KeepTestSet, Request, ScoreBatches, Transport
+
+
+class AtWorkersWing(Wing):
+    """Have the workers score the server's test set."""
+
+    def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
+        """See that a score can be put together of the workers' shares.
+
+        Raises:
+            InputError: a metric does not add up.
+        """
+        metrics = algorithm.task.metrics()
+        if apart := [name for name, metric in metrics.items() if not summable(metric)]:
+            what = f"at = 'workers': the states of the metric '{apart[0]}' do not add up over batches"
+            raise InputError(f"[evaluate] {what}; leave at out, or take other [task] metrics")
+
+    def aggregators(self, context: WorkerContext, transport: Transport) -> Mapping[type[Request], Aggregator]:
+        """Return what keeps the test set and scores a rank's batches of it."""
+        self._scores = Scores(context, transport)
+        return {KeepTestSet: self._scores, ScoreBatches: self._scores}
+
+    def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
+        """Have the server's test set scored by the workers."""
+        server.scored_by = AtWorkers(exchange, self._scores, note)
+
+    def notes(self, server: Server, exchange: Federation) -> list[str]:
+        """Say that there is nothing to score."""
+        if server.judges:
+            return []
+        return ["[evaluate] at = 'workers': the server has no test set that it could judge the model by"]
+
+
+def wing(job: Job) -> Wing:
+    """Return what scoring at the workers adds."""
+    return AtWorkersWing()

@@ -1,0 +1,53 @@
+"""A rank's silos in a dialogue: they talk all at once, and the server's rank leads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from mpifl.algorithms import Algorithm, Lead
+from mpifl.exchange.worker_side import Worker
+from mpifl.wings.split.dialogue import Dialogue, Lead as DialogueLead
+from mpifl.wings.split.line_codecs import LineCodecs
+from mpifl.wings.split.speakers import Speaker, follow, speaker_of
+from mpifl.wings.split.wire_lines import Lines
+from mpifl.wire import AnyReply, Converse, Transport
+
+
+class Converses:
+    """Has the silos of a rank talk with the server.
+
+    Args:
+        worker: Hosts them.
+        algorithm: The job's.
+        transport: The world.
+        codecs: How lines are written.
+    """
+
+    def __init__(
+        self, worker: Worker, algorithm: Algorithm, transport: Transport, codecs: LineCodecs
+    ) -> None:
+        self._worker, self._algorithm = worker, algorithm
+        self._transport, self._codecs = transport, codecs
+
+    def __call__(
+        self, mine: Sequence[int], request: Converse, vectors: dict[str, Tensor], lead: Lead | None
+    ) -> list[AnyReply]:
+        """Answer a request; see `Together`."""
+        speakers = {silo: self._speaker(silo, request, vectors) for silo in mine}
+        lines = Lines(self._transport, request.serial)
+        written = self._codecs.writing(request.work, request.round)
+        if lead is not None:
+            assert isinstance(lead, DialogueLead)
+            Dialogue(lead, request.cohort, speakers, lines, *written).run()
+        else:
+            follow([*speakers.values()], lines, request.longest, *written)
+        return [speaker.reply for speaker in speakers.values() if speaker.reply is not None]
+
+    def _speaker(self, id: int, request: Converse, vectors: dict[str, Tensor]) -> Speaker:
+        worker = self._worker
+        lend = functools.partial(worker.lend, id, request.round, work=request.work)
+        keep, fault = functools.partial(worker.states.keep, id), functools.partial(worker.fault, id)
+        return speaker_of(id, lend, self._algorithm, request, vectors, keep, fault)
