@@ -136,18 +136,23 @@ def draft(
     names: Annotated[
         str | None, typer.Option(help="The columns' names, as age,sex, of a CSV table without a header line.")
     ] = None,
+    encoding: Annotated[str, typer.Option(help="Of a CSV table, as cp1252.")] = "utf-8",
     out: Annotated[Path | None, typer.Option(help="The spec; the table's name with .toml.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a spec that is there.")] = False,
 ) -> None:
     """Guess what a table's columns mean, and write it as a spec to read through."""
-    from data_prep.tables import KINDS, Learned, draft as guess
+    from data_prep.tables import KINDS, Learned, check_encoding, draft as guess, spec_beside
 
-    spec = out or table.with_suffix(".toml")
+    spec = out or spec_beside(table)
     if kind not in KINDS:
         raise InputError(f"--kind: '{kind}' given; {choices(kind, KINDS)}")
     if os.path.lexists(spec) and not force:
         raise InputError(f"{spec}: is there already; take another --out, or --force to write over it")
-    learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()), group)
+    try:
+        check_encoding(encoding)
+    except ValueError as error:
+        raise InputError(f"--encoding: {error}") from None
+    learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()), group, encoding)
     drafted = guess(table, learned)
     _write_spec(spec, drafted.text)
     typer.echo(f"{spec}: guessed from the table; read it through before you partition")
@@ -165,12 +170,11 @@ def fit(
     """State in a spec what it leaves to the table, so that rows of other tables become the same numbers."""
     import tomli_w
 
-    from data_prep.tables import Encoder, read_spec as read_table_spec
+    from data_prep.tables import Encoder, kind_of, read_spec as read_table_spec, spec_beside
 
     if os.path.lexists(out) and not force:
         raise InputError(f"{out}: is there already; take another --out, or --force to write over it")
-    kind = "parquet" if table.suffix == ".parquet" else "csv"
-    encoder = Encoder(kind, table, read_table_spec(spec or table.with_suffix(".toml")))
+    encoder = Encoder(kind_of(table), table, read_table_spec(spec or spec_beside(table)))
     if next(encoder.read(table), None) is None:  # also where nothing is left to it
         raise InputError(f"{table}: has no rows")
     _write_spec(out, tomli_w.dumps(encoder.fitted()))

@@ -16,7 +16,7 @@ from data_prep.model import row_bytes
 from data_prep.schemes import Shares
 from data_prep.site.site import Site
 from data_prep.sources import identified_table
-from data_prep.tables import read_spec
+from data_prep.tables import read_spec, spec_beside
 from data_prep.write import check_room, partial, unwritable
 from mpifl.common import InputError, write_atomic
 from mpifl.data import Features
@@ -71,7 +71,7 @@ class PartyTable:
         self._check_free()
         if whom is not None:
             self._check_private(whom)
-        path = spec or table.with_suffix(".toml")
+        path = spec or spec_beside(table)
         meant = read_spec(path)
         meant = meant if id is None else meant.by(id=id)
         if meant.id is None:

@@ -117,7 +117,8 @@ class Cutter:
                 x.append(own_x)
                 y.append(own_y)
                 for keys, name in ((silos, line.silo), (groups, line.group)):
-                    keys.append([name] * len(own_x) if name is not None else [])
+                    names = [] if name is None else [name]
+                    keys.append(names, np.zeros(len(own_x) * len(names), np.int64))
         if not len(rows := x.rows()):
             raise InputError(f"{path}: has no lines; {FORM}")
         return self._padded(rows), self._padded(y.rows())

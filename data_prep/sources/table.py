@@ -10,9 +10,20 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.model import Dataset, Groups, Order
-from data_prep.sources.reading import needed, noted
+from data_prep.sources.reading import needed, noted, noted_all
 from data_prep.sources.spool import Spool
-from data_prep.tables import Columns, Encoder, Gaps, TableSpec, check_label, ordered, read_spec, survey
+from data_prep.tables import (
+    Columns,
+    Encoder,
+    Gaps,
+    TableSpec,
+    check_label,
+    kind_of,
+    ordered,
+    read_spec,
+    spec_beside,
+    survey,
+)
 from mpifl.common import InputError
 
 
@@ -35,7 +46,7 @@ def read_table(
     """
     path = needed(kind, data, f"patients.{kind}")
     files: dict[str, str] = {}
-    spec_path = Path(spec) if spec else path.with_suffix(".toml")
+    spec_path = Path(spec) if spec else spec_beside(path)
     wanted = read_spec(spec_path)
     for column in ({"group": group}, {"order": order}):
         wanted = wanted.by(**column) if all(column.values()) else wanted
@@ -63,7 +74,7 @@ class Table:
 
 def identified_table(path: Path, spec: TableSpec) -> Table:
     """Read a table, Parquet by its ending or else CSV, whose spec names a column of ids."""
-    encoder = Encoder("parquet" if path.suffix == ".parquet" else "csv", path, spec)
+    encoder = Encoder(kind_of(path), path, spec)
     x, y, ids = Spool(), list[np.ndarray](), list[str | None]()
     for piece in encoder.read(path):
         x.append(piece.x)
@@ -82,7 +93,7 @@ def write_statistics(kind: str, data: Path, spec: Path | None, out: Path) -> Non
     what a silo may share; as JSON."""
     if kind not in ("csv", "parquet"):
         raise InputError(f"SOURCE: '{kind}' given; statistics are those of a csv or parquet table")
-    moments = survey(kind, data, read_spec(spec or data.with_suffix(".toml"))).moments
+    moments = survey(kind, data, read_spec(spec or spec_beside(data))).moments
     try:
         moments.write(out)
     except OSError as error:
@@ -93,13 +104,13 @@ def table_dataset(
     kind: str, path: Path, test: Path | None, spec: TableSpec, files: dict[str, str]
 ) -> Dataset:
     """Encode a table and, where there is one, that of the server's test set; note their sha256 in `files`."""
-    encoder = Encoder(kind, noted(path, files), spec)
+    encoder = Encoder(kind, _noted(path, files), spec)
     columns = encoder.columns
     for statistics in spec.statistics:
         noted(statistics, files)
     groups, silos, gaps, of_test = Keys(), Keys(), Gaps(), Gaps()
     read = _read(encoder, path, silos, groups, gaps)
-    tested = _read(encoder, noted(test, files), Keys(), groups, of_test) if test else None
+    tested = _read(encoder, _noted(test, files), Keys(), groups, of_test) if test else None
     numbers, names = silos.numbered() if spec.silo else (None, None)
     return Dataset(
         where=str(path),
@@ -120,6 +131,12 @@ def table_dataset(
     )
 
 
+def _noted(path: Path, files: dict[str, str]) -> Path:
+    """Note the sha256 of a table, a file or all of a folder, and return its path."""
+    noted_all(path, files)
+    return path
+
+
 class _Rows(NamedTuple):
     """All rows of a table in numbers; `order` and `held` are empty where no column says them."""
 
@@ -135,8 +152,8 @@ def _read(encoder: Encoder, path: Path, silos: Keys, groups: Keys, gaps: Gaps) -
     for piece in encoder.read(path, gaps):
         x.append(piece.x)
         several.append((piece.y, piece.order, piece.held))
-        silos.append(piece.silo)
-        groups.append(piece.group)
+        silos.append(*piece.silo)
+        groups.append(*piece.group)
     rows = x.rows()
     if not len(rows):
         raise InputError(
@@ -154,11 +171,10 @@ class Keys:
         self._seen: dict[str, int] = {}
         self._codes: list[np.ndarray] = []
 
-    def append(self, names: Sequence[str]) -> None:
-        """Add the names of some rows."""
-        self._codes.append(
-            np.array([self._seen.setdefault(name, len(self._seen)) for name in names], np.int64)
-        )
+    def append(self, names: Sequence[str], codes: np.ndarray) -> None:
+        """Add some rows, each by the number of its name, int64 [m]; names are in the order of their rows."""
+        numbers = [self._seen.setdefault(name, len(self._seen)) for name in names]
+        self._codes.append(np.array(numbers, np.int64)[codes])
 
     def codes(self) -> np.ndarray:
         """Return the number of each row [n], in the order in which names were seen."""

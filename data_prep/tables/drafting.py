@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from data_prep.tables.folders import parts_of
 from data_prep.tables.guessing import Guess, classes_of, guessed, quoted
 from data_prep.tables.ids import is_of_persons
 from data_prep.tables.label import TAKES
+from data_prep.tables.lines import Lines
 from data_prep.tables.notation import PLAIN, Notation
-from data_prep.tables.piece import MISSING, number
+from data_prep.tables.opening import kind_of, opened
+from data_prep.tables.parquet_table import names_of_parquet
+from data_prep.tables.piece import MISSING
 from data_prep.tables.spec import TableSpec
-from data_prep.tables.stream import names_of_parquet
 from data_prep.tables.surveying import survey
 from data_prep.tables.tallying import Tally, tallied
+from data_prep.tables.texts import number
 from mpifl.common import InputError, did_you_mean, visible
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
@@ -37,6 +41,7 @@ class Learned:
         silo: The column of natural silos, if one is.
         names: What a CSV table's columns are called, where its first line does not say it.
         group: The column that says whose a row is, if one does.
+        encoding: How the characters of a CSV table are written.
     """
 
     kind: str
@@ -44,6 +49,7 @@ class Learned:
     silo: str | None = None
     names: tuple[str, ...] = ()
     group: str | None = None
+    encoding: str = "utf-8"
 
     def written(self) -> list[str]:
         """Return the lines of the spec that say so.
@@ -81,8 +87,8 @@ def draft(path: Path, learned: Learned) -> Drafted:
     Raises:
         InputError: the table cannot be read, or lacks a column that is named.
     """
-    kind = "parquet" if path.suffix == ".parquet" else "csv"
-    names, delimiter = (names_of_parquet(path), ",") if kind == "parquet" else _header(path)
+    kind = kind_of(path)
+    names, delimiter = _header(kind, path, learned.encoding)
     if learned.names and kind == "parquet":
         raise InputError(f"--names: {path} is Parquet, which names its columns; leave it out")
     names = [*learned.names] or names
@@ -90,6 +96,7 @@ def draft(path: Path, learned: Learned) -> Drafted:
     given: dict[str, Any] = {
         "features": dict.fromkeys(names, "categorical"),
         "delimiter": delimiter,
+        "encoding": learned.encoding,
         "missing": (),
     }
     spec = TableSpec.model_validate({**given, "names": learned.names or None})
@@ -110,6 +117,7 @@ def draft(path: Path, learned: Learned) -> Drafted:
         f"missing = [{', '.join(map(quoted, MISSING))}]",
         'standardise = "own"',
         *([f"delimiter = {quoted(delimiter)}"] if delimiter != "," else []),
+        *([f"encoding = {quoted(learned.encoding)}"] if learned.encoding != Learned.encoding else []),
         *notation.written(),
     ]
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
@@ -186,8 +194,8 @@ def label_moments(path: Path, column: str) -> tuple[float, float]:
     Raises:
         InputError: the table cannot be read, lacks the column, or it is none of numbers.
     """
-    kind = "parquet" if path.suffix == ".parquet" else "csv"
-    delimiter = "," if kind == "parquet" else _header(path)[1]
+    kind = kind_of(path)
+    _, delimiter = _header(kind, path, Learned.encoding)
     only: dict[str, Any] = {
         "features": {column: "numeric"},
         "missing": MISSING,
@@ -200,15 +208,24 @@ def label_moments(path: Path, column: str) -> tuple[float, float]:
     return found.columns[column].mean, found.columns[column].deviation
 
 
-def _header(path: Path) -> tuple[list[str], str]:
-    """Return the names of a CSV table's columns, and what separates them: what its first line has most of."""
+def _header(kind: str, path: Path, encoding: str) -> tuple[list[str], str]:
+    """Return the names of a table's columns, and what separates them: what a first line has most of."""
+    first = parts_of(kind, path)[0]
+    names, delimiter = (
+        (names_of_parquet(first.path), ",") if kind == "parquet" else _first_line(first.path, encoding)
+    )
+    return [*names, *first.columns], delimiter
+
+
+def _first_line(path: Path, encoding: str) -> tuple[list[str], str]:
+    """Return the same of a CSV file."""
+    with opened(path, encoding) as file:
+        line = next(iter(Lines(path, file)), "")[: 1 << 20]
+    delimiter = max(DELIMITERS, key=line.count)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            line = file.readline(1 << 20)
-        delimiter = max(DELIMITERS, key=line.count)
         words = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read as a CSV table in UTF-8 ({error})") from None
+    except csv.Error as error:
+        raise InputError(f"{path}: its first line is none of a CSV table ({error})") from None
     if "\0" in line:
         raise InputError(f"{path}: line 1: has a NUL character; export the table again in UTF-8")
     names = [word.strip() for word in words]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.tables.columns import MISSING_LEVEL, columns_of
 from data_prep.tables.gaps import Gaps, without_gaps
-from data_prep.tables.holding import Places, held_of, keys_of
+from data_prep.tables.holding import Named, Places, held_of, keys_of
 from data_prep.tables.label import known
 from data_prep.tables.moments import read_moments
 from data_prep.tables.piece import Piece, some
@@ -29,9 +29,9 @@ class Encoded:
 
     x: np.ndarray
     y: np.ndarray
-    silo: Sequence[str]
+    silo: Named
     id: list[str | None]
-    group: Sequence[str]
+    group: Named
     order: np.ndarray
     held: np.ndarray
 
@@ -125,11 +125,12 @@ class Encoder:
             return values[:, None]
         levels = self.columns.levels[name]
         stand_in = MISSING_LEVEL if column.missing == "level" else str(column.constant)
-        found = [stand_in if value is None else value for value in piece.columns[name]]
-        codes = _codes(found, self._codes[name])
+        texts, known = piece.columns[name], self._codes[name]
+        codes = texts.each(lambda text: known.get(text, -1), known.get(stand_in, -1), np.int64)
         if (codes < 0).any():
             row = int(np.argmax(codes < 0))
-            raise InputError(f"{piece.at(row)}: {name} is '{found[row]}'; its levels are {some(levels)}")
+            value = stand_in if texts[row] is None else texts[row]
+            raise InputError(f"{piece.at(row)}: {name} is '{value}'; its levels are {some(levels)}")
         return codes[:, None] if column.encoding == "ordinal" else np.eye(len(levels))[codes]
 
     def _standardised(self, name: str, values: np.ndarray) -> np.ndarray:
@@ -152,11 +153,11 @@ class Encoder:
         known(piece, name)
         if threshold is not None:
             return (piece.numbers(name) > threshold).astype(np.int64)
-        found = piece.columns[name]
-        codes = _codes(found, self._label)
+        texts = piece.columns[name]
+        codes = texts.each(lambda text: self._label.get(text, -1), -1, np.int64)
         if (codes < 0).any():
             row = int(np.argmax(codes < 0))
-            what = f"{name} is '{found[row]}', an unknown class"
+            what = f"{name} is '{texts[row]}', an unknown class"
             raise InputError(f"{piece.at(row)}: {what}; there are {some(self.columns.class_names or ())}")
         return codes
 
@@ -178,8 +179,3 @@ class Encoder:
                 raise InputError(
                     f"{path}: the statistics that 'standardise' names lack column '{name}'; make them anew"
                 )
-
-
-def _codes(values: Sequence[str | None], lookup: dict[str, int]) -> np.ndarray:
-    """Number values, int64 [m]; -1 is none of those known."""
-    return np.array([-1 if value is None else lookup.get(value, -1) for value in values], np.int64)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
 from mpifl.common import InputError
@@ -35,10 +37,10 @@ class Gaps:
         self.rows += len(piece) - len(kept)
         if len(kept) == len(piece):
             return piece
-        self.columns.update({name: n for name in spec.dropping if (n := _lacking(piece, name))})
+        lacking = {name: piece.columns[name].lacking for name in spec.dropping}
+        self.columns.update({name: count for name, count in lacking.items() if count})
         if spec.silo is not None:
-            names, stay = piece.columns[spec.silo], set(kept.places)
-            lost = (names[row] for row, place in enumerate(piece.places) if place not in stay)
+            lost = piece.columns[spec.silo].take(np.flatnonzero(~np.isin(piece.rows, kept.rows)))
             self.silos.update(name for name in lost if name is not None)
         return kept
 
@@ -48,11 +50,6 @@ class Gaps:
             return {}
         silos = {"silos": dict(sorted(self.silos.items()))} if self.silos else {}
         return {"rows": self.rows, "of": self.of, "columns": dict(self.columns), **silos}
-
-
-def _lacking(piece: Piece, name: str) -> int:
-    """Return how many rows lack a value of a column."""
-    return 0 if name in piece.full else piece.columns[name].count(None)
 
 
 def without_gaps(pieces: Iterable[Piece], spec: TableSpec, gaps: Gaps) -> Iterator[Piece]:
@@ -66,10 +63,10 @@ def without_gaps(pieces: Iterable[Piece], spec: TableSpec, gaps: Gaps) -> Iterat
     first, lacking = "", Counter[str]()
     for every in pieces:
         piece = gaps.leave_out(every, spec)
-        found = {name: n for name in unsaid if (n := _lacking(piece, name))}
+        found = {name: n for name in unsaid if (n := piece.columns[name].lacking)}
         if found and not lacking:
             name = next(iter(found))
-            first = f"{piece.at(list(piece.columns[name]).index(None))}: {name}"
+            first = f"{piece.at(int(np.argmax(piece.columns[name].gaps)))}: {name}"
         lacking.update(found)
         if not lacking:
             yield piece

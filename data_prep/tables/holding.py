@@ -8,15 +8,18 @@ from datetime import date
 import numpy as np
 
 from data_prep.tables.piece import MARKS, Piece, days_of
+from data_prep.tables.texts import Texts
 from mpifl.common import InputError
 
+Named = tuple[Sequence[str], np.ndarray]
+"""Names, some of which may be alike, and which of them each row has, int64 [m]."""
 FIRST = date(1970, 1, 1)
-HELD = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
+HELD = {"1": 1, "true": 1, "test": 1, "0": 0, "false": 0, "train": 0}
 """What a column of splits may hold, in any case."""
 
 
-def keys_of(piece: Piece, what: str, name: str | None, *, marked: bool) -> Sequence[str]:
-    """Return whose each row is by a column [m]; nothing where no column says it.
+def keys_of(piece: Piece, what: str, name: str | None, *, marked: bool) -> Named:
+    """Return whose each row is by a column; nothing where no column says it.
 
     Args:
         piece: The rows.
@@ -28,14 +31,14 @@ def keys_of(piece: Piece, what: str, name: str | None, *, marked: bool) -> Seque
         InputError: a row has none, or a mark of none of which the spec says nothing.
     """
     if name is None:
-        return []
-    values = _whole(piece, name, f"the {what}")
-    if not marked and (marks := MARKS.intersection(values)):
-        row = next(row for row, value in enumerate(values) if value in marks)
-        found = f"{name}, the {what}, is '{values[row]}', which programs write for a missing one"
+        return [], np.zeros(0, np.int64)
+    texts = _whole(piece, name, f"the {what}")
+    if not marked and not MARKS.isdisjoint(texts.different[0]):
+        row = int(np.argmax(texts.each(MARKS.__contains__, False, bool)))
+        found = f"{name}, the {what}, is '{texts[row]}', which programs write for a missing one"
         remedy = f"list it in 'missing' of the spec, or say missing = [\"\"] there if it is a {what}"
         raise InputError(f"{piece.at(row)}: {found}; {remedy}")
-    return values
+    return texts.different
 
 
 class Places:
@@ -57,9 +60,9 @@ class Places:
         """
         if self._name is None:
             return np.zeros(0)
-        values = _whole(piece, self._name, "the order")
-        if self._of_dates is None and values:
-            self._of_dates = not np.isnan(days_of(values[0], FIRST))
+        texts = _whole(piece, self._name, "the order")
+        if self._of_dates is None and len(texts):
+            self._of_dates = not np.isnan(days_of(texts[0] or "", FIRST))
         return piece.days(self._name, FIRST) if self._of_dates else piece.numbers(self._name)
 
 
@@ -71,19 +74,18 @@ def held_of(piece: Piece, name: str | None) -> np.ndarray:
     """
     if name is None:
         return np.zeros(0, bool)
-    values = [value.lower() for value in _whole(piece, name, "held_out")]
-    if unknown := [row for row, value in enumerate(values) if value not in HELD]:
-        what = f"{name} is '{piece.columns[name][unknown[0]]}'"
-        raise InputError(
-            f"{piece.at(unknown[0])}: {what}; held_out takes 1 or 0, true or false, test or train"
-        )
-    return np.array([HELD[value] for value in values], bool)
+    texts = _whole(piece, name, "held_out")
+    held = texts.each(lambda text: HELD.get(text.lower(), -1), -1, np.int64)
+    if (unknown := held < 0).any():
+        row = int(np.argmax(unknown))
+        what = f"{name} is '{texts[row]}'"
+        raise InputError(f"{piece.at(row)}: {what}; held_out takes 1 or 0, true or false, test or train")
+    return held.astype(bool)
 
 
-def _whole(piece: Piece, name: str, what: str) -> Sequence[str]:
+def _whole(piece: Piece, name: str, what: str) -> Texts:
     """Return a column that every row has a value of."""
-    values = piece.columns[name]
-    if None in values:
-        where = piece.at(values.index(None))
+    if (texts := piece.columns[name]).lacking:
+        where = piece.at(int(np.argmax(texts.gaps)))
         raise InputError(f"{where}: {name}, {what}, is missing; fill it in or remove the row")
-    return piece.known(name)
+    return texts

@@ -108,9 +108,9 @@ class Label(BaseModel):
 
 def known(piece: Piece, name: str) -> None:
     """Refuse a label that is missing."""
-    if None in (found := piece.columns[name]):
+    if (texts := piece.columns[name]).lacking:
         remedy = "fill it in, remove the row, or give the label missing = 'drop'"
-        raise InputError(f"{piece.at(found.index(None))}: {name}, the label, is missing; {remedy}")
+        raise InputError(f"{piece.at(int(np.argmax(texts.gaps)))}: {name}, the label, is missing; {remedy}")
 
 
 def _numbers(piece: Piece, name: str, rounding: Rounding) -> np.ndarray:
@@ -127,8 +127,7 @@ def _numbers(piece: Piece, name: str, rounding: Rounding) -> np.ndarray:
 
 def _marks(piece: Piece, name: str) -> np.ndarray:
     """Return a column of 0 and 1, float32 [m]; Parquet's bools are true and false."""
-    words = {"false": "0", "true": "1"}
-    found = [words.get(value or "", value) for value in piece.columns[name]]
+    found = piece.columns[name].spelled({"false": "0", "true": "1"})
     marks = replace(piece, columns={name: found}).numbers(name).astype(np.float32)
     if (wrong := (marks != 0) & (marks != 1)).any():
         row = int(np.argmax(wrong))

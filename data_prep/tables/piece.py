@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any
 
 import numpy as np
 
 from data_prep.tables.notation import OTHERS, PLAIN, Notation
+from data_prep.tables.texts import Texts, number
 from mpifl.common import InputError
 
 CLOCK = r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d{1,9})?))?"
@@ -31,54 +31,45 @@ class Piece:
 
     Attributes:
         where: The file and what its rows are counted in, as messages name it: `file.csv: line`.
-        columns: The values [m] of every wanted column, as text; None is a missing value.
-        places: The number of each row [m].
+        columns: The values [m] of every wanted column.
+        rows: Which these are [m] of those that were read at once.
+        place: Tells the number of one of those; it may have to look for it.
         notation: How numbers are written.
-        full: Columns of which it is known that they lack no value: to look for one takes a while.
     """
 
     where: str
-    columns: Mapping[str, Sequence[str | None]]
-    places: Sequence[int]
+    columns: Mapping[str, Texts]
+    rows: np.ndarray
+    place: Callable[[int], int]
     notation: Notation = PLAIN
-    full: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.rows)
 
     def at(self, row: int) -> str:
         """Return where a row stands, as messages name it."""
-        return f"{self.where} {self.places[row]}"
+        return f"{self.where} {self.place(int(self.rows[row]))}"
 
     def without_gaps(self, names: Iterable[str]) -> Piece:
         """Leave out the rows in which one of these columns lacks its value."""
-        gappy = [self.columns[name] for name in names if name not in self.full]
-        gaps = {row for values in gappy for row, value in enumerate(values) if value is None}
-        if not gaps:
-            return self
-        kept = [row for row in range(len(self)) if row not in gaps]
-        columns = {name: [values[row] for row in kept] for name, values in self.columns.items()}
-        return replace(self, columns=columns, places=[self.places[row] for row in kept])
+        gappy = [self.columns[name].gaps for name in names if self.columns[name].lacking]
+        return self.take(np.flatnonzero(~np.logical_or.reduce(gappy))) if gappy else self
 
-    def known(self, name: str) -> list[str]:
-        """Return the values of a column that are not missing."""
-        return [value for value in self.columns[name] if value is not None]
+    def take(self, rows: np.ndarray) -> Piece:
+        """Return some of the rows."""
+        columns = {name: texts.take(rows) for name, texts in self.columns.items()}
+        return replace(self, columns=columns, rows=self.rows[rows])
 
     def numbers(self, name: str) -> np.ndarray:
         """Return a column as float64 [m], NaN where a value is missing; refuse what is no finite number."""
-        values = self.columns[name]
-        numbers = parsed(values if self.notation == PLAIN else self._plain(values))
-        unknown = np.flatnonzero(~np.isfinite(numbers)).tolist()
-        if wrong := [row for row in unknown if values[row] is not None]:
-            row = wrong[0]
-            what = f"{name} is '{values[row]}', not a finite number"
-            remedy = f"correct it, or list it in 'missing' of the spec{self._otherwise(values[row] or '')}"
+        texts = self.columns[name]
+        numbers = texts.numbers(self.notation)
+        if (wrong := ~np.isfinite(numbers) & ~texts.gaps).any():
+            row = int(np.argmax(wrong))
+            what = f"{name} is '{texts[row]}', not a finite number"
+            remedy = f"correct it, or list it in 'missing' of the spec{self._otherwise(texts[row] or '')}"
             raise InputError(f"{self.at(row)}: {what}; {remedy}")
         return numbers
-
-    def _plain(self, values: Sequence[str | None]) -> list[str | None]:
-        """Return numbers as Python writes them, "" for what is none."""
-        return [value and self.notation.plain(value) for value in values]
 
     def _otherwise(self, text: str) -> str:
         """Return the keys of a spec by which a text is a number, for a message."""
@@ -87,11 +78,12 @@ class Piece:
 
     def days(self, name: str, since: date) -> np.ndarray:
         """Return a column of dates as days since another, float64 [m], NaN where a value is missing."""
-        values = self.columns[name]
-        days = np.array([np.nan if value is None else days_of(value, since) for value in values], np.float64)
-        if wrong := [row for row in np.flatnonzero(np.isnan(days)).tolist() if values[row] is not None]:
-            what = f"{name} is '{values[wrong[0]]}', not a date as 2000-12-31 or 2000-12-31 23:59"
-            raise InputError(f"{self.at(wrong[0])}: {what}; correct it, or list it in 'missing' of the spec")
+        texts = self.columns[name]
+        days = texts.each(lambda text: days_of(text, since), np.nan)
+        if (wrong := np.isnan(days) & ~texts.gaps).any():
+            row = int(np.argmax(wrong))
+            what = f"{name} is '{texts[row]}', not a date as 2000-12-31 or 2000-12-31 23:59"
+            raise InputError(f"{self.at(row)}: {what}; correct it, or list it in 'missing' of the spec")
         return days
 
 
@@ -115,36 +107,6 @@ def _ahead(zone: str | None) -> int:
     if zone in (None, "Z"):
         return 0
     return int(f"{zone[0]}1") * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
-
-
-def parsed(values: Sequence[str | None]) -> np.ndarray:
-    """Return numbers, float64 [m], NaN for what is missing or none; all at once if all are numbers."""
-    known: Sequence[Any] = values
-    try:
-        together = "".join(known)
-    except TypeError:  # which finds a None sooner than looking for one
-        known = ["nan" if value is None else value for value in values]
-        together = "".join(known)
-    try:
-        if _is_plain(together):
-            return np.array(known, np.float64)
-    except ValueError:
-        pass
-    return np.array([number(value) for value in values], np.float64)
-
-
-def number(value: str | None) -> float:
-    """Return the number that a text plainly means, NaN if none."""
-    try:
-        return np.nan if value is None or not _is_plain(value) else float(value)
-    except ValueError:
-        return np.nan
-
-
-def _is_plain(text: str) -> bool:
-    """Tell whether a text has nothing of what Python alone takes for a number: 10_1 is 101 to it, and digits
-    of any script are digits."""
-    return "_" not in text and text.isascii()
 
 
 def ordered(values: set[str]) -> list[str]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from data_prep.tables.label import Label
 from data_prep.tables.notation import Notation
+from data_prep.tables.opening import check_encoding
 from data_prep.tables.piece import days_of
 from mpifl.common import InputError, by_weight, closed, hint_of
 
@@ -133,6 +134,7 @@ class TableSpec(_Strict):
             those that silos hold out of it later included. The files hold counts, sums and sums of squares,
             which are added up.
         delimiter: csv: what separates values.
+        encoding: csv: how characters are written, by Python's name of it: cp1252, utf-16.
         decimal: csv: what stands before the fraction of a number.
         thousands: csv: what parts groups of three digits; " " is a blank of any kind.
         names: csv: the columns' names, for a file without a header line.
@@ -151,6 +153,7 @@ class TableSpec(_Strict):
     missing: tuple[str, ...] = ("",)
     standardise: Literal["none", "own"] | tuple[Path, ...] = "none"
     delimiter: str = Field(",", min_length=1, max_length=1)
+    encoding: str = "utf-8"
     decimal: Literal[".", ","] = "."
     thousands: Literal[".", ",", " ", "'"] | None = None
     names: tuple[str, ...] | None = None
@@ -171,6 +174,12 @@ class TableSpec(_Strict):
         }
 
     _one_spelling = field_validator("classes", mode="before")(_spelled)
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_known(cls, encoding: str) -> str:
+        check_encoding(encoding)
+        return encoding
 
     @model_validator(mode="after")
     def _label_is_no_feature(self) -> TableSpec:

@@ -83,11 +83,11 @@ def numbers(piece: Piece, name: str, column: Column) -> np.ndarray:
 
 def _meet(piece: Piece, name: str, seen: set[str], key: str) -> None:
     """Add the values of a column to those seen; refuse one that programs write for a missing value."""
-    new = set(piece.known(name)) - seen
+    texts = piece.columns[name]
+    new = set(texts.different[0]) - seen
     if marks := new & MARKS:
-        row = next(row for row, value in enumerate(piece.columns[name]) if value in marks)
-        mark = piece.columns[name][row]
-        what = f"{name} is '{mark}', which programs write for a missing value"
+        row = int(np.argmax(texts.each(marks.__contains__, False, bool)))
+        what = f"{name} is '{texts[row]}', which programs write for a missing value"
         raise InputError(f"{piece.at(row)}: {what}; list it in 'missing' of the spec, or state it in {key}")
     seen |= new
 

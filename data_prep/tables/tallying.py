@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_prep.tables.notation import OTHERS, PLAIN, Notation
-from data_prep.tables.piece import MARKS, Piece, days_of, parsed
+from data_prep.tables.piece import MARKS, Piece, days_of
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.stream import pieces
+from data_prep.tables.texts import Texts
 
 MOST_TEXTS = 50
 """Different texts of a column that are counted one by one; of a category no more are taken."""
 MOST_DIFFERENT = 1 << 18
 """Different values of a column that are told apart, of whole numbers and texts."""
-GAPS = MARKS | {None}
 MOST_NUMBERS = 10
 """Different numbers that are kept."""
 
@@ -146,17 +146,18 @@ class Tally:
 
     def add(self, piece: Piece, name: str) -> None:
         """Look at a column of some rows."""
-        column = piece.columns[name]
-        rows: Sequence[int] = range(len(column))
-        if not GAPS.isdisjoint(column):
-            rows = [row for row, value in enumerate(column) if value not in GAPS]
-            self._add_gaps(piece, column)
-        values: list[Any] = [column[row] for row in rows] if len(rows) < len(column) else list(column)
+        texts = piece.columns[name]
+        gaps = texts.each(MARKS.__contains__, True, bool)
+        if gaps.any():
+            self._add_gaps(piece, texts, np.flatnonzero(gaps))
+            texts = texts.take(np.flatnonzero(~gaps))
+        rows: list[int] = np.flatnonzero(~gaps).tolist()
+        values: list[Any] = list(texts)
         if not values:
             return
         self.known += len(values)
         self.first = self.first or Place(values[0], line_of(piece, rows[0]))
-        numbers = parsed(values if self.notation == PLAIN else [self.notation.plain(one) for one in values])
+        numbers = texts.numbers(self.notation)
         finite = np.isfinite(numbers)
         if not finite.all():
             odd = int(np.argmin(finite))
@@ -168,13 +169,12 @@ class Tally:
             self.ways.add(piece, rows, values, plain=bool(finite.all()))
         self._last = values[-1], float(numbers[-1])
 
-    def _add_gaps(self, piece: Piece, column: Sequence[str | None]) -> None:
-        for row, value in enumerate(column):
-            if value in GAPS:
-                self.gaps += 1
-                if value:
-                    times, where = self.marks.get(value, (0, line_of(piece, row)))
-                    self.marks[value] = times + 1, where
+    def _add_gaps(self, piece: Piece, texts: Texts, rows: np.ndarray) -> None:
+        self.gaps += len(rows)
+        for row, value in zip(rows.tolist(), texts.take(rows), strict=True):
+            if value:
+                times, where = self.marks[value] if value in self.marks else (0, line_of(piece, row))
+                self.marks[value] = times + 1, where
 
     def _add_numbers(self, numbers: np.ndarray, known: np.ndarray) -> None:
         """Look at numbers [m], and those of them that are known."""
@@ -241,4 +241,4 @@ def notation_of(found: dict[str, Tally]) -> Notation:
 
 def line_of(piece: Piece, row: int) -> str:
     """Return where a row stands, without the file."""
-    return f"{piece.where.rpartition(': ')[2]} {piece.places[row]}"
+    return piece.at(row).rpartition(": ")[2]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from data_prep.cli import main
-from data_prep.tables import read_spec, stream, tallying
+from data_prep.tables import lines as limits, read_spec, tallying
 from data_prep.tables.drafting import Learned, draft, label_moments
 
 ROWS = 200
@@ -65,7 +65,7 @@ LATE = {
 @pytest.mark.parametrize("step", [16, 1 << 14])
 @pytest.mark.parametrize("what", LATE)
 def test_what_stands_in_a_late_row_is_seen(tmp_path, what, step, monkeypatch, capsys):
-    monkeypatch.setattr(stream, "ROWS", step)
+    monkeypatch.setattr(limits, "ROWS", step)
     change, line, told = LATE[what]
     path = write(tmp_path, change)
     assert command("draft", path, "--label", "sick") == 0
@@ -75,7 +75,7 @@ def test_what_stands_in_a_late_row_is_seen(tmp_path, what, step, monkeypatch, ca
 
 
 def test_codes_that_become_many_in_late_rows_are_left_out(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(stream, "ROWS", 50)
+    monkeypatch.setattr(limits, "ROWS", 50)
     path = write(tmp_path, lambda at, row: row.update(code=f"c{at if at > 100 else at % 9}"))
     assert command("draft", path, "--label", "sick") == 0
     assert "left out: code, 108 different texts, first 'c0' (line 2)" in capsys.readouterr().out
@@ -84,7 +84,7 @@ def test_codes_that_become_many_in_late_rows_are_left_out(tmp_path, monkeypatch,
 
 
 def test_persons_who_come_again_in_late_rows_are_the_group(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "ROWS", 50)
+    monkeypatch.setattr(limits, "ROWS", 50)
     path = tmp_path / "t.csv"
     path.write_text("patient_id,a,y\n" + "".join(f"{n % 150},{n / 7},{'pq'[n % 2]}\n" for n in range(200)))
     assert command("draft", path, "--label", "y") == 0
@@ -92,7 +92,7 @@ def test_persons_who_come_again_in_late_rows_are_the_group(tmp_path, monkeypatch
 
 
 def test_numbers_are_written_as_the_whole_table_writes_them(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(stream, "ROWS", 16)
+    monkeypatch.setattr(limits, "ROWS", 16)
     path = write(tmp_path, lambda at, row: row.update(share=f"{at},5" if at > 100 else at))
     assert command("draft", path, "--label", "share", "--kind", "numeric") == 0
     assert "numbers: decimal = \",\", as in share '101,5' (line 103)" in capsys.readouterr().out
@@ -102,7 +102,7 @@ def test_numbers_are_written_as_the_whole_table_writes_them(tmp_path, monkeypatc
 
 
 def test_more_values_than_are_told_apart_are_no_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "ROWS", 8)
+    monkeypatch.setattr(limits, "ROWS", 8)
     monkeypatch.setattr(tallying, "MOST_DIFFERENT", 32)
     path = tmp_path / "t.csv"
     path.write_text("text,a,y\n" + "".join(f"t{n},{n * n + 3},{'pq'[n % 2]}\n" for n in range(400)))
@@ -123,7 +123,7 @@ VALUES = st.sampled_from(
 def test_a_draft_does_not_depend_on_the_pieces(tmp_path, monkeypatch, rows, step):
     path = tmp_path / "t.csv"
     path.write_text("a;b;y\n" + "".join(";".join(row) + "\n" for row in rows))
-    monkeypatch.setattr(stream, "ROWS", 1 << 14)
+    monkeypatch.setattr(limits, "ROWS", 1 << 14)
     whole = draft(path, Learned("categorical", ("y",)))
-    monkeypatch.setattr(stream, "ROWS", step)
+    monkeypatch.setattr(limits, "ROWS", step)
     assert draft(path, Learned("categorical", ("y",))) == whole

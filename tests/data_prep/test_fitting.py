@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from data_prep.cli import app
 from data_prep.tables import Encoder, read_spec
+from data_prep.tables.encoding import Encoded
 from mpifl.common import InputError
 
 SPEC = """
@@ -42,6 +43,12 @@ def run(*arguments: str | Path) -> str:
     return CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False).stdout
 
 
+def silos(encoded: Encoded) -> list[str]:
+    """Return the name of each row's silo."""
+    names, codes = encoded.silo
+    return [names[code] for code in codes]
+
+
 @pytest.mark.parametrize("standardise", ["own", "none"])
 def test_a_part_of_the_table_becomes_the_same_numbers(tmp_path: Path, standardise: str) -> None:
     path, spec, fitted = table(tmp_path / "own.csv", ROWS), tmp_path / "own.toml", tmp_path / "fitted.toml"
@@ -53,7 +60,7 @@ def test_a_part_of_the_table_becomes_the_same_numbers(tmp_path: Path, standardis
     found = next(again.read(part))
     assert np.array_equal(found.x, whole.x[1:3])
     assert np.array_equal(found.y, whole.y[1:3])
-    assert found.silo == whole.silo[1:3]
+    assert silos(found) == silos(whole)[1:3]
     other = next(Encoder("csv", part, read_spec(spec)).read(part))
     assert other.x.shape != found.x.shape
     assert again.fitted() == Encoder("csv", path, read_spec(spec)).fitted()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from data_prep.cli import main
-from data_prep.tables import stream
+from data_prep.tables import lines as limits
 from mpifl.data.shards import read_federation
 
 
@@ -58,7 +58,7 @@ UNSAID = {
 @pytest.mark.parametrize("step", [1 << 14, 32])
 @pytest.mark.parametrize("what", UNSAID)
 def test_a_gap_of_which_the_spec_says_nothing_is_refused(tmp_path, what, step, monkeypatch, capsys):
-    monkeypatch.setattr(stream, "ROWS", step)
+    monkeypatch.setattr(limits, "ROWS", step)
     features, told = UNSAID[what]
     path = table(tmp_path, features)
     assert partition(path, tmp_path / "out") == 2
@@ -74,7 +74,7 @@ TOLD = "26 of 200 rows were left out, which lack a value: age 22, sex 10; by sil
 
 @pytest.mark.parametrize("step", [1 << 14, 32])
 def test_what_is_left_out_stands_everywhere(tmp_path, step, monkeypatch, capsys):
-    monkeypatch.setattr(stream, "ROWS", step)
+    monkeypatch.setattr(limits, "ROWS", step)
     out = tmp_path / "out"
     assert partition(table(tmp_path, DROPPED), out) == 0
     assert f"warning: {TOLD}" in capsys.readouterr().err

@@ -89,7 +89,7 @@ def test_a_table_becomes_the_numbers_its_spec_says(tmp_path, kind):
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_the_pieces_it_is_read_in_are_no_matter(tmp_path, rows, monkeypatch):
-    monkeypatch.setattr("data_prep.tables.stream.ROWS", rows)
+    monkeypatch.setattr("data_prep.tables.lines.ROWS", rows)
     assert find_source("csv")(write(tmp_path / "in"), 0).x.tolist() == PLAIN
 
 

@@ -1,0 +1,160 @@
+"""A CSV table, piece by piece: Arrow reads it, and Python's reader what Arrow refuses or reads otherwise."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from data_prep.tables.arrow import library
+from data_prep.tables.blocks import Block, next_block
+from data_prep.tables.header import positions
+from data_prep.tables.lines import Lines, Rows
+from data_prep.tables.piece import Piece
+from data_prep.tables.spec import TableSpec
+from data_prep.tables.texts import Texts, stripped
+from mpifl.common import InputError
+
+Numbered = Sequence[tuple[int, list[str]]]
+"""Rows with the number of each one's last line."""
+BLANKS = tuple(bytes([code]) for code in b" \t\v\f\x1c\x1d\x1e\x1f")
+"""The blanks of ASCII that end no line."""
+
+
+class CsvTable:
+    """What is left of a table's rows.
+
+    Args:
+        lines: Its text, of which the header is taken.
+        spec: What its columns mean.
+        given: Columns that the names of its folders give to all its rows.
+
+    Raises:
+        InputError: a column of the spec is not there, or there twice.
+    """
+
+    def __init__(self, lines: Lines, spec: TableSpec, given: Collection[str] = ()) -> None:
+        self._lines, self._spec, self._path = lines, spec, lines.path
+        header = list(spec.names) if spec.names else next(iter(Rows(lines, spec)), (0, []))[1]
+        self._names = header if spec.names else [name.strip() for name in header]
+        self._wanted = positions(self._path, self._names, spec, given)
+        self._numbered = [str(at) for at in range(len(self._names))]  # names may stand there twice
+        self._numeric = _numeric(spec)
+        self._missing = [text for text in dict.fromkeys(spec.missing) if text == text.strip()]
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield them piece by piece; raise InputError for what is no row."""
+        while piece := self._at_once() or self._by_python():
+            yield piece
+
+    def _at_once(self) -> Piece | None:
+        """Return the next rows as Arrow reads them; None if it does not, or there is none."""
+        code, comment = self._spec.delimiter.encode(), (self._spec.comment or "").encode()
+        if len(code) > 1 or code in b' "' or len(self._names) < 2:
+            return None
+        block = next_block(self._lines, code[0])
+        if block is None or (comment and comment in block.content):
+            return None
+        columns = self._columns(block)
+        if columns is None or self._has_names(columns):
+            return None
+        before = self._lines.taken
+        self._lines.take(len(block.content), block.content.count(b"\n"))
+
+        @functools.cache
+        def places() -> list[int]:
+            text = Lines(self._path, io.BytesIO(block.content), before)
+            return [line for line, _ in Rows(text, self._spec)]
+
+        return self._piece(columns, lambda row: places()[row], block.rows)
+
+    def _by_python(self) -> Piece | None:
+        """Return the next rows as Python's reader reads them; None if there is none."""
+        if not (numbered := Rows(self._lines, self._spec).piece()):
+            return None
+        self._check(numbered)
+        missing = {*self._missing}
+        columns = {
+            name: Texts.of([None if (text := row[at].strip()) in missing else text for _, row in numbered])
+            for name, at in self._wanted.items()
+        }
+        return self._piece(columns, lambda row: numbered[row][0], len(numbered))
+
+    def _piece(self, columns: Mapping[str, Texts], place: Any, rows: int) -> Piece:
+        return Piece(f"{self._path}: line", columns, np.arange(rows), place, self._spec.notation)
+
+    def _columns(self, block: Block) -> dict[str, Texts] | None:
+        """Return the wanted columns of a block; None if Arrow finds no table in it."""
+        for numeric in [self._numeric, frozenset[str]()]:
+            try:
+                read = self._read(block, list(self._wanted), numeric)
+            except library().ArrowInvalid:
+                self._numeric = frozenset()  # the next piece is likely to have such a value, too
+                continue
+            if all(len(array) == block.rows for array in read.values()):
+                return {name: self._held(block, name, array, name in numeric) for name, array in read.items()}
+        return None
+
+    def _held(self, block: Block, name: str, array: Any, numeric: bool) -> Texts:
+        """Return a column that was read; the texts of numbers are read when they are asked for."""
+        return Texts(functools.partial(self._texts, block, name), array) if numeric else Texts.held(array)
+
+    def _texts(self, block: Block, name: str) -> Any:
+        return self._read(block, [name], frozenset())[name]
+
+    def _read(self, block: Block, names: Sequence[str], numeric: Collection[str]) -> dict[str, Any]:
+        """Read columns of a block: numbers, or texts without blanks at their ends; null where missing."""
+        arrow = library()
+        from pyarrow import csv
+
+        at = {name: str(self._wanted[name]) for name in names}
+        kinds = {at[name]: arrow.float64() if name in numeric else arrow.string() for name in names}
+        table = csv.read_csv(
+            arrow.BufferReader(block.content),
+            csv.ReadOptions(column_names=self._numbered, block_size=max(1 << 20, 2 * block.longest)),
+            csv.ParseOptions(delimiter=self._spec.delimiter, newlines_in_values=b'"' in block.content),
+            csv.ConvertOptions(
+                column_types=kinds,
+                include_columns=list(kinds),
+                null_values=self._missing,
+                strings_can_be_null=True,
+                decimal_point=self._spec.decimal,
+            ),
+        )
+        read = {name: table.column(number).combine_chunks() for name, number in at.items()}
+        blank = not block.content.isascii() or any(one in block.content for one in BLANKS)
+        words = [name for name in names if blank and name not in numeric]
+        return read | {name: stripped(read[name], self._missing) for name in words}
+
+    def _has_names(self, columns: Mapping[str, Texts]) -> bool:
+        """Tell whether a row may be that of the names, by the wanted columns alone."""
+        rows: Any = True
+        for name, texts in columns.items():
+            rows = rows & (texts.are(name) | texts.gaps)
+            if not rows.any():
+                return False
+        return True
+
+    def _check(self, numbered: Numbered) -> None:
+        """Refuse a row that has other than one value a column, and one that is the header again."""
+        names = self._names
+        for line, row in numbered:
+            where = f"{self._path}: line {line}"
+            if len(row) != len(names):
+                told = f"{len(row)} values, there are {len(names)} columns; repair or remove it"
+                raise InputError(f"{where}: {told}")
+            if row[0].strip() == names[0] and [value.strip() for value in row] == names:
+                remedy = "take 'names' out of the spec" if self._spec.names else "remove it"
+                raise InputError(f"{where}: the names of the columns, and no row; {remedy}")
+
+
+def _numeric(spec: TableSpec) -> frozenset[str]:
+    """Return the columns that are numbers to a spec, if they are written in a way that Arrow reads, too."""
+    label = spec.label
+    learned = label.read if label.kind == "numeric" or spec.threshold is not None else ()
+    timed = label.read[:1] if label.kind == "survival" else ()
+    counted = [name for name, column in spec.features.items() if column.kind == "numeric"]
+    return frozenset() if spec.thousands else frozenset([*counted, *learned, *timed])

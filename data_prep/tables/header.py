@@ -1,0 +1,28 @@
+"""The names of a table's columns: those that a spec wants, and where they stand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from data_prep.tables.spec import TableSpec
+from mpifl.common import InputError, did_you_mean
+
+
+def positions(path: Path, own: Sequence[str], spec: TableSpec, given: Collection[str] = ()) -> dict[str, int]:
+    """Return the position of every wanted column of a file's own; others are given to it by its folders.
+
+    Raises:
+        InputError: a column is not there, or there twice.
+    """
+    names = [*own, *given]
+    there_are = Counter(names)
+    for name in spec.columns:
+        if there_are[name] != 1:
+            hint = did_you_mean(name, names)
+            lacking = f"is not there; {hint}there are {', '.join(names)[:300]}"
+            found = "is there twice" if name in there_are else lacking
+            raise InputError(f"{path}: column '{name}' of the spec {found}")
+    wanted = set(spec.columns)
+    return {name: place for place, name in enumerate(own) if name in wanted}

@@ -1,0 +1,123 @@
+"""A Parquet table, piece by piece."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.tables import lines as limits
+from data_prep.tables.arrow import library
+from data_prep.tables.folders import Part
+from data_prep.tables.header import positions
+from data_prep.tables.piece import Piece
+from data_prep.tables.spec import TableSpec
+from data_prep.tables.texts import Texts, number, stripped, without
+from data_prep.tables.unpacking import check_unpacked
+from mpifl.common import InputError
+
+
+def parquet_pieces(part: Part, spec: TableSpec) -> Iterator[Piece]:
+    """Yield the rows of a Parquet table, with the values for missing ones replaced by None.
+
+    Raises:
+        InputError: the file cannot be read, or lacks a column.
+    """
+    arrow, path = library(), part.path
+    from pyarrow import parquet
+
+    try:
+        words = [field.name for field in parquet.read_schema(path) if _is_text(field.type)]
+        with parquet.ParquetFile(path, read_dictionary=words) as file:
+            own = positions(path, file.schema_arrow.names, spec, part.columns)
+            check_unpacked(path, "columns", _unpacked(file.metadata, {*own}))
+            first = 0
+            for read in file.iter_batches(batch_size=limits.ROWS, columns=[*own]):
+                columns = {name: _texts(read.column(name), spec.missing) for name in own}
+                _check_texts(path, first, columns)
+                place = functools.partial(int.__add__, first)
+                yield Piece(f"{path}: row", columns, np.arange(read.num_rows), place)
+                first += read.num_rows
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error}); --data must name a Parquet table") from None
+    except (arrow.ArrowException, UnicodeDecodeError) as error:
+        said = str(error).splitlines()[0]
+        raise InputError(
+            f"{path}: not a Parquet table of plain columns, or damaged ({said}); export it again"
+        ) from None
+
+
+def _check_texts(path: Path, first: int, columns: Mapping[str, Texts]) -> None:
+    """Refuse texts with a NUL character, which no name in a shard may have."""
+    for name, texts in columns.items():
+        if texts.numeric or "\0" not in "".join(texts.different[0]):
+            continue
+        row = first + int(np.argmax(texts.each(lambda text: "\0" in text, False, bool)))
+        raise InputError(f"{path}: row {row}: {name} has a NUL character; export the table again")
+
+
+def names_of_parquet(path: Path) -> list[str]:
+    """Return the names of a Parquet table's columns."""
+    arrow = library()
+    from pyarrow import parquet
+
+    try:
+        return list(parquet.read_schema(path).names)
+    except (OSError, arrow.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read as a Parquet table ({error})") from None
+
+
+def _unpacked(metadata: Any, columns: set[str]) -> int:
+    """Return the bytes that some columns of the largest group of
+    rows have by a Parquet file's own account."""
+    sizes = [0]
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        chunks = map(group.column, range(group.num_columns))
+        sizes.append(
+            sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in columns)
+        )
+    return max(sizes)
+
+
+def _texts(column: Any, missing: tuple[str, ...]) -> Texts:
+    """Return values as text; numbers come back to the bit, and a NaN is missing."""
+    arrow, types = library(), library().types
+    from pyarrow import compute
+
+    load = functools.partial(_as_text, column, missing)
+    exact = types.is_float64(column.type) or types.is_integer(
+        column.type
+    )  # others are what they are written as
+    if not exact or any(np.isfinite(number(text)) for text in missing):
+        return Texts.held(load())
+    numbers = column.cast(arrow.float64(), safe=False)
+    return Texts(load, without(numbers, compute.is_nan(numbers)))
+
+
+def _as_text(column: Any, missing: tuple[str, ...]) -> Any:
+    """Return texts of Arrow, null where one is missing.
+
+    A text that many rows have is made once: a file of few bytes may name one of many in every row.
+    """
+    arrow, types = library(), library().types
+    from pyarrow import compute
+
+    if types.is_dictionary(column.type):
+        used = column.indices.drop_null().unique()
+        codes = compute.index_in(column.indices, value_set=used)
+        texts = _as_text(column.dictionary.take(used), missing)
+        return arrow.DictionaryArray.from_arrays(without(codes, texts.is_null().take(codes)), texts)
+    if types.is_timestamp(column.type) and column.type.tz:
+        column = column.cast(
+            arrow.timestamp(column.type.unit)
+        )  # of UTC, which no table of zones is asked for
+    nan = ("nan",) if types.is_floating(column.type) else ()
+    return stripped(column.cast(arrow.string()), (*missing, *nan))
+
+
+def _is_text(kind: Any) -> bool:
+    types = library().types
+    return any(is_one(kind) for is_one in (types.is_string, types.is_large_string, types.is_binary))
