@@ -11,7 +11,7 @@ from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.server import Server
 from mpifl.silo import Silo
-from mpifl.wire import Mean, Update
+from mpifl.wire import Mean, Uniform, Update, uniform
 
 
 class Controlled(FedAvg):
@@ -31,6 +31,11 @@ class Controlled(FedAvg):
     at_server: ClassVar[str]
     at_silo: ClassVar[str]
 
+    @property
+    def alike(self) -> bool:
+        """Whether p_k is 1/N in h, whatever the objective weighs."""
+        return False
+
     def begin(self, server: Server) -> None:
         """Start with controls of zero."""
         super().begin(server)
@@ -43,24 +48,36 @@ class Controlled(FedAvg):
 
     def shift(self, server: Server, cohort: Cohort, mean: Mean, shift: Tensor) -> None:
         """Move h by n_S / n (|S| / N) times the mean shift of the controls of silos that answered."""
-        server.state[self.at_server] += mean.weight / cohort.weight * shift
-        server.state["weight"] = cohort.weight
+        server.state[self.at_server] += self._part(mean, cohort) * shift
+        server.state["weight"] = self._all(cohort)
+
+    def told(self, silo: Silo, control: Tensor, untold: Tensor | float = 0.0) -> Tensor | Uniform:
+        """Return a silo's control, or its shift, less what of it is not told, as the mean is to weigh it."""
+        return uniform(control - untold) if self.alike else silo.importance * control - untold
+
+    def _all(self, cohort: Cohort) -> float:
+        """Return what all silos weigh in h."""
+        return float(cohort.population) if self.alike else cohort.weight
+
+    def _part(self, mean: Mean, cohort: Cohort) -> float:
+        """Return what the silos that answered weigh of all."""
+        return (len(mean) if self.alike else mean.weight) / self._all(cohort)
 
     def aligned(self, server: Server, everyone: Cohort) -> bool:
         """Return whether h weighs the g_k as the objective does;
         before it was noted, it weighed all alike."""
-        return bool(server.state.get("weight", everyone.population) == everyone.weight)
+        return bool(server.state.get("weight", everyone.population) == self._all(everyone))
 
     def realign(self, server: Server, everyone: Cohort) -> None:
         """Make h the sum of p_k g_k that there are: where it were any other,
         training would end beside the optimum."""
         mean = everyone.mean(self.tell_control)
-        server.state[self.at_server].copy_(mean.weight / everyone.weight * mean["control"])
-        server.state["weight"] = everyone.weight
+        server.state[self.at_server].copy_(self._part(mean, everyone) * mean["control"])
+        server.state["weight"] = self._all(everyone)
 
     def tell_control(self, silo: Silo) -> Update:
         """Answer g_k, as far as the server was told of it; in float64, which travels as it is."""
-        return silo.update(control=silo.importance * self.own(silo).double() - self.untold(silo))
+        return silo.update(control=self.told(silo, self.own(silo).double(), self.untold(silo)))
 
     def untold(self, silo: Silo) -> Tensor | float:
         """Return what compression has left out of the shifts of g_k so far."""

@@ -22,8 +22,9 @@ class Scaffold(Controlled):
     - y_k) / (K eta), the mean of the gradients that training went along. Option I corrects every step by full
     gradients at w, which is right only while the steps stay near it: keep eta * K small.
 
-    The controls weigh as `Controlled` says, all alike in the paper; the deltas weigh what `[cohort] weights`
-    says.
+    The deltas weigh what `[cohort] weights` says. The controls weigh as `Controlled` says, or 1/N each, as
+    the paper prints it. They decide the optimum: where silos are unequal and controls count alike, it is that
+    of sum_k F_k / N, though deltas weigh n_k.
 
     The paper's steps are plain SGD. With momentum option II divides by eta ||a||_1 (Wang et al. 2020) in
     place of K eta: the mean of the gradients, each as often as the steps carry it on; as before, no silo
@@ -38,6 +39,13 @@ class Scaffold(Controlled):
 
     option: Literal["I", "II"] = "II"
     """How a silo's control is renewed: by a full gradient (I), or by the steps just done (II)."""
+    control_weights: Literal["objective", "uniform"] = "objective"
+    """What silos' controls weigh in the server's: as silos do in the objective, or 1/N each, as printed."""
+
+    @property
+    def alike(self) -> bool:
+        """Whether controls count alike."""
+        return self.control_weights == "uniform"
 
     def why_not_augmented(self) -> str:
         """Say that the controls of option I are full gradients."""
@@ -62,7 +70,7 @@ class Scaffold(Controlled):
         run = silo.train_locally(w, self.local, correct=Constant(c - own))
         shift = self._control(silo, w, run, correction=c - own) - own
         silo.keep(c=own + shift)
-        return silo.update(delta=run.delta, shift=silo.importance * shift, train_loss=run.loss)
+        return silo.update(delta=run.delta, shift=self.told(silo, shift), train_loss=run.loss)
 
     def _control(self, silo: Silo, w: Tensor, run: LocalRun, correction: Tensor) -> Tensor:
         if self.option == "I":

@@ -189,6 +189,7 @@ ALGORITHMS = [
     algorithm("fednova", local={"epochs_of": [1, 3], "momentum": 0.5}),
     algorithm("scaffold", option="I"),
     algorithm("scaffold", option="II", cohort={"fraction": 0.6, "weights": "uniform"}, local={"epochs": 2}),
+    algorithm("scaffold", control_weights="uniform", local={"epochs_of": [1, 2]}),
     algorithm("feddyn", alpha=0.3),
     algorithm("fsvrg", local={"lr": 3.0, "batch_size": 8}),
     {
@@ -453,6 +454,7 @@ _MASKED_SLOW = [
     ("yogi", "fedavg", {"server_optimizer": {"name": "yogi"}, "local": {"stragglers": 0.5, "epochs": 3}}),
     ("uniform", "fedavg", {"cohort": {"fraction": 0.3, "weights": "uniform"}}),
     ("scaffold-one", "scaffold", {"option": "I"}),
+    ("scaffold-printed", "scaffold", {"control_weights": "uniform"}),
     ("fedsam", "fedsam", {}),
     ("fedrep", "fedrep", {"personal": ["head.*"], "head_epochs": 2}),
     ("pfedme", "pfedme", {"lambda": 3.0}),

@@ -366,9 +366,12 @@ def scaffold(o):
 
     The paper averages the deltas alike and adds |S|/N times the mean shift to c. Here the deltas have the
     cohort's shares, and p_k times each shift is added: c is the sum of p_k c_k over all N silos. With
-    momentum, K is Wang et al.'s (2020) ||a||_1: a gradient counts for every step that carries it on.
+    momentum, K is Wang et al.'s (2020) ||a||_1: a gradient counts for every step that carries it on. As
+    printed, 1/N of each shift is added, whatever the deltas weigh (line 17; Li et al. 2022 weigh deltas n_k).
     """
     w, c, own, p, rho = o.start, o.zeros(), {}, o.objective(), o.local.get("momentum", 0.0)
+    if o.own.get("control_weights") == "uniform":
+        p = [1 / len(o.n)] * len(o.n)
     for t in range(o.rounds):
         s, deltas, shifts, losses = o.cohort(t), [], [], []
         for k in s:

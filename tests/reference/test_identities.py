@@ -154,6 +154,7 @@ EPSILON = 0.001
 FEDEXP = {"rounds": 1, "local": {**MANY_STEPS, "steps": 1}, "epsilon": EPSILON}
 job("extrapolated", "example_algorithm:FedExP", shards="quadratics", model=LINE, **FEDEXP)
 BY_EXAMPLES, ALIKE, DRAWN = {}, {"weights": "uniform"}, {"weights": "uniform", "select": "examples"}
+PRINTED = {"control_weights": "uniform"}
 BY_LOSSES = {"fraction": 0.5, "weights": "uniform", "select": "power-of-choice", "candidates": 1}
 ONE_STEP, FOUR_STEPS = {"lr": 0.2, "batch_size": "full"}, {"lr": 0.1, "batch_size": "full", "steps": 4}
 UNEQUAL = {
@@ -195,6 +196,10 @@ UNEQUAL = {
         ("fedavg-alike", "fedavg", ONE_STEP, 80, ALIKE, 0.0, {}),
         ("scaffold-I-alike", "scaffold", FOUR_STEPS, 80, ALIKE, 0.0, {"option": "I"}),
         ("scaffold-II-alike", "scaffold", FOUR_STEPS, 80, ALIKE, 0.0, {"option": "II"}),
+        ("scaffold-I-printed", "scaffold", FOUR_STEPS, 80, BY_EXAMPLES, 0.0, {"option": "I", **PRINTED}),
+        ("scaffold-II-printed", "scaffold", FOUR_STEPS, 80, BY_EXAMPLES, 0.0, PRINTED),
+        ("scaffold-II-printed-one", "scaffold", FOUR_STEPS, 800, {"fraction": 0.5}, 0.0, PRINTED),
+        ("scaffold-II-printed-drawn", "scaffold", FOUR_STEPS, 80, DRAWN, 0.0, PRINTED),
     ]
 }
 H, EXAMPLES = 0.8, len(regressions()[0][1])

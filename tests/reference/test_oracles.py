@@ -23,6 +23,7 @@ BY_LOSSES = {"fraction": 0.4, "select": "power-of-choice", "candidates": 4, "wei
 LOGREG, MLP, NORMALISED = {"name": "logreg"}, {"name": "mlp", "hidden": [8]}, {"name": "problems:normalised"}
 LSTM = {"name": "char-lstm", "embedding": 3, "hidden": 5, "layers": 1}
 SGD = {"lr": 0.1, "batch_size": 8}
+PRINTED = {"control_weights": "uniform"}
 IN_WIDE_BATCHES = {"batch_size": 12}
 """No silo's last batch is of two examples, of which BatchNorm makes the same for any weights: gradients are 0
 but for rounding errors, which eta_g and rho grow to 1e-4."""
@@ -102,6 +103,9 @@ CASES: dict[str, dict[str, Any]] = {
     "scaffold-II-by-examples": job(
         "scaffold", option="II", rounds=5, cohort=BY_EXAMPLES, local={"lr_decay": 0.9}
     ),
+    "scaffold-I-printed": job("scaffold", option="I", rounds=5, **PRINTED),
+    "scaffold-II-printed": job("scaffold", option="II", rounds=5, **PRINTED, local={"epochs_of": [1, 3, 2]}),
+    "scaffold-II-printed-by-examples": job("scaffold", option="II", rounds=5, cohort=BY_EXAMPLES, **PRINTED),
     "fsvrg": job("fsvrg", local={"lr": 2.0, "batch_size": 1}, cohort={"fraction": 1.0}),
     "fsvrg-batches": job("fsvrg", local={"lr": 3.0, "batch_size": 4, "epochs": 2, "lr_decay": 0.8}),
     "fedavgm": job("fedavg", "fedopt", server_optimizer={"name": "sgd", "lr": 0.8, "momentum": 0.9}),

@@ -1,6 +1,7 @@
 """What compression changes on the way and what it leaves alone; what silos remember; what counts as sent."""
 
 import json
+from typing import Literal
 
 import pytest
 import torch
@@ -145,9 +146,9 @@ def controls(federation, name="c"):
 def told(kind, federation, cohort):
     """Sum p_k g_k without what is yet to be sent, by which the server's control goes."""
     drawn = cohort == COHORTS[2]
-    name, factor = ("shift" if kind is Scaffold or drawn else "delta"), (1 if kind is Scaffold else -ALPHA)
+    name, factor = ("delta" if kind is FedDyn and not drawn else "shift"), (-ALPHA if kind is FedDyn else 1)
     owed = controls(federation, f"unsent {name}")
-    n = [1] * 3 if cohort == ALIKE else SIZES
+    n = [1] * 3 if cohort == ALIKE or kind is Printed else SIZES
     known = [
         own - factor * unsent / (m if drawn else 1)
         for own, unsent, m in zip(controls(federation, kind.at_silo), owed, n, strict=True)
@@ -157,7 +158,15 @@ def told(kind, federation, cohort):
 
 ALPHA = 0.1
 COHORTS = [EXAMPLES, ALIKE, CohortTable(select="examples", weights="uniform")]
-each_kind = pytest.mark.parametrize("kind", [Scaffold, FedDyn])
+
+
+class Printed(Scaffold):
+    """SCAFFOLD whose controls weigh 1/N whatever the deltas do."""
+
+    control_weights: Literal["objective", "uniform"] = "uniform"
+
+
+each_kind = pytest.mark.parametrize("kind", [Scaffold, FedDyn, Printed])
 each_cohort = pytest.mark.parametrize("cohort", COHORTS, ids=["examples", "uniform", "drawn"])
 
 
