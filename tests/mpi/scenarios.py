@@ -189,7 +189,11 @@ ALGORITHMS = [
     algorithm("fednova", local={"epochs_of": [1, 3], "momentum": 0.5}),
     algorithm("scaffold", option="I"),
     algorithm("scaffold", option="II", cohort={"fraction": 0.6, "weights": "uniform"}, local={"epochs": 2}),
-    algorithm("scaffold", control_weights="uniform", local={"epochs_of": [1, 2]}),
+    algorithm(
+        "scaffold",
+        control_weights="uniform",
+        local={"epochs_of": [2, 3], "epochs_decay": 0.7, "batch_growth": 1.3},
+    ),
     algorithm("feddyn", alpha=0.3),
     algorithm("fsvrg", local={"lr": 3.0, "batch_size": 8}),
     {

@@ -136,11 +136,15 @@ class Task:
         epochs, steps = self.local.get("epochs", 1), self.local.get("steps")
         if "epochs_of" in self.local:
             epochs = self.local["epochs_of"][k % len(self.local["epochs_of"])]
+        if "epochs_decay" in self.local:
+            epochs = math.floor(epochs * self.local["epochs_decay"] ** t + 0.5)
         lot = rng.torch_stream(self.seed, "stragglers", k, t)
         if "stragglers" in self.local and float(torch.rand((), generator=lot)) < self.local["stragglers"]:
             epochs = int(torch.randint(1, epochs + 1, (), generator=lot))
-        order = rng.torch_stream(self.seed, "train", k, t)
-        return in_batches(self.n[k], self.local["batch_size"], order, epochs, steps)
+        order, size = rng.torch_stream(self.seed, "train", k, t), self.local["batch_size"]
+        if "batch_growth" in self.local:
+            size = math.floor(size * self.local["batch_growth"] ** t + 0.5)
+        return in_batches(self.n[k], size, order, epochs, steps)
 
     def model(self, w):
         self.net.load_state_dict(w)

@@ -23,6 +23,7 @@ BY_LOSSES = {"fraction": 0.4, "select": "power-of-choice", "candidates": 4, "wei
 LOGREG, MLP, NORMALISED = {"name": "logreg"}, {"name": "mlp", "hidden": [8]}, {"name": "problems:normalised"}
 LSTM = {"name": "char-lstm", "embedding": 3, "hidden": 5, "layers": 1}
 SGD = {"lr": 0.1, "batch_size": 8}
+FALLING = {"epochs_decay": 0.7, "batch_growth": 1.4}
 PRINTED = {"control_weights": "uniform"}
 IN_WIDE_BATCHES = {"batch_size": 12}
 """No silo's last batch is of two examples, of which BatchNorm makes the same for any weights: gradients are 0
@@ -66,6 +67,13 @@ CASES: dict[str, dict[str, Any]] = {
     "fedavg-momentum": job("fedavg", local={"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
     "fedavg-adamw": job("fedavg", local={"optimizer": "adamw", "lr": 0.02, "weight_decay": 0.1}),
     "fedavg-stragglers": job("fedavg", local={"epochs": 4, "stragglers": 0.6}),
+    "fedavg-falling": job("fedavg", local={"epochs": 3, "stragglers": 0.6, "epochs_decay": 0.8}),
+    "fedavg-growing": job("fedavg", local={"steps": 7, "batch_growth": 1.6, "lr_decay": 0.9}),
+    "fednova-falling": job("fednova", local={"epochs_of": [2, 4, 3], **FALLING, "momentum": 0.9, "lr": 0.02}),
+    "scaffold-II-falling": job("scaffold", option="II", local={"epochs": 5, **FALLING}),
+    "feddyn-falling": job("feddyn", alpha=0.3, local={"epochs": 3, **FALLING}),
+    "fsvrg-falling": job("fsvrg", local={"lr": 2.0, "batch_size": 3, "epochs": 3, **FALLING}),
+    "qfedavg-falling": job("qfedavg", q=1.0, local={"epochs": 3, **FALLING}),
     "fedprox": job("fedprox", mu=0.5, local={"epochs": 2, "lr_decay": 0.9}),
     "fedprox-gamma": job("fedprox", mu=0.2, measure_gamma=True, local={"epochs_of": [1, 3, 2]}),
     "fedprox-stragglers": job("fedprox", mu=1.0, measure_gamma=True, local={"epochs": 5, "stragglers": 0.8}),

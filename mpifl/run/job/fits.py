@@ -72,6 +72,9 @@ rule    model.buffers              [model] buffers: {value}: a single silo decid
 sum     aggregation.clip           [privacy] noise_at = 'sum': [aggregation] clip = {value:g} says of each silo whether its gradient is longer, which no noise hides; leave it out
 sum     cohort.fraction,weights    [privacy] noise_at = 'sum': examples of all silos have one chance to be drawn, and count alike; leave [cohort] fraction and weights out
 private local.deadline             [local] deadline = {value:g}: a silo asked again would answer otherwise, and the difference is protected by nothing; leave it out under [privacy]
+sum     local.batch_growth         [local] batch_growth = {value:g}: [privacy] plans its noise for batches of one size; leave it out
+private local.epochs_decay         [local] epochs_decay = {value:g}: [privacy] plans its noise for rounds of equal steps; leave it out
+private local.batch_growth         [local] batch_growth = {value:g}: [privacy] plans its noise for batches of one size; leave it out
 private local.precision            [local] precision = '{value}': [privacy] bounds norms in float32; take 'fp32'
 private local.accumulate           [local] accumulate = {value}: a step of [privacy] has one batch, of any size; take a larger batch_size
 private local.batched              [local] batched = true: each silo of [privacy] draws and clips by itself; leave it out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ from mpifl.run.job.tables import (
 )
 from mpifl.run.job.validation import validated
 from mpifl.silo import VerticalSettings
-from mpifl.silo.steps import LARGEST, LocalTraining, SiloSettings
+from mpifl.silo.steps import LocalTraining, SiloSettings
 
 HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.spill", "silo.ranks")
 """Keys of a job that may change when a run is resumed."""
@@ -120,12 +119,8 @@ class Outline(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _rates_are_numbers(self) -> Outline:
-        lr, decay = self.local.lr, self.local.lr_decay
-        last = math.log(lr) + (self.rounds - 1) * math.log(decay)  # as logarithms, which do not overflow
-        if decay > 1 and last > math.log(LARGEST):
-            what = f"round {self.rounds} has a learning rate above {LARGEST:g}; take at most 1"
-            raise ValueError(f"[local] lr_decay = {decay:g}: {what}")
+    def _every_round_can_be_trained(self) -> Outline:
+        self.local.check_rounds(self.rounds)
         return self
 
     @model_validator(mode="after")

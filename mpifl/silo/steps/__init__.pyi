@@ -4,9 +4,9 @@ from . import (
 )
 from .batch_counts import (
     check_batches as check_batches,
+    has_one_row as has_one_row,
     rows_of as rows_of,
     steps_of as steps_of,
-    why_one_row as why_one_row,
 )
 from .local_fits import (
     LOCAL as LOCAL,

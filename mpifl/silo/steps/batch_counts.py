@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from mpifl.common import InputError
 from mpifl.silo.steps.local_settings import LocalTraining
 
@@ -20,7 +22,12 @@ def rows_of(local: LocalTraining, examples: int) -> list[int]:
 
 
 def check_batches(
-    local: LocalTraining, examples: int, where: str, layer: str, key: str = "[local] batch_size"
+    local: LocalTraining,
+    examples: int,
+    where: str,
+    layer: str,
+    key: str = "[local] batch_size",
+    rounds: int = 1,
 ) -> None:
     """See that a model that needs two examples to train on is never given a batch of one.
 
@@ -30,16 +37,25 @@ def check_batches(
         where: What the line calls the model.
         layer: What in it needs two examples; "" if nothing does.
         key: Which key of the job says how many examples a batch has.
+        rounds: Over how many rounds.
 
     Raises:
         InputError: it is; the line says what would do.
     """
-    if layer and (what := why_one_row(local, examples)):
-        drops = key.startswith("[local]") and not what.startswith("each")
-        to_do = "take drop_last = true, or another size" if drops else "take another size"
-        to_do = "leave that silo out" if local.batch_size == "full" else to_do
-        said = f"{what}, and {where} cannot train on one row ({layer}); {to_do}"
-        raise InputError(f"{key} = {local.batch_size}: {said}")
+    for round, at_round in _each_size(local, rounds) if layer else ():
+        if what := why_one_row(at_round, examples):
+            drops = key.startswith("[local]") and not what.startswith("each")
+            to_do = "take drop_last = true, or another size" if drops else "take another size"
+            to_do = "leave that silo out" if local.batch_size == "full" else to_do
+            model = f"{where} in round {round + 1}" if round else where
+            said = f"{what}, and {model} cannot train on one row ({layer}); {to_do}"
+            raise InputError(f"{key} = {at_round.batch_size}: {said}")
+
+
+def has_one_row(local: LocalTraining, examples: Iterable[int], rounds: int) -> bool:
+    """Tell whether some batch of some round has one row, where any of so many examples are trained on."""
+    counts = {*examples}
+    return any(why_one_row(one, count) for _, one in _each_size(local, rounds) for count in counts)
 
 
 def why_one_row(local: LocalTraining, examples: int) -> str:
@@ -52,6 +68,16 @@ def why_one_row(local: LocalTraining, examples: int) -> str:
     reached = steps_of(local, examples) * local.accumulate > examples // size
     last = examples % size == 1 and not local.drop_last
     return f"of {examples:,} rows the last batch has one" if last and reached else ""
+
+
+def _each_size(local: LocalTraining, rounds: int) -> Iterator[tuple[int, LocalTraining]]:
+    """Yield the first round, counted from 0, in which batches have a size, and its settings."""
+    seen = set[int | str]()
+    for round in range(rounds if local.batch_growth > 1 else 1):
+        at_round = local.at_round(round)
+        if at_round.batch_size not in seen:
+            seen.add(at_round.batch_size)
+            yield round, at_round
 
 
 def _in_epoch(local: LocalTraining, examples: int) -> int:

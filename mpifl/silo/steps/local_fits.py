@@ -41,8 +41,10 @@ warmup          +     ~     ~       +       +     +       -      +     +     -  
 schedule_rounds +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
 keep_optimizer  +     +     ~       +       +     +       -      +     .     -      -     -    -        -       -     +      -      -
 epochs          +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
+epochs_decay    +     +     +       +       +     -       .      +     +     .      +     +    +        +       +     +      +      +
 steps           +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
 batch_size      +     +     ~number number  +     +       +      +     +     .      +     +    +        +       +     +      +      +
+batch_growth    +     +     ~       -       +     -       -      +     +     .      +     +    +        +       +     +      +      +
 accumulate      +     ~     ~       -       -     -       .      +     -     .      +     +    +        +       +     -      +      -
 drop_last       +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
 stragglers      +     +     +       +       +     +       .      +     -     .      +     +    +        +       +     +      +      +
@@ -64,7 +66,9 @@ batched  deadline                                                      batched s
 batched  accumulate                                                    batched steps take several silos at once, and accumulate takes steps of several batches; leave one out
 batched  precision                                                     batched steps take several silos at once, and fp16 leaves steps of single silos out; leave one out
 batched  batch_size                                                    batched steps take several silos at once, and batch_size = 'full' gives each another shape; leave one out
+batched  batch_growth                                                  batched steps take several silos at once, and batch_growth gives each round another shape; leave one out
 compile  batch_size                                                    batch_size = 'full' gives each silo another shape; name a number
+compile  batch_growth                                                  batch_growth gives each round another shape, and is for the plain step
 compile  clip_norm,schedule,warmup,keep_optimizer,precision,accumulate {key} is for the plain step
 fedsgd   clip_norm,schedule,warmup,keep_optimizer,precision            {name} takes one plain gradient step a round; leave [local] {key} out
 fsvrg    clip_norm,schedule,warmup,keep_optimizer,precision            fsvrg's step is its own; leave [local] {key} out

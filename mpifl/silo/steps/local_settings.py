@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
@@ -16,12 +17,24 @@ BufferRule: TypeAlias = Literal["any", "all", "min", "max", "reset"]
 """What becomes of a buffer that training writes, where it is not averaged."""
 LARGEST = 1e30
 """Of a factor: what it multiplies is float32, which ends at 3e38."""
+LARGEST_BATCH = 2**31
+"""Examples that no round's batch is to exceed."""
 OWN_WORK = {"epochs", "steps", "epochs_of", "stragglers"}
 """Keys of `[local]` by which silos may do unequal work with one and the same step."""
 EVALUATION_BATCH = 1000
 """Examples of a pass over all of a silo's, whose size is of no consequence but for memory."""
 EvaluationBatch: TypeAlias = PositiveInt | Literal["auto"]
 """Examples that are scored at a time; "auto" are as many as memory takes."""
+
+
+def nearest(number: float) -> int:
+    """Return the nearest whole number; of two as near, the larger."""
+    return math.floor(number + 0.5)
+
+
+def _grown(begun: float, by: float, times: int) -> float:
+    """Return the logarithm of what has been multiplied so many times, which does not overflow."""
+    return math.log(begun) + times * math.log(by)
 
 
 class SiloSettings(BaseModel):
@@ -86,10 +99,14 @@ class LocalTraining(BaseModel):
     """Go on with the optimizer's moments of the silo's last round, in place of zeros."""
     epochs: PositiveInt | None = None
     """Passes over a silo's examples in a round; 1 unless steps or epochs_of is given."""
+    epochs_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The epochs of round t are epochs * epochs_decay^t, to the nearest whole number, and so epochs_of."""
     steps: PositiveInt | None = None
     """Number of optimizer steps in a round, in place of epochs."""
     batch_size: PositiveInt | Literal["full"] = 10
     """Examples in a batch; "full" is all of the silo's."""
+    batch_growth: Annotated[float, Field(ge=1)] = 1.0
+    """The batch of round t has batch_size * batch_growth^t examples, to the nearest whole number."""
     accumulate: PositiveInt = 1
     """Batches whose gradients make one step: as one batch of them all, in the memory of one."""
     drop_last: bool = False
@@ -130,6 +147,10 @@ class LocalTraining(BaseModel):
                 raise ValueError(f"{key} belongs to adam and adamw; sgd takes momentum")
         if self.accumulate > 1 and self.batch_size == "full":
             raise ValueError("accumulate adds up batches, and 'full' is one; give batch_size a number")
+        if self.batch_growth > 1 and self.batch_size == "full":
+            raise ValueError("batch_growth: a batch of all examples does not grow; give batch_size a number")
+        if self.epochs_decay < 1 and self.steps is not None:
+            raise ValueError("epochs_decay is of epochs, and steps are given; give epochs or epochs_of")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs momentum above 0")
         if self.schedule_rounds > 1 and self.steps is None:
@@ -146,10 +167,36 @@ class LocalTraining(BaseModel):
         return self
 
     def at_round(self, round: int) -> LocalTraining:
-        """Return these settings with the learning rate of a round, counted from 0."""
-        return (
-            self if self.lr_decay == 1.0 else self.model_copy(update={"lr": self.lr * self.lr_decay**round})
-        )
+        """Return these settings with the learning rate, epochs and batches of a round, counted from 0."""
+        changed: dict[str, Any] = {}
+        if self.lr_decay != 1:
+            changed["lr"] = self.lr * self.lr_decay**round
+        if self.epochs_decay != 1:
+            by = self.epochs_decay**round
+            changed["epochs"] = self.epochs and nearest(self.epochs * by)
+            changed["epochs_of"] = self.epochs_of and [nearest(epochs * by) for epochs in self.epochs_of]
+        if self.batch_growth != 1 and self.batch_size != "full":
+            changed["batch_size"] = nearest(self.batch_size * self.batch_growth**round)
+        return self.model_copy(update=changed) if changed else self
+
+    def check_rounds(self, rounds: int) -> None:
+        """See that every round has a learning rate, a step and a batch.
+
+        Raises:
+            ValueError: one has not; the line says what would do.
+        """
+        last, size = rounds - 1, self.batch_size
+        epochs = min(self.epochs_of or [self.epochs or 1])
+        if self.lr_decay > 1 and _grown(self.lr, self.lr_decay, last) > math.log(LARGEST):
+            what = f"a learning rate above {LARGEST:g}; take at most 1"
+            raise ValueError(f"[local] lr_decay = {self.lr_decay:g}: round {rounds} has {what}")
+        if self.epochs_decay < 1 and _grown(epochs, self.epochs_decay, last) < math.log(0.5):
+            few = f"{epochs * self.epochs_decay**last:.2g} epochs, which leaves less than one step"
+            what = f"{few}; take more epochs, fewer rounds or a larger epochs_decay"
+            raise ValueError(f"[local] epochs_decay = {self.epochs_decay:g}: round {rounds} has {what}")
+        if size != "full" and _grown(size, self.batch_growth, last) > math.log(LARGEST_BATCH):
+            what = f"a batch above {LARGEST_BATCH:g} examples; take a smaller batch_growth, or 'full'"
+            raise ValueError(f"[local] batch_growth = {self.batch_growth:g}: round {rounds} has {what}")
 
     def of_silo(self, silo: int, generator: torch.Generator) -> LocalTraining:
         """Return the settings of one silo: the work that it is given, or what it gets done as a straggler."""

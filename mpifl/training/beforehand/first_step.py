@@ -26,7 +26,7 @@ from mpifl.data.shards import Shard, Split
 from mpifl.learning.tasks import CLASSIFICATION, Task
 from mpifl.silo import Silo
 from mpifl.silo.parameters import FlatModel, Objective
-from mpifl.silo.steps import LocalRun, LocalTraining, Training, check_batches, train, why_one_row
+from mpifl.silo.steps import LocalRun, LocalTraining, Training, check_batches, has_one_row, train
 from mpifl.training.beforehand.made_up_examples import Aim, made_up
 from mpifl.training.beforehand.model_copies import copied
 
@@ -57,6 +57,7 @@ class Learner:
         rules: What becomes of buffers that training writes to, by their names or patterns.
         apart: Whether nobody averages it, so that it keeps them all.
         by_example: The keys by which each example is trained on by itself, so that no buffer may learn.
+        rounds: Over how many rounds it is trained.
     """
 
     where: str
@@ -73,6 +74,7 @@ class Learner:
     rules: Mapping[str, str] = field(default_factory=dict)
     apart: bool = False
     by_example: Sequence[str] = ()
+    rounds: int = 1
 
 
 def check_first_step(learner: Learner, examples: Sequence[int], names: Names | None = None) -> None:
@@ -99,7 +101,7 @@ def check_first_step(learner: Learner, examples: Sequence[int], names: Names | N
         raise InputError(f"{learner.where}: {why}")
     for silo, count in enumerate(examples):
         where = learner.where if names is None else f"the model of silo {names[silo]}"
-        check_batches(learner.local, count, where, layer)
+        check_batches(learner.local, count, where, layer, rounds=learner.rounds)
 
 
 def check_server_step(learner: Learner, public: int, key: str) -> None:
@@ -114,9 +116,10 @@ def check_server_step(learner: Learner, public: int, key: str) -> None:
     Raises:
         InputError: one has; the line says what would do.
     """
-    if why_one_row(learner.local, public):
+    if has_one_row(learner.local, [public], learner.rounds):
         layer, _ = _Steps(learner).tried([public])
-        check_batches(learner.local, public, "the server's model, on public examples,", layer, key)
+        where = "the server's model, on public examples,"
+        check_batches(learner.local, public, where, layer, key, learner.rounds)
 
 
 class _Steps:
@@ -146,7 +149,7 @@ class _Steps:
     def tried(self, examples: Sequence[int]) -> tuple[str, str]:
         """Return what keeps it from training on one row, and why it cannot train at all; "" if nothing."""
         local = self._learner.local
-        layer = self._refuses_one_row() if any(why_one_row(local, count) for count in examples) else ""
+        layer = self._refuses_one_row() if has_one_row(local, examples, self._learner.rounds) else ""
         return layer, self._problem(rows=1 if local.batch_size == 1 and not layer else 2)
 
     def _problem(self, rows: int) -> str:

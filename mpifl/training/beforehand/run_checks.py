@@ -107,6 +107,7 @@ def check_training(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Mod
         algorithm.personal_names(module),
         table.buffers,
         by_example=_keys_by_example(job),
+        rounds=job.rounds,
     )
     sizes = [entry.examples.get("train", 0) for entry in spec.silos]
     mine = [size if algorithm.architecture_of(silo) == nth else 0 for silo, size in enumerate(sizes)]

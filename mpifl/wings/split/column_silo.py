@@ -84,7 +84,7 @@ class ColumnSilo(Answering):
 
     def half(self, local: LocalTraining, times: int = 1) -> Half:
         """Return its bottom, to be trained in this round with so many steps a batch."""
-        steps = steps_of(local, len(self._splits["train"])) * times
+        steps = steps_of(local.at_round(self.round), len(self._splits["train"])) * times
         half = Half(self.model, local, self.round, steps, self.bottom_state)
         self.model.module.train()
         return half

@@ -108,7 +108,8 @@ def check_half(
         where = f"[vertical] bottoms.{silo}" if str(silo) in job.vertical.bottoms else "[model]"
         features, aim, own = spec.silos[silo].features, (1, None), _energy
     width, remake = task.width(spec), functools.partial(_made, job, spec, algorithm, silo)
-    learner = Learner(where, half, features, aim, width, job.local, remake, task, own, apart=True)
+    given = where, half, features, aim, width, job.local, remake, task, own
+    learner = Learner(*given, apart=True, rounds=job.rounds)
     if silo is None or any(p.requires_grad for p in half.parameters()):
         check_first_step(learner, [spec.rows["train"]])
 

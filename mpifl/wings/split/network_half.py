@@ -95,6 +95,7 @@ def _statistics_of(model: FlatModel) -> dict[str, Tensor]:
 
 def order(local: LocalTraining, examples: int, seed: int, round: int) -> Iterator[Tensor]:
     """Yield the rows of each batch of a round, shape [n]: the same at all who know the seed."""
+    local = local.at_round(round)
     size = examples if local.batch_size == "full" else min(local.batch_size, examples)
     stream, left = rng.torch_stream(seed, "rows", round), steps_of(local, examples)
     whole = examples // size * size if local.drop_last else examples

@@ -50,7 +50,7 @@ class SplitNN(Algorithm):
         """Train bottoms and top on the batches of a round."""
         here = _split(server)
         train = here.held["train"]
-        steps = steps_of(self.local, len(train)) * self.local_steps
+        steps = steps_of(self.local.at_round(server.round), len(train)) * self.local_steps
         top = Half(server.model, self.local, server.round, steps, server.state)
         out = here.gate.open(server.state, server.round)
         total, count = torch.zeros((), dtype=torch.float64), 0

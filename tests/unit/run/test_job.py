@@ -135,6 +135,35 @@ WRONG = {
         LEAST + "[local]\nlr_decay = 1e30\n",
         "[local] lr_decay = 1e+30: round 3 has a learning rate above 1e+30; take at most 1",
     ),
+    "epochs that fall below a step": (
+        LEAST + "[local]\nepochs = 4\nepochs_decay = 0.3\n",
+        "[local] epochs_decay = 0.3: round 3 has 0.36 epochs, which leaves less than one step; take more "
+        "epochs, fewer rounds or a larger epochs_decay",
+    ),
+    "one silo's epochs that fall below a step": (
+        LEAST + "[local]\nepochs_of = [9, 1]\nepochs_decay = 0.7\n",
+        "[local] epochs_decay = 0.7: round 3 has 0.49 epochs, which leaves",
+    ),
+    "epochs that grow": (
+        LEAST + "[local]\nepochs_decay = 1.1\n",
+        "[local] epochs_decay = 1.1: should be less than or equal to 1",
+    ),
+    "steps that fall": (
+        LEAST + "[local]\nsteps = 4\nepochs_decay = 0.9\n",
+        "[local] epochs_decay is of epochs, and steps are given; give epochs or epochs_of",
+    ),
+    "batches that shrink": (
+        LEAST + "[local]\nbatch_growth = 0.9\n",
+        "[local] batch_growth = 0.9: should be greater than or equal to 1",
+    ),
+    "batches out of bounds": (
+        LEAST + "[local]\nbatch_growth = 1e200\n",
+        "[local] batch_growth = 1e+200: round 3 has a batch above 2.14748e+09 examples; take a smaller",
+    ),
+    "all examples that grow": (
+        LEAST + "[local]\nbatch_size = 'full'\nbatch_growth = 2.0\n",
+        "[local] batch_growth: a batch of all examples does not grow; give batch_size a number",
+    ),
     "percent": (
         LEAST + "[evaluate]\ntarget_accuracy = 97\n",
         "target_accuracy = 97: should be less than or equal to 1",

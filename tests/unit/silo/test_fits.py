@@ -77,7 +77,7 @@ def by_silo(name: str, local: LocalTraining) -> torch.Tensor:
 
 def by_halves(name: str, local: LocalTraining) -> torch.Tensor:
     silo = silo_of(local)
-    half = Half(MODEL, local, ROUND, steps_of(local, N), {**begun(MODEL, local), "w": W})
+    half = Half(MODEL, local, ROUND, steps_of(local.at_round(ROUND), N), {**begun(MODEL, local), "w": W})
     x, y = next(silo._splits["train"].in_order(N))
     for rows in order(local, N, 0, ROUND):
         half.learn(cross_entropy(MODEL.module, x[rows], y[rows]))

@@ -31,7 +31,7 @@ from mpifl.learning.tasks import CLASSIFICATION, Classification
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.scoring import mean_loss
 from mpifl.silo.silo import Silo
-from mpifl.silo.steps import training_loop as local
+from mpifl.silo.steps import steps_of, training_loop as local
 from mpifl.silo.steps.local_fits import LOCAL
 from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
@@ -274,6 +274,18 @@ def test_the_learning_rate_decays_by_the_round():
     assert [settings.at_round(t).lr for t in range(3)] == pytest.approx([0.5, 0.45, 0.405])
     assert settings.at_round(2).momentum == 0.5
     assert LocalTraining(lr=0.5).at_round(100).lr == 0.5
+
+
+def test_epochs_fall_and_batches_grow_by_the_round():
+    """To the nearest whole number, and of two as near to the larger: 5, 2.5, 1.25; 6, 9, 13.5."""
+    settings = LocalTraining(epochs=5, epochs_decay=0.5, batch_size=6, batch_growth=1.5)
+    found = [settings.at_round(t) for t in range(3)]
+    assert [(one.epochs, one.batch_size) for one in found] == [(5, 6), (3, 9), (1, 14)]
+    assert [steps_of(one, 20) for one in found] == [5 * 4, 3 * 3, 1 * 2]
+    each = LocalTraining(epochs_of=[1, 4], epochs_decay=0.6)
+    assert [each.at_round(1).of_silo(k, stream()).epochs for k in range(2)] == [1, 2]
+    stepped = LocalTraining(steps=7, batch_growth=2.0)
+    assert [steps_of(stepped.at_round(t), 20) for t in range(2)] == [7, 7]
 
 
 def test_silos_may_be_given_epochs_of_their_own():

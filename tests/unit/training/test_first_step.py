@@ -295,12 +295,16 @@ def test_the_trial_leaves_no_trace(tmp_path, model, local):
     [
         ({"batch_size": 4}, r"batch_size = 4: of 9 rows the last batch has one.*take drop_last = true"),
         ({"batch_size": 1}, r"batch_size = 1: each batch has one row.*take another size"),
+        (
+            {"batch_size": 3, "batch_growth": 1.4},
+            r"batch_size = 4: of 9 rows the last .*the model of silo 1 in round 2 cannot train on one row",
+        ),
     ],
 )
 def test_a_batch_of_one_is_tried_where_there_is_one(tmp_path, model, layer, local, what):
     write_folder(tmp_path / "shards", [8, 9])
     with pytest.raises(InputError, match=what) as refused:
-        validate_job(check_job(tables(tmp_path, model, local=local), "the job"), "the job")
+        validate_job(check_job(tables(tmp_path, model, rounds=2, local=local), "the job"), "the job")
     assert "\n" not in str(refused.value)
     validate_job(check_job(tables(tmp_path, model, local={"batch_size": 5}), "the job"), "the job")
 
