@@ -187,8 +187,12 @@ class Algorithm(BaseModel, ABC):
         server.state["w"] = server.model.shared.clone()
 
     @abstractmethod
-    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
-        """Run one round at the server and return what is to be reported of it."""
+    def round(self, server: Server, cohort: Cohort) -> Mapping[str, float | Mapping[int, float]]:
+        """Run one round at the server and return what is to be reported of it.
+
+        These are numbers by name, and tables of single silos' numbers by their ids; the name of a table ends
+        with `_silos`.
+        """
 
     def aligned(self, server: Server, everyone: Cohort) -> bool:
         """Return whether `server.state`, as a checkpoint holds it,

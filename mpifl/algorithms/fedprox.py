@@ -24,7 +24,8 @@ class FedProx(FedAvg):
     How much work a silo does is `[local]`'s: `stragglers` do less, and their partial solutions count. With
     `adaptive`, mu rises by `mu_step` when the cohort's training loss rose and falls by it after `patience`
     falls in a row (section 5.3.2). With `measure_gamma`, every silo reports how inexact it was, gamma =
-    ||grad h_k(w_k)|| / ||grad h_k(w_t)|| (Definition 2), at the cost of two more full gradients.
+    ||grad h_k(w_k)|| / ||grad h_k(w_t)|| (Definition 2), at the cost of two more full gradients. `gamma` is
+    the silos' mean in a round, and `gamma_silos` has each one's.
     """
 
     unlike_fedavg: ClassVar[str] = "is pulled towards the model"
@@ -61,7 +62,7 @@ class FedProx(FedAvg):
         """Say that gamma is of gradients of everything."""
         return "measures gamma on the examples as they are" if self.measure_gamma else ""
 
-    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+    def round(self, server: Server, cohort: Cohort) -> dict[str, Any]:
         """Move w along the weighted mean of the silos' deltas, and adapt mu."""
         state = server.state
         mu = state["mu"]
@@ -69,7 +70,7 @@ class FedProx(FedAvg):
         self.server_optimizer.step(state, mean["delta"])
         if self.adaptive and "train_loss" in mean.scalars:
             state |= self._adapted(state, mean.scalars["train_loss"])
-        return {**mean.scalars, "mu": mu}
+        return {**mean.scalars, "mu": mu, "gamma_silos": mean.of_silos("gamma")}
 
     def train_near(self, silo: Silo, w: Tensor, mu: float) -> Update:
         """Train on the proximal objective."""

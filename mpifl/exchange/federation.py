@@ -33,6 +33,7 @@ from mpifl.exchange.worker_side import Worker, following
 from mpifl.sums import headers_of
 from mpifl.transforms import Transform
 from mpifl.wire import (
+    Figure,
     Inventory,
     Migrate,
     Replica,
@@ -40,7 +41,6 @@ from mpifl.wire import (
     Reply,
     Report,
     Request,
-    Scalar,
     Stop,
     Transport,
     VectorSpec,
@@ -151,16 +151,16 @@ class Federation:
         """Have every rank say which silos it hosts."""
         self.exchange(Inventory(round=server.round, attempt=self.attempt()))
 
-    def replicate(self, server: Server, scalars: Mapping[str, Scalar], state: Tensor) -> None:
+    def replicate(self, server: Server, figures: Mapping[str, Figure], state: Tensor) -> None:
         """Have every rank keep the server's state after a round.
 
         Args:
             server: Rank 0's.
-            scalars: What the round brought.
+            figures: What the round brought.
             state: The state as bytes, shape [n].
         """
         spec = [VectorSpec(name="state", length=len(state), dtype="uint8")]
-        self.exchange(Replicate(round=server.round, scalars=dict(scalars), vectors=spec), {"state": state})
+        self.exchange(Replicate(round=server.round, figures=dict(figures), vectors=spec), {"state": state})
 
     def would_rebalance(self) -> bool:
         """Whether silos should move as soon as their state is written."""

@@ -166,7 +166,7 @@ def _train_rounds(t: Training, progress: Progress, on_round: Callable[[Record], 
     return progress
 
 
-def _attempt_round(t: Training) -> dict[str, float]:
+def _attempt_round(t: Training) -> Record:
     """Ask a round until enough silos answer; return what it is to report.
 
     Raises:
@@ -184,12 +184,12 @@ def _attempt_round(t: Training) -> dict[str, float]:
     raise AssertionError("unreachable")
 
 
-def _attempt(t: Training, nth: int) -> dict[str, float]:
+def _attempt(t: Training, nth: int) -> Record:
     """Draw the cohort and have the algorithm do its round."""
     t.recovery.realign()
     drawn = t.selector.select(t.exchange.membership.undrawn)
     cohort = t.exchange.cohort(drawn, t.server, nth)
-    scalars = reportable(t.algorithm.round(t.server, cohort), t.algorithm)
+    scalars = reportable(t.algorithm.round(t.server, cohort), t.algorithm, t.exchange.names)
     t.selector.learn(cohort.losses)
     return scalars
 

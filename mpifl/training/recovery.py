@@ -15,7 +15,7 @@ from mpifl.common import RankLost, RoundLost, ranks_named
 from mpifl.exchange import Federation
 from mpifl.exchange.server_side import Outcome
 from mpifl.run.folder import checkpoint, serialization
-from mpifl.wire import Replica, Request, Scalar
+from mpifl.wire import Figure, Replica, Request
 
 Answer = TypeVar("Answer")
 _ROUND = "round of the mirror"
@@ -93,7 +93,7 @@ class Recovery:
         self.diverged &= not kind.resets
         return outcome
 
-    def replicate(self, figures: Mapping[str, Scalar]) -> None:
+    def replicate(self, figures: Mapping[str, Figure]) -> None:
         """Let every rank keep the state of the server after this round,
         and the figures that the round brought."""
         federation, server = self.federation, self._server

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from mpifl.algorithms import Algorithm, Server, Work
-from mpifl.common import InputError, RoundLost
+from mpifl.common import InputError, Names, RoundLost
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import pooled
 from mpifl.report.judging import Suspicion
@@ -219,19 +219,23 @@ def summarize(
     }
 
 
-def reportable(brought: Any, algorithm: Algorithm) -> dict[str, float]:
-    """Return what an algorithm's round has returned, if it can be reported.
+def reportable(brought: Any, algorithm: Algorithm, names: Names) -> Record:
+    """Return what an algorithm's round has returned, if it can be reported: tables by silos' names.
 
     Raises:
         InputError: it is no table.
     """
     if isinstance(brought, dict):
-        return brought
+        return {name: _named(value, names) for name, value in brought.items() if value != {}}
     what = (
         f"{type(algorithm).__name__}.round returned "
         f"{'None' if brought is None else f'a {type(brought).__name__}'}"
     )
     raise InputError(f"{what}; have it return what is to be reported, such as mean.scalars")
+
+
+def _named(value: Any, names: Names) -> Any:
+    return {names[k]: of for k, of in value.items()} if isinstance(value, Mapping) else value
 
 
 def title(job: Job, spec: AnySpec, server: Server, workers: Sequence[Mapping[str, str]]) -> str:

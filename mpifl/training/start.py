@@ -132,7 +132,7 @@ def _succeed(t: Training) -> Progress:
     if mirror := latest_mirror(t.exchange):
         t.server.state = state_of(mirror)
         reported = _reported_of(t, mirror.round)
-        progress = Progress(mirror.round, reported or dict(mirror.scalars), reported is not None)
+        progress = Progress(mirror.round, reported or dict(mirror.figures), reported is not None)
         how = "from the mirror"
         if mirror.round in checkpoint.committed(t.out):
             t.checkpoints.resume_from(mirror.round)

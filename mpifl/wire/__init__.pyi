@@ -28,6 +28,7 @@ from .messages import (
     Count as Count,
     Digest as Digest,
     Done as Done,
+    Figure as Figure,
     FileReply as FileReply,
     FinishReply as FinishReply,
     Header as Header,

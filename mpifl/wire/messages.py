@@ -15,6 +15,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAn
 from mpifl.common import LARGEST_FIGURE
 
 Scalar: TypeAlias = bool | int | float | str
+Figure: TypeAlias = Scalar | dict[str, Scalar]
+"""What a round brought under one name: one for all, or each silo's by what it is called."""
 Purpose: TypeAlias = Literal["training", "evaluation", "realignment"]
 """What a silo's work is for; the algorithm says it of each of its works."""
 

@@ -15,6 +15,7 @@ from mpifl.wire.messages import (
     ArraySpec,
     Combination,
     Done,
+    Figure,
     FileReply,
     FinishReply,
     Header,
@@ -207,7 +208,7 @@ class Replicate(Request):
     """Have each rank keep the server's state after a round that may still be lost.
 
     Attributes:
-        scalars: What the round brought.
+        figures: What the round brought.
     """
 
     has_deadline: ClassVar[bool] = True
@@ -215,7 +216,7 @@ class Replicate(Request):
     on_host: ClassVar[bool] = True
 
     kind: Literal["replicate"] = "replicate"
-    scalars: dict[str, Scalar] = Field(default={})
+    figures: dict[str, Figure] = Field(default={})
 
 
 class KeepTestSet(Request):

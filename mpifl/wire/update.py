@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import RoundLost
-from mpifl.wire.messages import Combination, Scalar
+from mpifl.wire.messages import Combination, Figure, Scalar
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,10 @@ class Mean:
     def __len__(self) -> int:
         return len(self.silos)
 
+    def of_silos(self, name: str) -> dict[int, float]:
+        """Return a scalar of every silo that answered with it, by their ids; {} where sums are masked."""
+        return {k: float(scalars[name]) for k, scalars in sorted(self.silos.items()) if name in scalars}
+
     def each(self, name: str) -> Iterator[float]:
         """Yield a scalar of every silo that answered with it, in the order of their ids."""
         return (float(scalars[name]) for _, scalars in sorted(self.silos.items()) if name in scalars)
@@ -130,10 +134,10 @@ class Replica:
 
     Attributes:
         round: Rounds done.
-        scalars: What the last of them brought.
+        figures: What the last of them brought.
         state: A safetensors file.
     """
 
     round: int
-    scalars: dict[str, Scalar]
+    figures: dict[str, Figure]
     state: Tensor

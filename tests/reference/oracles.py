@@ -332,6 +332,7 @@ def fedprox(o):
             left = [plus(o.gradient(end, k), minus(end, w), mu) for k, end in zip(s, ends, strict=True)]
             each = [norm(g) / norm(o.gradient(w, k)) for k, g in zip(s, left, strict=True)]
             gammas = {"gamma": sum(p * g for p, g in zip(o.p(s), each, strict=True))}
+            gammas["gamma_silos"] = {str(k): g for k, g in zip(s, each, strict=True)}
         loss = o.report(s, losses, mu=mu, **gammas)
         if o.own.get("adaptive") and before is not None:
             falls = falls + 1 if loss < before else 0

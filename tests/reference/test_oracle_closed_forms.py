@@ -66,6 +66,12 @@ def test_the_oracle_ends_at_the_optimum(name: str, cohort: str) -> None:
     assert gradients == pytest.approx([optimum - m for m in CENTRES], abs=1e-6)
 
 
+@pytest.mark.parametrize("draw", [draw for draw, _ in COHORTS.values()], ids=COHORTS)
+def test_controls_that_weigh_alike_end_where_silos_count_alike_whatever_deltas_weigh(draw: Any) -> None:
+    own = {"name": "scaffold", "option": "II", "control_weights": "uniform"}
+    assert float(oracles.scaffold(Quadratics(own, draw))["w"]) == pytest.approx(0, abs=1e-6)
+
+
 def test_the_scalings_are_those_counted_by_hand() -> None:
     """Features that all examples have, that one silo alone has,
     that they have unequally often, that none has."""

@@ -273,7 +273,7 @@ class Worker:
         return self._files.read(round, id, files[id]) if id in files else {}
 
     def _replicate(self, request: Replicate, vectors: dict[str, Tensor]) -> None:
-        self.replicas.append(Replica(request.round, request.scalars, vectors["state"]))
+        self.replicas.append(Replica(request.round, request.figures, vectors["state"]))
 
     def _finish(self, id: int, request: Finish, vectors: dict[str, Tensor]) -> AnyReply:
         """Leave the final model where the silo can use it; say if that cannot be."""

@@ -26,6 +26,10 @@ from mpifl.report.runs import Summary, data, headline, read_run, units
 from mpifl.run.folder import number, read_environment
 
 MOST_ROWS = 200
+OF_SILOS = "_silos"
+"""What the names of tables of single silos' figures end with."""
+ELSEWHERE = ("epsilon_silos",)
+"""Such tables that another section shows."""
 LAST_DAY = 253_370_000_000
 """Seconds since 1970 that a calendar knows."""
 LOSSES = (
@@ -80,7 +84,7 @@ def page(summary: Summary, every: float | None = None) -> str:
     drawn = [*reached, *([] if summary.missing else every_round), data(summary, environment)]
     body = _head(summary, environment, every) + _cards(summary) + f'<div class="grid">{"".join(drawn)}</div>'
     names = Names(environment.get("silos", ()))
-    body += trust(summary, names) + _faults(summary.records, names) + _rounds(summary)
+    body += trust(summary, names) + _of_silos(summary) + _faults(summary.records, names) + _rounds(summary)
     body += _job(summary.run) + _environment(environment)
     return document(title_of(summary.run, summary.job), body, every)
 
@@ -169,6 +173,23 @@ def _faults(records: Sequence[dict[str, Any]], names: Names) -> str:
     rows = [[names[silo], str(n), *map(str, reasons[silo])] for silo, n in often]
     table = _table(["silo", "rounds", "last", "reason"], rows)
     return _folded(f"Silos left out of rounds ({len(counts)})", table, opened=True)
+
+
+def _of_silos(summary: Summary) -> str:
+    """List what rounds have told of single silos, each figure as it was last."""
+    last: dict[str, dict[str, Any]] = {}
+    for record in summary.records:
+        for key, told in record.items():
+            if key.endswith(OF_SILOS) and key not in ELSEWHERE and isinstance(told, Mapping):
+                last.setdefault(key, {}).update(told)
+    if not (silos := list(dict.fromkeys(name for told in last.values() for name in told))):
+        return ""
+    rows = [
+        [name, *(_written(told, name, "{:.4g}".format) for told in last.values())]
+        for name in silos[:MOST_ROWS]
+    ]
+    heads = ["silo", *(key.removesuffix(OF_SILOS) for key in last)]
+    return _folded(f"What was last told of each silo ({len(silos)})", _table(heads, rows), opened=True)
 
 
 def _rounds(summary: Summary) -> str:

@@ -9,6 +9,7 @@ import shutil
 import signal
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import tomli_w
 import torch
@@ -17,6 +18,7 @@ from unit.builders import Alone, write_folder
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.common.machine import signals
+from mpifl.report.pages.run_page import write_report
 from mpifl.run.folder import checkpoint, serialization
 from mpifl.run.folder.environment import read_environment
 from mpifl.training.loop import train
@@ -319,6 +321,20 @@ def test_silos_are_told_by_their_names(run, tmp_path, capsys, monkeypatch):
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(RoundLost, match="answered, all alike: silo cleveland: KeyError"):
         run(algorithm={"name": "unit.training.test_train:Mistaken"}, names=NAMES)
+
+
+def test_a_round_tells_each_silos_gamma_by_its_name(run, tmp_path):
+    records = run(algorithm={"name": "fedprox", "measure_gamma": True}, names=NAMES, sizes=(10, 20, 10))
+    for record in records:
+        each = record["gamma_silos"]
+        assert list(each) == ["cleveland", "'long beach'", "2"]
+        assert record["gamma"] == pytest.approx(np.average([*each.values()], weights=[1, 2, 1]))
+    assert len({gamma for record in records for gamma in record["gamma_silos"].values()}) == 12
+    page = write_report(tmp_path / "run").read_text()
+    assert "What was last told of each silo (3)" in page
+    assert f"{records[-1]['gamma_silos']['cleveland']:.4g}" in page
+    shutil.rmtree(tmp_path / "run")
+    assert "gamma_silos" not in run(algorithm={"name": "fedprox"})[0]
 
 
 def test_a_lost_round_names_its_silos(run, tmp_path, capsys, monkeypatch):

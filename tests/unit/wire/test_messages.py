@@ -46,7 +46,8 @@ from mpifl.wire.update import Mean, Uniform, uniform
 
 text = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
-scalars = st.dictionaries(text, st.booleans() | numbers | text, max_size=4)
+scalar = st.booleans() | numbers | text
+scalars = st.dictionaries(text, scalar, max_size=4)
 counts = st.integers(0, 2**40)
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(str.isprintable)
 shown = text.filter(str.isprintable)
@@ -98,7 +99,7 @@ REQUESTS = [
     st.builds(SaveStatus, checkpoint=counts, wait=st.booleans(), **common),
     st.builds(Load, files=files, **common),
     st.builds(Migrate, assignment=assignments, checkpoint=counts, files=files, **common),
-    st.builds(Replicate, scalars=scalars, **common),
+    st.builds(Replicate, figures=st.dictionaries(text, scalar | scalars, max_size=3), **common),
     st.builds(KeepTestSet, arrays=st.lists(arrays, max_size=3), **common),
     st.builds(
         ScoreBatches,
