@@ -22,7 +22,7 @@ WAYS = {
     "masks": "`[security] masks`; `sums` holds as well",
     "split": "`[vertical]`, a split network",
     "rule": "`[aggregation] rule`, any but the mean",
-    "fedsgd": "the algorithms `fedsgd` and `qfedsgd`",
+    "fedsgd": "the algorithms `fedsgd`, `qfedsgd` and `ifcasgd`",
     "qffl": "the algorithms `qfedavg` and `qfedsgd`",
     **{
         name: f"the algorithm `{name}`"

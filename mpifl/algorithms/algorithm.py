@@ -182,6 +182,10 @@ class Algorithm(BaseModel, ABC):
         """Say why the noised mean of clipped updates is not all that its server needs; "" if it is."""
         return self.why_not_clipped()
 
+    def why_not_masked(self) -> str:
+        """Say why a sum under masks would hide too little of its silos; "" if it hides them."""
+        return ""
+
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""
         server.state["w"] = server.model.shared.clone()

@@ -19,6 +19,7 @@ from mpifl.algorithms.fedrep import FedRep
 from mpifl.algorithms.fedsam import FedSAM
 from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.algorithms.fsvrg import FSVRG
+from mpifl.algorithms.ifca import IFCA, IFCASGD
 from mpifl.algorithms.moon import Moon
 from mpifl.algorithms.pfedme import PFedMe
 from mpifl.algorithms.qffl import QFedAvg, QFedSGD
@@ -67,6 +68,8 @@ _CORE: dict[str, type[Algorithm]] = {
     "ditto": Ditto,
     "pfedme": PFedMe,
     "apfl": APFL,
+    "ifca": IFCA,
+    "ifcasgd": IFCASGD,
     "moon": Moon,
     "feddf": FedDF,
 }

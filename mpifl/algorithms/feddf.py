@@ -68,6 +68,11 @@ class FedDF(FedAvg):
             why = "running statistics (BatchNorm) are not averaged for each"
             raise InputError(f"[algorithm] prototypes: {why}; take GroupNorm")
 
+    def why_not_masked(self) -> str:
+        """Say that few silos have each architecture."""
+        why = "silos send vectors that others do not, and a sum over few of them hides little"
+        return why if self.prototypes else ""
+
     def architectures(self) -> list[dict[str, Any]]:
         """Return the prototypes beside the job's model."""
         return self.prototypes

@@ -212,6 +212,8 @@ ALGORITHMS = [
     algorithm("fedrep", personal=["head.*"], head_epochs=2),
     algorithm("pfedme", inner_steps=2, **{"lambda": 3.0}),
     algorithm("apfl", adaptive=True),
+    algorithm("ifca", clusters=3, model=MLP),
+    algorithm("ifcasgd", model=MLP, local={"lr": 0.5}),
     algorithm("moon", mu=0.5, local={"epochs": 2}),
     algorithm("feddf", distill_steps=5, distill_batch=32),
     {

@@ -642,6 +642,52 @@ def fedsam(o):
     return w
 
 
+def ifca(o):
+    """Ghosh et al. 2020, Algorithm 1: option II (model averaging), for ifcasgd option I (gradients).
+
+    Machine i takes the model j of least F_i(theta_j). Option II has theta_j become the mean of what its
+    machines have come to, option I theta_j - gamma / m sum_i s_ij g_i. The paper counts machines alike; here
+    they have the cohort's shares, in option I too, whose m is all machines. What theta_j begins at is left
+    open: here at the elements of each tensor of the initial model in another order.
+    """
+    theta = [o.start]
+    for j in range(1, o.own["clusters"]):
+        draw = rng.torch_stream(o.seed, "cluster", j)
+        theta.append(
+            {
+                name: v.flatten()[torch.randperm(v.numel(), generator=draw)].view(v.shape)
+                for name, v in o.start.items()
+            }
+        )
+
+    def nearest(i):
+        risks = [o.risk(w, i) for w in theta]
+        return risks.index(min(risks))
+
+    for t in range(o.rounds):
+        s, losses, own = o.cohort(t), [], []
+        mine, shares = [nearest(i) for i in s], o.p(s)
+        for i, j in zip(s, mine, strict=True):
+            if o.own["name"] == "ifcasgd":
+                own.append(o.gradient(theta[j], i))
+                losses.append(float(o.loss.detach()))
+            else:
+                end, _, loss = o.train(theta[j], i, t)
+                own.append(end)
+                losses.append(loss)
+        o.report(s, losses, cluster_silos={str(i): j for i, j in zip(s, mine, strict=True)})
+        for j in {*mine}:
+            of = [(p, one) for p, one, at in zip(shares, own, mine, strict=True) if at == j]
+            whole = sum(p for p, _ in of)
+            summed = average([p for p, _ in of], [one for _, one in of])
+            theta[j] = (
+                plus(theta[j], summed, -o.lr(t)) if o.own["name"] == "ifcasgd" else scaled(1 / whole, summed)
+            )
+    o.server_keeps = {"w" if j == 0 else f"w_{j}": w for j, w in enumerate(theta)}
+    o.personal = {i: theta[nearest(i)] for i in range(len(o.n)) if nearest(i)}
+    return theta[0]
+
+
 def fedrep(o):
     """Collins et al. 2021, Algorithm 1: the head by tau_h steps with the representation fixed, then the
     representation with the head fixed; the representations are averaged.

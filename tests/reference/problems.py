@@ -22,6 +22,14 @@ def featureless(shape: Sequence[int], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(6, classes))
 
 
+def level(shape: Sequence[int], classes: int) -> nn.Module:
+    """A linear model that begins at zero."""
+    model = featureless(shape, classes)
+    for p in model.parameters():
+        nn.init.zeros_(p)
+    return model
+
+
 class LeastSquares(nn.Module):
     """A linear model whose cross entropy for the label 0 is the squared error 1 + (a . w - b)^2 / 2 of x =
     (a, b).

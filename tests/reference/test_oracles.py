@@ -196,6 +196,12 @@ CASES: dict[str, dict[str, Any]] = {
     "apfl-uniform": job("apfl", alpha=0.8, cohort=ALIKE, local={"epochs": 4, "stragglers": 0.6}),
     "apfl-adaptive": job("apfl", alpha=0.3, adaptive=True, rounds=5, local={"epochs": 2, "lr_decay": 0.9}),
     "apfl-adaptive-fast": job("apfl", adaptive=True, rounds=5, cohort=ALIKE, local={"lr": 1.0, "epochs": 3}),
+    "ifca": job("ifca", clusters=2, rounds=5, local={"epochs": 2, "lr_decay": 0.9}),
+    "ifca-uniform": job("ifca", clusters=3, rounds=5, cohort=ALIKE, local={"momentum": 0.9}),
+    "ifcasgd": job("ifcasgd", "ifca", clusters=2, rounds=5, local={"lr": 0.5}),
+    "ifcasgd-everyone": job(
+        "ifcasgd", "ifca", clusters=3, rounds=5, cohort={"fraction": 1.0, "weights": "uniform"}
+    ),
     "scaffold-II-by-losses": job("scaffold", option="II", rounds=8, cohort=BY_LOSSES),
     "feddyn-by-losses": job("feddyn", alpha=0.3, rounds=8, cohort={**BY_LOSSES, "weights": "examples"}),
 }
@@ -350,7 +356,7 @@ def test_the_figures_are_the_oracles(compared: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in JOBS if n.startswith(("scaffold", "fedavgm", "fedad", "fedyogi", "feddyn"))]
+    "name", [n for n in JOBS if n.startswith(("scaffold", "fedavgm", "fedad", "fedyogi", "feddyn", "ifca"))]
 )
 def test_the_server_keeps_what_the_oracle_keeps(compared: Any, name: str) -> None:
     run, task, _ = compared(name)
@@ -369,7 +375,7 @@ def test_silos_keep_what_the_oracles_keep(compared: Any, name: str) -> None:
         assert_kept(file, task.kept[silo])
 
 
-PERSONAL = ("fedper", "fedbn", "ditto", "personal", "fedrep", "pfedme", "apfl")
+PERSONAL = ("fedper", "fedbn", "ditto", "personal", "fedrep", "pfedme", "apfl", "ifca")
 
 
 @pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(PERSONAL)])

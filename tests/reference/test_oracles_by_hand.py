@@ -213,6 +213,46 @@ def test_pfedme_descends_the_moreau_envelope(inner_steps: int, inner_lr: float, 
     assert task.figures[0]["train_loss"] == pytest.approx(sum(losses) / 2, rel=1e-12)
 
 
+class Clusters(Round):
+    """Three silos, the third at m = 1.2 with two examples; models begin at (2, -2) and at (-2, 2)."""
+
+    def __init__(self, own: dict[str, Any], **more: Any) -> None:
+        super().__init__({"clusters": 2, **own}, **more)
+        self.taken = (1, 1, 1)
+        self.n, self.local = [9, 1, 2], {"lr": 0.5}
+        self.start = {"w": torch.tensor([2.0, -2.0], dtype=torch.float64)}
+        self.net = nn.ParameterDict({"w": nn.Parameter(self.start["w"].clone())})
+
+    def cohort(self, t: int) -> list[int]:
+        return [0, 1, 2]
+
+    def cross_entropy(self, net: nn.Module, k: int, i: Any) -> Tensor:
+        return (net["w"][0] - (1.0, -1.0, 1.2)[k]).square() / 2
+
+
+def test_ifca_by_hand() -> None:
+    """Models at 2 and -2: silos 0 and 2 take the first, silo 1 the other, and half of the way each.
+
+    By models 1.5 and 1.6 are averaged, and -1.5 stays. By gradients 1 and 0.8 of nine and two of twelve
+    examples move the first by half of 10.6 / 12, and -1 of one the other.
+    """
+    for uniform, first in ((True, 1.55), (False, (9 * 1.5 + 2 * 1.6) / 11)):
+        task = Clusters({"name": "ifca"}, uniform=uniform)
+        task.seed = next(seed for seed in range(9) if swapped(seed))
+        assert float(oracles.ifca(task)["w"][0]) == pytest.approx(first, rel=1e-12)
+        assert float(task.server_keeps["w_1"]["w"][0]) == pytest.approx(-1.5, rel=1e-12)
+        assert task.figures[0]["cluster_silos"] == {"0": 0, "1": 1, "2": 0}
+        assert task.personal.keys() == {1}
+    task = Clusters({"name": "ifcasgd"}, uniform=False)
+    task.seed = next(seed for seed in range(9) if swapped(seed))
+    assert float(oracles.ifca(task)["w"][0]) == pytest.approx(2 - 0.5 * 10.6 / 12, rel=1e-12)
+    assert float(task.server_keeps["w_1"]["w"][0]) == pytest.approx(-2 + 0.5 / 12, rel=1e-12)
+
+
+def swapped(seed: int) -> bool:
+    return torch.randperm(2, generator=oracles.rng.torch_stream(seed, "cluster", 1)).tolist() == [1, 0]
+
+
 def test_apfl_is_fedavg_beside_training_alone() -> None:
     """alpha = 1: v is the silo's own, over all rounds; alpha = 0: the personal model is the global one."""
     right = end_of("fedavg", Round({}, rounds=3))

@@ -77,9 +77,8 @@ def _of_silos(job: Job, algorithm: Algorithm) -> Iterator[str]:
 
 
 def _of_masks(job: Job, algorithm: Algorithm) -> Iterator[str]:
-    if algorithm.varied and algorithm.architectures():
-        what = "silos send vectors that others do not, and a sum over few of them hides little"
-        yield f"[algorithm] name = '{job.algorithm['name']}': {what}; leave [security] masks out"
+    if why := algorithm.why_not_masked():
+        yield f"[algorithm] name = '{job.algorithm['name']}': {why}; leave [security] masks out"
 
 
 def _of_halves(job: Job, algorithm: Algorithm) -> Iterator[str]:
