@@ -70,7 +70,8 @@ class FedProx(FedAvg):
         self.server_optimizer.step(state, mean["delta"])
         if self.adaptive and "train_loss" in mean.scalars:
             state |= self._adapted(state, mean.scalars["train_loss"])
-        return {**mean.scalars, "mu": mu, "gamma_silos": mean.of_silos("gamma")}
+        found = {"gamma_silos": mean.of_silos("gamma")} if self.measure_gamma else {}
+        return {**mean.scalars, "mu": mu, **found}
 
     def train_near(self, silo: Silo, w: Tensor, mu: float) -> Update:
         """Train on the proximal objective."""

@@ -14,6 +14,7 @@ from data_prep.inspect.column_page import column_page
 from data_prep.inspect.columns import summarise_columns
 from mpifl.run.job import read_job
 from mpifl.training.beforehand import validate_job
+from mpifl.wings import wings_of
 
 
 def advised(folder, *, features=False):
@@ -87,4 +88,4 @@ def test_a_job_takes_what_is_suggested(tmp_path):
         "vertical": {"cut": [2, 8], "protect": "max-norm", "bottoms": {"0": {"name": "mlp", "hidden": [2]}}},
     }
     (tmp_path / "job.toml").write_text(tomli_w.dumps(job))
-    validate_job(read_job(tmp_path / "job.toml"), "job.toml")
+    validate_job(read_job(tmp_path / "job.toml"), "job.toml", wings_of)

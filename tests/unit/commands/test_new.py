@@ -20,6 +20,7 @@ from mpifl.cli.job_tools import TEMPLATES
 from mpifl.common import InputError, read_toml
 from mpifl.run.job import read_job
 from mpifl.training.beforehand import validate_job
+from mpifl.wings import wings_of
 
 GIVEN = {
     "digits": [],
@@ -84,7 +85,7 @@ def test_a_job_of_each_kind_could_start_with_the_shards_of_its_commands(kind: st
     *prepared, _ = new("own", "--kind", kind, *GIVEN[kind])
     for command in prepared:
         data_prep(shlex.split(command)[1:], standalone_mode=False)
-    validate_job(read_job(Path("own.toml"), ()), "own.toml")
+    validate_job(read_job(Path("own.toml"), ()), "own.toml", wings_of)
     jsonschema.validate(read_toml(Path("own.toml")), json.loads(Path("job.schema.json").read_text()))
 
 

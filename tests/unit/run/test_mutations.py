@@ -17,6 +17,7 @@ from mpifl.report.runs.compared_runs import Output, compare_runs, show_run
 from mpifl.run.folder import checkpoint, serialization
 from mpifl.run.folder.metrics_file import encode_record, read_metrics
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 JOB = {
     "name": "toy", "shards": "shards", "rounds": 3, "model": {"name": "mlp", "hidden": [4]},
@@ -34,7 +35,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     write_folder(folder / "shards", [6, 5, 7], test=8, valid=4)
     (folder / "job.toml").write_text(tomli_w.dumps({**JOB, "shards": str(folder / "shards")}))
-    train(folder / "job.toml", folder / "run", (), False, Alone())
+    train(folder / "job.toml", folder / "run", (), False, Alone(), wings_of=wings_of)
     several = {
         "rank_seconds": {"1": {"training": 0.5, "waiting": 0.1}, "2": {"training": 0.4, "waiting": 0.2}}
     }

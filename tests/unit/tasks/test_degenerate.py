@@ -19,6 +19,7 @@ from mpifl.data.shards.shards import write_shard
 from mpifl.learning.metrics import computed, pack_states, pooled, read_states, summable, write_states
 from mpifl.learning.tasks import TASKS
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 UNSURE = {"thresholds": 12}
 """Curves that count between all the probabilities below, so that binning changes none."""
@@ -310,7 +311,7 @@ def test_a_silo_that_was_scored_stands_in_the_record_though_it_has_no_figure(tmp
     tables = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 1, "model": {"name": "logreg"}}
     tables |= {"task": {"name": "survival"}} | ({"security": security} if security else {})
     (tmp_path / "job.toml").write_text(tomli_w.dumps(tables))
-    train(tmp_path / "job.toml", tmp_path / "run", (), False, Alone())
+    train(tmp_path / "job.toml", tmp_path / "run", (), False, Alone(), wings_of=wings_of)
     record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
     silos = record["silos"]
     if security:

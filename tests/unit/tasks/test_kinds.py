@@ -27,6 +27,7 @@ from mpifl.run.job import read_job
 from mpifl.silo import evaluate, learnable
 from mpifl.silo.parameters import FlatModel
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 
 def job_of(tmp_path, **more):
@@ -303,7 +304,7 @@ def test_a_binary_task_is_trained_and_judged_by_auroc(tmp_path, capsys, recwarn)
     hospitals(tmp_path / "shards")
     task = {"name": "binary", "weights": "balanced", "metrics": ["auroc", "f1", "accuracy"]}
     job, run = job_of(tmp_path, task=task, rounds=5), tmp_path / "run"
-    train(job, run, (), False, Alone())
+    train(job, run, (), False, Alone(), wings_of=wings_of)
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["test_auroc"] > 0.8
     assert 0.5 < last["silo_auroc_worst"] <= last["silo_auroc_mean"] <= last["silo_auroc_best"] <= 1
@@ -383,4 +384,4 @@ def test_the_servers_test_set_is_looked_through_as_well(tmp_path):
     FederationSpec(silos=[silo], test=test, **common, **more).write(tmp_path / "shards")
     job = job_of(tmp_path, task={"name": "multilabel"})
     with pytest.raises(InputError, match=r"test.h5: test: label 1 is 2 in row 4; multilabel takes 0, 1"):
-        train(job, tmp_path / "run", (), False, Alone())
+        train(job, tmp_path / "run", (), False, Alone(), wings_of=wings_of)

@@ -11,6 +11,7 @@ from unit.builders import Alone
 from data_prep.cli import main as data_prep
 from mpifl.common.errors import InputError
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 
 class Hazard(nn.Module):
@@ -49,7 +50,7 @@ def trained(folder, **arrays):
         "local": {"lr": 0.3, "batch_size": 50},
     }
     (folder / "job.toml").write_text(tomli_w.dumps(job))
-    train(folder / "job.toml", folder / "run", (), False, Alone())
+    train(folder / "job.toml", folder / "run", (), False, Alone(), wings_of=wings_of)
     lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
     return json.loads(lines[-1])
 

@@ -30,6 +30,7 @@ from mpifl.silo import evaluate
 from mpifl.silo.parameters import FlatModel
 from mpifl.silo.scoring import _placed
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 ORDINAL = "grades:Ordinal"
 
@@ -207,7 +208,9 @@ def test_an_algorithm_that_needs_probabilities_says_so():
 def test_a_task_may_refuse_a_federation(tmp_path):
     write_folder(tmp_path / "shards", [8, 8], classes=2, test=8)
     with pytest.raises(InputError, match="2 grades are too few; take 3 or more"):
-        train(job_of(tmp_path, task={"name": ORDINAL}), tmp_path / "run", (), False, Alone())
+        train(
+            job_of(tmp_path, task={"name": ORDINAL}), tmp_path / "run", (), False, Alone(), wings_of=wings_of
+        )
 
 
 def test_a_users_task_is_trained_stopped_reported_and_compared_by_its_own_metric(tmp_path, capsys):
@@ -217,7 +220,7 @@ def test_a_users_task_is_trained_stopped_reported_and_compared_by_its_own_metric
         tmp_path, task=task, tracking={"console": "always"}, evaluate={"target": 1.0, "stop_at_target": True}
     )
     run = tmp_path / "run"
-    train(job, run, (), False, Alone())
+    train(job, run, (), False, Alone(), wings_of=wings_of)
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     last = records[-1]
     assert last["round"] < 6

@@ -23,6 +23,7 @@ from mpifl.run.job.tables import Evaluate
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.training.best import BEST, BestModel
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def run(tmp_path):
             "evaluate": evaluate,
         }
         (tmp_path / f"{name}.toml").write_text(tomli_w.dumps(job))
-        train(tmp_path / f"{name}.toml", tmp_path / name, (), resume, Alone())
+        train(tmp_path / f"{name}.toml", tmp_path / name, (), resume, Alone(), wings_of=wings_of)
         return [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
 
     return act
@@ -142,7 +143,15 @@ def test_the_model_of_an_earlier_end_is_gone_when_a_run_goes_on(run, tmp_path):
     job = read_job(folder / "job.toml", ("rounds=4",))
     if (child := os.fork()) == 0:
         with contextlib.suppress(BaseException):
-            train(job, folder, (), True, Alone(), on_round=lambda r: r["round"] == 4 and os._exit(9))
+            train(
+                job,
+                folder,
+                (),
+                True,
+                Alone(),
+                on_round=lambda r: r["round"] == 4 and os._exit(9),
+                wings_of=wings_of,
+            )
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert [record["round"] for record in read_metrics(folder)] == [1, 2, 3, 4]

@@ -12,6 +12,7 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.training import long_steps
 from mpifl.training.long_steps import LongSteps
 from mpifl.training.loop import train
+from mpifl.wings import wings_of
 from mpifl.wire.launching.joining import world
 from mpifl.wire.transport import DONE, Transport
 
@@ -68,7 +69,7 @@ def trained(folder, **algorithm):
         "local": {"lr": 0.1, "epochs": 1, "batch_size": 2},
     }
     (folder / "job.toml").write_text(tomli_w.dumps(tables))
-    train(folder / "job.toml", folder / "run", (), False, Alone())
+    train(folder / "job.toml", folder / "run", (), False, Alone(), wings_of=wings_of)
 
 
 def test_a_step_that_takes_long_is_said_with_its_place_and_training_is_not(tmp_path, capsys):
