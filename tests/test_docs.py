@@ -82,3 +82,11 @@ def test_commands_of_the_page_on_data_write_a_folder_each() -> None:
     folders = re.findall(r"data_prep partition [^`\n]*--out (shards/[\w-]+)", page)
     assert len(folders) > 30
     assert sorted(folders) == sorted({*folders})
+
+
+def test_slurm_is_asked_for_nodes_of_one_kind_where_bits_matter() -> None:
+    """Kinds of processors compute other bits."""
+    scripts = sorted((ROOT / "jobs/slurm").glob("*.sbatch"))
+    assert len(scripts) > 1
+    for path in [ROOT / "docs/howto/slurm.md", *scripts]:
+        assert "--constraint" in path.read_text(), path

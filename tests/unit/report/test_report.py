@@ -653,6 +653,20 @@ def test_without_a_test_set_the_target_is_for_what_the_silos_hold_out_and_this_i
     assert "not reached in 3 rounds, on what silos hold out" in capsys.readouterr().out
 
 
+def test_whose_rows_figures_are_of_is_said_once(tmp_path, capsys):
+    tested = [write(tmp_path / name) for name in "ab"]
+    without = [make_run(tmp_path / name, HELD_OUT) for name in "cd"]
+    said = {
+        "accuracy of the test set; a silo's figure is of the rows that it holds out": tested,
+        "no test set: figures are of the rows that silos hold out": without,
+        "nothing was scored": [write(tmp_path / "e", [{"round": 1, "train_loss": 1.0}])],
+    }
+    for line, runs in said.items():
+        compare_runs(runs)
+        printed = capsys.readouterr().out.splitlines()
+        assert [one for one in printed if one in said] == [line]
+
+
 def test_a_folder_of_runs_stands_for_all_runs_in_it(tmp_path, capsys):
     runs = [make_run(tmp_path / "sweep" / name, HELD_OUT) for name in "ba"]
     (tmp_path / "sweep" / "sweep.html").touch()
