@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError, Names, RankLost, allow_many_open_files, lock
@@ -56,6 +57,7 @@ from mpifl.wire import Transport
 
 Plan: TypeAlias = dict[str, str]
 """What rank 0 tells all ranks: the job, the federation, and what follows from its run folder."""
+_TOLD = TypeAdapter(dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -205,10 +207,11 @@ def _told(plan: Plan) -> dict[str, str]:
     Raises:
         InputError: it is nothing that a rank of this version tells.
     """
-    told = json.loads(plan["wings"])
-    if isinstance(told, dict) and all(isinstance(one, str) for one in told.values()):
-        return told
-    raise InputError("rank 0 says what no rank of this version says; start all with the same")
+    try:
+        return _TOLD.validate_json(plan.get("wings", ""))
+    except ValidationError:
+        what = "rank 0 says what no rank of this version says; start all with the same"
+        raise InputError(what) from None
 
 
 def _changed(

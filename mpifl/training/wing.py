@@ -24,7 +24,9 @@ from mpifl.wire import Request, Transport
 class Wing:
     """One capability in one training, on one rank. By itself it adds nothing.
 
-    A rank makes it once, before anything else of the training, and asks it in the order of its methods."""
+    A rank makes it once, before anything else of the training. Rank 0 has made another before, for `check`,
+    `plan` and `told`.
+    """
 
     name: str = ""
     """By which a job and the registry call it; its folder's."""

@@ -7,7 +7,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError
@@ -25,6 +27,8 @@ from mpifl.wings.dpsgd.silo_level_plan import SiloAccounting, account_of, coins_
 from mpifl.wings.privacy import Draws, Noising, Site, open_site
 from mpifl.wings.site import SITES_FILE, lists_sites
 from mpifl.wire import Transport
+
+_NOISE = TypeAdapter(list[Annotated[float, Field(gt=0, allow_inf_nan=False)]])
 
 
 class OfExamples(Wing):
@@ -154,16 +158,18 @@ def _noise_told(job: Job, spec: AnySpec, told: str) -> list[float]:
     Raises:
         InputError: the job states another, or these are none.
     """
-    noise = json.loads(told or "[]")
-    numbers = isinstance(noise, list) and all(isinstance(one, int | float) for one in noise)
-    if not numbers or len(noise) != len(spec.silos):
-        what = "the server tells no noise of each silo; it is broken, or not to be trusted"
+    what = "the server tells no noise of each silo; it is broken, or not to be trusted"
+    try:
+        noise = _NOISE.validate_json(told, strict=True)
+    except ValidationError:
+        raise InputError(f"[privacy]: {what}") from None
+    if len(noise) != len(spec.silos):
         raise InputError(f"[privacy]: {what}")
     for stated, one in zip(stated_noise(job, spec), noise, strict=True):
         if stated is not None and one != stated:
             what = f"the server tells a noise of {one:g}; it is broken, or not to be trusted"
             raise InputError(f"[privacy] noise = {stated:g}: {what}")
-    return list(map(float, noise))
+    return noise
 
 
 def _hold_against_budget(job: Job, site: Site) -> None:

@@ -76,7 +76,9 @@ def test_a_server_that_tells_other_noise_than_the_job_is_refused(common):
         common(told=noise(5.0, 5.0), privacy=each)
 
 
-@pytest.mark.parametrize("told", ["", "[]", "[5.0]", "{}", '[5.0, "5"]', "[5.0, null]"])
+@pytest.mark.parametrize(
+    "told", ["", "[]", "[5.0]", "{}", '[5.0, "5"]', "[5.0, null]", "[5.0, NaN]", "[true, 5.0]", "none"]
+)
 def test_a_server_that_tells_no_noise_of_each_silo_is_refused(common, told):
     with pytest.raises(InputError, match=r"^\[privacy\]: the server tells no noise of each silo"):
         common(told={"dpsgd": told}, privacy=PRIVACY)

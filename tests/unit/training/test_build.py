@@ -1,6 +1,7 @@
 """What every rank works out for itself before a training: its threads,
 and whether it can compute as the job wants."""
 
+import json
 import os
 import resource
 
@@ -145,12 +146,25 @@ def test_a_job_that_rank_0_should_have_refused_is_refused_at_each_rank(tmp_path,
     given = {name: table for name, table in {**usual, **tables}.items() if table is not None}
     with pytest.raises(InputError, match=line):
         plan_wings(job := check_job(given, "the job"), spec, "the job", wings_of(job))
-    told = {"spec": spec.model_dump_json(), "out": str(tmp_path / "run"), "noise": "[1.0, 1.0]", "id": "it"}
+    told = {"spec": spec.model_dump_json(), "out": str(tmp_path / "run")}
+    told["wings"] = json.dumps({"dpsgd": "[1.0, 1.0]", "masked": "it"})
     job = Job.model_validate(given)
     monkeypatch.setattr(build, "_plan", lambda *_: {**told, "job": job.model_dump_json(exclude_none=True)})
     with pytest.raises(InputError, match=line):
         build.build(tmp_path / "job.toml", tmp_path / "run", (), False, Alone(), wings_of=wings_of)
     assert not (tmp_path / "site" / "ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize("wings", [None, "", "nonsense", "[]", '{"dpsgd": 1}', '{"dpsgd": null}'])
+def test_what_rank_0_tells_wings_is_read_or_refused_in_a_line(tmp_path, monkeypatch, wings):
+    spec = write_folder(tmp_path / "shards", [20, 20])
+    given = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 1, "model": {"name": "logreg"}}
+    job = check_job(given, "the job").model_dump_json(exclude_none=True)
+    told = {"spec": spec.model_dump_json(), "out": str(tmp_path / "run"), "job": job}
+    told |= {} if wings is None else {"wings": wings}
+    monkeypatch.setattr(build, "_plan", lambda *_: told)
+    with pytest.raises(InputError, match="rank 0 says what no rank of this version says; start all with"):
+        build.build(tmp_path / "job.toml", tmp_path / "run", (), False, Alone(), wings_of=wings_of)
 
 
 def test_who_evaluates_or_predicts_by_columns_checks_the_job_too(tmp_path, monkeypatch):
