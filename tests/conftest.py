@@ -25,12 +25,6 @@ RANKS = (1, 2, 3, 5)
 _ONE_AT_A_TIME = threading.Lock()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def no_site():
-    """Begin each file without a site: its rules would hold for every job."""
-    os.environ.pop("MPIFL_SITE", None)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     with imports.gc_frozen():

@@ -38,9 +38,9 @@ if not os.environ.get("MPIFL_SLOW"):
 ROUND, WORK = 3, "learn"
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A site that all ranks share."""
+    """A site that all ranks share; no longer than this file, for its rules hold for every job."""
     folder = tmp_path_factory.mktemp("site")
     folder.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
@@ -52,7 +52,7 @@ def _secure(yard: Path, run: Path, *more: str) -> list[str]:
     return train(yard / "steady.toml", run, *(word for key in SECURE for word in ("--set", key)), *more)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def wrecks(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The runs in which a rank was killed, by the beat; made two at a time."""
 
@@ -77,7 +77,7 @@ def released(run: Path) -> dict[tuple[int, str], list[int]]:
     return {(one["round"] + 1, one["work"]): one["silos"] for one in lines}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lacking(wrecks: dict[str, Path], yard: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
     """A silo that has not come back when the first wreck goes on, and what is said then."""
     run = next(iter(wrecks.values()))
@@ -90,7 +90,7 @@ def lacking(wrecks: dict[str, Path], yard: Path, tmp_path_factory: pytest.TempPa
     return missing, line
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def mended(
     wrecks: dict[str, Path], lacking: tuple[int, str], yard: Path, batch: Batch
 ) -> tuple[dict[str, Any], Path]:
