@@ -14,7 +14,6 @@ WAYS = {
     "usual": "any training",
     "compile": "`[local] compile = true`",
     "batched": "`[local] batched = true`",
-    "parts": "`[silo] parts` above 1",
     "private": '`[privacy]` of examples, `level = "example"`',
     "silo": '`[privacy]` of silos, `level = "silo"`',
     "sum": '`[privacy]` of examples with `noise_at = "sum"`; `private`, `sums` and `masks` hold as well',

@@ -34,7 +34,6 @@ WINGS = [
     "site",
     "compression",
     "fast",
-    "crews",
     "scoring",
     "privacy",
     "dpsgd",
@@ -43,13 +42,7 @@ WINGS = [
     "attacks",
     "split",
 ]
-"""A wing imports only wings before it. No room of the core imports one. `STANDING` has the exceptions."""
-STANDING = {
-    tuple(line.split())
-    for line in Path(__file__).with_name("standing_arrows.txt").read_text().splitlines()
-    if not line.startswith("#")
-}
-"""Arrows that still run from the core to a wing, or from a wing to a later one. The list only shrinks."""
+"""A wing imports only wings before it. No room of the core imports one."""
 DATA_FLOORS = [
     ["model", "tables"],
     ["schemes", "write"],
@@ -214,8 +207,6 @@ def wrong_imports(path, tree=None):
         if mine.startswith("data_prep") and other.startswith("mpifl"):
             if other not in OF_DATA_PREP or module in WITH_TORCH:
                 found.append((line, f"{mine} imports {module}"))
-        elif (module_of(path), module) in STANDING:
-            continue
         elif FLOOR.get(other, 99) >= FLOOR[mine]:
             found.append((line, f"{mine} (floor {FLOOR[mine]}) imports {other} (floor {FLOOR.get(other)})"))
         elif other in FORBIDDEN.get(mine, ()) and module not in MESSAGES:
@@ -264,17 +255,12 @@ def later_wings(path, tree=None):
     return [
         (line, f"{mine} imports {module}")
         for line, module in arrows
-        if WINGS.index(wing_of(module)) > WINGS.index(mine) and (module_of(path), module) not in STANDING
+        if WINGS.index(wing_of(module)) > WINGS.index(mine)
     ]
 
 
 def test_a_wing_imports_only_wings_before_it():
     complain(later_wings, MPIFL)
-
-
-def test_every_arrow_that_still_stands_is_there():
-    arrows = {(module_of(path), module) for path in MPIFL for _, module, _ in own_imports(path)}
-    assert sorted(STANDING - arrows) == [], "cut already: take them off standing_arrows.txt"
 
 
 def test_every_file_has_a_name_of_its_own_and_no_folder_is_long():

@@ -131,9 +131,6 @@ def submit(
         int | None,
         typer.Option("--ranks", "--ntasks", min=1, help="By default a worker a silo, and the server."),
     ] = None,
-    silo_ranks: Annotated[
-        int | None, typer.Option(min=1, help=r"Ranks that train a silo together, as \[silo] ranks.")
-    ] = None,
     gpus_per_node: Annotated[int, typer.Option(min=0, help="A worker each.")] = 0,
     cpus_per_task: Annotated[int | None, typer.Option(min=1, help="The job's threads by default.")] = None,
     time: Annotated[str | None, typer.Option(help="As sbatch takes it: 30 (minutes), 2:00:00, 1-12.")] = None,
@@ -147,8 +144,7 @@ def submit(
     from mpifl.cli.job_tools import SlurmOptions, submit_job
 
     wishes = SlurmOptions(nodes, ranks, gpus_per_node, cpus_per_task, time, partition, account, launcher)
-    overrides = [*set_, *([f"silo.ranks={silo_ranks}"] if silo_ranks else [])]
-    submit_job(job, out or Path("runs") / job.stem, tuple(overrides), wishes, dry_run, force)
+    submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run, force)
 
 
 app.command()(model_commands.evaluate)

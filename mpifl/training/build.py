@@ -52,7 +52,6 @@ from mpifl.training.hosting import settled_device, worker_of
 from mpifl.training.rank_agreement import agree, agree_on
 from mpifl.training.wing import Changed, Wing, WingsOf, core_alone
 from mpifl.transforms import Clipping, RunningStatistics, Transform
-from mpifl.wings.crews import Follower, followed
 from mpifl.wire import Transport
 
 Plan: TypeAlias = dict[str, str]
@@ -75,7 +74,7 @@ class Built:
     job: Job
     spec: AnySpec
     server: Server
-    exchange: Federation | Follower
+    exchange: Federation
     wings: Sequence[Wing]
 
 
@@ -99,8 +98,6 @@ def build(
         try:
             prepared = None
             prepared = _prepared(job, out, overrides, resume, transport, force, wings_of)
-            if transport.follows:
-                break
             agree_on(transport, prepared.problem, prepared.alignments, prepared.names)
         except RankLost:
             ranks = transport.recover()
@@ -117,7 +114,7 @@ class _Prepared:
 
     job: Job
     spec: AnySpec
-    built: tuple[Server, Federation | Follower] | None
+    built: tuple[Server, Federation] | None
     wings: Sequence[Wing] = ()
     problem: str = ""
     alignments: Mapping[int, str] = field(default_factory=dict)
@@ -131,7 +128,6 @@ class _Prepared:
         """Go on, after a death, with what was built before it; a rank may have become the server."""
         assert self.built is not None
         server, federation = self.built
-        assert isinstance(federation, Federation)
         federation.renumber(ranks)
         if transport.is_server and 0 not in ranks:
             self.built = successor(self.job, self.spec, server), federation
@@ -149,12 +145,6 @@ def _prepared(
     plan = agree(transport, lambda: _plan(given, out, overrides, resume, force, wings_of))
     job = Job.model_validate_json(plan["job"])
     spec = parse_any(plan["spec"])
-    try:
-        transport.form_crews(job.silo.ranks)
-        if transport.follows:
-            return _Prepared(job, spec, followed(job, spec, transport))
-    except InputError as error:
-        raise InputError(f"{source_of(given)}: {error}") from None
     built, wings, problem = None, list[Wing](), ""
     try:
         check_told(job, spec)

@@ -28,7 +28,7 @@ def worker_of(
     """Return what answers for a rank's silos.
 
     Raises:
-        InputError: it may not open that many files, or a rank of its crew cannot take part.
+        InputError: it may not open that many files.
     """
     check_open_files(len(silos))
     device = context.models[0].device
@@ -69,7 +69,7 @@ def settled_device(job: Job, spec: FederationSpec, transport: Transport) -> torc
     A server that is no worker has the GPU behind theirs, if it has work for one: a GPU takes memory of its
     own for each process.
     """
-    settle(job, transport.place()[1] * transport.crew_size)
+    settle(job, transport.place()[1])
     is_worker = transport.rank in transport.workers
     if not is_worker and spec.test is None and spec.public is None:
         return torch.device("cpu")

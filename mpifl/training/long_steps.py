@@ -24,7 +24,7 @@ _LONG = {
     ("mpifl.wire.nodes", "poll"),
 }
 """Functions that train, or wait for other ranks."""
-_OF_WINGS = ("fast", "dpsgd", "crews", "split")
+_OF_WINGS = ("fast", "dpsgd", "split")
 _LONG_ROOMS = ("mpifl.silo.", *(f"mpifl.wings.{wing}." for wing in _OF_WINGS))
 
 Step = tuple[CodeType, int]

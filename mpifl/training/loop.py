@@ -6,7 +6,8 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,13 @@ from mpifl.report.observers import Progress, Record, observers
 from mpifl.run.folder import Claim, checkpoint, claim, describe, note_lost, trim_metrics, write_environment
 from mpifl.run.job import Job
 from mpifl.sums import is_finite
-from mpifl.training.build import build, successor
+from mpifl.training.build import Built, build, successor
 from mpifl.training.long_steps import LongSteps
 from mpifl.training.recovery import latest_mirror
 from mpifl.training.round_metrics import reportable, title
 from mpifl.training.run_parts import Training, assemble
 from mpifl.training.start import first_progress, open_shards
 from mpifl.training.wing import WingsOf, core_alone
-from mpifl.wings.crews import Follower
 from mpifl.wire import Finish, FinishReply, Transport
 from mpifl.wire.launching import library, survivable
 
@@ -71,45 +71,35 @@ def train(
         RoundLost: too few silos answered, again and again; a checkpoint was written.
         DeviceLost: this rank's GPU answers no more.
     """
-    try:
-        return _train(job, out, overrides, resume, transport, force, on_round, wings_of)
-    finally:
-        transport.disband()
-
-
-def _train(
-    job: Path | Table | Job,
-    out: Path,
-    overrides: tuple[str, ...],
-    resume: bool,
-    transport: Transport,
-    force: bool,
-    on_round: Callable[[Record], bool],
-    wings_of: WingsOf,
-) -> End:
     with LongSteps() if transport.is_server else contextlib.nullcontext():
         built = build(job, out, overrides, resume, transport, force, wings_of)
-    job, spec, server, exchange = built.job, built.spec, built.server, built.exchange
-    if isinstance(exchange, Follower):
-        exchange.serve()
-        return End.FINISHED
-    device = server.model.device
+    device = built.server.model.device
     with accelerators.watched(device), accelerators.rounding(device, tf32=False):
         if not transport.is_server:
-            if exchange.serve():
+            if built.exchange.serve():
                 return End.FINISHED
-            server, resume = successor(job, spec, server), True
-            mirror = latest_mirror(exchange)
-            server.round = mirror.round if mirror else 0  # before silos are asked anything
-        try:
-            with LongSteps(lambda: server.round):
-                training = assemble(job, spec, out, server, exchange, built.wings)
-                end = _run(training, resume, force, on_round)
-        except (InputError, RoundLost):  # all ranks wait for the next request; after others they may not
-            _stop(exchange)
-            raise
+            built, resume = _taken_over(built), True
+        with _stopping(built.exchange), LongSteps(lambda: built.server.round):
+            return _run(assemble(built, out), resume, force, on_round)
+
+
+@contextlib.contextmanager
+def _stopping(exchange: Federation) -> Iterator[None]:
+    """Have the other ranks leave at the end, and where a line ends the training: they wait for the next
+    request then, and after other errors they may not."""
+    try:
+        yield
+    except (InputError, RoundLost):
         _stop(exchange)
-        return end
+        raise
+    _stop(exchange)
+
+
+def _taken_over(built: Built) -> Built:
+    """Return what was built with a new server's state, on a rank that takes the place of one that died."""
+    server, mirror = successor(built.job, built.spec, built.server), latest_mirror(built.exchange)
+    server.round = mirror.round if mirror else 0  # before silos are asked anything
+    return replace(built, server=server)
 
 
 def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bool]) -> End:

@@ -13,6 +13,7 @@ from mpifl.learning.metrics import MetricInfo
 from mpifl.report.observers import Observers
 from mpifl.run.job import Job
 from mpifl.training.best import BestModel
+from mpifl.training.build import Built
 from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.draw_cohort import Selector
 from mpifl.training.recovery import Recovery
@@ -58,10 +59,9 @@ class Training:
         return self.algorithm.task.main_metric
 
 
-def assemble(
-    job: Job, spec: AnySpec, out: Path, server: Server, exchange: Federation, wings: Sequence[Wing]
-) -> Training:
+def assemble(built: Built, out: Path) -> Training:
     """Put together what the server of a training needs beside its silos."""
+    job, spec, server, exchange, wings = built.job, built.spec, built.server, built.exchange, built.wings
     algorithm = job.build_algorithm().for_federation(spec)
     observers = Observers()
     exchange.listen(observers.note)

@@ -12,7 +12,7 @@ from mpifl.training import Wing
 
 ALWAYS = "fast"
 """Takes part in every job, if it is here: it changes how quickly steps are taken."""
-WINGS = ("site", "dpsgd", ALWAYS, "crews", "compression", "scoring", "masked", "robust", "attacks", "split")
+WINGS = ("site", "dpsgd", ALWAYS, "compression", "scoring", "masked", "robust", "attacks", "split")
 """In the order in which they act. Each is a folder, whose face has `wing(job)`."""
 
 

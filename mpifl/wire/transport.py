@@ -4,18 +4,15 @@ vectors through a node's memory, and by MPI between nodes."""
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from mpifl.common import Misled, RankLost
-from mpifl.wings.crews import Crewed
-from mpifl.wire.ground import HERE, Ground
-from mpifl.wire.launching import renumbered, survivors
-from mpifl.wire.memory import Memory, pieces_of
+from mpifl.common import Misled
+from mpifl.wire.memory import pieces_of
+from mpifl.wire.recovering import Recovering
 
 STALE = 16  # reports of what was before that are dropped of each rank
 CHUNK_BYTES = 1 << 24
@@ -27,35 +24,17 @@ LINE_UP, LINE_DOWN = 9, 10
 """Tags: lines of a dialogue, to the server and from it."""
 
 
-class Transport(Crewed):
+class Transport(Recovering):
     """One rank's end of the wire. Rank 0 is the server; in a world of one rank it is the only worker, too.
 
     Whatever waits or sends raises RankLost when a rank dies that MPI survives; after that nothing works but
     `recover`.
 
     Attributes:
-        rank: This rank.
-        size: How many ranks there are.
-        origins: The rank that each of them had when the world began.
-        agreed: How often this rank knows that all have agreed to begin a training, or others know it.
-        silent: Leaders of nodes whose sums did not come in time.
         server_hosts: Whether the server hosts silos beside others, as the holder of labels does.
     """
 
-    origins: Sequence[int] = (0,)
     server_hosts = False
-    agreed = 0
-
-    def __init__(self, comm: Any, ranks_per_node: int | None = None, ground: Ground = HERE) -> None:
-        self.rank: int = comm.Get_rank()
-        self.size: int = comm.Get_size()
-        self.origins = list(range(self.size))
-        self._founders = self.origins
-        super().__init__(comm, ranks_per_node, ground)
-        shared, everywhere = len(self.nodes.mine) > 1, len(self.nodes) == 1
-        self.memory = Memory(shared=shared, everywhere=everywhere, segments=ground.segments)
-        self._early: defaultdict[int, deque[bytes]] = defaultdict(deque)
-        self.silent: set[int] = set()
 
     @property
     def is_server(self) -> bool:
@@ -68,36 +47,6 @@ class Transport(Crewed):
         unless it is alone, took over from one that died, or hosts silos as others do."""
         apart = self.size > 1 and self.origins[0] == 0 and not self.server_hosts
         return range(1, self.size) if apart else range(self.size)
-
-    def recover(self) -> dict[int, int]:
-        """Bring the survivors of a death together; each of them calls this, and has its lower number from
-        then on.
-
-        Returns:
-            The new rank of each survivor by its old one.
-        """
-        before = self.origins
-        while not self._shrunk():
-            pass
-        self._settle()
-        self._early.clear()
-        self._abandoned += [request for requests in self._underway.values() for request in requests]
-        self._abandoned += self._posted
-        self._underway.clear()
-        self._posted.clear()
-        self._late.clear()
-        ranks = {old: self.origins.index(name) for old, name in enumerate(before) if name in self.origins}
-        self.silent = renumbered(self.silent, ranks)
-        return ranks
-
-    def _shrunk(self) -> bool:
-        """Meet the other survivors in a smaller world; return False if one more has died meanwhile."""
-        try:
-            self._enter(*survivors(self._comm, self.ground.mpi))
-            self.agreed = self.greatest(self.agreed)
-        except RankLost:
-            return False
-        return True
 
     @property
     def peers(self) -> list[int]:

@@ -255,9 +255,6 @@ def common_worlds(least: int, draw: Random) -> tuple[World, World]:
 
 def own_worlds(job: Job, draw: Random) -> tuple[World, World]:
     """Return two worlds for one job, of which the second may be killed."""
-    crew = job.get("silo", {}).get("ranks", 1)
-    least = least_of(job)
-    sizes = [n for n in range(least, 7) if n == 1 or ((n - 1) % crew == 0 and (crew == 1 or n > 1))]
-    first, second = draw.sample(sizes, 2) if len(sizes) > 1 else (sizes * 2)[:2]
+    first, second = draw.sample(range(least_of(job), 7), 2)
     killed = draw.uniform(0.2, 1.1) if draw.random() < 0.7 else None
     return World(first), World(second, draw.choice([None, None, 1, 2, 3]), killed)

@@ -84,14 +84,13 @@ def batch(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> Batch:
 @pytest.fixture(scope="session")
 def untroubled(yard: Path, batch: Batch) -> Path:
     """A folder with the runs `whole` of the job `steady`, `long` with 12 rounds, `begun` with 3, `choice`
-    whose silos are chosen by their losses, `crews` by two parts, `uneven`, and `split`."""
+    whose silos are chosen by their losses, `uneven`, and `split`."""
     runs = yard / "untroubled"
     rounds = {"whole": 6, "long": 12, "begun": 3}
     commands = {
         name: train(yard / "steady.toml", runs / name, "--set", f"rounds={n}") for name, n in rounds.items()
     }
     commands["choice"] = train(yard / "steady.toml", runs / "choice", *CHOICE)
-    commands["crews"] = train(yard / "steady.toml", runs / "crews", "--set", "silo.parts=2")
     commands["split"] = train(yard / "split.toml", runs / "split")
     commands["uneven"] = train(yard / "uneven.toml", runs / "uneven")
     (done,) = batch(1, {name: arguments[2:] for name, arguments in commands.items()})

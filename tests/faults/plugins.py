@@ -25,8 +25,6 @@ environment says.
                                     ("noted"), or when its vectors lie where others read them ("handed")
     {"freeze": {R: [WHEN, kind, r]}}
                                     as `die`, but it stops for ever instead
-    {"share": [R, n, SIGNAL]}       rank R, which follows the leader of its crew, sends itself a signal
-                                    before it takes its n-th share of a batch
     {"blind": [[R, ...], k]}        ranks R cannot read the shard of silo k
     {"restless": true}              silos move after every checkpoint, however little is won by it
     {"write": [r, PATTERN, n], "at": FOLDER}
@@ -71,7 +69,6 @@ from mpifl.silo.silo import Silo
 from mpifl.sums import node_sums
 from mpifl.sums.mean import WeightedMean
 from mpifl.training import rank_agreement
-from mpifl.wings.crews import crew_gradients
 from mpifl.wings.masked import fixed_sum, masked_party, release_beats
 from mpifl.wings.split.column_silo import ColumnSilo
 from mpifl.wings.split.splitnn import SplitNN
@@ -256,17 +253,6 @@ def _dying(when: str, act: Any, work_of: Any) -> Any:
     return die_or_act
 
 
-def _die_at_a_share() -> None:
-    act, left = crew_gradients.Follower._take, itertools.count(1)
-
-    def take(follower: crew_gradients.Follower, share: crew_gradients.Share) -> None:
-        if next(left) == TROUBLE["share"][1]:
-            os.kill(os.getpid(), getattr(signal, TROUBLE["share"][2]))
-        act(follower, share)
-
-    crew_gradients.Follower._take = take  # type: ignore[method-assign]
-
-
 def _die_in_a_beat() -> None:
     """Have this rank kill itself where `beat` says."""
     sums = fixed_sum.FixedSum
@@ -327,8 +313,6 @@ if "die" in TROUBLE or "freeze" in TROUBLE:
     spreading.Spreading._carry = _carry_or_die  # type: ignore[method-assign]
     mpifl.exchange.broadcast.read_request = _read_and_note
     mpifl.exchange.federation.Federation._part = _part_or_die
-if "share" in TROUBLE and str(TROUBLE["share"][0]) == _RANK:
-    _die_at_a_share()
 if "beat" in TROUBLE and str(TROUBLE["beat"][0]) == _RANK:
     _die_in_a_beat()
 if "blind" in TROUBLE:

@@ -21,7 +21,7 @@ from tests.simulated.drawing import drawn, every_death
 from tests.simulated.judging import Verdict
 from tests.simulated.schedule import OtherVersion, Schedule
 from tests.simulated.shrinking import shrunk, verdict_of
-from tests.simulated.trainings import WAYS, Yard, yard
+from tests.simulated.trainings import RANKS, WAYS, Yard, yard
 
 BATCH = 300
 """Schedules of a process: what it has of other worlds then is forgotten."""
@@ -121,9 +121,9 @@ def _schedules(lent: Yard, seed: int, count: int) -> Iterator[Schedule]:
         return
     ways = [name for name, way in WAYS.items() if way.survives]
     nth = seed // BATCH // 3
-    way, numbers = ways[nth % len(ways)], sorted({*WAYS[ways[nth % len(ways)]].ranks})
+    way, numbers = ways[nth % len(ways)], sorted({*RANKS})
     ranks = numbers[nth // len(ways) % len(numbers)]
-    nodes = None if WAYS[way].near else (None, 1, 2)[nth % 3]
+    nodes = (None, 1, 2)[nth % 3]
     ended = lent.tried(Schedule(seed=seed, way=way, ranks=ranks, nodes=nodes, survive=True))
     calls = [rank.calls for rank in ended.world.ranks]
     ended.world.close()

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from tests.simulated.schedule import Schedule
-from tests.simulated.trainings import WAYS
+from tests.simulated.trainings import RANKS, WAYS
 
 USUAL_CALLS = 500
 """Calls of a rank in a training here, more or less."""
@@ -19,15 +19,14 @@ def drawn(seed: int, way: str | None = None, kind: str | None = None) -> Schedul
     """Return the schedule of a seed: a world, and in it deaths, a halt, late ranks, or nothing of these."""
     draw = random.Random(f"schedule {seed}")
     name = way or draw.choice(list(WAYS))
-    ranks, near = draw.choice(WAYS[name].ranks), WAYS[name].near
     world = Schedule(
         seed=seed,
         way=name,
-        ranks=ranks,
-        nodes=draw.choice((None, None, None, 1, 2, 2, 3)) if not near else None,
+        ranks=draw.choice(RANKS),
+        nodes=draw.choice((None, None, None, 1, 2, 2, 3)),
         eager=draw.choice((4096, 4096, 0, 1 << 30)),
-        bell=near or draw.random() < 0.8,
-        memory=near or draw.random() < 0.9,
+        bell=draw.random() < 0.8,
+        memory=draw.random() < 0.9,
         turns=draw.random() < 0.3,
     )
     kinds = KINDS if WAYS[name].survives else KINDS[:2]
@@ -39,7 +38,7 @@ def _troubled(world: Schedule, kind: str, draw: random.Random) -> Schedule:
     moment = draw.randrange(world.ranks), "", draw.randint(1, USUAL_CALLS)
     if kind == "halt":
         halt = draw.randint(1, USUAL_CALLS * world.ranks)
-        return Schedule(**told | {"halt": halt, "resume": draw.choice((1, *WAYS[world.way].ranks))})
+        return Schedule(**told | {"halt": halt, "resume": draw.choice((1, *RANKS))})
     if "death" in kind or kind == "two":
         told |= {"survive": True, "kill": (moment,)}
     if kind == "two":

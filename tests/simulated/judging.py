@@ -49,8 +49,6 @@ def judged(schedule: Schedule, ended: Ended, truth: Ended) -> Verdict:
         return Verdict("dead")
     if told := [rank for rank in failed if rank.state != "dead"]:
         return _judged_line(schedule, [rank.error for rank in told])
-    if not ended.model and all(rank.state == "dead" or rank.transport.follows for rank in world.ranks):
-        return Verdict("dead")  # who follows the leader of its crew leaves with that
     if not ended.model:
         return Verdict("left", "no rank ended with a line, and there is no model")
     if ended.rounds != truth.rounds:

@@ -50,7 +50,6 @@ class Way:
         survives: Whether it may be started so that ranks outlive others.
         loses: Whether a death may end it with a line: silos stay where they are.
         patches: Constants, by their dotted name.
-        ranks: How many ranks it may have beside one; all on one node where they are crews.
     """
 
     keys: Mapping[str, Any] = field(default_factory=dict)
@@ -60,14 +59,10 @@ class Way:
     survives: bool = True
     loses: bool = False
     patches: Mapping[str, Any] = field(default_factory=dict)
-    ranks: tuple[int, ...] = (2, 3, 3, 3, 4, 4, 5)
-
-    @property
-    def near(self) -> bool:
-        """Whether its ranks must share a node."""
-        return "ranks" in self.keys.get("silo", {})
 
 
+RANKS = (2, 3, 3, 3, 4, 4, 5)
+"""How many ranks a training may have beside one; what stands there thrice is drawn as often."""
 MOVES = {
     "mpifl.exchange.server_side.placement.WORTH": 0.0,
     "mpifl.exchange.server_side.placement.GAIN": 0.0,
@@ -89,14 +84,12 @@ WAYS = {
     "median": Way({"aggregation": {"rule": "median"}}),
     "krum": Way({"aggregation": {"rule": "krum", "tolerate": 1}}),
     "masks": Way(MASKED, stateful=True, loses=True),
-    "parts": Way({"silo": {"parts": 2}}),
     "accumulated": Way({"local": {"accumulate": 2}}),
     "batched": Way({"local": {"batched": True}}),
     "mirror": Way({"checkpoint": {"mirror": True, "every": 2}, "server_optimizer": MOMENTUM}),
     "workers": Way({"evaluate": {"at": "workers", "batch_size": 5}}),
     "columns": Way(SPLIT, columns=True, survives=False),
     "moves": Way(patches=MOVES),
-    "crews": Way({"silo": {"ranks": 2}}, ranks=(3, 5)),
     "deadline": Way({"cohort": {"deadline": 0.5, "quorum": 0.4}}),
 }
 

@@ -63,8 +63,6 @@ class Plan(Message):
     """Whether silos draw noise by the job's `[privacy]`, None without a job."""
     masked: bool = False
     """Whether its sums are masked."""
-    crew: int = 1
-    """How many ranks train a silo together."""
 
     @property
     def needs_site(self) -> bool:

@@ -162,7 +162,6 @@ def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
                 job=job.model_dump_json(exclude_none=True),
                 private=job.privacy is not None and not is_silo_level(job),
                 masked=job.secure,
-                crew=job.silo.ranks,
             )
             findings.append(_held(job, target))
     except InputError as error:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from mpifl.cli.doctor.alike_ranks import Conditions, differing, grouped, named, numbers
 from mpifl.cli.doctor.condition import Plan
-from mpifl.cli.doctor.crew_check import of_crews
 from mpifl.cli.doctor.findings import Finding, State
 from mpifl.cli.doctor.gpus import judge_gpus
 from mpifl.cli.doctor.sites import of_sites
@@ -29,7 +28,7 @@ WORSE, BETTER = 1.05, 0.8
 def judge(conditions: Conditions, plan: Plan) -> list[Finding]:
     """Return what all ranks' conditions mean, in the order in which things go wrong."""
     ranks = (_mpi, _launcher, _tolerance, _gpu_buffers, _versions, _nodes, _doorbells, _cores, _signals)
-    tools = (_devices, _processors, _kernels, _compile, _batched, _hdf5, _shards, _run, of_sites, of_crews)
+    tools = (_devices, _processors, _kernels, _compile, _batched, _hdf5, _shards, _run, of_sites)
     findings = [finding for look in ranks for finding in look(conditions)]
     return findings + [finding for look in tools for finding in look(conditions, plan)]
 

@@ -15,7 +15,6 @@ from mpifl.run.folder import check_run
 from mpifl.run.job import Job, read_job
 from mpifl.training.beforehand import validate_job
 from mpifl.wings import wings_of
-from mpifl.wings.crews import why_no_crews
 
 SECONDS_TO_SAVE = 120
 """How long before the end of its time a job is told to save; SLURM may say so up to a minute earlier."""
@@ -119,37 +118,15 @@ def _ranks(job: Job, elsewhere: int, wishes: SlurmOptions) -> int:
         what = f"fewer than the job's threads = {job.threads}; give at least that"
         raise InputError(f"--cpus-per-task {cpus}: {what}")
     ranks = wishes.ranks
-    crew = job.silo.ranks
     if ranks is None and wishes.gpus_per_node:
         ranks = min(elsewhere, wishes.nodes * wishes.gpus_per_node) + 1
     elif ranks is None:
         held = _cpus_of_a_node(wishes.partition) // cpus * wishes.nodes
-        crews = min(elsewhere, (held - 1) // crew) if held else elsewhere
-        ranks = crews * crew + 1
-    if crew > 1:
-        _check_crews(crew, ranks, wishes)
+        ranks = (min(elsewhere, held - 1) if held else elsewhere) + 1
     if ranks < wishes.nodes:
         what = f"some would have none of {ranks} ranks; ask for {ranks} at most"
         raise InputError(f"--nodes {wishes.nodes}: {what}")
     return ranks
-
-
-def _check_crews(crew: int, ranks: int, wishes: SlurmOptions) -> None:
-    """See that the ranks make whole crews, each on one node.
-
-    Raises:
-        InputError: they do not, or nobody knows.
-    """
-    if why := why_no_crews(ranks, crew):
-        raise InputError(f"--silo-ranks {crew}: {why}")
-    if wishes.gpus_per_node:
-        what = "crews train on the cores of their node; leave one of them out"
-        raise InputError(f"--gpus-per-node {wishes.gpus_per_node}: {what}")
-    if wishes.nodes > 1:
-        what = (
-            "which rank lies on which node is then the script's; take --nodes 1, or start from hetjob.sbatch"
-        )
-        raise InputError(f"--silo-ranks {crew}: crews lie on one node each, and {what}")
 
 
 def _threads(job: Job) -> int:

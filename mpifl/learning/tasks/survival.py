@@ -39,12 +39,9 @@ class Survival(Named):
 
     def why_no_mean(self) -> str:
         """Say that it compares examples."""
-        return f"{why}; take a loss of single examples" if (why := self.why_whole()) else ""
-
-    def why_whole(self) -> str:
-        """Say that it compares examples."""
         own = self.criterion not in self.losses.values()
-        return "" if own else "compares each example with all that are at risk"
+        what = "compares each example with all that are at risk; take a loss of single examples"
+        return "" if own else what
 
     def scored(self, outputs: Tensor, y: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return risks, shape [n], and targets, shape [n, 2]."""

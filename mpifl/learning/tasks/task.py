@@ -78,10 +78,6 @@ class Task(BaseModel, ABC):
         """Say why a batch's loss is no mean of its examples' losses; "" if it is."""
         return ""
 
-    def why_whole(self) -> str:
-        """Say why a batch's loss cannot be made of losses of its parts; "" if it can."""
-        return ""
-
     def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss of a model on a batch, a scalar."""
         return self.mean_loss(self.outputs(module, x), y)

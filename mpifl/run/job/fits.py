@@ -17,48 +17,46 @@ if TYPE_CHECKING:
     from mpifl.run.job.outline import Outline
 
 _JOB = """
-key                                                       usual rule                  private              silo            sum sums  masks            split                      parts compile             batched
-name,shards,seed,rounds,device,threads,model              +     +                     +                    +               +   +     +                +                          +     +                   +
-data,local,silo,cohort,aggregation,compression            +     +                     +                    +               +   +     +                +                          +     +                   +
-attack,evaluate,checkpoint,tracking                       +     +                     +                    +               +   +     +                +                          +     +                   +
-kernels                                                   +     +                     +                    +               +   +     +                +                          +     -                   +
-model.name,weights,strict,save                            +     +                     +                    +               +   +     +                +                          +     +                   +
-model.buffers                                             +     reset                 reset                reset           +   reset +                -                          reset +                   +
-data.augment                                              +     +                     -                    +               +   +     +                -                          +     flip|crop|flip-crop flip|crop|flip-crop
-task                                                      +     +                     =                    +               +   +     +                =                          =     +                   +
-algorithm                                                 +     =                     =                    =               =   +     =                =                          +     +                   +
-silo.ranks                                                +     +                     +                    +               +   +     +                +                          +     +                   +
-silo.parts                                                +     +                     =                    +               +   +     +                =                          +     =                   =
-vertical                                                  +     =                     =                    =               =   =     =                +                          -     =                   =
-vertical.cut,merge,top,protect,epsilon,bottoms            +     =                     =                    =               =   =     =                +                          =     =                   =
-server_optimizer                                          +     +                     +                    +               +   +     +                =                          +     +                   +
-cohort.fraction                                           +     +                     +                    +               -   +     +                -                          +     +                   +
-cohort.quorum,deadline                                    +     +                     +                    +               +   +     +                -                          +     +                   +
-cohort.weights                                            +     uniform               +                    uniform         -   +     +                -                          +     +                   +
-cohort.select                                             +     uniform|poisson|own   uniform|examples|own uniform|poisson +   +     uniform|examples -                          +     +                   +
-cohort.candidates                                         +     -                     -                    -               +   +     -                -                          +     +                   +
-aggregation.rule,tolerate,pre,s,m,tau,nu,iterations,spill +     +                     +                    -               +   -     +                -                          +     +                   +
-aggregation.clip                                          +     +                     +                    -               -   +     +                -                          +     +                   +
-compression.up                                            +     none|float16|bfloat16 +                    -               +   -     +                none|float16|bfloat16|qsgd +     +                   +
-compression.down,bits,norm                                +     +                     +                    +               +   +     +                +                          +     +                   +
-compression.error_feedback                                +     +                     +                    -               +   -     +                False                      +     +                   +
-compression.bucket                                        +     +                     +                    +               +   +     +                512                        +     +                   +
-compression.share                                         +     -                     +                    -               +   -     +                -                          +     +                   +
-attack.kind,silos,std,factor,z,epsilon,direction          +     +                     -                    -               +   -     +                -                          +     +                   +
-attack.mimicked,target,patch,value,share,keep_optimizer   +     +                     -                    -               +   -     +                -                          +     +                   +
-privacy                                                   +     =                     +                    +               +   +     +                -                          +     +                   +
-privacy.level                                             +     +                     +                    +               +   +     +                -                          silo  +                   +
-privacy.noise_at,clip,quantile,clip_start,noise,noise_of  +     +                     +                    +               +   +     +                -                          +     +                   +
-privacy.epsilon,delta,accountant,evaluate_unprotected     +     +                     +                    +               +   +     +                -                          +     +                   +
-security                                                  +     =                     +                    +               +   +     +                -                          +     +                   +
-security.masks,range,least,colluding                      +     +                     +                    +               +   +     +                -                          +     +                   +
-evaluate.every,batch_size,target,target_accuracy          +     +                     +                    +               +   +     +                +                          +     +                   +
-evaluate.stop_at_target,split,patience                    +     +                     +                    +               +   +     +                +                          +     +                   +
-evaluate.at,keep_best                                     +     +                     +                    +               +   +     +                -                          +     +                   +
-evaluate.silos                                            +     +                     +                    +               +   +     +                .                          +     +                   +
-checkpoint.every,keep,background                          +     +                     +                    +               +   +     +                +                          +     +                   +
-checkpoint.mirror                                         +     +                     +                    +               +   +     -                -                          +     +                   +
-tracking.console,jsonl,tensorboard,mlflow,observers       +     +                     +                    +               +   +     +                +                          +     +                   +
+key                                                       usual rule                  private              silo            sum sums  masks            split                      compile             batched
+name,shards,seed,rounds,device,threads,model              +     +                     +                    +               +   +     +                +                          +                   +
+data,local,cohort,aggregation,compression                 +     +                     +                    +               +   +     +                +                          +                   +
+attack,evaluate,checkpoint,tracking                       +     +                     +                    +               +   +     +                +                          +                   +
+kernels                                                   +     +                     +                    +               +   +     +                +                          -                   +
+model.name,weights,strict,save                            +     +                     +                    +               +   +     +                +                          +                   +
+model.buffers                                             +     reset                 reset                reset           +   reset +                -                          +                   +
+data.augment                                              +     +                     -                    +               +   +     +                -                          flip|crop|flip-crop flip|crop|flip-crop
+task                                                      +     +                     =                    +               +   +     +                =                          +                   +
+algorithm                                                 +     =                     =                    =               =   +     =                =                          +                   +
+vertical                                                  +     =                     =                    =               =   =     =                +                          =                   =
+vertical.cut,merge,top,protect,epsilon,bottoms            +     =                     =                    =               =   =     =                +                          =                   =
+server_optimizer                                          +     +                     +                    +               +   +     +                =                          +                   +
+cohort.fraction                                           +     +                     +                    +               -   +     +                -                          +                   +
+cohort.quorum,deadline                                    +     +                     +                    +               +   +     +                -                          +                   +
+cohort.weights                                            +     uniform               +                    uniform         -   +     +                -                          +                   +
+cohort.select                                             +     uniform|poisson|own   uniform|examples|own uniform|poisson +   +     uniform|examples -                          +                   +
+cohort.candidates                                         +     -                     -                    -               +   +     -                -                          +                   +
+aggregation.rule,tolerate,pre,s,m,tau,nu,iterations,spill +     +                     +                    -               +   -     +                -                          +                   +
+aggregation.clip                                          +     +                     +                    -               -   +     +                -                          +                   +
+compression.up                                            +     none|float16|bfloat16 +                    -               +   -     +                none|float16|bfloat16|qsgd +                   +
+compression.down,bits,norm                                +     +                     +                    +               +   +     +                +                          +                   +
+compression.error_feedback                                +     +                     +                    -               +   -     +                False                      +                   +
+compression.bucket                                        +     +                     +                    +               +   +     +                512                        +                   +
+compression.share                                         +     -                     +                    -               +   -     +                -                          +                   +
+attack.kind,silos,std,factor,z,epsilon,direction          +     +                     -                    -               +   -     +                -                          +                   +
+attack.mimicked,target,patch,value,share,keep_optimizer   +     +                     -                    -               +   -     +                -                          +                   +
+privacy                                                   +     =                     +                    +               +   +     +                -                          +                   +
+privacy.level                                             +     +                     +                    +               +   +     +                -                          +                   +
+privacy.noise_at,clip,quantile,clip_start,noise,noise_of  +     +                     +                    +               +   +     +                -                          +                   +
+privacy.epsilon,delta,accountant,evaluate_unprotected     +     +                     +                    +               +   +     +                -                          +                   +
+security                                                  +     =                     +                    +               +   +     +                -                          +                   +
+security.masks,range,least,colluding                      +     +                     +                    +               +   +     +                -                          +                   +
+evaluate.every,batch_size,target,target_accuracy          +     +                     +                    +               +   +     +                +                          +                   +
+evaluate.stop_at_target,split,patience                    +     +                     +                    +               +   +     +                +                          +                   +
+evaluate.at,keep_best                                     +     +                     +                    +               +   +     +                -                          +                   +
+evaluate.silos                                            +     +                     +                    +               +   +     +                .                          +                   +
+checkpoint.every,keep,background                          +     +                     +                    +               +   +     +                +                          +                   +
+checkpoint.mirror                                         +     +                     +                    +               +   +     -                -                          +                   +
+tracking.console,jsonl,tensorboard,mlflow,observers       +     +                     +                    +               +   +     +                +                          +                   +
 """  # noqa: E501
 
 _WHY = """
@@ -121,13 +119,6 @@ split   local.compile              [local] compile = true: a step is shared with
 split   local.batched              [local] batched = true: silos have columns, and halves of their own; leave it out
 split   local.precision            [local] precision = '{value}': lines are float32; take 'fp32'
 split   model.buffers              [model] buffers: each party keeps all buffers of its part of a split network; leave it out
-parts   local.compile              [silo] parts = {job.silo.parts}: gradients are of parts of a batch, and [local] compile = true makes one step of a whole batch; leave one of them out
-parts   local.batched              [silo] parts = {job.silo.parts}: gradients are of parts of a batch, and [local] batched = true takes whole batches of several silos; leave one of them out
-parts   local.accumulate           [silo] parts = {job.silo.parts}: gradients are of parts of a batch, and [local] accumulate = {value} adds batches up instead; leave one of them out
-parts   local.precision            [silo] parts = {job.silo.parts}: gradients are of parts of a batch, and [local] precision = 'fp16' scales the loss of a whole batch; take 'bf16' or 'fp32'
-parts   vertical                   [silo] parts = {job.silo.parts}: gradients are of parts of a batch, and '{job.algorithm[name]}' trains a network that is split by columns; leave [silo] out
-parts   privacy.level              [silo] parts = {job.silo.parts}: gradients are of parts of a batch, and [privacy] clips the gradient of each example; leave one of them out
-parts   model.buffers              [model] buffers: {value}: by [silo] parts = {job.silo.parts} no buffer may learn; leave one of them out
 """  # noqa: E501
 FITS = Fits(_JOB, _WHY)
 """The keys of all tables, `table.key`; those of `[local]` are in their own table."""
@@ -145,7 +136,6 @@ IN_EFFECT: dict[str, Callable[[Outline], bool]] = {
     "sums": lambda job: job.security is not None,
     "masks": lambda job: job.security is not None and job.security.masks,
     "split": lambda job: job.vertical is not None,
-    "parts": lambda job: job.silo.parts > 1,
 }
 """When a way is asked for, in the order in which they are looked at."""
 

@@ -92,14 +92,8 @@ def _of_halves(job: Job, algorithm: Algorithm) -> Iterator[str]:
         yield f"[vertical.{key}] buffers: {what}"
 
 
-def _of_parts(job: Job, algorithm: Algorithm) -> Iterator[str]:
-    if why := algorithm.task.why_whole():
-        parts = f"[silo] parts = {job.silo.parts}: gradients are of parts of a batch"
-        yield f"{parts}, and the loss {why}; leave [silo] out"
-
-
 Says = Callable[["Job", Algorithm], Iterator[str]]
 _FIRST: dict[str, Says] = {"sum": _of_sum, "private": _of_examples}
 """What is said before the cells of a way."""
-_THEN: dict[str, Says] = {"silo": _of_silos, "masks": _of_masks, "split": _of_halves, "parts": _of_parts}
+_THEN: dict[str, Says] = {"silo": _of_silos, "masks": _of_masks, "split": _of_halves}
 """What is said behind them."""

@@ -27,9 +27,9 @@ from mpifl.run.job.tables import (
 )
 from mpifl.run.job.validation import validated
 from mpifl.silo import VerticalSettings
-from mpifl.silo.steps import LocalTraining, SiloSettings
+from mpifl.silo.steps import LocalTraining
 
-HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.spill", "silo.ranks")
+HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.spill")
 """Keys of a job that may change when a run is resumed."""
 
 
@@ -65,8 +65,6 @@ class Outline(BaseModel):
     """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
     local: LocalTraining = LocalTraining()
     """How a silo trains in a round."""
-    silo: SiloSettings = SiloSettings()
-    """Who trains one silo: one rank, or several of a node."""
     vertical: VerticalSettings | None = None
     """How a network is split over silos that have columns of the same rows; for such silos alone."""
     server_optimizer: Table = {"name": "sgd"}
@@ -97,7 +95,6 @@ class Outline(BaseModel):
             "site": (bool(os.environ.get("MPIFL_SITE")), "MPIFL_SITE"),
             "dpsgd": (self.privacy is not None, "[privacy]"),
             "fast": (self.local.compile or self.local.batched, "[local] compile or batched"),
-            "crews": (self.silo.parts > 1, f"[silo] parts = {self.silo.parts}"),
             "compression": (self.compression.asked, "[compression]"),
             "scoring": (self.evaluate.at == "workers", "[evaluate] at = 'workers'"),
             "masked": (self.security is not None, "[security]"),

@@ -153,14 +153,6 @@ class FlatModel:
                 raise InputError(f"training has put other memory in the parameter '{name}' (.data); {to_do}")
         return self.statistics.read()
 
-    def lie_in(self, vector: Tensor) -> None:
-        """Have the parameters be views into another vector, shape [P], and be what it holds."""
-        self.trained = vector
-        for p, view in zip(self.parameters, self.views(vector), strict=True):
-            p.data = view
-        self.shared, self.personal = vector[: self._split], vector[self._split :]
-        self._note_places()
-
     def _note_places(self) -> None:
         self._data = [p.detach() for p in self.parameters]
         self._places = [p.data_ptr() for p in self.parameters]

@@ -30,7 +30,6 @@ from .local_settings import (
     BufferRule as BufferRule,
     EvaluationBatch as EvaluationBatch,
     LocalTraining as LocalTraining,
-    SiloSettings as SiloSettings,
 )
 from .step import (
     Found as Found,

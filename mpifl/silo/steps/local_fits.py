@@ -25,35 +25,35 @@ from pydantic import BaseModel
 
 # `plain` is lr * gradient and nothing else, which the program takes by itself, and says no word of it.
 _LOCAL = """
-key             usual plain compile batched parts private sum    masks split fedsgd fsvrg qffl scaffold fednova ditto fedsam fedrep paired
-optimizer       +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
-lr              +     +     +       +       +     +       +      +     +     +      +     +    +        +       +     +      +      +
-lr_decay        +     +     +       +       +     +       +      +     +     +      +     +    +        +       +     +      +      +
-momentum        +     ~     +       +       +     +       -      +     +     -      -     -    +        +       +     +      +      -
-nesterov        +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
-beta1           +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
-beta2           +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
-epsilon         +     ~     +       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
-weight_decay    +     ~     +       +       +     +       -      +     +     -      -     -    +        +       +     +      -      -
-clip_norm       +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
-schedule        +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
-warmup          +     ~     ~       +       +     +       -      +     +     -      -     -    -        -       +     +      +      -
-schedule_rounds +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
-keep_optimizer  +     +     ~       +       +     +       -      +     .     -      -     -    -        -       -     +      -      -
-epochs          +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
-epochs_decay    +     +     +       +       +     -       .      +     +     .      +     +    +        +       +     +      +      +
-steps           +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
-batch_size      +     +     ~number number  +     +       +      +     +     .      +     +    +        +       +     +      +      +
-batch_growth    +     +     ~       -       +     -       -      +     +     .      +     +    +        +       +     +      +      +
-accumulate      +     ~     ~       -       -     -       .      +     -     .      +     +    +        +       +     -      +      -
-drop_last       +     +     +       +       +     +       .      +     +     .      +     +    +        +       +     +      +      +
-stragglers      +     +     +       +       +     +       .      +     -     .      +     +    +        +       +     +      +      +
-deadline        +     +     +       -       +     -       .      -     -     .      +     +    +        +       +     +      +      +
-epochs_of       +     +     +       +       +     +       .      +     -     .      +     +    +        +       +     +      +      +
-compile         +     +     +       -       -     -       .      +     -     .      ~     +    +        +       +     ~      ~      ~
-batched         +     +     =       +       -     -       .      +     -     .      ~     +    +        +       +     ~      ~      ~
-chunk           +     +     =       +       -     -       .      +     -     .      +     +    +        +       +     +      +      +
-precision       +     ~wide ~wide   wide    wide  fp32    .wide  +     fp32  .wide  wide  wide wide     wide    +     wide   +      wide
+key             usual plain compile batched private sum    masks split fedsgd fsvrg qffl scaffold fednova ditto fedsam fedrep paired
+optimizer       +     ~     +       +       +       -      +     +     -      -     -    -        -       +     +      +      -
+lr              +     +     +       +       +       +      +     +     +      +     +    +        +       +     +      +      +
+lr_decay        +     +     +       +       +       +      +     +     +      +     +    +        +       +     +      +      +
+momentum        +     ~     +       +       +       -      +     +     -      -     -    +        +       +     +      +      -
+nesterov        +     ~     +       +       +       -      +     +     -      -     -    -        -       +     +      +      -
+beta1           +     ~     +       +       +       -      +     +     -      -     -    -        -       +     +      +      -
+beta2           +     ~     +       +       +       -      +     +     -      -     -    -        -       +     +      +      -
+epsilon         +     ~     +       +       +       -      +     +     -      -     -    -        -       +     +      +      -
+weight_decay    +     ~     +       +       +       -      +     +     -      -     -    +        +       +     +      -      -
+clip_norm       +     ~     ~       +       +       -      +     +     -      -     -    -        -       +     +      +      -
+schedule        +     ~     ~       +       +       -      +     +     -      -     -    -        -       +     +      +      -
+warmup          +     ~     ~       +       +       -      +     +     -      -     -    -        -       +     +      +      -
+schedule_rounds +     +     +       +       +       .      +     +     .      +     +    +        +       +     +      +      +
+keep_optimizer  +     +     ~       +       +       -      +     .     -      -     -    -        -       -     +      -      -
+epochs          +     +     +       +       +       .      +     +     .      +     +    +        +       +     +      +      +
+epochs_decay    +     +     +       +       -       .      +     +     .      +     +    +        +       +     +      +      +
+steps           +     +     +       +       +       .      +     +     .      +     +    +        +       +     +      +      +
+batch_size      +     +     ~number number  +       +      +     +     .      +     +    +        +       +     +      +      +
+batch_growth    +     +     ~       -       -       -      +     +     .      +     +    +        +       +     +      +      +
+accumulate      +     ~     ~       -       -       .      +     -     .      +     +    +        +       +     -      +      -
+drop_last       +     +     +       +       +       .      +     +     .      +     +    +        +       +     +      +      +
+stragglers      +     +     +       +       +       .      +     -     .      +     +    +        +       +     +      +      +
+deadline        +     +     +       -       -       .      -     -     .      +     +    +        +       +     +      +      +
+epochs_of       +     +     +       +       +       .      +     -     .      +     +    +        +       +     +      +      +
+compile         +     +     +       -       -       .      +     -     .      ~     +    +        +       +     ~      ~      ~
+batched         +     +     =       +       -       .      +     -     .      ~     +    +        +       +     ~      ~      ~
+chunk           +     +     =       +       -       .      +     -     .      +     +    +        +       +     +      +      +
+precision       +     ~wide ~wide   wide    fp32    .wide  +     fp32  .wide  wide  wide wide     wide    +     wide   +      wide
 """  # noqa: E501
 _MARKS = "+-.~="
 _SETS = {"wide": "fp32|tf32|bf16"}

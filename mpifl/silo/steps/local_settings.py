@@ -37,29 +37,6 @@ def _grown(begun: float, by: float, times: int) -> float:
     return math.log(begun) + times * math.log(by)
 
 
-class SiloSettings(BaseModel):
-    """The `[silo]` table of a job: who trains one silo."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    ranks: Annotated[int, Field(ge=1, le=1024)] = 1
-    """How many ranks of a node train a silo together, beside the server's."""
-    parts: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Into how many parts a batch is cut, as many as ranks by default. Bits depend on it, not on ranks."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _a_part_each(cls, given: Any) -> Any:
-        return {"parts": given["ranks"], **given} if isinstance(given, dict) and "ranks" in given else given
-
-    @model_validator(mode="after")
-    def _consistent(self) -> SiloSettings:
-        if self.parts % self.ranks:
-            what = f"{self.parts} parts are no equal number for each of {self.ranks} ranks"
-            raise ValueError(f"parts = {self.parts}: {what}; take a multiple of ranks")
-        return self
-
-
 class LocalTraining(BaseModel):
     """The `[local]` table of a job: the optimizer,
     how far and in which batches a silo trains in one round."""

@@ -56,7 +56,7 @@ class Learner:
         personal: Names of what stays at the silos.
         rules: What becomes of buffers that training writes to, by their names or patterns.
         apart: Whether nobody averages it, so that it keeps them all.
-        by_example: The keys by which each example is trained on by itself, so that no buffer may learn.
+        by_example: Whether `[privacy]` trains on each example by itself, so that no buffer may learn.
         rounds: Over how many rounds it is trained.
     """
 
@@ -73,7 +73,7 @@ class Learner:
     personal: Collection[str] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
     apart: bool = False
-    by_example: Sequence[str] = ()
+    by_example: bool = False
     rounds: int = 1
 
 
@@ -227,9 +227,8 @@ class _Steps:
     def _trained(self, asked: Training) -> LocalRun:
         run = train(asked)
         if self._learner.by_example and (wrote := self._model.buffers.written()):
-            key = self._learner.by_example[0]
-            what = f"training wrote to the buffer '{wrote[0]}', and by {key} none may learn"
-            raise InputError(f"{what}; take a layer without it, or leave {key.partition(' ')[0]} out")
+            what = f"training wrote to the buffer '{wrote[0]}', and by [privacy] none may learn"
+            raise InputError(f"{what}; take a layer without it, or leave [privacy] out")
         return run
 
     def _split(self, rows: int) -> Split:

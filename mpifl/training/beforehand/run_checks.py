@@ -106,7 +106,7 @@ def check_training(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Mod
         augment_of(job, spec),
         algorithm.personal_names(module),
         table.buffers,
-        by_example=_keys_by_example(job),
+        by_example=job.privacy is not None and not is_silo_level(job),
         rounds=job.rounds,
     )
     sizes = [entry.examples.get("train", 0) for entry in spec.silos]
@@ -173,14 +173,8 @@ def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module
     algorithm.check(module, spec)
     if is_silo_level(job) and (why := why_no_statistics(algorithm, module)):
         raise InputError(why)
-    for key in _keys_by_example(job):
-        check_layers(module, key)
-
-
-def _keys_by_example(job: Job) -> list[str]:
-    """Return the keys of a job by which a model is to treat each example by itself."""
-    private = job.privacy is not None and not is_silo_level(job)
-    return ["[privacy]"] * private + [f"[silo] parts = {job.silo.parts}"] * (job.silo.parts > 1)
+    if job.privacy is not None and not is_silo_level(job):
+        check_layers(module, "[privacy]")
 
 
 def splits_of(spec: AnySpec) -> set[str]:

@@ -34,7 +34,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"privacy": {"epsilon": 1.0, "delta": 1e-5, "clip": 1.0}},
         r"protected by nothing; take 'reset'",
     ),
-    "parts": ({"silo": {"parts": 2}}, r"by \[silo\] parts = 2 no buffer may learn"),
 }
 
 

@@ -22,7 +22,6 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.parameters.tensor_bits import from_words, same_bits as alike, words_of
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.transforms.running_statistics import RunningStatistics, own_name
-from mpifl.wings.crews.parts_training import ByParts
 from mpifl.wings.fast.stacked_training import train_together
 from mpifl.wings.scoring.test_shares import score_of, share_of
 
@@ -365,13 +364,6 @@ def test_fedper_keeps_any_buffer_at_its_silo(value):
     silo = make_silo(model, state=state, seed=3)
     algorithm.personal_model(silo, w)
     assert same_bits(words_of(model.module[0].b), state["personal_statistics"])
-
-
-def test_parts_of_batches_refuse_a_model_whose_buffers_learn():
-    model = model_of(torch.zeros(2))
-    silo = make_silo(model, trains=ByParts(FedAvg(local=LOCAL), 2))
-    with pytest.raises(InputError, match=r"\[silo\] parts = 2: training wrote to the buffer '0.b'"):
-        silo.train_locally(net_start(model), LOCAL)
 
 
 @pytest.mark.parametrize(

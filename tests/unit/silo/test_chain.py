@@ -210,18 +210,6 @@ def test_other_steps_are_left_to_pytorch(taken: list[int], settings: dict[str, A
     assert not taken
 
 
-def test_parameters_may_come_to_lie_elsewhere() -> None:
-    """As those of a crew do; DP-SGD keeps its chain as long as the model."""
-    model, batch = FlatModel(layers(nn.ReLU())()), (torch.rand(5, 4), torch.tensor([0, 1, 2, 0, 1]))
-    way = chain(model, F.cross_entropy)
-    assert way is not None
-    model.lie_in(torch.linspace(-1, 1, len(model.trained)))
-    gradient = ByChain(training(model, batches(5), None, LocalTraining()), way)
-    found = model.flat(gradient([batch])).clone()
-    assert torch.equal(gradient.total, 5 * cross_entropy(model.module, *batch))
-    assert torch.equal(found, model.flatten(model.gradients(cross_entropy(model.module, *batch))))
-
-
 def test_inputs_of_more_dimensions_are_left_to_pytorch(taken: list[int]) -> None:
     model = FlatModel(layers()())
     x, y = torch.rand(5, 2, 4), torch.tensor([0, 1, 2, 0, 1])

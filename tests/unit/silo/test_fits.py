@@ -24,7 +24,6 @@ from mpifl.silo import Silo
 from mpifl.silo.parameters import FlatModel
 from mpifl.silo.steps import LOCAL, LocalTraining, steps_of
 from mpifl.silo.steps.local_fits import Fits
-from mpifl.wings.crews.batch_parts import PartOf, Parts, take_here
 from mpifl.wings.dpsgd.dpsgd import DPSGD
 from mpifl.wings.fast import compiled, train_together
 from mpifl.wings.fast.codegen import NotCompiled
@@ -51,11 +50,6 @@ ELSEWHERE = {
 """Ways that are not trained by here, and why."""
 
 
-def of_parts(silo: Silo, settings: LocalTraining) -> Parts:
-    vectors = [torch.empty_like(W) for _ in range(3)]
-    return Parts(3, take_here, PartOf(settings.precision, 5), vectors)
-
-
 def private(silo: Silo, settings: LocalTraining) -> DPSGD:
     size = N if settings.batch_size == "full" else settings.batch_size
     return DPSGD(b"x" * 32, "p", 1.0, 0.8, size / N, steps_of(settings, N), float(size))
@@ -68,8 +62,7 @@ def silo_of(local: LocalTraining, **more: Any) -> Silo:
 
 
 def by_silo(name: str, local: LocalTraining) -> torch.Tensor:
-    kinds = {"parts": of_parts, "private": private}
-    kind = type("Kind", (Silo,), {"_method": kinds[name]}) if name in kinds else Silo
+    kind = type("Kind", (Silo,), {"_method": private}) if name == "private" else Silo
     together = {"trains": lambda asked: train_together([asked], 2)[0](asked)} if name == "batched" else {}
     silo = silo_of(local, kind=kind, **together)
     return FedAvg(local=local).train(silo, W).vectors["delta"]
@@ -102,7 +95,7 @@ def by_algorithm(name: str, local: LocalTraining) -> torch.Tensor:
 
 
 TRAINED = {
-    **dict.fromkeys(("usual", "plain", "batched", "parts", "private"), by_silo),
+    **dict.fromkeys(("usual", "plain", "batched", "private"), by_silo),
     **dict.fromkeys(
         ("fedsgd", "fsvrg", "qffl", "scaffold", "fednova", "ditto", "fedsam", "fedrep", "paired"),
         by_algorithm,

@@ -20,7 +20,6 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.training import LocalRun, Training
-from mpifl.wings.crews.batch_parts import PartOf, Parts, take_here
 from mpifl.wings.dpsgd.dpsgd import DPSGD
 from mpifl.wings.fast import compiled, quickly as train, stacked_training
 
@@ -59,7 +58,6 @@ CORRECTIONS: dict[str, Callable[[int], Any]] = {
 }
 METHODS: dict[str, Callable[[int], Any]] = {
     "dp-sgd": lambda n: DPSGD(bytes(32), "p", 1.0, 0.8, 5 / N, 6, 5.0),
-    "parts": lambda n: Parts(3, take_here, PartOf("fp32", 5), [torch.empty(n) for _ in range(3)]),
 }
 FORMS = {"of_outputs": CLASSIFICATION.mean_loss, "weighted": CLASSIFICATION.weighted_objective}
 

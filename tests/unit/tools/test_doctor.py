@@ -449,19 +449,3 @@ def test_more_working_threads_than_cores_are_a_warning_and_so_is_the_server():
 def test_only_what_is_bad_hurts():
     assert not hurts([Finding("a", "ok", ""), Finding("b", "warning", ""), Finding("c", "note", "")])
     assert hurts([Finding("a", "ok", ""), Finding("b", "bad", "")])
-
-
-@pytest.mark.parametrize(
-    ("nodes", "crew", "state", "words"),
-    [
-        ([0] * 5, 2, "ok", "2 of 2 ranks; where a part takes less than about 1 ms, the waits win"),
-        ([0] * 4, 2, "bad", "4 ranks are the server and 3 others, which make no whole crews; start 3 or 5"),
-        ([0, 0, 1, 1, 1], 2, "bad", "ranks 1-2 would be a crew, and share no node's memory"),
-        ([0], 4, "note", "one rank alone takes the parts of all 4 ranks of a silo"),
-    ],
-)
-def test_it_says_which_crews_there_would_be(nodes, crew, state, words):
-    conditions = [rank(n, node=node) for n, node in enumerate(nodes)]
-    (found,) = [finding for finding in judge(conditions, Plan(crew=crew)) if finding.what == "crews"]
-    assert (found.state, found.found) == (state, words)
-    assert not [finding for finding in judge(conditions, Plan()) if finding.what == "crews"]

@@ -63,10 +63,6 @@ def test_a_worker_a_gpu(place, capsys):
     assert directives(script(capsys, gpus_per_node=2))["gpus-per-node"] == "2"
 
 
-def test_so_many_ranks_a_silo_and_the_server(place, capsys):
-    assert "--ntasks=13 " in script(capsys, "silo.ranks=3")
-
-
 def test_what_is_wished_for_stands_there(place, capsys):
     text = script(capsys, "threads=2", ranks=3, time="1-12", partition="gpu", account="me")
     asked = directives(text)
@@ -118,13 +114,6 @@ def test_a_run_folder_is_any_folder(place, capsys, out):
         (("model.name=nowhere:net",), {}, f"{JOB}: [model] name = 'nowhere:net': No module named 'nowhere'"),
         (("rounds=0",), {}, f"{JOB}: rounds = 0: should be greater than 0"),
         ((), {"time": 'x"y'}, "sbatch cannot read this from a script"),
-        (
-            ("silo.ranks=2",),
-            {"ranks": 4},
-            "--silo-ranks 2: 4 ranks are the server and 3 others, which make no whole crews; start 3 or 5",
-        ),
-        (("silo.ranks=2",), {"nodes": 2}, "--silo-ranks 2: crews lie on one node each, and which rank"),
-        (("silo.ranks=2",), {"gpus_per_node": 2}, "--gpus-per-node 2: crews train on the cores"),
         ((), {"launcher": "ssh"}, "--launcher ssh: give auto, srun or mpirun"),
     ],
 )

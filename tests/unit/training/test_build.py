@@ -114,7 +114,6 @@ HOSTILE = {
     "steps in parts": ({"local": {"accumulate": 2, "batch_size": 4}}, "has one batch, of any size"),
     "a compiled step": ({"local": {"compile": True, "batch_size": 4}}, "is not compiled"),
     "half precision": ({"local": {"precision": "fp16", "batch_size": 4}}, "bounds norms in float32"),
-    "crews": ({"silo": {"ranks": 1, "parts": 2}}, "parts"),
     "full gradients": ({"algorithm": {"name": "fsvrg"}}, "fsvrg"),
     "liars": ({"attack": {"kind": "scale", "silos": [0]}}, "leave one of them out"),
     "a large delta": ({"privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.5}}, "delta allows to publish"),

@@ -250,7 +250,6 @@ def test_what_cannot_be_trained_is_a_line_at_the_start(tmp_path, model):
 @pytest.mark.parametrize(
     ("more", "key"),
     [
-        ({"silo": {"parts": 2}}, r"\[silo\] parts = 2"),
         ({"privacy": {"level": "example", "noise": 1.0, "clip": 1.0, "delta": 1e-5}}, r"\[privacy\]"),
     ],
 )

@@ -25,7 +25,6 @@ ASKED = {
     "site": ({}, "MPIFL_SITE"),
     "dpsgd": ({"privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.01}}, r"\[privacy\]"),
     "fast": ({"local": {"lr": 0.1, "compile": True}}, r"\[local\] compile or batched"),
-    "crews": ({"silo": {"parts": 2}}, r"\[silo\] parts = 2"),
     "compression": ({"compression": {"up": "qsgd"}}, r"\[compression\]"),
     "scoring": ({"evaluate": {"at": "workers"}}, r"\[evaluate\] at = 'workers'"),
     "masked": ({"security": {}}, r"\[security\]"),
@@ -109,7 +108,7 @@ def test_the_table_says_of_rules_by_weights_what_the_rules_say_of_themselves():
     assert said == {name: (keys(kind), kind.tolerates, kind.chooses) for name, kind in WEIGHT_RULES.items()}
 
 
-DELETABLE = sorted({*registry.WINGS, "privacy"} - {"crews"})
+DELETABLE = sorted({*registry.WINGS, "privacy"})
 """Folders without which the core trains."""
 
 

@@ -1,0 +1,91 @@
+"""What a rank does after a death that MPI survives: it meets the survivors in a smaller world."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from typing import Any
+
+from mpifl.common import RankLost
+from mpifl.wire.ground import HERE, Ground
+from mpifl.wire.launching import Watch, renumbered, survivors
+from mpifl.wire.memory import Memory
+from mpifl.wire.nodes import left_of, split_leaders
+from mpifl.wire.rails import Railway
+
+
+class Recovering(Railway):
+    """A rank's end of the wire whose world may become that of survivors.
+
+    Attributes:
+        rank: This rank.
+        size: How many ranks there are.
+        origins: The rank that each of them had when the world began.
+        agreed: How often this rank knows that all have agreed to begin a training, or others know it.
+        silent: Leaders of nodes whose sums did not come in time.
+    """
+
+    origins: Sequence[int] = (0,)
+    agreed = 0
+
+    def __init__(self, comm: Any, ranks_per_node: int | None = None, ground: Ground = HERE) -> None:
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+        self.origins = self._founders = list(range(self.size))
+        super().__init__(comm, ranks_per_node, ground)
+        shared, everywhere = len(self.nodes.mine) > 1, len(self.nodes) == 1
+        self.memory = Memory(shared=shared, everywhere=everywhere, segments=ground.segments)
+        self._early: defaultdict[int, deque[bytes]] = defaultdict(deque)
+        self.silent: set[int] = set()
+
+    @property
+    def lost(self) -> list[int]:
+        """The ranks, as the world began, that have died."""
+        return sorted(set(self._founders) - set(self.origins))
+
+    def recover(self) -> dict[int, int]:
+        """Bring the survivors of a death together; each of them calls this, and has its lower number from
+        then on.
+
+        Returns:
+            The new rank of each survivor by its old one.
+        """
+        before = self.origins
+        while not self._shrunk():
+            pass
+        others = [neighbour.process for rank, neighbour in self.nodes.neighbours.items() if rank != self.rank]
+        self.memory.reach(others, len(self.nodes) == 1)
+        self._early.clear()
+        self._abandoned += [request for requests in self._underway.values() for request in requests]
+        self._abandoned += self._posted
+        self._underway.clear()
+        self._posted.clear()
+        self._late.clear()
+        ranks = {old: self.origins.index(name) for old, name in enumerate(before) if name in self.origins}
+        self.silent = renumbered(self.silent, ranks)
+        return ranks
+
+    def _shrunk(self) -> bool:
+        """Meet the other survivors in a smaller world; return False if one more has died meanwhile."""
+        try:
+            self._enter(*survivors(self._comm, self.ground.mpi))
+            self.agreed = self.greatest(self.agreed)
+        except RankLost:
+            return False
+        return True
+
+    def _enter(self, comm: Any, ranks: Sequence[int]) -> None:
+        """Be in another world from now on.
+
+        Args:
+            comm: Of the ranks that are in it.
+            ranks: What they were.
+
+        Raises:
+            RankLost: one of them has died meanwhile.
+        """
+        self._comm, self._watch = comm, Watch(comm, self.ground)
+        self.origins = [self.origins[rank] for rank in ranks]
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.nodes = left_of(self.nodes, ranks)
+        self._started(split_leaders, self.nodes, comm)
