@@ -59,10 +59,6 @@ def test_the_page_on_loops_shows_the_example_as_it_is() -> None:
     assert start + rest in (ROOT / "docs/howto/own-loop.md").read_text()
 
 
-def test_the_readme_shows_fedavg_as_it_is() -> None:
-    assert (ROOT / "mpifl/algorithms/fedavg.py").read_text() in (ROOT / "README.md").read_text()
-
-
 def test_each_line_that_starts_ranks_by_srun_says_by_which_protocol() -> None:
     """Without `--mpi` each rank may be alone, where the site's default is none of the library's."""
     scripts = [*(ROOT / "jobs").rglob("*.sbatch"), *(ROOT / "docs").rglob("*.sbatch")]

@@ -102,7 +102,7 @@ def test_a_models_own_arguments_are_kept_apart(read):
 NAMES = ", ".join(ALGORITHMS)
 AVERAGING = sorted(name for name, kind in ALGORITHMS.items() if kind.layout == "horizontal")
 TABLES = (
-    "name, shards, seed, rounds, device, threads, kernels, model, data, task, algorithm, local, silo, "
+    "name, shards, seed, rounds, device, threads, kernels, model, data, task, algorithm, local, "
     "vertical, server_optimizer, cohort"
 )
 WRONG = {
