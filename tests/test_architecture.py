@@ -704,3 +704,32 @@ def test_a_tree_that_is_not_the_tree_is_found():
     assert set(listed(["mpifl/", "├── silo.py   a silo", "└── models/", "    └── images.py"])) >= {
         "mpifl/models/images.py"
     }
+
+
+MOST_POSITIONAL = 6
+VARIADIC = {
+    "struct.pack",
+    "nn.Sequential",
+    "library.mpifl_mean",
+    "_run",
+    "Progress",
+    "partial",
+    "functools.partial",
+}
+"""Calls that take as many things of one kind as there are."""
+
+
+def long_calls(path, tree=None):
+    """Find calls in which nobody can tell which argument is which."""
+    calls = (node for node in ast.walk(tree or tree_of(path.read_text())) if isinstance(node, ast.Call))
+    return [
+        (call.lineno, f"{ast.unparse(call.func)} is called with {len(call.args)} arguments without names")
+        for call in calls
+        if len(call.args) > MOST_POSITIONAL and ast.unparse(call.func) not in VARIADIC
+    ]
+
+
+def test_no_call_has_more_than_six_arguments_without_names():
+    complain(long_calls)
+    assert long_calls(ROOT / "mpifl/training/loop.py", tree_of("train(1, 2, 3, 4, 5, 6, 7)"))
+    assert not long_calls(ROOT / "mpifl/training/loop.py", tree_of("train(1, 2, 3, 4, 5, 6, force=7)"))

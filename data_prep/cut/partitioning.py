@@ -215,7 +215,8 @@ def shard_of(file: str, name: str, silo: int | None, of: Origin, splits: dict[st
 
 def section_of(file: str, split: str, silo: int | None, of: Origin, ids: np.ndarray) -> Section:
     """Describe a split by the positions of its examples in what they are taken from."""
-    return Section(file, split, silo, of.x, of.y, ids, None if of.groups is None else of.groups[ids])
+    groups = None if of.groups is None else of.groups[ids]
+    return Section(file, split, silo, of.x, of.y, ids, groups=groups)
 
 
 def numbered(*several: Sequence[Shard]) -> tuple[list[Shard], ...]:

@@ -67,7 +67,7 @@ def partition_columns(
     spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
     common = spec.model_dump(exclude={"silos", "test", "public"})
     with written_atomically(out) as folder:
-        entries = _write(folder, spec, dealt, options, splits, _owners(dataset, splits), filters)
+        entries = _write(folder, spec, dealt, options, splits, _owners(dataset, splits), filters=filters)
         made = VerticalSpec(**common, silos=entries)
         made.write(folder)
     return made

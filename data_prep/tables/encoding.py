@@ -68,7 +68,8 @@ class Encoder:
                 for what in ("silo", "group")
             )
             order, held = places.of(piece), held_of(piece, self.spec.held_out)
-            yield Encoded(x, self._labels(piece, rounding), silos, ids, groups, order, held)
+            labels = self._labels(piece, rounding)
+            yield Encoded(x, labels, silos, ids, groups, order=order, held=held)
         rounding.check(str(path), self._remedies())
 
     def _remedies(self) -> dict[str, str]:

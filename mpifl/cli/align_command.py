@@ -56,7 +56,7 @@ def align(
     """
     from mpifl.wire.launching import launcher
 
-    own = _Own(table, id, spec, ids, out, plain, key, threads)
+    own = _Own(tables=table, ids=id, specs=spec, whom=ids, out=out, plain=plain, keys=key, threads=threads)
     if not launcher.launched():
         from mpifl.cli.align import read_terms
 

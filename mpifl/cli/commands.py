@@ -143,7 +143,16 @@ def submit(
     """Train as a SLURM job that queues itself again until it is done."""
     from mpifl.cli.job_tools import SlurmOptions, submit_job
 
-    wishes = SlurmOptions(nodes, ranks, gpus_per_node, cpus_per_task, time, partition, account, launcher)
+    wishes = SlurmOptions(
+        nodes=nodes,
+        ranks=ranks,
+        gpus_per_node=gpus_per_node,
+        cpus_per_task=cpus_per_task,
+        time=time,
+        partition=partition,
+        account=account,
+        launcher=launcher,
+    )
     submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run, force)
 
 
@@ -182,7 +191,9 @@ def sweep(
     from mpifl.cli.sweep import sweep_command
 
     what = "dry-run" if dry_run else "list" if list_ else "run"
-    raise typer.Exit(sweep_command(job, set_, out, ranks, what, task, retry))
+    raise typer.Exit(
+        sweep_command(job=job, given=set_, out=out, ranks=ranks, what=what, number=task, retry=retry)
+    )
 
 
 @app.command()

@@ -55,7 +55,15 @@ def new(
     from mpifl.cli.job_tools import Answers
 
     kind = kind or _ask("--kind", "What data is there?", "digits", _kinds())
-    answers = Answers(name or kind, kind, data or "", label or "", silos or "", algorithm or "", rounds)
+    answers = Answers(
+        name=name or kind,
+        kind=kind,
+        data=data or "",
+        label=label or "",
+        silos=silos or "",
+        algorithm=algorithm or "",
+        rounds=rounds,
+    )
     _write(_measured(_completed(answers)), force)
 
 

@@ -156,7 +156,7 @@ def train(
     start_parser()
     transport = _joined_world()
     with _state_kept(), signals.kept_back():
-        end = loop.train(given, folder, (), resume, transport, force, hook, wings_of)
+        end = loop.train(given, folder, (), resume, transport, force=force, on_round=hook, wings_of=wings_of)
         if hook.error is not None:
             raise hook.error
     if not transport.is_server:

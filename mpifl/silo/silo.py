@@ -147,9 +147,21 @@ class Silo(Lent):
             examples = examples.changed(self._augment, self.stream("augment"))
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
-            asked = self.model, examples, w, settings, self._loss(objective), order, correct, beside
-            kept, method = self._kept_optimizer(settings), self._method(settings)
-            run = self._trains(Training(*asked, self.round, kept, self._allocate, method))
+            asked = Training(
+                model=self.model,
+                data=examples,
+                start=w,
+                settings=settings,
+                loss=self._loss(objective),
+                order=order,
+                correct=correct,
+                beside=beside,
+                round=self.round,
+                kept=self._kept_optimizer(settings),
+                allocate=self._allocate,
+                method=self._method(settings),
+            )
+            run = self._trains(asked)
         if settings.keep_optimizer and run.optimizer is not None:
             state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
             self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})

@@ -14,11 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError, Names, RankLost, allow_many_open_files, lock
-from mpifl.data.batches import Batches
 from mpifl.data.shards import (
     AnySpec,
     FederationSpec,
-    ShardEntry,
     VerticalSpec,
     open_shard,
     parse_any,
@@ -26,13 +24,11 @@ from mpifl.data.shards import (
 )
 from mpifl.exchange import Federation
 from mpifl.exchange.server_side import Knowledge, place
-from mpifl.exchange.worker_side import WorkerContext
-from mpifl.learning.tasks import Task
+from mpifl.exchange.worker_side import Worker, WorkerContext
 from mpifl.report.observers import check_tracking
 from mpifl.run.folder import check_run
 from mpifl.run.job import Job
-from mpifl.silo import ALONE, Lanes, learnable
-from mpifl.silo.parameters import FlatModel
+from mpifl.silo import learnable
 from mpifl.sums import MakesAggregator
 from mpifl.training.beforehand import (
     Given,
@@ -48,7 +44,7 @@ from mpifl.training.beforehand import (
     told_of,
 )
 from mpifl.training.devices import lanes_of, settle_kernels
-from mpifl.training.hosting import settled_device, worker_of
+from mpifl.training.hosting import batches_of, server_of, settled_device, successor, worker_of
 from mpifl.training.rank_agreement import agree, agree_on
 from mpifl.training.wing import Changed, Wing, WingsOf, core_alone
 from mpifl.transforms import Clipping, RunningStatistics, Transform
@@ -97,7 +93,7 @@ def build(
     while transport.agreed == before:
         try:
             prepared = None
-            prepared = _prepared(job, out, overrides, resume, transport, force, wings_of)
+            prepared = _prepared(job, out, overrides, resume, transport, force=force, wings_of=wings_of)
             agree_on(transport, prepared.problem, prepared.alignments, prepared.names)
         except RankLost:
             ranks = transport.recover()
@@ -226,7 +222,6 @@ def _assemble(
     wings: Sequence[Wing],
 ) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
-    is_worker = transport.rank in transport.workers
     device = settled_device(job, spec, transport)
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
@@ -234,31 +229,55 @@ def _assemble(
     flat = models_of(job, spec, algorithm, device, is_reporter=first, tries=first)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule, transforms = _changing(job, algorithm, spec, run, wings)
-    public = _batches(folder, spec, spec.public, "public", device)
+    public = batches_of(folder, spec, spec.public, "public", device)
     placed = _placed(job, spec, transport)
     context = WorkerContext(
-        lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task),
-        run,
-        spec,
-        algorithm,
-        transforms,
-        job.seed,
-        job.cohort.weights,
-        flat,
-        public,
-        job.cohort.drawn_by,
-        rule,
-        job.evaluate.batch_size,
-        augment_of(job, spec),
+        open=lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task),
+        run=run,
+        spec=spec,
+        algorithm=algorithm,
+        transforms=transforms,
+        seed=job.seed,
+        weights=job.cohort.weights,
+        models=flat,
+        public=public,
+        select=job.cohort.drawn_by,
+        rule=rule,
+        evaluation_batch=job.evaluate.batch_size,
+        augment=augment_of(job, spec),
     )
     context = changed(context, placed)
     worker = worker_of(context, job, placed.get(transport.rank, []), transport, wings)
     test = spec.test if transport.is_server else None
-    server = _server(job, spec, algorithm, flat, test, public, lanes_of(job.threads, transport, device))
-    knowledge, cohort = _knowledge(job, spec, context), job.cohort
-    sent_to = device if is_worker else torch.device("cpu")
-    given = transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline
-    return server, Federation(*given, Names([entry.name for entry in spec.silos]), timed=rule is None)
+    server = server_of(
+        job, spec, algorithm, flat, test, public=public, lanes=lanes_of(job.threads, transport, device)
+    )
+    return server, _federation(job, context, worker, transport, placed, device)
+
+
+def _federation(
+    job: Job,
+    context: WorkerContext,
+    worker: Worker,
+    transport: Transport,
+    placed: Mapping[int, Sequence[int]],
+    device: torch.device,
+) -> Federation:
+    """Return what reaches the silos, given what a rank's silos have in common and what answers for them."""
+    spec = context.spec
+    assert isinstance(spec, FederationSpec)
+    return Federation(
+        transport,
+        worker,
+        context.transforms,
+        placed,
+        quorum=job.cohort.quorum,
+        device=device if transport.rank in transport.workers else torch.device("cpu"),
+        knowledge=_knowledge(job, spec, context),
+        deadline=job.cohort.deadline,
+        names=Names([entry.name for entry in spec.silos]),
+        timed=context.rule is None,
+    )
 
 
 def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
@@ -287,49 +306,3 @@ def _changing(
         last = wing.last_transforms(spec, algorithm, run) + last
         rule = wing.aggregated(rule, algorithm)
     return rule, [*first, RunningStatistics(), *([Clipping(clip)] if clip else []), *last]
-
-
-def successor(job: Job, spec: AnySpec, worker: Server) -> Server:
-    """Build, on a rank that was a worker, the server in place of one that died, with models of its own."""
-    assert isinstance(spec, FederationSpec)
-    device = worker.model.device
-    algorithm = job.build_algorithm().for_federation(spec)
-    flat = models_of(job, spec, algorithm, device)
-    return _server(job, spec, algorithm, flat, spec.test, worker.public)
-
-
-def _server(
-    job: Job,
-    spec: FederationSpec,
-    algorithm: Algorithm,
-    flat: list[FlatModel],
-    test: ShardEntry | None,
-    public: Batches | None,
-    lanes: Lanes = ALONE,
-) -> Server:
-    task, device = algorithm.task, flat[0].device
-    return Server(
-        flat,
-        job.seed,
-        test=_batches(Path(job.shards), spec, test, "test", device, task),
-        public=public,
-        own_objective=algorithm.own_objective,
-        task=task,
-        evaluation_batch=job.evaluate.batch_size,
-        lanes=lanes,
-    )
-
-
-def _batches(
-    folder: Path,
-    spec: FederationSpec,
-    entry: ShardEntry | None,
-    split: str,
-    device: torch.device,
-    task: Task | None = None,
-) -> Batches | None:
-    """Open a shard of the server's, whose targets must be those of a task where one is given."""
-    if entry is None:
-        return None
-    shard = open_shard(folder, entry, spec)
-    return Batches((learnable(shard, task) if task else shard)[split], spec.features, device)

@@ -56,7 +56,7 @@ class Selector:
         silos = np.array([silo for silo in range(len(self._sizes)) if silo not in absent], dtype=np.int64)
         drawn = None if self._coins is None else self._coins(self._server)[silos]
         losses, server = self._losses(), self._server
-        draw = _draw(self._cohort, silos, self._sizes, losses, server.seed, server.round, drawn)
+        draw = _draw(self._cohort, silos, self._sizes, losses, server.seed, round=server.round, drawn=drawn)
         return select(self._cohort.select, self._selection, draw)
 
     def learn(self, losses: Mapping[int, float]) -> None:

@@ -1,19 +1,25 @@
-"""What a rank hosts silos with: its device, its threads, and the worker that answers for them."""
+"""What a rank hosts: silos, with its device, its threads and its worker; or the server's state."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 
+from mpifl.algorithms import Algorithm, Server
 from mpifl.common import check_open_files
-from mpifl.data.shards import FederationSpec
+from mpifl.data.batches import Batches
+from mpifl.data.shards import AnySpec, FederationSpec, ShardEntry, open_shard
 from mpifl.exchange.worker_side import Worker, WorkerContext
+from mpifl.learning.tasks import Task
 from mpifl.run.job import Job
+from mpifl.silo import ALONE, Lanes, learnable
+from mpifl.silo.parameters import FlatModel
 from mpifl.silo.steps import Trains, train
-from mpifl.training.beforehand import about_bits, about_plain
+from mpifl.training.beforehand import about_bits, about_plain, models_of
 from mpifl.training.devices import device_name, place_on_gpus, rank_device, settle
 from mpifl.training.wing import Wing
 from mpifl.wire import Transport
@@ -74,3 +80,50 @@ def settled_device(job: Job, spec: FederationSpec, transport: Transport) -> torc
     if not is_worker and spec.test is None and spec.public is None:
         return torch.device("cpu")
     return rank_device(job, place_on_gpus(transport), is_worker)
+
+
+def successor(job: Job, spec: AnySpec, worker: Server) -> Server:
+    """Build, on a rank that was a worker, the server in place of one that died, with models of its own."""
+    assert isinstance(spec, FederationSpec)
+    device = worker.model.device
+    algorithm = job.build_algorithm().for_federation(spec)
+    flat = models_of(job, spec, algorithm, device)
+    return server_of(job, spec, algorithm, flat, spec.test, worker.public)
+
+
+def server_of(
+    job: Job,
+    spec: FederationSpec,
+    algorithm: Algorithm,
+    flat: list[FlatModel],
+    test: ShardEntry | None,
+    public: Batches | None,
+    lanes: Lanes = ALONE,
+) -> Server:
+    """Return the server's state, given its models, its test shard and its public examples."""
+    task, device = algorithm.task, flat[0].device
+    return Server(
+        flat,
+        job.seed,
+        test=batches_of(Path(job.shards), spec, test, "test", device, task),
+        public=public,
+        own_objective=algorithm.own_objective,
+        task=task,
+        evaluation_batch=job.evaluate.batch_size,
+        lanes=lanes,
+    )
+
+
+def batches_of(
+    folder: Path,
+    spec: FederationSpec,
+    entry: ShardEntry | None,
+    split: str,
+    device: torch.device,
+    task: Task | None = None,
+) -> Batches | None:
+    """Open a shard of the server's, whose targets must be those of a task where one is given."""
+    if entry is None:
+        return None
+    shard = open_shard(folder, entry, spec)
+    return Batches((learnable(shard, task) if task else shard)[split], spec.features, device)

@@ -19,7 +19,8 @@ from mpifl.report.observers import Progress, Record, observers
 from mpifl.run.folder import Claim, checkpoint, claim, describe, note_lost, trim_metrics, write_environment
 from mpifl.run.job import Job
 from mpifl.sums import is_finite
-from mpifl.training.build import Built, build, successor
+from mpifl.training.build import Built, build
+from mpifl.training.hosting import successor
 from mpifl.training.long_steps import LongSteps
 from mpifl.training.recovery import latest_mirror
 from mpifl.training.round_metrics import reportable, title
@@ -72,7 +73,7 @@ def train(
         DeviceLost: this rank's GPU answers no more.
     """
     with LongSteps() if transport.is_server else contextlib.nullcontext():
-        built = build(job, out, overrides, resume, transport, force, wings_of)
+        built = build(job, out, overrides, resume, transport, force=force, wings_of=wings_of)
     device = built.server.model.device
     with accelerators.watched(device), accelerators.rounding(device, tf32=False):
         if not transport.is_server:

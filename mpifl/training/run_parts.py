@@ -68,21 +68,21 @@ def assemble(built: Built, out: Path) -> Training:
     sizes = [entry.examples["train"] for entry in spec.silos]
     recovery = Recovery(exchange, server, out, sizes, observers.note, algorithm)
     checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)
-    metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note, wings)
+    metrics = MetricsCollector(job, spec, algorithm, server, recovery, note=observers.note, wings=wings)
     coins = next(filter(None, (wing.coins(len(spec.silos), out) for wing in wings)), None)
     for wing in wings:
         wing.begin(server, exchange, observers.note)
     return Training(
-        job,
-        spec,
-        algorithm,
-        out,
-        server,
-        exchange,
-        observers,
-        recovery,
-        checkpoints,
-        metrics,
+        job=job,
+        spec=spec,
+        algorithm=algorithm,
+        out=out,
+        server=server,
+        exchange=exchange,
+        observers=observers,
+        recovery=recovery,
+        checkpoints=checkpoints,
+        metrics=metrics,
         selector=Selector(job.cohort, sizes, server, coins),
         best=BestModel(job.evaluate, algorithm.task.main_metric, server, out),
         wings=wings,

@@ -98,9 +98,9 @@ def read_job_of(run: Path, trusted: Collection[str]) -> Job:
 def module_of(run: Path, job: Job, spec: FederationSpec, best: bool = False) -> nn.Module:
     """Return the module with the weights of the run's end, or of its best round."""
     path = _best(run, job) if best else last_model(run, job)
-    algorithm, named = job.build_algorithm().for_federation(spec), (job.model.name, job.model.arguments)
-    width = algorithm.task.width(spec)
-    module = models.build(*named, spec.features, width, job.seed, algorithm.task)
+    algorithm, table = job.build_algorithm().for_federation(spec), job.model
+    task, width = algorithm.task, algorithm.task.width(spec)
+    module = models.build(table.name, table.arguments, spec.features, width, seed=job.seed, task=task)
     if personal := sorted(algorithm.personal_names(module)):
         more = f" and {len(personal) - NAMED:,} more parameters" if len(personal) > NAMED else ""
         whose = f"{job.algorithm['name']} leaves {', '.join(personal[:NAMED])}{more} at the silos"

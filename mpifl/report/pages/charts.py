@@ -86,7 +86,7 @@ def lines(
     marks += [_hovers(shown, x, write, along)]
     keys = key([(band.name, f"{band.colour} band")]) if band else ""
     behind = labels(shown, y, write) if named else ""
-    plotted = plot("".join(marks), x, y, levels, write, title, behind, along)
+    plotted = plot("".join(marks), x, y, levels, write, title, behind=behind, unit=along)
     return figure(title, note, keys + plotted, wide=named and len(shown) > MOST_NARROW)
 
 

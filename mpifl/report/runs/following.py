@@ -109,7 +109,15 @@ class Follower:
         silent = _silent(run)
         if held is False and _elsewhere(holder) and silent < _patience(records):
             held = None
-        return Look(run, self._state(held, summary), job, environment, summary, holder, silent)
+        return Look(
+            run=run,
+            state=self._state(held, summary),
+            job=job,
+            environment=environment,
+            summary=summary,
+            holder=holder,
+            silent=silent,
+        )
 
     def _state(self, held: bool | None, summary: Summary | None) -> State:
         if summary and summary.finished:

@@ -164,7 +164,16 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         raise InputError(f"{run}: {lost or f'no rounds in metrics.jsonl; {A_RUN}'}")
     job, wrong = read_tables(run / "job.toml")
     finished, forced = _finished(run, job, records, metric), changed_by_force(environment)
-    summary = Summary(run, records, job, finished, (), environment.get("data", {}), forced, metric)
+    summary = Summary(
+        run=run,
+        records=records,
+        job=job,
+        finished=finished,
+        remarks=(),
+        data=environment.get("data", {}),
+        forced=forced,
+        metric=metric,
+    )
     version = environment.get("versions", {}).get("mpifl")
     remarks = (*_gaps(summary), *wrong, *_remarks(summary, lost, version))
     return replace(summary, remarks=tuple(map(one_line, remarks)))

@@ -175,18 +175,39 @@ def _completed(job: Job, algorithm: Algorithm) -> dict[str, Table]:
 
 def _build_algorithm(job: Job, source: str) -> Algorithm:
     optimizer: ServerOptimizer = make_named(
-        ServerOptimizer, OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {}, "sgd"
+        base=ServerOptimizer,
+        registry=OPTIMIZERS,
+        table=job.server_optimizer,
+        source=source,
+        key="server_optimizer",
+        shared={},
+        usual="sgd",
     )
     shared = {"local": job.local, "server_optimizer": optimizer, "task": _build_task(job, source)}
     shared["vertical"] = job.vertical or UNSPLIT
     algorithm: Algorithm = make_named(
-        Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "", _ELSEWHERE
+        base=Algorithm,
+        registry=ALGORITHMS,
+        table=job.algorithm,
+        source=source,
+        key="algorithm",
+        shared=shared,
+        usual="",
+        elsewhere=_ELSEWHERE,
     )
     return algorithm
 
 
 def _build_task(job: Job, source: str) -> Task:
-    task: Task = make_named(Task, TASKS, job.task, source, "task", {}, "classification")
+    task: Task = make_named(
+        base=Task,
+        registry=TASKS,
+        table=job.task,
+        source=source,
+        key="task",
+        shared={},
+        usual="classification",
+    )
     return task
 
 

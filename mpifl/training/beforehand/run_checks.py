@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -89,23 +90,23 @@ def check_training(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Mod
     """
     task, table = algorithm.task, tables_of(job, algorithm)[nth]
     width = task.width(spec)
-    given = table.name, table.arguments, spec.features, width, job.seed, task
+    made = functools.partial(models.build, table.name, table.arguments, spec.features, width, job.seed, task)
     local = algorithm.local
     if "local.batch_size" in algorithm.ignores:
         local = local.model_copy(update={"batch_size": "full", "steps": None, "epochs": 1})
     learner = Learner(
-        f"[model] name = '{table.name}'",
-        module,
-        spec.features,
-        (spec.classes, spec.targets),
-        width,
-        local,
-        lambda: models.build(*given),
-        task,
-        algorithm.own_objective,
-        augment_of(job, spec),
-        algorithm.personal_names(module),
-        table.buffers,
+        where=f"[model] name = '{table.name}'",
+        module=module,
+        features=spec.features,
+        aim=(spec.classes, spec.targets),
+        width=width,
+        local=local,
+        remake=made,
+        task=task,
+        own=algorithm.own_objective,
+        augment=augment_of(job, spec),
+        personal=algorithm.personal_names(module),
+        rules=table.buffers,
         by_example=job.privacy is not None and not is_silo_level(job),
         rounds=job.rounds,
     )
@@ -147,8 +148,9 @@ def parameters_of(job: Job, spec: AnySpec) -> int:
     """Return how many parameters of a job's model are trained, and leave its silos."""
     algorithm = job.build_algorithm().for_federation(spec)
     task, table = algorithm.task, job.model
-    given = (table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
-    module = models.build(*given)
+    module = models.build(
+        table.name, table.arguments, spec.features, width=task.width(spec), seed=job.seed, task=task
+    )
     own = algorithm.personal_names(module)
     return sum(p.numel() for name, p in module.named_parameters() if p.requires_grad and name not in own)
 

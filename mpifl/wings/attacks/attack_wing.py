@@ -70,7 +70,17 @@ class Attacking(Wing):
         size = sizes.get(of.kind, 1.0)
         anew = of.keep_optimizer is False
         liars = frozenset(of.silos)
-        return [Lying(of.kind, liars, size, self._seed, spec.classes or 0, self.backdoor, anew)]
+        return [
+            Lying(
+                kind=of.kind,
+                silos=liars,
+                size=size,
+                seed=self._seed,
+                classes=spec.classes or 0,
+                backdoor=self.backdoor,
+                anew=anew,
+            )
+        ]
 
     def aggregated(self, rule: MakesAggregator | None, algorithm: Algorithm) -> MakesAggregator | None:
         """Return a rule before which liars' vectors are written over, if they are."""

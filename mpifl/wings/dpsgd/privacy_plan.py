@@ -166,18 +166,18 @@ def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: Site) -> Gua
     Draws(site.secret, "at the start")  # which says what is not installed
     names = [entry.name or "" for entry in spec.silos]
     return Guard(
-        site,
-        job.privacy,
-        job.name,
-        digest_of(job),
-        job.rounds,
-        names,
-        [entry.sha256 for entry in spec.silos],
-        noise,
-        Budgets(budgets, job.privacy.accountant),
-        (lambda round: job.local.at_round(round).lr) if job.privacy.in_sum and job.secure else None,
-        rate_of_sum(job, spec),
-        _digest_of_silos(spec),
+        site=site,
+        settings=job.privacy,
+        job=job.name,
+        run=digest_of(job),
+        rounds=job.rounds,
+        names=names,
+        shards=[entry.sha256 for entry in spec.silos],
+        noise=noise,
+        budgets=Budgets(budgets, job.privacy.accountant),
+        scale=(lambda round: job.local.at_round(round).lr) if job.privacy.in_sum and job.secure else None,
+        rate=rate_of_sum(job, spec),
+        federation=_digest_of_silos(spec),
     )
 
 

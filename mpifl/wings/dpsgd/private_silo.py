@@ -175,7 +175,16 @@ class PrivateSilo(Silo):
             before = guard.site.of_silo(guard.names[self.id], guard.shards[self.id])
             self._afford(before.spent, Steps(noise, rate, steps + sum(way.steps for way in self._ways)))
         purpose = f"{self.question} {len(self._ways)}"
-        way = DPSGD(guard.site.secret, purpose, guard.settings.norm, noise, rate, steps, size, alone)
+        way = DPSGD(
+            secret=guard.site.secret,
+            purpose=purpose,
+            clip=guard.settings.norm,
+            noise=noise,
+            rate=rate,
+            steps=steps,
+            expected=size,
+            alone=alone,
+        )
         self._ways.append(way)
         return way
 

@@ -164,10 +164,16 @@ class FixedSum:
             return Ready(refused="the server plans to add up other vectors than this party has")
         if {*plan.parties[transport.rank].scalars} != self._here.numbers.keys():
             return Ready(refused="the server tells of other numbers than this party has")
-        grids = [self._how.grid(one.name, one.combined, self._request) for one in plan.vectors]
-        noise = [self._here.noise.get(one.name, 0.0) for one in plan.vectors]
-        told = self._request, self._received, plan, verdict.accepted
-        question = Question(*told, grids, noise, transport.rank, self._here.answers)
+        question = Question(
+            request=self._request,
+            received=self._received,
+            plan=plan,
+            accepted=verdict.accepted,
+            grids=[self._how.grid(one.name, one.combined, self._request) for one in plan.vectors],
+            noise=[self._here.noise.get(one.name, 0.0) for one in plan.vectors],
+            rank=transport.rank,
+            answers=self._here.answers,
+        )
         try:
             return Ready(context=self._how.masking.ready(question, own))
         except InputError as error:

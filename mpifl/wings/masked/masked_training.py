@@ -61,7 +61,7 @@ def sums_of(
         return FixedSums(job.security.range, largest_weight, len(spec.silos))
     _check_parties(job.security, sum(map(bool, placed.values())))
     _check_drawn(job, job.security.least, len(spec.silos))
-    masking = _party(job, job.security, spec, algorithm, placed, rank, id) if placed.get(rank) else None
+    masking = _party(job, spec, algorithm, placed, rank, id) if placed.get(rank) else None
     how = FixedSums(job.security.range, largest_weight, len(spec.silos), True, masking)
     if rank:
         return how
@@ -108,13 +108,13 @@ def _check_drawn(job: Job, least: int, silos: int) -> None:
 
 def _party(
     job: Job,
-    security: SecuritySettings,
     spec: AnySpec,
     algorithm: Algorithm,
     placed: Mapping[int, Sequence[int]],
     rank: int,
     id: str,
 ) -> Party:
+    assert job.security is not None
     folder = site_folder("[security]", "this site's keys and what it released")
     names = names_of(spec)
     sizes = [entry.examples["train"] for entry in spec.silos]
@@ -123,8 +123,19 @@ def _party(
     party_of = {silo: party for party, silos in placed.items() for silo in silos}
     hosts = [party_of[silo] for silo in range(len(names))]
     identity, sites = identity_of(folder), sites_of(folder)
-    about = known.run, known.job, digest_of(job), [one.sha256 for one in spec.silos], job.name, names, hosts
-    terms = Terms(*about, _strictest(security, sites), draw, algorithm.purpose, job.rounds)
+    terms = Terms(
+        run=known.run,
+        digest=known.job,
+        terms=digest_of(job),
+        data=[one.sha256 for one in spec.silos],
+        job=job.name,
+        silos=names,
+        hosts=hosts,
+        settings=_strictest(job.security, sites),
+        drawn=draw,
+        purpose=algorithm.purpose,
+        rounds=job.rounds,
+    )
     session = Session(known.run, [names[silo] for silo in placed[rank]], identity, sites)
     return Party(terms, session, Releases(folder, EVALUATIONS), Site(folder).secret)
 

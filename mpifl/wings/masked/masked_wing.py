@@ -79,7 +79,9 @@ class Masked(Wing):
                 damaged.
         """
         job, spec, run, rank = self._job, context.spec, context.run, transport.rank
-        self._how = sums_of(job, spec, context.algorithm, run, placed, rank, told)
+        self._how = sums_of(
+            job, spec=spec, algorithm=context.algorithm, run=run, placed=placed, rank=rank, id=told
+        )
         context = dataclasses.replace(context, averaging=WholeNumbers(self._how))
         if not job.secure:
             return context

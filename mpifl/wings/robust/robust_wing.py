@@ -125,7 +125,16 @@ def built(table: AggregationSettings, seed: int = 0, apart: frozenset[str] = fro
     if weights is None and table.pre == "none":
         return rule_of(table.rule, table.tolerate, plugin)
     columns = functools.partial(rule_of, table.rule, plugin=plugin) if weights is None else None
-    return Weighing(table.rule, weights, columns, table.tolerate, table.pre, table.s or 2, seed, apart)
+    return Weighing(
+        name=table.rule,
+        weights=weights,
+        columns=columns,
+        tolerate=table.tolerate,
+        pre=table.pre,
+        size=table.s or 2,
+        seed=seed,
+        apart=apart,
+    )
 
 
 def _by_weights(table: AggregationSettings, plugin: Any) -> WeightRule | None:

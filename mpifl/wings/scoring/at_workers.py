@@ -97,7 +97,9 @@ class AtWorkers:
         if missing := [number for number in range(len(sizes)) if number not in had]:
             self._tell(server, request)
             model = server.load(w)
-            own = share_of(model, task, test, size, missing, server.own_objective, server.lanes)
+            own = share_of(
+                model, task, test, size, missing, own_objective=server.own_objective, lanes=server.lanes
+            )
             shares.append((missing, own))
         return score_of(task, shares, sizes, own=server.own_objective is not None)
 

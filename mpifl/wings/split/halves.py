@@ -35,7 +35,9 @@ def top_of(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> nn.Module:
         return models.Bias(width)
     table = Model.model_validate(job.vertical.top)
     where = "[vertical] top:"
-    module = models.build(table.name, table.arguments, _merged(job, spec), width, job.seed, task, where)
+    module = models.build(
+        table.name, table.arguments, _merged(job, spec), width, seed=job.seed, task=task, where=where
+    )
     load_initial(module, table)
     task.check(spec, module)
     return module
@@ -107,9 +109,19 @@ def check_half(
     else:
         where = f"[vertical] bottoms.{silo}" if str(silo) in job.vertical.bottoms else "[model]"
         features, aim, own = spec.silos[silo].features, (1, None), _energy
-    width, remake = task.width(spec), functools.partial(_made, job, spec, algorithm, silo)
-    given = where, half, features, aim, width, job.local, remake, task, own
-    learner = Learner(*given, apart=True, rounds=job.rounds)
+    learner = Learner(
+        where=where,
+        module=half,
+        features=features,
+        aim=aim,
+        width=task.width(spec),
+        local=job.local,
+        remake=functools.partial(_made, job, spec, algorithm, silo),
+        task=task,
+        own=own,
+        apart=True,
+        rounds=job.rounds,
+    )
     if silo is None or any(p.requires_grad for p in half.parameters()):
         check_first_step(learner, [spec.rows["train"]])
 

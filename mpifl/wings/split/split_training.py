@@ -62,24 +62,38 @@ def assemble_vertical(
     algorithm = job.build_algorithm().for_federation(spec)
     check_vertical_data(job, algorithm, spec)
     top = _top(job, spec, algorithm, run, transport, trained)
-    device = top.device
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     placed = placement(spec, transport)
     silos = placed.get(transport.rank, [])
-    bottoms = {silo: _bottom(job, spec, algorithm, silo, device, run, trained) for silo in silos}
+    bottoms = {k: _bottom(job, spec, algorithm, k, top.device, run=run, trained=trained) for k in silos}
     context = _context(job, spec, algorithm, run, top, bottoms)
     context = _changed(job, transport, changed, context, placed)
     told = {BOTTOMS: ", ".join(f"{len(bottom.model.trained):,}" for bottom in bottoms.values())}
-    worker = Worker(context, silos, about_rank(device, len(silos)) | told, transport)
+    worker = Worker(context, silos, about_rank(top.device, len(silos)) | told, transport)
     codecs = LineCodecs.of(job.compression, spec.holder, job.seed)
     worker.together[Converse] = Converses(worker, algorithm, transport, codecs)
-    knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], "uniform", len(spec.silos))
-    names = Names([entry.name for entry in spec.silos])
-    exchange = Federation(transport, worker, [], placed, 1.0, device, knowledge, names=names, stay=True)
     server = SplitServer([top], job.seed, task=algorithm.task, evaluation_batch=job.evaluate.batch_size)
     if transport.is_server:
         _give_labels(server, job, spec, algorithm, run, trained)
-    return server, exchange
+    return server, _federation(context, worker, transport, placed)
+
+
+def _federation(
+    context: WorkerContext, worker: Worker, transport: Transport, placed: Mapping[int, Sequence[int]]
+) -> Federation:
+    """Return what reaches the silos: all must answer, and each stays where its columns are."""
+    silos = context.spec.silos
+    return Federation(
+        transport,
+        worker,
+        [],
+        placed,
+        quorum=1.0,
+        device=context.models[0].device,
+        knowledge=Knowledge(context.algorithm, [one.examples for one in silos], "uniform", len(silos)),
+        names=Names([one.name for one in silos]),
+        stay=True,
+    )
 
 
 def _changed(

@@ -50,4 +50,4 @@ class Converses:
         worker = self._worker
         lend = functools.partial(worker.lend, id, request.round, work=request.work)
         keep, fault = functools.partial(worker.states.keep, id), functools.partial(worker.fault, id)
-        return speaker_of(id, lend, self._algorithm, request, vectors, keep, fault)
+        return speaker_of(id, lend, self._algorithm, request, vectors=vectors, keep=keep, fault=fault)
