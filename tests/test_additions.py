@@ -1,0 +1,106 @@
+"""What CONTRIBUTING promises of an addition: each name of a catalogue has its test and its row on a page.
+
+Other files ask for the rest: `unit/tasks/test_degenerate.py` for a formula of each metric, and for each key
+of a job `unit/silo/test_fits.py`, `unit/run/test_fits.py` and `unit/tools/test_keys.py`.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scenarios
+import torch
+from reference import test_oracles, test_vertical
+from unit.aggregation.test_weights import centered_clipping, fltrust, gram, krum_scores, weiszfeld
+
+from mpifl.algorithms import ALGORITHMS
+from mpifl.learning.tasks import TASKS
+from mpifl.wings.robust import RULES, WEIGHT_RULES, rule_of
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def rows_of(page: str, heading: str) -> Iterator[list[str]]:
+    """Yield the cells of each row of the table whose heading line begins so."""
+    lines = (DOCS / page).read_text().splitlines()
+    start = next(nth for nth, line in enumerate(lines) if line.startswith(heading))
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            return
+        yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def named(cell: str) -> set[str]:
+    """Return the names in a cell, without their quotes."""
+    return {name.strip('"') for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_each_metric_has_a_row_that_says_its_tasks_and_arguments() -> None:
+    said: dict[str, dict[str, set[str]]] = {task: {} for task in TASKS}
+    for names, of, arguments in rows_of("reference/tasks.md", "| metrics | of |"):
+        for task in TASKS:
+            if (task in of) != of.startswith("all but"):
+                said[task] |= dict.fromkeys(named(names), named(arguments))
+    assert said == {
+        task: {
+            name: {f"{key} = {json.dumps(value)}" for key, value in entry.arguments.items()}
+            for name, entry in kind.catalogue.items()
+        }
+        for task, kind in TASKS.items()
+    }
+
+
+def test_each_algorithm_has_a_row() -> None:
+    rows = rows_of("reference/algorithms.md", "| `[algorithm] name` |")
+    assert {name for row in rows for name in named(row[0].partition(" with ")[0])} == {*ALGORITHMS}
+
+
+def test_each_algorithm_is_held_to_an_oracle() -> None:
+    tried = {job["algorithm"]["name"] for job in (*test_oracles.JOBS.values(), *test_vertical.JOBS)}
+    assert {*ALGORITHMS} - tried == set()
+
+
+def test_each_algorithm_is_trained_on_several_numbers_of_ranks() -> None:
+    tried = {job["algorithm"]["name"] for job in scenarios.JOBS if "algorithm" in job}
+    assert {*ALGORITHMS} - tried == set()
+
+
+ROWS = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
+"""The vectors of nine silos."""
+OWN = np.linspace(-1, 1, 5)
+"""The server's vector, of rules that compare updates with it."""
+BY_THE_PAPER = {
+    "median": ({}, lambda x: np.median(x, 0)),
+    "trimmed": ({"tolerate": 2}, lambda x: np.sort(x, 0)[2:-2].mean(0)),
+    "krum": ({"tolerate": 2}, lambda x: x[krum_scores(x, 2).argmin()]),
+    "multikrum": ({"tolerate": 2, "m": 3}, lambda x: x[krum_scores(x, 2).argsort()[:3]].mean(0)),
+    "rfa": ({}, lambda x: weiszfeld(x, 1e-6, 1000)),
+    "centered": ({"tau": 1.0}, lambda x: centered_clipping(x, OWN, 1.0, 1)),
+    "fltrust": ({}, lambda x: fltrust(x, OWN)),
+}
+"""Each rule but the mean once more, as its paper has it: its keys, and a function of the vectors."""
+
+
+def result_of(rule: str, tolerate: int = 0, **keys: float) -> np.ndarray:
+    """Return what a rule makes of `ROWS`."""
+    if rule not in WEIGHT_RULES:
+        return rule_of(rule, tolerate)([torch.from_numpy(row) for row in ROWS]).numpy()
+    kind = WEIGHT_RULES[rule]
+    vectors = np.vstack([ROWS, OWN]) if kind.reference else ROWS.astype(np.float64)
+    return kind(**keys).weights(gram(vectors), tolerate) @ vectors
+
+
+@pytest.mark.parametrize("rule", [name for name in RULES if name != "mean"])
+def test_each_rule_is_what_its_paper_says(rule: str) -> None:
+    assert rule in BY_THE_PAPER, "write it once more in BY_THE_PAPER, naively"
+    keys, paper = BY_THE_PAPER[rule]
+    np.testing.assert_allclose(result_of(rule, **keys), paper(ROWS.astype(np.float64)), rtol=1e-5, atol=1e-6)
+
+
+def test_each_rule_has_a_row() -> None:
+    rows = rows_of("explanation/robust.md", "| `[aggregation] rule` |")
+    listed = {name for row in rows for name in named(row[0].partition(",")[0])}
+    assert listed == {*RULES, "module:name"}
