@@ -43,5 +43,6 @@ def test_the_same_bits_need_one_kind_of_processor_or_pinned_kernels(
     assert alone.returncode == 0, alone.stderr
     assert "other bits" not in alone.stderr
     assert ("two steps: ranks 0, 1 on " in done.stderr) == (kernels == "own")
-    assert ("(DEFAULT)" in done.stderr) == (kernels == "own")
+    plain = "(DEFAULT)" in done.stderr or "(NO AVX)" in done.stderr  # as PyTorch 2.6 calls it
+    assert plain == (kernels == "own")
     assert (sha256(tmp_path / "apart") == sha256(tmp_path / "alone")) == (kernels == "avx2")

@@ -61,7 +61,7 @@ def test_a_python_that_is_too_old_is_refused_before_anything_is_imported(program
 def test_a_library_of_an_extra_is_refused_where_it_is_needed(installed, tmp_path):
     installed("pyarrow", "14.0.2")
     floors.hold()
-    wanted = r"pyarrow 14\.0\.2: older than mpifl runs with; .*'pyarrow>=15'"
+    wanted = r"pyarrow 14\.0\.2: older than mpifl runs with; .*'pyarrow>=20'"
     with pytest.raises(InputError, match=wanted), written(tmp_path / "rows.parquet"):
         pass
 
