@@ -5,6 +5,7 @@ from .leaving import dropped_of as dropped_of
 from .rows import (
     Alter as Alter,
     Beside as Beside,
+    Converted as Converted,
     Rows as Rows,
     fields as fields,
     mapping_of as mapping_of,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from data_prep.model import Alter, Cut, Dataset, Rows
+from data_prep.model import Alter, Converted, Cut, Dataset
 from mpifl.common import InputError
 from mpifl.data import Aims, Features, Inputs
 
@@ -175,21 +175,6 @@ class Scheme:
 def numbered(endings: Sequence[str]) -> list[str]:
     """Name silos by their numbers and these endings."""
     return [f"silo {silo}{ending}" for silo, ending in enumerate(endings)]
-
-
-class Converted:
-    """Rows in another dtype, converted when they are asked for."""
-
-    def __init__(self, rows: Rows, dtype: np.dtype[Any]) -> None:
-        self.rows = rows
-        self.dtype = dtype
-        self.shape = rows.shape
-        self.sequential: bool = getattr(rows, "sequential", False)
-        if step := getattr(rows, "step", None):
-            self.step: int = step
-
-    def __getitem__(self, index: Any, /) -> np.ndarray:
-        return self.rows[index].astype(self.dtype)
 
 
 def keywords(function: Callable[..., Any]) -> dict[str, Any]:

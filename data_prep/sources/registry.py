@@ -15,6 +15,7 @@ from data_prep.sources.hdf5 import read_hdf5
 from data_prep.sources.heart import read_heart
 from data_prep.sources.images import read_images
 from data_prep.sources.jsonl import read_jsonl
+from data_prep.sources.leaf import read_leaf
 from data_prep.sources.mnist import read_mnist
 from data_prep.sources.npy import read_npy
 from data_prep.sources.npz import read_npz
@@ -48,6 +49,7 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     "images": read_images,
     "text": read_text,
     "jsonl": read_jsonl,
+    "leaf": read_leaf,
 }
 
 

@@ -4,6 +4,7 @@ tables, images, text, downloads of publishers."""
 from __future__ import annotations
 
 import gzip
+import json
 import pickle
 import shutil
 import struct
@@ -26,7 +27,7 @@ else:
 
 NAMES = (
     *("npz", "npy", "hdf5", "mnist", "cifar10", "csv", "parquet"),
-    *("images", "images of masks", "text", "jsonl", "jsonl of words"),
+    *("images", "images of masks", "text", "jsonl", "jsonl of words", "leaf"),
 )
 """A folder each; of two words, the source is the first."""
 OPTIONS = {"images of masks": ("masks=../masks", "ignore=255"), "jsonl of words": ("tokenizer=.", "length=4")}
@@ -80,11 +81,14 @@ def make_sources(folder: Path) -> None:
         pixels, exif = draw.integers(0, 256, (6, 5, 3), dtype=np.uint8), Image.Exif()
         exif[0x0112] = 1 + number  # upright, or turned without another shape
         Image.fromarray(pixels).save(
-            folder / f"images/{'ab'[number % 2]}/{number}.{'png' if number < 2 else 'jpg'}", exif=exif
+            folder / f"images/{'ab'[number % 2]}/{number}.{('png', 'png', 'jpg', 'tif')[number]}", exif=exif
         )
         Image.fromarray(pixels).save(folder / f"images of masks/in/{number}.png")
         Image.fromarray(pixels[..., 0] % 3).save(folder / f"images of masks/masks/{number}.png")
     _make_lines(folder)
+    user_data = {name: {"x": [[1.5, 2, 3]] * 3, "y": [0, 1, 1]} for name in ("u", "v")}
+    users = {"users": ["u", "v"], "num_samples": [3, 3], "user_data": user_data}
+    (folder / "leaf/own.json").write_text(json.dumps(users))
     with zipfile.ZipFile(folder / "text/play.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("play.txt", PLAY)
 
@@ -144,7 +148,7 @@ def sources(draw: Random, valid: Path, folder: Path) -> tuple[str, Path]:
         path.write_bytes(harmed_bytes(draw, content))
     files = [path for path in made.iterdir() if path.suffix != ".toml"]
     files.sort(key=lambda path: path.suffix == ".json")  # a tokenizer is no data
-    named = ("npz", "hdf5", "csv", "parquet", "text", "jsonl", "jsonl of words")
+    named = ("npz", "hdf5", "csv", "parquet", "text", "jsonl", "jsonl of words", "leaf")
     return name, made / "in" if name == "images of masks" else files[0] if name in named else made
 
 
