@@ -12,7 +12,7 @@ import numpy as np
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import dataset_of, with_options
-from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library
+from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library, said
 from data_prep.sources.reading import digest_of, needed
 from mpifl.common import InputError, choices
 
@@ -136,24 +136,24 @@ def _image(folder: Path, path: Path, asked: list[str]) -> Image:
         kind = str(header.get("PhotometricInterpretation", ""))
         size = [int(header.get(name, 0) or 0) for name in ("Rows", "Columns")]
         channels, frames = (int(header.get(name, 1) or 1) for name in ("SamplesPerPixel", "NumberOfFrames"))
-        said = {name: str(header.get(name, "")).strip() for name in asked}
+        asked_of = {name: str(header.get(name, "")).strip() for name in asked}
         series, modality = str(header.get("SeriesInstanceUID", path.parent)), header.get("Modality", "none")
         position = _position(header)
         enhanced = "PerFrameFunctionalGroupsSequence" in header
     except Exception as error:  # pydicom's own, and whatever its readers of values raise
-        raise InputError(f"{path}: no DICOM file, or damaged ({str(error)[:80]}); take it out") from None
+        raise InputError(f"{path}: no DICOM file, or damaged ({said(error)}); take it out") from None
     if not (kind and min(size) > 0 and frames > 0):
         raise InputError(f"{path}: has no pixel data (modality {modality}); take it out of the folder")
     if enhanced:
         raise InputError(f"{path}: an enhanced multi-frame image; convert it to single frames")
     if kind not in (*GREY, *COLOUR) or channels != (1 if kind in GREY else 3):
         raise InputError(f"{path}: pixels are {kind} of {channels}; grey and RGB are read, convert it")
-    for name, value in said.items():
+    for name, value in asked_of.items():
         if not value:
             raise InputError(f"{path}: says no {name}; name another attribute, or write it there")
     owner = "\0".join([str(header.get("PatientID", "")), str(header.get("StudyInstanceUID", "")), series])
     shape = (channels, size[0], size[1])
-    return Image(path, owner, position, shape, frames, None, kind == "MONOCHROME1", said)
+    return Image(path, owner, position, shape, frames, None, kind == "MONOCHROME1", asked_of)
 
 
 def _position(header: Any) -> tuple[str, float] | None:
@@ -206,6 +206,5 @@ def _pixels(image: Image) -> np.ndarray:
         channels, height, width = image.shape
         return np.moveaxis(values.reshape(-1, height, width, channels), 3, 1)
     except Exception as error:  # pydicom's own, and whatever its decoders raise
-        said = str(error).partition("\n")[0][:120]
         told = "write it again, or install the decoder that this names"
-        raise InputError(f"{image.path}: its pixels cannot be read ({said}); {told}") from None
+        raise InputError(f"{image.path}: its pixels cannot be read ({said(error)}); {told}") from None

@@ -29,6 +29,11 @@ def library(name: str, source: str) -> Any:
     return found
 
 
+def said(error: Exception) -> str:
+    """Return what a library says of a file, in one line of 100 characters at most."""
+    return " ".join(str(error).split())[:100] or type(error).__name__
+
+
 def files_below(folder: Path, skipped: Sequence[str] = ()) -> list[Path]:
     """Return all files below a folder, by their paths; hidden ones and those of these names left out.
 

@@ -12,7 +12,7 @@ import numpy as np
 from data_prep.model import Dataset, Groups, renumbered
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import dataset_of, with_options
-from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library
+from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library, said
 from data_prep.sources.reading import digest_of, needed
 from data_prep.sources.spool import Spool
 from mpifl.common import InputError, choices
@@ -113,7 +113,7 @@ def read_volume(path: Path) -> np.ndarray:
     except InputError:
         raise
     except Exception as error:  # nibabel's own, gzip's, numpy's
-        raise InputError(f"{path}: cut short or damaged ({str(error)[:80]}); write it again") from None
+        raise InputError(f"{path}: cut short or damaged ({said(error)}); write it again") from None
 
 
 def _opened(path: Path) -> Any:
@@ -126,7 +126,7 @@ def _opened(path: Path) -> Any:
             image = image.slicer[(slice(None),) * 3 + (0,) * len(shape[3:])]
         reoriented = nibabel.as_closest_canonical(image) if len(image.shape) == 3 else None
     except Exception as error:  # nibabel's own, and whatever its headers make numpy raise
-        raise InputError(f"{path}: no NIfTI file, or damaged ({str(error)[:80]}); take it out") from None
+        raise InputError(f"{path}: no NIfTI file, or damaged ({said(error)}); take it out") from None
     if reoriented is None or 0 in shape:
         raise InputError(f"{path}: has the axes {list(shape)}; three are read, part the others")
     if int(np.prod(shape, dtype=object)) > MOST_NUMBERS:
