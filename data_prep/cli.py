@@ -39,7 +39,7 @@ app.add_typer(site_commands)
 
 Source = Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}, or MODULE:FUNCTION.", show_default=False)]
 Out = Annotated[Path, typer.Option(help="The folder to make; it must not exist, or be empty.")]
-Scheme = Annotated[str, typer.Option(help=f"{', '.join(SCHEMES)}.")]
+Scheme = Annotated[str, typer.Option(help=f"{', '.join(SCHEMES)}, or MODULE:FUNCTION.")]
 _DATA = "The source's folder, or npz's file; the default is $MPIFL_DATA/SOURCE. None for digits."
 Data = Annotated[Path | None, typer.Option(help=_DATA)]
 Silos = Annotated[int | None, typer.Option(help="How many silos; natural has its own number, or fewer.")]
@@ -86,7 +86,7 @@ def partition(
 
         data = download(source, data)
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression, resume)
-    check_order(order, test_last)
+    check_order(order, test_last, cut_by=find_scheme(scheme).takes_order)
     words = kept_words(source, group, order, option or ())
     more: dict[str, Any] = {"name": name, "source_options": words, "manner": manner}
     more |= {"options": options, "shares": Shares(valid, test, public, test_last, stratify)}

@@ -23,8 +23,11 @@ HELP = {
     "concepts": "How many different permutations there are; 1.",
     "mix": "What is mixed, as in 'dirichlet alpha=0.3 + quantity alpha=2 + feature-noise sigma=0.1'.",
     "label_silo": "The silo that holds the targets; 0.",
-    "columns": "shuffled, or contiguous: neighbouring columns stay together; shuffled.",
-    "sizes": "How many columns each silo gets, as 15,93.",
+    "columns": "shuffled; contiguous: neighbours stay together; or by name, as 'age,sex;age,bmi'; shuffled.",
+    "merge": "Which silos are one, by name, as north+east,south+west; the others stay.",
+    "sizes": "How many examples, or of vertical columns, each silo gets, as 15,93; shares as 0.7,0.3, too.",
+    "counts": "How many of each class, as 30,0;0,40 with a row for each silo; or a file of such lines.",
+    "strictness": "How strictly by --order: from 0, as iid, to 1, sorted; 1.",
     "along": "flat, or of images height or width: they are cut along it and stay images; flat.",
     "min_examples": "The fewest examples a silo may hold; 1, with dirichlet and quantity 10.",
 }

@@ -18,7 +18,7 @@ _STRATIFY = "Whether each class has its part of what --valid and --test draw."
 Stratify = Annotated[bool, typer.Option(help=_STRATIFY)]
 
 
-def check_order(order: str | None, test_last: float) -> None:
-    """Refuse an order of which nothing is asked."""
-    if order is not None and not test_last:
+def check_order(order: str | None, test_last: float, *, cut_by: bool = False) -> None:
+    """Refuse an order of which nothing is asked; a scheme may cut by it."""
+    if order is not None and not test_last and not cut_by:
         raise InputError(f"--order: {order} given without --test-last; say the share, for instance 0.2")

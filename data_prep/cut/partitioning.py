@@ -90,7 +90,7 @@ def partition(
     parts = cut_whole(cut, kept, silos, numpy_stream(seed, "partition"), chosen)
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
     shards, shared = numbered(shards, _shared(dataset, public))
-    cut_by = {"name": scheme, **chosen, **shares.told(dataset)}
+    cut_by = {"name": scheme, **chosen, **cut.told, **shares.told(dataset)}
     spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
     if before:
         return _same(out, before, spec, len(shards), manner.compression)

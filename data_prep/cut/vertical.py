@@ -13,7 +13,17 @@ import numpy as np
 
 from data_prep.cut.partitioning import HEADER, WriteOptions, described
 from data_prep.model import Dataset, Rows, fields, release, renumbered, row_bytes
-from data_prep.schemes import Options, Shares, check_groups, chosen, find_scheme, resolve, shape_of
+from data_prep.schemes import (
+    Options,
+    Scheme,
+    Shares,
+    check_groups,
+    chosen,
+    find_scheme,
+    named_columns,
+    resolve,
+    shape_of,
+)
 from data_prep.sources import find_source
 from data_prep.write import PIECE, check_free, check_room, filters_of, written_atomically
 from mpifl.common import InputError, numpy_stream, sha256_of
@@ -57,9 +67,7 @@ def partition_columns(
     check_groups(dataset)
     _check_examples(dataset, options["min_examples"])
     _check_targets(dataset)
-    dealt = cut.assign(
-        dataset.one.shape, silos, numpy_stream(seed, "partition"), **chosen(cut.assign, options)
-    )
+    dealt = _dealt(cut, dataset, silos, seed, options)
     splits = _splits(dataset, shares, seed)
     check_room(out, _room(splits, len(dealt)))
     given = {key: value for key, value in options.items() if value not in ("", math.inf)}
@@ -71,6 +79,16 @@ def partition_columns(
         made = VerticalSpec(**common, silos=entries)
         made.write(folder)
     return made
+
+
+def _dealt(cut: Scheme, data: Dataset, silos: int | None, seed: int, options: Options) -> list[np.ndarray]:
+    """Return the columns of every silo."""
+    if ";" not in options["columns"]:
+        rng = numpy_stream(seed, "partition")
+        return cut.assign(data.one.shape, silos, rng, **chosen(cut.assign, options))
+    if options["sizes"] or options["alpha"] != math.inf or options["along"] != "flat":
+        raise InputError("--columns: given by name; leave --sizes, --alpha and --along out")
+    return named_columns(options["columns"], data.feature_names, silos, options["label_silo"])
 
 
 def _room(splits: Mapping[str, Taken], silos: int) -> int:

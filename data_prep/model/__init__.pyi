@@ -1,10 +1,12 @@
 from .belonging import Groups as Groups, Order as Order, renumbered as renumbered
+from .blaming import blamed as blamed
 from .dataset import Cut as Cut, Dataset as Dataset
 from .doubting import Doubt as Doubt, doubts as doubts
 from .leaving import dropped_of as dropped_of
 from .rows import (
     Alter as Alter,
     Beside as Beside,
+    Converted as Converted,
     Rows as Rows,
     fields as fields,
     mapping_of as mapping_of,

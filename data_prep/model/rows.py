@@ -69,6 +69,21 @@ class Picked:
         return self.rows[self.index[index]]
 
 
+class Converted:
+    """Rows in another dtype, converted when they are asked for."""
+
+    def __init__(self, rows: Rows, dtype: np.dtype[Any]) -> None:
+        self.rows = rows
+        self.dtype = dtype
+        self.shape = rows.shape
+        self.sequential: bool = getattr(rows, "sequential", False)
+        if step := getattr(rows, "step", None):
+            self.step: int = step
+
+    def __getitem__(self, index: Any, /) -> np.ndarray:
+        return self.rows[index].astype(self.dtype)
+
+
 class Together:
     """Rows of several arrays by name, as one structured array with a field of each: what handles one handles
     them."""

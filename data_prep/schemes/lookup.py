@@ -6,20 +6,33 @@ from typing import Any
 
 from data_prep.schemes.iid import iid
 from data_prep.schemes.mix import Mix
+from data_prep.schemes.natural import Natural, natural
+from data_prep.schemes.own_scheme import own_scheme
 from data_prep.schemes.registry import PLAIN
 from data_prep.schemes.scheme import Options, Place, Scheme
+from data_prep.schemes.stated import Stated, counts, sizes
 from data_prep.schemes.vertical import Vertical, deal_columns
 from mpifl.common import InputError, choices, did_you_mean
 
 __all__ = ["SCHEMES", "Options", "Place", "Scheme", "find_scheme", "flag", "resolve"]
 
-SCHEMES: dict[str, Scheme] = {**PLAIN, "mix": Mix(iid), "vertical": Vertical(deal_columns, layout="vertical")}
+SCHEMES: dict[str, Scheme] = {
+    **PLAIN,
+    "natural": Natural(natural, column="silo"),
+    "sizes": Stated(sizes),
+    "counts": Stated(counts, by_class=True),
+    "mix": Mix(iid),
+    "vertical": Vertical(deal_columns, layout="vertical"),
+}
 
 
 def find_scheme(name: str) -> Scheme:
-    """Return a scheme; raise InputError with the names there are."""
+    """Return a scheme, or that of the user's `module:function`; raise InputError with the names there are."""
+    if ":" in name:
+        return own_scheme(name, [*SCHEMES])
     if name not in SCHEMES:
-        raise InputError(f"--scheme: '{name}' is unknown; {choices(name, SCHEMES)}")
+        own = "or your own 'module:function'"
+        raise InputError(f"--scheme: '{name}' is unknown; {choices(name, SCHEMES)}, {own}")
     return SCHEMES[name]
 
 

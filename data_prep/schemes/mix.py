@@ -61,7 +61,7 @@ class Mix(Scheme):
         """What it does."""
         return inspect.getdoc(type(self)) or ""
 
-    def by(self, options: Options) -> Literal["y", "silo"]:
+    def by(self, options: Options) -> Literal["y", "silo", "order"]:
         """Return the column that its scheme of labels cuts by."""
         return next(
             (part.scheme.column for part in parse(options["mix"]) if part.role == "labels"), self.column
@@ -76,7 +76,7 @@ class Mix(Scheme):
         parts, least = parse(options["mix"]), options["min_examples"]
         labels = next((part for part in parts if part.role == "labels"), Part("iid", PLAIN["iid"], {}))
         column = column_of(data, labels.scheme)
-        if labels.scheme.column == "y":
+        if labels.scheme.column != "silo":
             check_count(data, silos, least)
         best = 0
         for _ in range(DRAWS):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
+from data_prep.model import Cut, Dataset
 from data_prep.schemes.grouping import by_owner
-from mpifl.common import InputError
+from data_prep.schemes.scheme import Options, Scheme, check_smallest, column_of
+from mpifl.common import InputError, did_you_mean
 
 
 def natural(ids: np.ndarray, silos: int | None, rng: np.random.Generator) -> list[np.ndarray]:
@@ -22,3 +27,39 @@ def natural(ids: np.ndarray, silos: int | None, rng: np.random.Generator) -> lis
     for silo, dealt in enumerate(np.array_split(rng.permutation(len(distinct)), silos)):
         hand[dealt] = silo
     return by_owner(hand[owners], silos)
+
+
+@dataclass(frozen=True)
+class Natural(Scheme):
+    """Leave every example in the silo that it comes from; `merge` says which of these are one silo."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the scheme's options with their defaults."""
+        return {"merge": "", "min_examples": 1}
+
+    def __call__(self, data: Dataset, silos: int | None, rng: np.random.Generator, options: Options) -> Cut:
+        """Cut by the silos of the data, those of `north+east,south+west` together, and others each alone."""
+        if not options.get("merge"):
+            return super().__call__(data, silos, rng, options)
+        if silos is not None:
+            raise InputError(f"--merge: it says which silos there are, and --silos {silos}; leave one out")
+        ids = column_of(data, self)
+        numbers, owners = np.unique(ids, return_inverse=True)
+        names = [(data.silo_names or {}).get(number, str(number)) for number in numbers.tolist()]
+        merged = _merged(options["merge"], names)
+        hand = {name: silo for silo, group in enumerate(merged) for name in group}
+        parts = by_owner(np.array([hand[name] for name in names])[owners], len(merged))
+        check_smallest(parts, options["min_examples"])
+        return Cut(parts, ["+".join(group) for group in merged])
+
+
+def _merged(text: str, names: list[str]) -> list[list[str]]:
+    """Return the names of each silo: those that are merged, and then the others in their order."""
+    groups = [[name.strip() for name in group.split("+")] for group in text.split(",")]
+    named = [name for group in groups for name in group]
+    for name in named:
+        if name not in names or named.count(name) > 1:
+            there = f"{did_you_mean(name, names)}the silos are {', '.join(names)[:200]}"
+            raise InputError(f"--merge: '{name}' is {'there twice' if name in names else 'none'}; {there}")
+    return [*groups, *([name] for name in names if name not in named)]

@@ -10,6 +10,7 @@ from data_prep.schemes.images import BRIGHTNESS, ROTATION
 from data_prep.schemes.labels import dirichlet, shards
 from data_prep.schemes.natural import natural
 from data_prep.schemes.noise import NOISE
+from data_prep.schemes.ordered import ordered
 from data_prep.schemes.scheme import Scheme
 from data_prep.schemes.sizes import power_law, power_law_shares, quantity, quantity_shares
 
@@ -25,4 +26,5 @@ PLAIN: dict[str, Scheme] = {
     "brightness": Scheme(iid, effect=BRIGHTNESS),
     "concept-drift": Scheme(iid, effect=DRIFT),
     "natural": Scheme(natural, column="silo"),
+    "ordered": Scheme(ordered, column="order"),
 }

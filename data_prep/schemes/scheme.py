@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from data_prep.model import Alter, Cut, Dataset, Rows
+from data_prep.model import Alter, Converted, Cut, Dataset
 from mpifl.common import InputError
 from mpifl.data import Aims, Features, Inputs
 
@@ -67,7 +67,7 @@ class Scheme:
     Attributes:
         assign: Called with a column of the data set [n], the number of silos and a generator; its
             keyword-only parameters are the scheme's options. Returns an index array for every silo.
-        column: What is cut by: the labels, or the silo each example belongs to by nature.
+        column: What is cut by: the labels, the silo each example belongs to by nature, or their order.
         effect: What happens to the examples of a silo, if anything.
         shares: Called with the number of silos, a generator and options; returns the silos' shares of all
             examples. Only for schemes that skew sizes alone.
@@ -77,7 +77,7 @@ class Scheme:
     """
 
     assign: Callable[..., list[np.ndarray]]
-    column: Literal["y", "silo"] = "y"
+    column: Literal["y", "silo", "order"] = "y"
     effect: Effect | None = None
     shares: Callable[..., np.ndarray] | None = None
     layout: Literal["horizontal", "vertical"] = "horizontal"
@@ -95,9 +95,19 @@ class Scheme:
         """What it does, by the docstring of its effect or else of its cut."""
         return inspect.getdoc(self.effect.apply if self.effect else self.assign) or ""
 
-    def by(self, options: Options) -> Literal["y", "silo"]:
+    def by(self, options: Options) -> Literal["y", "silo", "order"]:
         """Return the column that is cut by."""
         return self.column
+
+    @property
+    def takes_order(self) -> bool:
+        """Tell whether it may cut by the order of examples."""
+        return self.column == "order"
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return what `federation.json` says of it beside its name and options."""
+        return {}
 
     def exact(self, options: Options) -> bool:
         """Tell whether it promises how many classes a silo has."""
@@ -110,7 +120,7 @@ class Scheme:
             InputError: there is nothing to cut by, or not enough for that many silos.
         """
         column = column_of(data, self)
-        if self.column == "y":
+        if self.column != "silo":
             check_count(data, silos, options["min_examples"])
         parts = self.assign(column, silos, rng, **chosen(self.assign, options))
         check_smallest(parts, options["min_examples"])
@@ -177,21 +187,6 @@ def numbered(endings: Sequence[str]) -> list[str]:
     return [f"silo {silo}{ending}" for silo, ending in enumerate(endings)]
 
 
-class Converted:
-    """Rows in another dtype, converted when they are asked for."""
-
-    def __init__(self, rows: Rows, dtype: np.dtype[Any]) -> None:
-        self.rows = rows
-        self.dtype = dtype
-        self.shape = rows.shape
-        self.sequential: bool = getattr(rows, "sequential", False)
-        if step := getattr(rows, "step", None):
-            self.step: int = step
-
-    def __getitem__(self, index: Any, /) -> np.ndarray:
-        return self.rows[index].astype(self.dtype)
-
-
 def keywords(function: Callable[..., Any]) -> dict[str, Any]:
     """Return a function's keyword-only parameters with their defaults: a scheme's options."""
     parameters = inspect.signature(function).parameters.values()
@@ -209,6 +204,10 @@ def column_of(data: Dataset, scheme: Scheme) -> np.ndarray:
         cuts = "and this one cuts by one class number of each example"
         raise InputError(f"--scheme: targets of {data.where} are {data.aim}, {cuts}; {WITHOUT_CLASSES}")
     column = scheme.column
+    if column == "order":
+        if data.order is None:
+            raise InputError("--order: not given; name the column or array of numbers or dates to cut by")
+        return data.order.of
     found: np.ndarray | None = getattr(data, column)
     if found is None:
         lacking = f"{data.where} has no array '{column}' to cut by (an npz file can have one)"

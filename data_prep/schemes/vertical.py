@@ -53,13 +53,46 @@ def deal_columns(
     if not 0 <= label_silo < silos:
         raise InputError(f"--label-silo: {label_silo} given; the silos are 0 to {silos - 1}")
     if columns not in ("shuffled", "contiguous"):
-        raise InputError(f"--columns: '{columns}' given; it is shuffled or contiguous")
+        raise InputError(f"--columns: '{columns}' given; it is shuffled, contiguous, or names as age,sex;bmi")
     if wanted is not None and alpha != math.inf:
         raise InputError("--alpha: --sizes says how many columns each silo has; leave one of them out")
     order = rng.permutation(lines) if columns == "shuffled" else np.arange(lines)
     counts = wanted or _counts(lines, silos, rng, alpha)
     blocks = [np.sort(block) for block in np.split(order, np.cumsum(counts)[:-1])]
     return [_flattened(block, shape, along) for block in blocks]
+
+
+def named_columns(
+    given: str, names: Sequence[str] | None, silos: int | None, label_silo: int
+) -> list[np.ndarray]:
+    """Return the columns that each silo has by name, as `age,sex;age,bmi`; some may be at several silos.
+
+    A category's name stands for all of its levels.
+
+    Raises:
+        InputError: columns have no names, one is unknown, or one is nowhere.
+    """
+    if not names:
+        raise InputError(
+            "--columns: given by name, and columns have none; say --option feature_names=age,sex"
+        )
+    dealt = []
+    for silo, words in enumerate(given.rstrip(";").split(";")):
+        found = set[int]()
+        for word in (word.strip() for word in words.split(",")):
+            own = [at for at, name in enumerate(names) if word in (name, name.partition("=")[0])]
+            if not own:
+                there = choices(word, dict.fromkeys(name.partition("=")[0] for name in names))
+                raise InputError(f"--columns: silo {silo}: no column is called '{word[:60]}'; {there[:300]}")
+            found.update(own)
+        dealt.append(np.array(sorted(found)))
+    if lost := sorted(set(range(len(names))) - {at for own in dealt for at in own.tolist()}):
+        raise InputError(f"--columns: '{names[lost[0]]}' is at no silo; name it, or take it out of the data")
+    if silos not in (None, len(dealt)):
+        raise InputError(f"--columns: of {len(dealt)} silos, --silos says {silos}; leave --silos out")
+    if not 0 <= label_silo < len(dealt):
+        raise InputError(f"--label-silo: {label_silo} given; the silos are 0 to {len(dealt) - 1}")
+    return dealt
 
 
 def shape_of(columns: np.ndarray, shape: Sequence[int], along: str) -> tuple[int, ...]:

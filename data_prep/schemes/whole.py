@@ -71,6 +71,9 @@ def cut_whole(
     _check_cut(scheme, data, units, first, options)
     one_each = data.pick(first)
     one_each = replace(one_each, groups=None, y=units.classes if data.single else one_each.y)
+    if data.order is not None:  # a group is as late as its last row
+        latest = np.array([data.order.of[members].max() for members in units.members])
+        one_each = replace(one_each, order=replace(data.order, of=latest))
     try:
         cut = scheme(one_each, silos, rng, options)
     except InputError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import LARGEST, SMALLEST, Beside, Dataset, Rows, together
+from data_prep.model import LARGEST, Beside, Converted, Dataset, Rows, together
 from data_prep.sources.aims import PLAIN, Wanted, aim_of, integers
 from data_prep.sources.naming import class_names, feature_names, numbered, silo_names
 from data_prep.sources.owners import check_named, groups_of, order_of
 from data_prep.sources.ragged import check_finite, form_of, joined
 from data_prep.sources.reading import finite
+from data_prep.sources.scaling import scale_of
 from mpifl.common import InputError
 from mpifl.data import FEATURE_DTYPES, OFFSETS, Array, Column, Ragged
 
@@ -33,18 +33,22 @@ NAMES = (
 )
 OPTIONS = dict(zip(NAMES, PLAIN, strict=True))
 """The options of a source of arrays: what users call the fields of `Wanted`, and the defaults."""
+WIDENED = {"uint16": "int32"}
+"""What features become whose dtype shards have not."""
 
 
-def with_options(read: Callable[[Path | None, Wanted], Dataset]) -> Callable[..., Dataset]:
-    """Make a source of a function of a path and what the user says: its options stand in its signature."""
+def with_options(read: Callable[..., Dataset]) -> Callable[..., Dataset]:
+    """Make a source of a function of a path and what the user says: its options stand in its signature,
+    beside those that the function takes by keyword."""
 
     @functools.wraps(read)
     def source(data: Path | None, seed: int, **given: Any) -> Dataset:
-        return read(data, Wanted(*{**OPTIONS, **given}.values()))
+        said = {name: given.pop(name, usual) for name, usual in OPTIONS.items()}
+        return read(data, Wanted(*said.values()), **given)
 
-    kinds, (path, _) = inspect.Parameter, inspect.signature(read).parameters.values()
+    kinds, (path, _, *own) = inspect.Parameter, inspect.signature(read).parameters.values()
     options = [kinds(name, kinds.KEYWORD_ONLY, default=usual) for name, usual in OPTIONS.items()]
-    taken = [path, kinds("seed", kinds.POSITIONAL_OR_KEYWORD), *options]
+    taken = [path, kinds("seed", kinds.POSITIONAL_OR_KEYWORD), *own, *options]
     source.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
     return source
 
@@ -69,7 +73,7 @@ def dataset_of(
     check_named(arrays, wanted)
     texts = numbered(path, {name: arrays[name] for name in _plain(arrays, wanted)})
     given, arrays = arrays, joined(path, texts.arrays, wanted)
-    scale = _scale(wanted.scale)
+    scale = scale_of(wanted.scale)
     x, y = _features(path, "x", arrays, scale), _targets(path, "y", arrays)
     _check_scaled(x, wanted)
     _check_lengths(path, arrays)
@@ -169,7 +173,12 @@ def _targets(path: Path, name: str, arrays: Mapping[str, Any]) -> Array:
 def _checked(
     path: Path, name: str, x: Rows | Ragged, least: int, scale: float | None = None
 ) -> Rows | Ragged:
-    """Return features of at least so many dimensions; those alone are [examples, features, ...]."""
+    """Return features of at least so many dimensions; those alone are [examples, features, ...].
+
+    Integers of 16 bits without a sign become int32, which holds them: shards have no such dtype."""
+    if x.dtype.name in WIDENED:
+        wider = np.dtype(WIDENED[x.dtype.name])
+        x = x.astype(wider) if isinstance(x, Ragged) else Converted(x, wider)
     if x.dtype.name not in FEATURE_DTYPES:
         raise InputError(
             f"{path}: {name} has dtype {x.dtype.name}; convert it to one of {', '.join(FEATURE_DTYPES)}"
@@ -201,19 +210,3 @@ def _check_scaled(x: Rows | Ragged | Beside, wanted: Wanted) -> None:
     if wanted.scale and x.dtype.names:
         named = f"x is named arrays ({', '.join(x.dtype.names)})"
         raise InputError(f"--option: scale={wanted.scale} given; {named}, store them as floats in their unit")
-
-
-def _scale(given: str) -> float | None:
-    """Return what a model multiplies features by: a number, or a quotient of two."""
-    if not given:
-        return None
-    above, _, below = given.partition("/")
-    try:
-        scale = float(above) / float(below or 1)
-    except (ValueError, ZeroDivisionError):
-        scale = math.nan
-    if not 0 < scale < math.inf:
-        raise InputError(f"--option: scale={given} given; it must be a number above 0, such as 1/255")
-    if not SMALLEST <= scale <= LARGEST:
-        raise InputError(f"--option: scale={given} given; float32 has {SMALLEST:.3g} to {LARGEST:.3g}")
-    return scale

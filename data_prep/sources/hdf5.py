@@ -15,16 +15,31 @@ from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import chosen, dataset_of, with_options
 from data_prep.sources.naming import TEXTS
 from data_prep.sources.reading import needed, noted
-from mpifl.common import InputError, mapped
+from mpifl.common import InputError, did_you_mean, mapped
+from mpifl.data import OFFSETS
 
+MOST_NAMED = 8
+"""Data sets in a line."""
 SPAN = 1 << 25  # bytes that are read at once, at least a chunk
 H5_FAULTS = (OSError, KeyError, ValueError, RuntimeError, TypeError)  # h5py's, for damaged files
 
 
 @with_options
-def read_hdf5(data: Path | None, wanted: Wanted) -> Dataset:
+def read_hdf5(
+    data: Path | None,
+    wanted: Wanted,
+    *,
+    x: str = "",
+    y: str = "",
+    x_test: str = "",
+    y_test: str = "",
+    silo: str = "",
+    held_out: str = "",
+) -> Dataset:
     """Open data sets x [n, *shape] and y [n, ...],
-    and where present x_test, y_test, silo and held_out [n]; any size."""
+    and where present x_test, y_test, silo and held_out [n]; any size.
+
+    Each may be called otherwise: `x=/study/images` is the path of a data set in the file."""
     path = needed("hdf5", data, "measurements.h5")
     files: dict[str, str] = {}
     noted(path, files)
@@ -34,17 +49,34 @@ def read_hdf5(data: Path | None, wanted: Wanted) -> Dataset:
         file = h5py.File(path, "r", locking=False)
     except OSError as error:
         raise InputError(f"{path}: not an HDF5 file, or cut short ({error}); write it again") from None
-    found = _found(path, file, wanted).items()
+    given = {"x": x, "y": y, "x_test": x_test, "y_test": y_test, "silo": silo, "held_out": held_out}
+    found = _found(path, file, wanted, {name: at for name, at in given.items() if at}).items()
     arrays = {name: _opened(path, name, one, beside=name in wanted.beside) for name, one in found}
     return dataset_of(path, arrays, files, wanted)
 
 
-def _found(path: Path, file: h5py.File, wanted: Wanted) -> dict[str, h5py.Dataset]:
-    """Return the data sets that are read, by name."""
+def _found(path: Path, file: h5py.File, wanted: Wanted, given: dict[str, str]) -> dict[str, h5py.Dataset]:
+    """Return the data sets that are read, by name; some are `given` by their paths."""
     try:
-        return {name: file[name] for name in chosen(file, wanted) if isinstance(file.get(name), h5py.Dataset)}
+        for name, at in given.items():
+            if not isinstance(file.get(at), h5py.Dataset):
+                raise InputError(f"--option: {name}={at} given; {_there(path, file, at)}")
+        beside = {name + OFFSETS: at + OFFSETS for name, at in given.items() if at + OFFSETS in file}
+        where = {**{name: name for name in file}, **given, **beside}
+        where |= {name: name for name in wanted.beside if "/" in name and name in file}
+        names = chosen(where, wanted)
+        return {name: file[where[name]] for name in names if isinstance(file.get(where[name]), h5py.Dataset)}
     except H5_FAULTS as error:
         raise InputError(f"{path}: its list of data sets is damaged ({error}); write it again") from None
+
+
+def _there(path: Path, file: h5py.File, wrong: str) -> str:
+    """Say which data sets a file has."""
+    paths: list[str] = []
+    file.visititems(lambda name, one: paths.append(f"/{name}") if isinstance(one, h5py.Dataset) else None)
+    there = ", ".join(paths[:MOST_NAMED]) + (", ..." if len(paths) > MOST_NAMED else "")
+    hint = did_you_mean(wrong, paths)
+    return f"{hint}{path} has the data sets {there}" if paths else f"{path} has no data set"
 
 
 def _opened(path: Path, name: str, dataset: h5py.Dataset, *, beside: bool) -> Any:

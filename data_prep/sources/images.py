@@ -1,4 +1,4 @@
-"""Folders of PNG or JPEG images: one for each class, or one of images and one of their masks."""
+"""Folders of PNG, JPEG or TIFF images: one for each class, or one of images and one of their masks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from data_prep.model import Dataset
 from data_prep.sources.masks import Pixels, read_masked
 from data_prep.sources.pictures import (
     ENDINGS,
-    ImageRows,
-    common_shape,
-    inside,
-    is_split,
-    laid,
+    Manner,
+    common_form,
     parsed_ground,
     parsed_size,
     pillow,
 )
 from data_prep.sources.reading import digest_of, needed
+from data_prep.sources.within import inside, is_split, silo_folders
 from mpifl.common import InputError, did_you_mean
 
 
@@ -35,34 +33,63 @@ def read_images(
     ignore: str | None = None,
     values: str = "",
     ground: str = "white",
+    silo: str = "",
+    scale: str = "",
 ) -> Dataset:
     """List the images of a folder's class folders, or of those in its `train` and `test`, and decode them
     when asked.
 
     Classes are the folders' names in their order. Images become uint8 [n, 3, height, width], or [n, 1,
-    height, width] if all are grey or `grey` is given, with scale 1/255. `size` is WIDTHxHEIGHT, to which
-    images are resized, bilinear; without it all must be of one size. `train` and `test` count as such only
-    where both are there. What is transparent lies on `ground`. With `masks`, there are no class folders, and
-    targets are read as by `read_masked`.
+    height, width] if all are grey or `grey` is given, with scale 1/255. Grey ones of 16 bits keep their
+    numbers, int32 with scale 1/65535, or int16 with 1/32767; `scale` says another. `size` is WIDTHxHEIGHT, to
+    which images are resized, bilinear; without it all must be of one size. `train` and `test` count as such
+    only where both are there. What is transparent lies on `ground`. With `masks`, there are no class folders,
+    and targets are read as by `read_masked`. With `silo="parent"` the folder that has the class folders, or
+    without those the images, names their silo.
     """
     pillow()
-    wanted, colour = parsed_size(size) if size else None, parsed_ground(ground)
+    parsed_ground(ground)
+    manner = Manner(parsed_size(size) if size else None, grey, ground, scale)
     folder = needed("images", data, "photographs (a folder that has a folder of images for each class)")
+    if silo not in ("", "parent"):
+        raise InputError(f"--option: silo={silo} given; images know silo=parent, the folder above")
     if masks:
-        return read_masked(folder, Path(masks), wanted, Pixels(values, ignore), grey=grey, ground=ground)
+        return read_masked(folder, Path(masks), manner, Pixels(values, ignore), by_silo=bool(silo))
     for option, given in (("ignore", ignore), ("values", values or None)):
         if given is not None:
             raise InputError(f"--option: {option}={given} given; it goes with masks=DIR, say this, too")
-    split = is_split(folder)
-    names = _class_names(folder / "train" if split else folder, folder)
-    paths, y = _listed(folder / "train" if split else folder, folder, names)
-    test_paths, test_y = _listed(folder / "test", folder, names) if split else ([], np.empty(0, np.int64))
-    shape = common_shape([*paths, *test_paths], wanted, grey)
-    files = {f"{folder.name}/**": digest_of(folder, [*paths, *test_paths])}
-    test = (ImageRows(test_paths, shape, bool(size), colour), test_y) if split else None
-    x = ImageRows(paths, shape, bool(size), colour)
-    more: dict[str, Any] = {"class_names": tuple(names), "laid": laid([*paths, *test_paths], ground)}
-    return Dataset(str(folder), x, y, len(names), files, scale=1 / 255, test=test, **more)
+    return _classified(folder, manner, by_silo=bool(silo))
+
+
+def _classified(folder: Path, manner: Manner, *, by_silo: bool) -> Dataset:
+    """List the images of class folders."""
+    more: dict[str, Any] = {}
+    split, test_paths, test_y = is_split(folder) and not by_silo, list[Path](), np.empty(0, np.int64)
+    if by_silo:
+        names, paths, y, more = _of_silos(folder)
+    else:
+        names = _class_names(folder / "train" if split else folder, folder)
+        paths, y = _listed(folder / "train" if split else folder, folder, names)
+    if split:
+        test_paths, test_y = _listed(folder / "test", folder, names)
+    every = [*paths, *test_paths]
+    form = common_form(every, manner.size, manner.grey)
+    files = {f"{folder.name}/**": digest_of(folder, every)}
+    test = (manner.rows(test_paths, form), test_y) if split else None
+    more |= {"class_names": tuple(names), **manner.told(every, form)}
+    return Dataset(str(folder), manner.rows(paths, form), y, len(names), files, test=test, **more)
+
+
+def _of_silos(folder: Path) -> tuple[list[str], list[Path], np.ndarray, dict[str, Any]]:
+    """Return the classes of all silos, all images and their labels [n], and whose they are; a silo need not
+    have every class."""
+    places = silo_folders(folder)
+    names = sorted({name for place in places for name in _class_names(folder / place, folder)})
+    found = [_listed(folder / place, folder, _class_names(folder / place, folder), names) for place in places]
+    silo = np.repeat(np.arange(len(places)), [len(y) for _, y in found])
+    paths = [path for of_silo, _ in found for path in of_silo]
+    own = {"silo": silo, "silo_names": dict(enumerate(places))}
+    return names, paths, np.concatenate([y for _, y in found]), own
 
 
 def _class_names(folder: Path, named: Path) -> list[str]:
@@ -78,8 +105,10 @@ def _class_names(folder: Path, named: Path) -> list[str]:
     return names
 
 
-def _listed(folder: Path, named: Path, names: Sequence[str]) -> tuple[list[Path], np.ndarray]:
-    """Return all images, class by class and by name, and their labels [n];
+def _listed(
+    folder: Path, named: Path, names: Sequence[str], every: Sequence[str] = ()
+) -> tuple[list[Path], np.ndarray]:
+    """Return all images, class by class and by name, and their labels [n], numbers among `every` class;
     refuse other files and empty classes."""
     if unknown := sorted(set(_class_names(folder, named)) - set(names)):
         there = f"{did_you_mean(unknown[0], names)}there are {', '.join(names)[:200]}"
@@ -94,4 +123,5 @@ def _listed(folder: Path, named: Path, names: Sequence[str]) -> tuple[list[Path]
     for path in paths:
         if path.suffix.lower() not in ENDINGS or not path.is_file():
             raise InputError(f"{path}: is no image; a class folder holds {', '.join(ENDINGS)} files alone")
-    return paths, np.repeat(np.arange(len(names)), [len(found) for found in classes])
+    numbers = np.array([list(every or names).index(name) for name in names])
+    return paths, np.repeat(numbers, [len(found) for found in classes])

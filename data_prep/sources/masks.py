@@ -13,20 +13,17 @@ from data_prep.sources.aims import Wanted, aim_of
 from data_prep.sources.orientation import DAMAGED, orientation_of, turned
 from data_prep.sources.pictures import (
     ENDINGS,
-    ImageRows,
-    Shape,
-    common_shape,
-    inside,
-    is_split,
+    Form,
+    Manner,
+    common_form,
+    form_of,
     is_turned,
-    laid,
     opened,
-    parsed_ground,
     pillow,
-    shape_of,
 )
 from data_prep.sources.reading import digest_of
 from data_prep.sources.spool import Spool
+from data_prep.sources.within import inside, is_split, silo_folders
 from mpifl.common import InputError
 
 NUMBERED = ("1", "L", "P")
@@ -35,47 +32,60 @@ Pairs = list[tuple[Path, Path]]
 """Images and their masks."""
 
 
-def read_masked(
-    folder: Path, masks: Path, size: tuple[int, int] | None, pixels: Pixels, *, grey: bool, ground: str
-) -> Dataset:
+def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by_silo: bool) -> Dataset:
     """Read the images of a folder, or of its `train` and `test`, and masks of the same names in another.
 
     A mask is a PNG image of its image's size, named as it but for the ending. The number of each pixel (its
     grey, or its place in the palette) is the pixel's class: targets are uint8 [n, height, width]. Where
-    palettes differ, the first one numbers the colours. Resized to `size` (height, width), images are
+    palettes differ, the first one numbers the colours. Resized, images are
     interpolated bilinearly, and masks take the nearest pixel.
 
     Args:
         folder: The images.
         masks: The masks, in `train` and `test` where the images are.
-        size: What both are resized to, if it is given.
+        manner: How images are read; masks are resized, too.
         pixels: What the numbers of pixels are.
-        grey: Take images as grey.
-        ground: What lies under the transparent pixels of images.
+        by_silo: Take the folders in both for silos, by their names.
 
     Raises:
         InputError: an image has no mask or a mask no image, their sizes differ, or a file is none; masks are
             black and white, and nobody says what that means.
     """
-    parts = ("train", "test") if is_split(folder) else (".",)
-    paired = [_pairs(part, folder, masks) for part in parts]
+    paired, more = (
+        _of_silos(folder, masks)
+        if by_silo
+        else ([_pairs(part, folder, masks) for part in (("train", "test") if is_split(folder) else ".")], {})
+    )
     images, drawn = ([pair[at] for pairs in paired for pair in pairs] for at in (0, 1))
-    shape = common_shape(images, size, grey)
+    form = common_form(images, manner.size, manner.grey)
     for pairs in paired:
         _check_sizes(pairs)
-    resize = size is not None
-    y, *held = [_decoded(pairs, shape, resize, pixels) for pairs in paired]
+    resize = manner.size is not None
+    y, *held = [_decoded(pairs, form, resize, pixels) for pairs in paired]
     pixels.check(masks)
     aim = aim_of(masks, y, held[0] if held else None, Wanted("classes", "", pixels.ignore))
-    x, *x_held = [_rows(pairs, shape, resize, ground) for pairs in paired]
+    x, *x_held = [manner.rows([image for image, _ in pairs], form) for pairs in paired]
     test = (x_held[0], aim.fitted(held[0])) if held else None
     files = {
         f"{folder.name}/**": digest_of(folder, images),
         f"masks={masks.name}/**": digest_of(masks, drawn),
     }
     y, classes = aim.fitted(y), aim.classes
-    more: dict[str, Any] = {"targets": aim.targets, "laid": laid(images, ground)}
-    return Dataset(str(folder), x, y, classes, files, scale=1 / 255, test=test, **more)
+    more |= {"targets": aim.targets, **manner.told(images, form)}
+    return Dataset(str(folder), x, y, classes, files, test=test, **more)
+
+
+def _of_silos(folder: Path, masks: Path) -> tuple[list[Pairs], dict[str, Any]]:
+    """Return the images of all silos' folders, each with its mask, and whose they are."""
+    places = silo_folders(folder)
+    for place in sorted(set(silo_folders(masks)) - set(places)):
+        raise InputError(f"{masks / place}: masks of a silo that {folder} lacks; make them alike")
+    found = [_pairs(place, folder, masks) for place in places]
+    silo = np.repeat(np.arange(len(places)), [len(pairs) for pairs in found])
+    return [[pair for pairs in found for pair in pairs]], {
+        "silo": silo,
+        "silo_names": dict(enumerate(places)),
+    }
 
 
 def _pairs(part: str, images: Path, masks: Path) -> Pairs:
@@ -110,28 +120,24 @@ def _by_stem(folder: Path, named: Path, endings: Sequence[str], option: str) -> 
 
 def _check_sizes(pairs: Pairs) -> None:
     for image, mask in pairs:
-        (_, *wanted), (_, *found) = shape_of(image), shape_of(mask)
+        wanted, found = form_of(image)[1:3], form_of(mask)[1:3]
         if found != wanted:
             other = f"its image {image.name} has {wanted[1]}x{wanted[0]}"
             other += ", turned as its EXIF data say" * is_turned(image)
             raise InputError(f"{mask}: {found[1]}x{found[0]} pixels, {other}; make them alike")
 
 
-def _rows(pairs: Pairs, shape: Shape, resize: bool, ground: str) -> ImageRows:
-    return ImageRows([image for image, _ in pairs], shape, resize, parsed_ground(ground))
-
-
-def _decoded(pairs: Pairs, shape: Shape, resize: bool, classes_of: Pixels) -> np.ndarray:
+def _decoded(pairs: Pairs, form: Form, resize: bool, classes_of: Pixels) -> np.ndarray:
     """Decode all masks, uint8 [n, height, width], into a file that is mapped."""
     spool = Spool()
     for _, mask in pairs:
-        spool.append(_numbers(mask, shape[1:], resize, classes_of)[None])
+        spool.append(_numbers(mask, form, resize, classes_of)[None])
     return spool.rows()
 
 
-def _numbers(path: Path, form: tuple[int, ...], resize: bool, classes_of: Pixels) -> np.ndarray:
+def _numbers(path: Path, form: Form, resize: bool, classes_of: Pixels) -> np.ndarray:
     """Decode a mask, uint8 [height, width]."""
-    height, width = form
+    height, width = form.height, form.width
     with opened(path) as image:
         if image.mode not in NUMBERED or image.format != "PNG":
             what = f"a mask of {image.format} in mode {image.mode}, and one number a pixel is its class"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.model import Dataset, blamed
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import OPTIONS, dataset_of
 from data_prep.sources.naming import TEXTS, is_text
@@ -29,7 +29,8 @@ def own_source(name: str, known: Iterable[str], options: Sequence[str]) -> Calla
     Its options are the function's parameters, each of the type of its default, and text where it has none.
     Those that the function has not say what the arrays are, as of npz.
     """
-    function = load_plugin(name, "SOURCE", known)
+    with blamed(name):
+        function = load_plugin(name, "SOURCE", known)
     parameters = _parameters(name, function)
     takes = [
         p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "data"
@@ -37,18 +38,20 @@ def own_source(name: str, known: Iterable[str], options: Sequence[str]) -> Calla
     defaults = {p.name: None if p.default is p.empty else p.default for p in parameters if p.name in takes}
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         defaults = {word.partition("=")[0].strip().replace("-", "_"): None for word in options} | defaults
-    wants_data = any(p.name == "data" for p in parameters)
+    wanted_data = [p for p in parameters if p.name == "data"]
     of_arrays = {key: usual for key, usual in OPTIONS.items() if key not in takes}
 
     def read(data: Path | None, seed: int, **given: Any) -> Dataset:
         said = {key: given.pop(key, usual) for key, usual in of_arrays.items()}
         wanted = Wanted(*{**OPTIONS, **said}.values())
-        if data is not None and not wants_data:
+        if data is not None and not wanted_data:
             raise InputError(f"--data: {data} given, but '{name}' has no parameter data; leave it out")
         files = dict[str, str]()
         if data is not None and data.exists():
             noted_all(data, files)
-        return _dataset(name, function, seed, given | ({"data": data} if wants_data else {}), wanted, files)
+        if wanted_data and (data is not None or wanted_data[0].default is inspect.Parameter.empty):
+            given["data"] = data
+        return _dataset(name, function, seed, given, wanted, files)
 
     read.own = tuple(takes)  # type: ignore[attr-defined]
     every = {**defaults, **of_arrays}.items()
@@ -77,7 +80,8 @@ def _dataset(
         inspect.signature(function).bind(seed, **options)
     except TypeError as error:
         raise InputError(f"SOURCE: '{name}': {error}; give it as --option KEY=VALUE") from None
-    arrays = _arrays(name, function(seed, **options), wanted.beside)
+    with blamed(name):
+        arrays = _arrays(name, function(seed, **options), wanted.beside)
     if file := getattr(sys.modules[name.partition(":")[0]], "__file__", None):
         noted(Path(file), files)
     return dataset_of(Path(name), arrays, files, wanted)

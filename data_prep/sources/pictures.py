@@ -1,50 +1,95 @@
-"""Image files: of one shape, decoded as they are needed."""
+"""Image files: of one shape and depth, decoded as they are needed."""
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from data_prep.sources.orientation import DAMAGED, SIDEWAYS, orientation_of, turned
-from data_prep.sources.reading import held_in
+from data_prep.sources.scaling import scale_of
 from mpifl.common import InputError
 from mpifl.common.machine import floors
 
 if TYPE_CHECKING:
     from PIL import Image
 
-ENDINGS = (".png", ".jpg", ".jpeg")
+ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 GREY = ("1", "L", "LA")
 MOST_PIXELS = 1 << 26
 """Pixels of an image: 200 MB in memory."""
-Shape = tuple[int, int, int]
-"""Channels, height and width of an image."""
+BITS, WIDTH, HEIGHT, PHOTOMETRIC = 258, 256, 257, 262
+"""Tags of TIFF (TIFF 6.0)."""
+DEPTHS = {"uint8": ("uint8", 255), "uint16": ("int32", 65535), "int16": ("int16", 32767)}
+"""What numbers of pixels are stored as, which shards have, and which of them is 1 to a model."""
 Colour = tuple[int, int, int]
 """Red, green and blue, each from 0 to 255."""
 GROUNDS: dict[str, Colour] = {"white": (255, 255, 255), "black": (0, 0, 0)}
 """What lies under transparent pixels, by name."""
 
 
+class Form(NamedTuple):
+    """What images are brought to.
+
+    Attributes:
+        channels: 1 of grey ones, or 3.
+        height: In pixels.
+        width: In pixels.
+        depth: A key of `DEPTHS`.
+    """
+
+    channels: int
+    height: int
+    width: int
+    depth: str = "uint8"
+
+    @property
+    def scale(self) -> float:
+        """Return what a model multiplies pixels by."""
+        return 1 / DEPTHS[self.depth][1]
+
+
+class Manner(NamedTuple):
+    """How images are read, as the user says it.
+
+    Attributes:
+        size: Height and width to which they are resized, if any.
+        grey: Whether as grey ones.
+        ground: What lies under transparent pixels.
+        scale: What a model multiplies pixels by, if it is given.
+    """
+
+    size: tuple[int, int] | None
+    grey: bool
+    ground: str
+    scale: str
+
+    def rows(self, paths: Sequence[Path], form: Form) -> ImageRows:
+        """Return images of a form."""
+        return ImageRows(paths, form, self.size is not None, parsed_ground(self.ground))
+
+    def told(self, paths: Sequence[Path], form: Form) -> dict[str, Any]:
+        """Return what a data set of images says: their scale, and how many lie on a ground."""
+        return {"scale": scale_of(self.scale) or form.scale, "laid": laid(paths, self.ground)}
+
+
 class ImageRows:
-    """Images brought to one shape, uint8 [n, channels, height, width], decoded when they are asked for."""
+    """Images brought to one form, [n, channels, height, width], decoded when they are asked for."""
 
-    dtype = np.dtype(np.uint8)
-
-    def __init__(self, paths: Sequence[Path], shape: Shape, resize: bool, ground: Colour) -> None:
-        self.paths, self.shape, self._resize = paths, (len(paths), *shape), resize
-        self._ground = ground
+    def __init__(self, paths: Sequence[Path], form: Form, resize: bool, ground: Colour) -> None:
+        self.paths, self.shape, self._resize = paths, (len(paths), *form[:3]), resize
+        self.dtype = np.dtype(DEPTHS[form.depth][0])
+        self._ground, self._depth = ground, form.depth
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, at: Any) -> np.ndarray:
         examples = np.arange(len(self.paths))[at]
-        out = np.empty((len(examples), *self.shape[1:]), np.uint8)
+        out = np.empty((len(examples), *self.shape[1:]), self.dtype)
         for row, example in enumerate(examples):
             out[row] = self._decode(self.paths[example])
         return out
@@ -54,34 +99,23 @@ class ImageRows:
         channels, height, width = self.shape[1:]
         with opened(path) as stored:
             try:
-                image = _laid(stored, self._ground).convert("L" if channels == 1 else "RGB")
+                image = (
+                    _laid(stored, self._ground).convert("L" if channels == 1 else "RGB")
+                    if self._depth == "uint8"
+                    else _deep(stored)
+                )
             except DAMAGED as error:
                 raise InputError(
                     f"{path}: the image is damaged or cut short ({error}); replace or remove it"
                 ) from None
-            image = turned(image, orientation_of(path, stored))
+            image = turned(image, orientation_of(path, stored))  # as read: Pillow turns TIFF by itself
         if self._resize:
             image = image.resize((width, height), pillow().Resampling.BILINEAR)
-        return np.moveaxis(np.asarray(image).reshape(height, width, channels), 2, 0)
-
-
-def inside(folder: Path, named: Path) -> list[Path]:
-    """List what a folder holds, by name, and what is hidden left out; no link may lead out of the one that is
-    named."""
-    held_in(named, folder)
-    found = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.startswith("."):
-                found.append(
-                    held_in(named, folder / entry.name) if entry.is_symlink() else folder / entry.name
-                )
-    return sorted(found)
-
-
-def is_split(folder: Path) -> bool:
-    """Tell whether a folder has one for training and one for testing; either alone is like any other."""
-    return (folder / "train").is_dir() and (folder / "test").is_dir()
+        if self._depth != "uint8":
+            pixels = np.rint(np.asarray(image)).astype(self.dtype)
+        else:
+            pixels = np.asarray(image)
+        return np.moveaxis(pixels.reshape(height, width, channels), 2, 0)
 
 
 def parsed_ground(ground: str) -> Colour:
@@ -100,7 +134,7 @@ def laid(paths: Sequence[Path], ground: str) -> dict[str, Any] | None:
     """Return how many images may be transparent, by their headers, and on what they lie; None without any."""
     count = 0
     for path in paths:
-        if path.suffix.lower() == ".png":
+        if path.suffix.lower() not in (".jpg", ".jpeg"):
             with opened(path) as image:
                 count += _may_be_transparent(image)
     return {"images": count, "on": ground} if count else None
@@ -119,38 +153,75 @@ def _may_be_transparent(image: Image.Image) -> bool:
     return image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info
 
 
-def common_shape(paths: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> Shape:
-    """Return the shape all images are brought to; looks at every image's header."""
-    shapes = [shape_of(path) for path in paths]
-    channels = 1 if grey else max(shape[0] for shape in shapes)
-    if size is None:
-        for path, (_, height, width) in zip(paths, shapes, strict=True):
-            if (height, width) != shapes[0][1:]:
-                other = f"{paths[0].name} has {shapes[0][2]}x{shapes[0][1]}"
-                raise InputError(f"{path}: {width}x{height} pixels, {other}; add --option size=WIDTHxHEIGHT")
-    return channels, *(size or shapes[0][1:])
+def _deep(image: Image.Image) -> Image.Image:
+    """Return a grey image of 16 bits in float32, which holds them all."""
+    pixels = np.asarray(image).astype(np.float32)
+    if image.format == "TIFF" and image.tag_v2.get(PHOTOMETRIC) == 0:  # type: ignore[attr-defined]
+        pixels = DEPTHS["uint16"][1] - pixels  # 0 is white there, which Pillow turns round for 8 bits alone
+    return pillow().fromarray(pixels)  # type: ignore[no-any-return]
 
 
-def shape_of(path: Path) -> Shape:
-    """Return an image's shape by its header, turned as its EXIF data say.
+def common_form(paths: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> Form:
+    """Return the form all images are brought to; looks at every image's header."""
+    forms = [form_of(path) for path in paths]
+    channels = 1 if grey else max(form.channels for form in forms)
+    for path, form in zip(paths, forms, strict=True):
+        if size is None and form[1:3] != forms[0][1:3]:
+            other = f"{paths[0].name} has {forms[0].width}x{forms[0].height}"
+            raise InputError(
+                f"{path}: {form.width}x{form.height} pixels, {other}; add --option size=WIDTHxHEIGHT"
+            )
+        if form.depth != forms[0].depth:
+            other = f"{paths[0].name} has {forms[0].depth}"
+            raise InputError(f"{path}: pixels are {form.depth}, {other}; make them alike")
+    return Form(channels, *(size or forms[0][1:3]), forms[0].depth)
+
+
+def form_of(path: Path) -> Form:
+    """Return an image's form by its header, turned as its EXIF data say.
 
     Raises:
-        InputError: it is too large, or has more than 8 bits a pixel.
+        InputError: it is too large, of several pages, or of more bits than can be kept.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a size that is refused below
         image_file = opened(path)
     with image_file as image:
-        if image.width * image.height > MOST_PIXELS:
-            found = f"{image.width:,}x{image.height:,} pixels given"
+        width, height = _stored_size(path, image)
+        if width * height > MOST_PIXELS:
+            found = f"{width:,}x{height:,} pixels given"
             raise InputError(f"{path}: {found}; an image has at most {MOST_PIXELS:,} pixels, make it smaller")
-        if image.mode.startswith(("I", "F")) or _is_deep(path):
-            raise InputError(
-                f"{path}: has more than 8 bits a pixel; convert it to 8, or store arrays (npy, hdf5)"
-            )
-        sideways = orientation_of(path, image) in SIDEWAYS
-        height, width = (image.width, image.height) if sideways else (image.height, image.width)
-        return 1 if image.mode in GREY else 3, height, width
+        depth = _depth_of(path, image)
+        if orientation_of(path, image) in SIDEWAYS:
+            width, height = height, width
+        return Form(1 if depth != "uint8" or image.mode in GREY else 3, height, width, depth)
+
+
+def _stored_size(path: Path, image: Image.Image) -> tuple[int, int]:
+    """Return the width and height of an image as it lies in its file: of TIFF Pillow may say them turned."""
+    if image.format != "TIFF":
+        return image.size
+    try:
+        if (pages := image.n_frames) > 1:  # type: ignore[attr-defined]
+            raise InputError(f"{path}: has {pages} pages; store each as a file, or all as arrays (npy, hdf5)")
+        tags = image.tag_v2  # type: ignore[attr-defined]
+        return int(tags[WIDTH]), int(tags[HEIGHT])
+    except DAMAGED as error:
+        raise InputError(f"{path}: its tags are damaged ({error}); write the image anew") from None
+
+
+def _depth_of(path: Path, image: Image.Image) -> str:
+    """Return what an image's pixels are, a key of `DEPTHS`; refuse others."""
+    tags = image.tag_v2 if image.format == "TIFF" else {}  # type: ignore[attr-defined]
+    bits = tags.get(BITS, (8,))
+    if image.mode.startswith("I;16") and "transparency" not in image.info:
+        return "uint16"
+    if image.mode == "I" and bits == (16,):
+        return "int16"
+    if image.mode.startswith(("I", "F")) or max(bits) > 8 or _is_deep(path):
+        kept = "8 bits a pixel, or 16 of grey without transparency, are read"
+        raise InputError(f"{path}: has more than 8 bits a pixel; {kept}; store arrays (npy, hdf5)")
+    return "uint8"
 
 
 def is_turned(path: Path) -> bool:
@@ -182,13 +253,16 @@ def opened(path: Path) -> Image.Image:
     """Open an image; its pixels are not read yet."""
     library = pillow()
     try:
-        return library.open(path, formats=("PNG", "JPEG"))  # type: ignore[no-any-return]
+        image: Image.Image = library.open(path, formats=("PNG", "JPEG", "TIFF"))
     except library.DecompressionBombError:
         raise InputError(f"{path}: an image has at most {MOST_PIXELS:,} pixels; make it smaller") from None
     except DAMAGED:
         raise InputError(
-            f"{path}: is no PNG or JPEG image, or cannot be read; replace or remove it"
+            f"{path}: is no PNG, JPEG or TIFF image, or cannot be read; replace or remove it"
         ) from None
+    if image.format == "TIFF":
+        image.filename = ""  # type: ignore[attr-defined] # else Pillow maps the pixels, and turns others
+    return image
 
 
 def pillow() -> Any:

@@ -10,12 +10,15 @@ from pathlib import Path
 from data_prep.model import Dataset
 from data_prep.sources.adult import read_adult
 from data_prep.sources.cifar import read_cifar10, read_cifar100
+from data_prep.sources.dicom import read_dicom
 from data_prep.sources.digits import read_digits
 from data_prep.sources.hdf5 import read_hdf5
 from data_prep.sources.heart import read_heart
 from data_prep.sources.images import read_images
 from data_prep.sources.jsonl import read_jsonl
+from data_prep.sources.leaf import read_leaf
 from data_prep.sources.mnist import read_mnist
+from data_prep.sources.nifti import read_nifti
 from data_prep.sources.npy import read_npy
 from data_prep.sources.npz import read_npz
 from data_prep.sources.options import parse_options
@@ -48,6 +51,9 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     "images": read_images,
     "text": read_text,
     "jsonl": read_jsonl,
+    "leaf": read_leaf,
+    "dicom": read_dicom,
+    "nifti": read_nifti,
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from data_prep.cli import main
-from data_prep.model import Dataset, Groups
+from data_prep.model import Dataset, Groups, Order
 from data_prep.schemes import SCHEMES, Shares, cut_whole, resolve
 from mpifl.common import InputError, sha256_of
 from mpifl.data.shards import groups_of, open_shard, open_vertical, read_federation, read_vertical
@@ -19,6 +19,8 @@ MIXES = [
     "natural + rotation",
 ]
 EVERY = [(name, {}) for name, scheme in SCHEMES.items() if scheme.layout == "horizontal"]
+STATED = {"sizes": {"sizes": "0.5,0.2,0.3"}, "counts": {"counts": "1,0.5,0;0,0.5,1"}}
+EVERY = [(name, STATED.get(name, given)) for name, given in EVERY]
 EVERY += [("mix", {"mix": mix}) for mix in MIXES]
 
 
@@ -42,7 +44,9 @@ def visits(persons, seed, mixed=True, most=9):
 
 def dataset(persons, seed, mixed=True):
     x, y, silo, whose = visits(persons, seed, mixed)
-    return Dataset("drawn", x, y, 3, {}, scale=1 / 255, silo=silo, groups=Groups("person", whose))
+    when = Order("age", np.random.default_rng(seed).random(len(y)))
+    more = {"groups": Groups("person", whose), "order": when}
+    return Dataset("drawn", x, y, 3, {}, scale=1 / 255, silo=silo, **more)
 
 
 @pytest.mark.parametrize(("name", "given_options"), EVERY)
@@ -60,9 +64,8 @@ def test_no_person_is_in_two_splits_or_at_two_silos(name, given_options, persons
     try:
         private, public = held.set_public_aside(data, seed, natural=natural)
         kept = data.pick(private)
-        cut = cut_whole(
-            scheme, kept, min(silos, 3) if natural else silos, np.random.default_rng(seed), options
-        )
+        count = None if name in STATED else min(silos, 3) if natural else silos
+        cut = cut_whole(scheme, kept, count, np.random.default_rng(seed), options)
         splits = [held.split(private[part], seed, silo, data) for silo, part in enumerate(cut.parts)]
     except InputError:
         assume(persons < 12 * silos or max(shares) > 0)  # a silo or a share too small for a whole person

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from data_prep.sources.pictures import shape_of
+from data_prep.sources.pictures import form_of
 from data_prep.sources.reading import digest_of
 from data_prep.sources.registry import find_source
 from mpifl.common.errors import InputError
@@ -138,19 +138,23 @@ FAULTS = {
     "no PNG in a .png": (
         lambda folder: (folder / "a" / "x.png").write_text("<html>"),
         [],
-        "x.png: is no PNG or JPEG",
+        "x.png: is no PNG, JPEG or TIFF",
     ),
     "another format": (
         lambda folder: Image.fromarray(drawn()).save(folder / "a" / "x.png", format="GIF"),
         [],
-        "x.png: is no PNG or JPEG",
+        "x.png: is no PNG, JPEG or TIFF",
     ),
     "another size": (
         lambda folder: Image.fromarray(drawn(9, 9)).save(folder / "b" / "x.png"),
         [],
         "x.png: 9x9 pixels, 000.png has 5x6; add --option size=WIDTHxHEIGHT",
     ),
-    "16 bits": (lambda folder: deep(folder / "a" / "x.png"), [], "more than 8 bits"),
+    "16 bits": (
+        lambda folder: deep(folder / "a" / "x.png"),
+        [],
+        "x.png: pixels are uint16, 000.png has uint8",
+    ),
     "size of one number": (lambda folder: None, ["size=32"], "size=32 given; it must be WIDTHxHEIGHT"),
     "size of 0": (lambda folder: None, ["size=0x9"], "size=0x9 given"),
     "grey of what": (lambda folder: None, ["grey=maybe"], "grey=maybe given; it must be true or false"),
@@ -218,7 +222,7 @@ def test_colours_of_16_bits_are_refused(tmp_path):
     chunks = [struct.pack(">I", len(b)) + k + b + struct.pack(">I", zlib.crc32(k + b)) for k, b in parts]
     (tmp_path / "deep.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
     with pytest.raises(InputError, match=r"deep\.png: has more than 8 bits a pixel"):
-        shape_of(tmp_path / "deep.png")
+        form_of(tmp_path / "deep.png")
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path):

@@ -142,15 +142,18 @@ FAULTS = {
     ),
     "16 bits": (
         lambda folder: Image.fromarray(np.zeros((6, 5), np.uint16)).save(folder / "masks/scan2.png"),
-        "masks/scan2.png: has more than 8 bits a pixel",
+        "masks/scan2.png: a mask of PNG in mode I;16",
     ),
     "cut short": (cut_short, "masks/scan2.png: the mask is damaged or cut short"),
-    "no PNG": (lambda folder: (folder / "masks/scan2.png").write_text("x"), "scan2.png: is no PNG or JPEG"),
+    "no PNG": (lambda folder: (folder / "masks/scan2.png").write_text("x"), "scan2.png: is no PNG, JPEG"),
     "the same name": (
         lambda folder: Image.fromarray(IMAGES["scan2"]).save(folder / "in/scan2.jpg"),
         "in/scan2.png: scan2.jpg has the same name",
     ),
-    "a folder": (lambda folder: (folder / "in" / "more").mkdir(), "in/more: is none of .png, .jpg, .jpeg"),
+    "a folder": (
+        lambda folder: (folder / "in" / "more").mkdir(),
+        "in/more: is none of .png, .jpg, .jpeg, .tif",
+    ),
 }
 
 

@@ -305,3 +305,68 @@ def test_resuming_looks_at_what_data_names(module, capsys, form, change):
         main(words)
     assert ended.value.code == (0 if same else 2)
     assert same or "made with other arguments or data" in capsys.readouterr().err
+
+
+RAISING = """
+import numpy as np
+
+def rows(n):
+    return np.ones((n, 2)), np.zeros(n, int)
+
+def at_once(seed):
+    return rows("four")
+
+def later(seed):
+    yield rows(4)
+    raise KeyError("age")
+
+def deep(seed):
+    return np.zeros((4, 2)).reshape(3), 0
+
+def silent(seed):
+    raise RuntimeError
+
+def defaulted(seed, data="own.txt"):
+    x = np.loadtxt(data)
+    return x, np.zeros(len(x), int)
+
+def required(seed, data):
+    return rows(4)
+"""
+PLACES = {
+    "at_once": ("TypeError: ", "rows", 5),
+    "later": ("KeyError: 'age'", "later", 12),
+    "deep": ("ValueError: cannot reshape array of size 8 into shape (3,)", "deep", 15),
+    "silent": ("RuntimeError (", "silent", 18),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_an_exception_of_a_function_is_one_line_with_its_place(module, capsys, name):
+    (module / "raising.py").write_text(RAISING)
+    sys.modules.pop("raising", None)
+    run("partition", f"raising:{name}", "--out", "out", "--scheme", "iid", "--silos", 2, ends=2)
+    error = capsys.readouterr().err
+    said, function, line = PLACES[name]
+    assert f"error: raising:{name}: {said}" in error
+    assert f"({function}, {module / 'raising.py'}, line {line}); mend it there" in error
+    assert error.count("\n") == 1
+    assert not (module / "out").exists()
+
+
+@pytest.mark.parametrize(("text", "place"), [("x = (\n", "line 1"), ("\nx = undefined\n", "line 2")])
+def test_a_module_that_cannot_be_imported_is_one_line(module, text, place):
+    (module / "broken.py").write_text(text)
+    sys.modules.pop("broken", None)
+    with pytest.raises(InputError, match=rf"broken:f: \w+Error: .*broken\.py, {place}\); mend it there"):
+        find_source("broken:f")
+
+
+def test_a_default_of_data_is_kept(module):
+    (module / "raising.py").write_text(RAISING)
+    sys.modules.pop("raising", None)
+    (module / "own.txt").write_text("1 2\n3 4\n")
+    (module / "other.txt").write_text("5 6\n7 8\n")
+    assert find_source("raising:defaulted")(None, 0).x[:].tolist() == [[1, 2], [3, 4]]
+    assert find_source("raising:defaulted")(module / "other.txt", 0).x[:].tolist() == [[5, 6], [7, 8]]
+    assert len(find_source("raising:required")(None, 0)) == 4

@@ -4,6 +4,7 @@ tables, images, text, downloads of publishers."""
 from __future__ import annotations
 
 import gzip
+import json
 import pickle
 import shutil
 import struct
@@ -13,7 +14,9 @@ from pathlib import Path
 from random import Random
 
 import h5py
+import nibabel
 import numpy as np
+import pydicom
 from PIL import Image
 
 from data_prep.sources.registry import find_source
@@ -26,10 +29,16 @@ else:
 
 NAMES = (
     *("npz", "npy", "hdf5", "mnist", "cifar10", "csv", "parquet"),
-    *("images", "images of masks", "text", "jsonl", "jsonl of words"),
+    *("images", "images of masks", "text", "jsonl", "jsonl of words", "leaf"),
+    *("dicom", "nifti of masks"),
 )
 """A folder each; of two words, the source is the first."""
-OPTIONS = {"images of masks": ("masks=../masks", "ignore=255"), "jsonl of words": ("tokenizer=.", "length=4")}
+OPTIONS = {
+    "dicom": ("label=Modality",),
+    "nifti of masks": ("masks=../masks",),
+    "images of masks": ("masks=../masks", "ignore=255"),
+    "jsonl of words": ("tokenizer=.", "length=4"),
+}
 """Paths in them are relative to what is read."""
 SPEC = b"""
 label = "ill"
@@ -65,7 +74,15 @@ def make_sources(folder: Path) -> None:
         "y": np.arange(12) % 3,
         "silo": np.arange(12) % 2,
     }
-    for name in (*NAMES, "images/a", "images/b", "images of masks/in", "images of masks/masks"):
+    for name in (
+        *NAMES,
+        "images/a",
+        "images/b",
+        "images of masks/in",
+        "images of masks/masks",
+        "nifti of masks/in",
+        "nifti of masks/masks",
+    ):
         (folder / name).mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / "npz/own.npz", **arrays)
     with h5py.File(folder / "hdf5/own.h5", "w") as file:
@@ -80,11 +97,15 @@ def make_sources(folder: Path) -> None:
         pixels, exif = draw.integers(0, 256, (6, 5, 3), dtype=np.uint8), Image.Exif()
         exif[0x0112] = 1 + number  # upright, or turned without another shape
         Image.fromarray(pixels).save(
-            folder / f"images/{'ab'[number % 2]}/{number}.{'png' if number < 2 else 'jpg'}", exif=exif
+            folder / f"images/{'ab'[number % 2]}/{number}.{('png', 'png', 'jpg', 'tif')[number]}", exif=exif
         )
         Image.fromarray(pixels).save(folder / f"images of masks/in/{number}.png")
         Image.fromarray(pixels[..., 0] % 3).save(folder / f"images of masks/masks/{number}.png")
     _make_lines(folder)
+    _make_scans(folder, draw)
+    user_data = {name: {"x": [[1.5, 2, 3]] * 3, "y": [0, 1, 1]} for name in ("u", "v")}
+    users = {"users": ["u", "v"], "num_samples": [3, 3], "user_data": user_data}
+    (folder / "leaf/own.json").write_text(json.dumps(users))
     with zipfile.ZipFile(folder / "text/play.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("play.txt", PLAY)
 
@@ -104,6 +125,15 @@ def _make_downloads(folder: Path, draw: np.random.Generator) -> None:
             b"batch_label": b"x",
         }
         (folder / "cifar10" / name).write_bytes(pickle.dumps(batch, protocol=2))
+
+
+def _make_scans(folder: Path, draw: np.random.Generator) -> None:
+    shutil.copy(Path(pydicom.__file__).parent / "data/test_files/CT_small.dcm", folder / "dicom/1.dcm")
+    for number in range(3):
+        name = f"{number}.nii{'.gz' if number else ''}"
+        for kind, voxels in (("in", draw.random((4, 3, 2))), ("masks", draw.integers(0, 3, (4, 3, 2)))):
+            image = nibabel.Nifti1Image(voxels.astype("f4" if kind == "in" else "u1"), np.eye(4))
+            nibabel.save(image, folder / "nifti of masks" / kind / name)
 
 
 def _make_lines(folder: Path) -> None:
@@ -144,8 +174,8 @@ def sources(draw: Random, valid: Path, folder: Path) -> tuple[str, Path]:
         path.write_bytes(harmed_bytes(draw, content))
     files = [path for path in made.iterdir() if path.suffix != ".toml"]
     files.sort(key=lambda path: path.suffix == ".json")  # a tokenizer is no data
-    named = ("npz", "hdf5", "csv", "parquet", "text", "jsonl", "jsonl of words")
-    return name, made / "in" if name == "images of masks" else files[0] if name in named else made
+    named = ("npz", "hdf5", "csv", "parquet", "text", "jsonl", "jsonl of words", "leaf")
+    return name, made / "in" if name.endswith("of masks") else files[0] if name in named else made
 
 
 def read_source(given: tuple[str, Path]) -> None:

@@ -1,0 +1,166 @@
+"""NIfTI volumes of a folder, reoriented so that axes run to the right, the front and the top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.model import Dataset, Groups, renumbered
+from data_prep.sources.aims import Wanted
+from data_prep.sources.arrays import dataset_of, with_options
+from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library, said
+from data_prep.sources.reading import digest_of, needed
+from data_prep.sources.spool import Spool
+from mpifl.common import InputError, choices
+
+ENDINGS = (".nii", ".nii.gz")
+EXAMPLES = ("volume", "slice")
+
+
+@with_options
+def read_nifti(
+    data: Path | None,
+    wanted: Wanted,
+    *,
+    example: str = "volume",
+    labels: str = "",
+    masks: str = "",
+    silo: str = "",
+) -> Dataset:
+    """Read the volumes below a folder, float32 [n, 1, X, Y, Z] in RAS, or slices across its last axis [n, 1,
+    X, Y].
+
+    Labels stand in a table (`labels=FILE`: `file`, and the label), or each voxel's class in volumes of the
+    same names in another folder (`masks=DIR`). `silo=parent` has a volume's folder name its silo. Slices of a
+    volume stay together.
+    """
+    library("nibabel", "nifti")
+    folder = needed("nifti", data, "volumes, a folder of .nii or .nii.gz files")
+    for option, given, known in (("example", example, EXAMPLES), ("silo", silo or "parent", ("parent",))):
+        if given not in known:
+            raise InputError(f"--option: {option}={given} given; {choices(given, known)}")
+    if bool(labels) == bool(masks):
+        raise InputError("--option: say labels=FILE, or masks=DIR; one of them")
+    paths = _volumes(folder)
+    files = {f"{folder.name}/**": digest_of(folder, paths)}
+    rows = NiftiRows(paths, slices=example == "slice")
+    if masks:
+        y, wanted = _masks(folder, Path(masks), paths, rows, files), wanted._replace(kind="classes")
+    else:
+        names = [path.relative_to(folder).as_posix() for path in paths]
+        y = Labels(Path(labels), files).targets(names, wanted)[rows.owners]
+    arrays: dict[str, Any] = {"x": rows, "y": y}
+    if silo:
+        arrays["silo"] = np.array([path.parent.name for path in paths])[rows.owners]
+    made = dataset_of(folder, arrays, files, wanted)
+    return replace(made, groups=Groups("file", renumbered([rows.owners])[0])) if rows.slices else made
+
+
+class NiftiRows:
+    """Volumes, or their slices, read when they are asked for and in order: a compressed file is read whole.
+
+    Attributes:
+        owners: The file of each example, int64 [n].
+        slices: Whether examples are slices.
+    """
+
+    dtype, sequential = np.dtype(np.float32), True
+
+    def __init__(self, paths: Sequence[Path], *, slices: bool) -> None:
+        forms = [_opened(path).shape for path in paths]
+        for path, form in zip(paths, forms, strict=True):
+            if form[: 2 if slices else 3] != forms[0][: 2 if slices else 3]:
+                other = f"{paths[0].name} {list(forms[0])}"
+                told = "resample them, or write a function of yours (module:function)"
+                raise InputError(f"{path}: {list(form)} voxels, {other}; {told}")
+        self._paths, self.slices, depths = paths, slices, [form[2] if slices else 1 for form in forms]
+        self.owners = np.repeat(np.arange(len(paths)), depths)
+        self._place = np.concatenate([np.arange(depth) for depth in depths])
+        self.shape = (len(self.owners), 1, *forms[0][: 2 if slices else 3])
+        self._last: tuple[int, np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def __getitem__(self, at: Any) -> np.ndarray:
+        chosen = np.arange(len(self.owners))[at]
+        out = np.empty((len(chosen), *self.shape[1:]), np.float32)
+        for row, number in enumerate(chosen):
+            volume = self._volume(int(self.owners[number]))
+            out[row, 0] = volume[..., self._place[number]] if self.slices else volume
+        return out
+
+    def of_masks(self, volume: np.ndarray) -> np.ndarray:
+        """Return a volume's examples, [m, X, Y, Z] or [m, X, Y]."""
+        return np.moveaxis(volume, 2, 0) if self.slices else volume[np.newaxis]
+
+    def _volume(self, number: int) -> np.ndarray:
+        last = self._last  # once: another thread may put its own there
+        if last is None or last[0] != number:
+            last = number, read_volume(self._paths[number]).astype(np.float32)
+            self._last = last
+        return last[1]
+
+
+def read_volume(path: Path) -> np.ndarray:
+    """Read a volume [X, Y, Z] in RAS, scaled as its header says."""
+    try:
+        return np.asarray(_opened(path).dataobj)
+    except InputError:
+        raise
+    except Exception as error:  # nibabel's own, gzip's, numpy's
+        raise InputError(f"{path}: cut short or damaged ({said(error)}); write it again") from None
+
+
+def _opened(path: Path) -> Any:
+    """Return an image of three axes, reoriented; its voxels are not read yet."""
+    nibabel = library("nibabel", "nifti")
+    try:
+        image = nibabel.load(path)
+        shape = tuple(map(int, image.shape))
+        if shape[3:] and set(shape[3:]) == {1}:
+            image = image.slicer[(slice(None),) * 3 + (0,) * len(shape[3:])]
+        reoriented = nibabel.as_closest_canonical(image) if len(image.shape) == 3 else None
+    except Exception as error:  # nibabel's own, and whatever its headers make numpy raise
+        raise InputError(f"{path}: no NIfTI file, or damaged ({said(error)}); take it out") from None
+    if reoriented is None or 0 in shape:
+        raise InputError(f"{path}: has the axes {list(shape)}; three are read, part the others")
+    if int(np.prod(shape, dtype=object)) > MOST_NUMBERS:
+        raise InputError(f"{path}: {list(shape)} voxels; a volume has at most {MOST_NUMBERS:,}")
+    if image.get_data_dtype().kind not in "iuf":
+        raise InputError(f"{path}: voxels are {image.get_data_dtype()}; store them as numbers")
+    return reoriented
+
+
+def _volumes(folder: Path) -> list[Path]:
+    paths = files_below(folder)
+    for path in paths:
+        if not path.name.endswith(ENDINGS):
+            raise InputError(f"{path}: is none of {', '.join(ENDINGS)}; such files alone may stand there")
+    return paths
+
+
+def _masks(
+    folder: Path, masks: Path, paths: Sequence[Path], rows: NiftiRows, files: dict[str, str]
+) -> np.ndarray:
+    """Read the masks of all volumes, uint8 [n, X, Y, Z], or of slices [n, X, Y]; they lie in TMPDIR."""
+    names = [path.relative_to(folder) for path in paths]
+    found = _volumes(masks)
+    if odd := sorted(set(names) ^ {path.relative_to(masks) for path in found}):
+        where = masks if odd[0] in names else folder
+        raise InputError(f"{where / odd[0]}: is missing; each volume has a mask of its name in {masks}")
+    files[f"masks={masks.name}/**"] = digest_of(masks, found)
+    spool = Spool()
+    for path, name in zip(paths, names, strict=True):
+        volume, mask = _opened(path), _opened(masks / name)
+        if mask.shape != volume.shape or not np.allclose(mask.affine, volume.affine, atol=1e-3):
+            raise InputError(f"{masks / name}: lies elsewhere than its volume; resample it to that")
+        values = read_volume(masks / name)
+        if not ((values >= 0) & (values <= 255) & (values == np.rint(values))).all():
+            raise InputError(f"{masks / name}: is no mask; its voxels are class numbers from 0 to 255")
+        spool.append(np.ascontiguousarray(rows.of_masks(values.astype(np.uint8))))
+    return spool.rows()

@@ -1,0 +1,42 @@
+"""What lies in a folder that is named: files, folders of silos, a part for training and one for testing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from data_prep.sources.reading import held_in
+from mpifl.common import InputError
+
+
+def inside(folder: Path, named: Path) -> list[Path]:
+    """List what a folder holds, by name, and what is hidden left out; no link may lead out of the one that is
+    named."""
+    held_in(named, folder)
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith("."):
+                found.append(
+                    held_in(named, folder / entry.name) if entry.is_symlink() else folder / entry.name
+                )
+    return sorted(found)
+
+
+def silo_folders(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder, each of which is a silo's.
+
+    Raises:
+        InputError: there are none, or files beside them.
+    """
+    found = inside(folder, folder) if folder.is_dir() else []
+    if not found or not all(path.is_dir() for path in found):
+        odd = next((path for path in found if not path.is_dir()), folder)
+        told = "silo=parent takes a folder for each silo there, and nothing else"
+        raise InputError(f"{odd}: {told}")
+    return [path.name for path in found]
+
+
+def is_split(folder: Path) -> bool:
+    """Tell whether a folder has one for training and one for testing; either alone is like any other."""
+    return (folder / "train").is_dir() and (folder / "test").is_dir()

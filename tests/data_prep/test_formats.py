@@ -1,0 +1,150 @@
+"""The page of formats: each recipe, as it stands there, on a file that a package writes."""
+
+import re
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from data_prep.cli import main
+from data_prep.sources import SOURCES
+from data_prep.sources.registry import find_source
+
+PAGE = (ROOT / "docs/howto/formats.md").read_text()
+BLOCKS = re.compile(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", re.DOTALL | re.MULTILINE)
+RECIPES = dict(BLOCKS.findall(PAGE))
+DRAW = np.random.default_rng(0)
+X, Y, SITE = DRAW.normal(size=(6, 2, 50)), np.array([0, 1, 2] * 2), np.array([3, 4] * 3)
+SOUND = DRAW.integers(-(1 << 15), 1 << 15, (4, 80)).astype(np.int16)
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """Return what runs a recipe on a path, as the command does."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run(title, path):
+        (tmp_path / "recipe.py").write_text(RECIPES[title])
+        sys.modules.pop("recipe", None)
+        out = ["--out", str(tmp_path / "out"), "--scheme", "iid", "--silos", "2"]
+        with pytest.raises(SystemExit) as ended:
+            main(["partition", "recipe:examples", "--data", str(path), *out])
+        assert not ended.value.code
+        return find_source("recipe:examples")(path, 0)
+
+    yield run
+    sys.modules.pop("recipe", None)
+
+
+def test_the_page_names_sources_and_recipes_that_there_are():
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
+    assert {name for _, say in rows for name in re.findall(r"`partition (\w+)", say)} <= {*SOURCES}
+    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in RECIPES}
+    assert {anchor for _, say in rows for anchor in re.findall(r"\(#([^)]+)\)", say)} == anchors
+
+
+def test_stata_by_pandas(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame({"age": [40.0, 51.5, 63.0, 38.0], "ill": ["no", "yes", "yes", "no"]})
+    table.to_stata("own.dta", write_index=False)
+    exec(RECIPES["Tables that pandas reads"], {})
+    (tmp_path / "own.toml").write_text('label = "ill"\n[features]\nage = "numeric"\n')
+    data = find_source("parquet")(tmp_path / "own.parquet", 0)
+    assert (data.x[:].ravel().tolist(), data.y.tolist()) == ([40.0, 51.5, 63.0, 38.0], [0, 1, 1, 0])
+
+
+def test_matlab(tmp_path, recipe):
+    from scipy.io import savemat
+
+    savemat(tmp_path / "own.mat", {"signals": X, "labels": Y[:, None] + 1, "site": SITE[:, None]})
+    data = recipe("MATLAB", tmp_path / "own.mat")
+    assert np.array_equal(data.x[:], X.astype(np.float32))
+    assert (data.y.tolist(), data.silo.tolist()) == (Y.tolist(), SITE.tolist())
+
+
+def test_wav(tmp_path, recipe):
+    from scipy.io import wavfile
+
+    for at, sound in enumerate(SOUND):
+        (folder := tmp_path / "in" / "ab"[at % 2]).mkdir(parents=True, exist_ok=True)
+        wavfile.write(folder / f"{at}.wav", 100, sound)
+    data = recipe("WAV", tmp_path / "in")
+    assert np.array_equal(data.x[:][:, :80], (SOUND[[0, 2, 1, 3]] / 32768).astype(np.float32))
+    assert (data.x.shape, data.y.tolist()) == ((4, 100), [0, 0, 1, 1])
+
+
+def test_fasta(tmp_path, recipe):
+    (tmp_path / "own.fa").write_text(">s1 promoter\nACG\nTN\n>s2 other\nTTTTT\n")
+    data = recipe("FASTA", tmp_path / "own.fa")
+    assert (data.x[:].tolist(), data.class_names) == ([[0, 1, 2, 3, 4], [3] * 5], ("other", "promoter"))
+    assert data.y.tolist() == [1, 0]
+
+
+def test_flac(tmp_path, recipe):
+    soundfile = pytest.importorskip("soundfile")
+    for at, sound in enumerate(SOUND):
+        (folder := tmp_path / "in" / "ab"[at % 2]).mkdir(parents=True, exist_ok=True)
+        soundfile.write(folder / f"{at}.flac", sound, 8000)
+    data = recipe("FLAC and OGG", tmp_path / "in")
+    assert np.array_equal(data.x[:][:, 0, :80], (SOUND[[0, 2, 1, 3]] / 32768).astype(np.float32))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # wfdb's own, of a newer pandas
+def test_wfdb(tmp_path, recipe):
+    wfdb = pytest.importorskip("wfdb")
+    (tmp_path / "in").mkdir()
+    for at in range(4):
+        more = {
+            "fmt": ["16"] * 2,
+            "comments": ["well" if at % 2 else "ill"],
+            "write_dir": str(tmp_path / "in"),
+        }
+        wfdb.wrsamp(f"r{at}", fs=5, units=["mV"] * 2, sig_name=["I", "II"], p_signal=X[at].T, **more)
+    data = recipe("WFDB", tmp_path / "in")
+    wanted = [wfdb.rdrecord(str(tmp_path / "in" / f"r{at}")).p_signal.T for at in range(4)]
+    assert np.array_equal(data.x[:], np.array(wanted, np.float32))
+    assert (data.class_names, data.y.tolist()) == (("ill", "well"), [0, 1, 0, 1])
+
+
+def test_zarr(tmp_path, recipe):
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(str(tmp_path / "own.zarr"), mode="w")
+    for name, array in (("x", X), ("y", Y)):
+        group.create_array(name, data=array)
+    data = recipe("Zarr", tmp_path / "own.zarr")
+    assert np.array_equal(data.x[:], X)
+    assert data.y.tolist() == Y.tolist()
+
+
+def test_root(tmp_path, recipe):
+    uproot = pytest.importorskip("uproot")
+    with uproot.recreate(tmp_path / "own.root") as file:
+        file["events"] = {"px": X[:, 0, 0], "py": X[:, 1, 0], "kind": Y.astype(np.int32)}
+    data = recipe("ROOT", tmp_path / "own.root")
+    assert np.array_equal(data.x[:], X[:, :, 0].astype(np.float32))
+    assert data.y.tolist() == Y.tolist()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # anndata's own, of a newer pandas
+def test_anndata(tmp_path, recipe):
+    anndata = pytest.importorskip("anndata")
+    names = {"cell_type": ["T", "B", "T", "B", "B", "T"], "donor": ["d1", "d2"] * 3}
+    index = pd.Index([f"c{at}" for at in range(6)], dtype=object)
+    obs = pd.DataFrame(names, index, dtype=object)  # texts of pandas 3 are written by newer ones alone
+    var = pd.DataFrame(index=pd.Index([f"g{at}" for at in range(50)], dtype=object))
+    anndata.AnnData(X[:, 0].astype(np.float32), obs=obs, var=var).write_h5ad(tmp_path / "own.h5ad")
+    data = recipe("anndata", tmp_path / "own.h5ad")
+    assert np.array_equal(data.x[:], X[:, 0].astype(np.float32))
+    assert (data.class_names, data.silo_names) == (("B", "T"), {0: "d1", 1: "d2"})
+
+
+def test_netcdf(tmp_path, recipe):
+    xarray = pytest.importorskip("xarray")
+    parts = {"pressure": (("day", "level", "hour"), X), "rain": (("day",), X[:, 0, 0])}
+    xarray.Dataset(parts).to_netcdf(tmp_path / "own.nc", engine="scipy")
+    data = recipe("NetCDF", tmp_path / "own.nc")
+    assert np.array_equal(data.x[:], X.astype(np.float32))
+    assert np.array_equal(data.y, X[:, 0, 0])
