@@ -41,7 +41,8 @@ class Dataset:
         order: When each example was, if the last ones are to be held out.
         by_rows: Whether what is held out is drawn without regard to classes: features were standardised by
             the rows that train so.
-        dropped: How many rows were left out since they lack a value, as `federation.json` has it.
+        done: What was done to rows and values, as `source` of `federation.json` has it: rows that were left
+            out, gaps that were filled, spellings that were taken for one.
         laid: How many images may be transparent, and on what they lie, likewise.
     """
 
@@ -63,14 +64,13 @@ class Dataset:
     groups: Groups | None = None
     order: Order | None = None
     by_rows: bool = False
-    dropped: dict[str, Any] | None = None
+    done: dict[str, Any] | None = None
     laid: dict[str, Any] | None = None
 
     @property
     def told(self) -> dict[str, Any]:
         """Return what was done to the examples, for `source` of `federation.json`."""
-        done = {"dropped": self.dropped, "laid": self.laid}
-        return {what: how for what, how in done.items() if how}
+        return {**(self.done or {}), **({"laid": self.laid} if self.laid else {})}
 
     def __len__(self) -> int:
         return len(self.y)

@@ -11,6 +11,8 @@ from data_prep.tables import lines as limits
 from data_prep.tables.lines import Lines
 
 FEED, RETURN, QUOTE = b'\n\r"'
+BLANKS = tuple(bytes([code]) for code in b" \t\v\f\x1c\x1d\x1e\x1f")
+"""The blanks of ASCII that end no line."""
 
 
 class Block(NamedTuple):
@@ -19,6 +21,11 @@ class Block(NamedTuple):
     content: bytes
     rows: int
     longest: int
+
+    @property
+    def blank(self) -> bool:
+        """Tell whether there may be blanks in it."""
+        return not self.content.isascii() or any(one in self.content for one in BLANKS)
 
 
 def next_block(text: Lines, delimiter: int) -> Block | None:

@@ -102,6 +102,12 @@ def days_of(text: str, since: date) -> float:
     return (day - since).days + (hours * 3600 + minutes * 60 + seconds - _ahead(found[7])) / 86400
 
 
+def is_zoned(text: str) -> bool:
+    """Tell whether a text is a time of another zone than UTC."""
+    found = DATE.fullmatch(text)
+    return found is not None and _ahead(found[7]) != 0
+
+
 def _ahead(zone: str | None) -> int:
     """Return the seconds by which a zone, as Z or +01:00, is ahead of UTC."""
     if zone in (None, "Z"):
