@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -64,14 +65,14 @@ class CsvTable:
         if columns is None or self._has_names(columns):
             return None
         before = self._lines.taken
-        self._lines.take(len(block.content), block.content.count(b"\n"))
+        self._lines.take(len(block.content), block.lines)
 
         @functools.cache
         def places() -> list[int]:
             text = Lines(self._path, io.BytesIO(block.content), before)
             return [line for line, _ in Rows(text, self._spec)]
 
-        return self._piece(columns, lambda row: places()[row], block.rows)
+        return self._piece(columns, lambda row: places()[row], block.rows, len(block.content))
 
     def _by_python(self) -> Piece | None:
         """Return the next rows as Python's reader reads them; None if there is none."""
@@ -81,7 +82,8 @@ class CsvTable:
             return None
         self._check(numbered)
         columns = {name: self._column([row[at] for _, row in numbered]) for name, at in self._wanted.items()}
-        return self._piece(columns, lambda row: numbered[row][0], len(numbered))
+        beside = sum(sum(map(sys.getsizeof, row)) for _, row in numbered)
+        return self._piece(columns, lambda row: numbered[row][0], len(numbered), beside)
 
     def _column(self, values: Sequence[str]) -> Texts:
         """Return a column as Python's reader reads it."""
@@ -90,8 +92,9 @@ class CsvTable:
         texts = [None if (text := value.strip()) in missing else text for value in values]
         return Texts.of(texts, behind if behind.any() else None)
 
-    def _piece(self, columns: Mapping[str, Texts], place: Any, rows: int) -> Piece:
-        return Piece(f"{self._path}: line", columns, np.arange(rows), place, self._spec.notation)
+    def _piece(self, columns: Mapping[str, Texts], place: Any, rows: int, beside: int) -> Piece:
+        where, notation = f"{self._path}: line", self._spec.notation
+        return Piece(where, columns, np.arange(rows), place, notation, beside)
 
     def _columns(self, block: Block) -> dict[str, Texts] | None:
         """Return the wanted columns of a block; None if Arrow finds no table in it."""
@@ -128,7 +131,7 @@ class CsvTable:
         kinds = {at[name]: arrow.float64() if name in numeric else arrow.string() for name in names}
         table = csv.read_csv(
             arrow.BufferReader(block.content),
-            csv.ReadOptions(column_names=self._numbered, block_size=max(1 << 20, 2 * block.longest)),
+            csv.ReadOptions(column_names=self._numbered, block_size=len(block.content) + 1),
             csv.ParseOptions(delimiter=self._spec.delimiter, newlines_in_values=b'"' in block.content),
             csv.ConvertOptions(
                 column_types=kinds,

@@ -13,12 +13,12 @@ from data_prep.tables.changes import Changes
 from data_prep.tables.columns import MISSING_LEVEL, columns_of
 from data_prep.tables.gaps import without_gaps
 from data_prep.tables.holding import Named, Places, held_of, keys_of
+from data_prep.tables.keeping import Kept
 from data_prep.tables.label import known
 from data_prep.tables.moments import read_moments
 from data_prep.tables.piece import Piece, some
 from data_prep.tables.rounding import Rounding
 from data_prep.tables.spec import TableSpec
-from data_prep.tables.stream import pieces
 from data_prep.tables.surveying import Survey, is_needed, numbers, survey
 from mpifl.common import InputError
 
@@ -47,8 +47,8 @@ class Encoder:
     """
 
     def __init__(self, kind: str, path: Path, spec: TableSpec) -> None:
-        self.kind, self.spec, self._path = kind, spec, path
-        found = survey(kind, path, spec) if is_needed(spec) else Survey()
+        self.spec, self._path, self._kept = spec, path, Kept(kind, path, spec)
+        found = survey(kind, path, spec, self._kept) if is_needed(spec) else Survey()
         self.columns = columns_of(spec, found)
         self._label = {
             spelling: label for label, each in enumerate(self.columns.classes) for spelling in each
@@ -62,7 +62,7 @@ class Encoder:
         """Yield the rows of a table in numbers, piece by piece; what is done to them is counted."""
         changes = changes or Changes(self.spec)
         rounding, places, dropped = Rounding(), Places(self.spec.order), changes.dropped
-        for piece in without_gaps(pieces(self.kind, path, self.spec, dropped), self.spec, dropped):
+        for piece in without_gaps(self._kept.again(path, dropped), self.spec, dropped):
             changes.look(piece)
             x = self._features(piece, rounding)
             ids = list(piece.columns[self.spec.id]) if self.spec.id is not None else []

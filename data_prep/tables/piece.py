@@ -35,6 +35,7 @@ class Piece:
         rows: Which these are [m] of those that were read at once.
         place: Tells the number of one of those; it may have to look for it.
         notation: How numbers are written.
+        beside: The bytes that it holds beside its columns, to tell the number of a row and show its texts.
     """
 
     where: str
@@ -42,6 +43,12 @@ class Piece:
     rows: np.ndarray
     place: Callable[[int], int]
     notation: Notation = PLAIN
+    beside: int = 0
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that it takes."""
+        return self.beside + sum(texts.size for texts in self.columns.values())
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from data_prep.tables.gaps import Gaps
+from data_prep.tables.keeping import Kept
 from data_prep.tables.moments import Moments, moments_of
 from data_prep.tables.piece import MARKS, Piece, ordered
 from data_prep.tables.spec import Column, TableSpec
@@ -36,13 +37,13 @@ class Survey:
     gaps: Gaps = field(default_factory=Gaps)
 
 
-def survey(kind: str, path: Path, spec: TableSpec) -> Survey:
-    """Read a table once, piece by piece, for what occurs in it."""
+def survey(kind: str, path: Path, spec: TableSpec, kept: Kept | None = None) -> Survey:
+    """Read a table once, piece by piece, for what occurs in it; `kept` keeps it for the next time."""
     counted = [name for name, column in spec.features.items() if column.counted]
     found = Survey(
         {name: set() for name, c in spec.features.items() if c.kind == "categorical" and not c.levels}
     )
-    for every in pieces(kind, path, spec, found.gaps):
+    for every in kept.first(found.gaps) if kept else pieces(kind, path, spec, found.gaps):
         piece = found.gaps.leave_out(every, spec)
         for name, seen in found.levels.items():
             _meet(piece, name, seen, "levels")

@@ -54,6 +54,12 @@ class Texts:
     def _held(self) -> Any:
         return self.array if self._numbers is None else self._numbers
 
+    @property
+    def size(self) -> int:
+        """Return the bytes that are held."""
+        size: int = self._held.nbytes
+        return size
+
     def __len__(self) -> int:
         return len(self._held)
 
