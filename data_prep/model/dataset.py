@@ -3,6 +3,7 @@ in memory or read when they are needed, and where they came from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,8 @@ class Dataset:
             ragged.
         y: Targets of shape [n, ...]: without `targets`, int64 labels in [0, classes); in memory, or mapped.
         classes: How many classes there are, where targets are class numbers; None where they are values.
-        files: The sha256 of every file read, by its base name, or by its path where two have the same.
+        files: The sha256 of every file read, by its base name, or by its path where two have the same; who
+            asks may have to wait for them.
         scale: What a model multiplies stored features by; None leaves them alone.
         test: The server's own test set (x, y), if the source has one.
         silo: The silo that each example belongs to by nature, integers of shape [n], if the source knows.
@@ -50,7 +52,7 @@ class Dataset:
     x: Rows | Ragged | Beside
     y: Any
     classes: int | None
-    files: dict[str, str]
+    files: Mapping[str, str]
     scale: float | None = None
     test: tuple[Rows | Ragged | Beside, Any] | None = None
     silo: np.ndarray | None = None
