@@ -21,7 +21,7 @@ from data_prep.commands import (
 )
 from data_prep.cut import WriteOptions, partition as cut_into_silos
 from data_prep.inspect import counted, held
-from data_prep.model import doubts
+from data_prep.model import changes_of, doubts
 from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
@@ -114,8 +114,10 @@ def statistics(
     """Write a table's counts, sums and sums of squares, which silos may share to standardise alike."""
     from data_prep.sources import write_statistics
 
-    write_statistics(source, data, spec, out)
+    dropped = write_statistics(source, data, spec, out)
     typer.echo(f"Written to {out}")
+    for told in changes_of({"dropped": dropped}).values():
+        typer.echo(f"warning: {one_line(told)}", err=True)
 
 
 @app.command()

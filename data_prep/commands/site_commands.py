@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from data_prep.commands.keeping import Group, Order, Stratify, TestLast, check_order
-from data_prep.model import dropped_of
+from data_prep.model import changes_of
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
@@ -73,7 +73,7 @@ def _tell(made: FederationSpec, out: Path, stem: str) -> None:
     entry = made.test if made.test else made.silos[0]
     held = ", ".join(f"{count:,} {split}" for split, count in entry.examples.items())
     typer.echo(f"{out / entry.file}: {held}; give {stem}.json to whoever assembles the federation")
-    if told := str(dropped_of(made)):
+    for told in changes_of(made.source).values():
         typer.echo(f"warning: {one_line(told)}", err=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -91,18 +91,26 @@ def partition(
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
     shards, shared = numbered(shards, _shared(dataset, public))
     cut_by = {"name": scheme, **chosen, **cut.told, **shares.told(dataset)}
-    spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
+    # the record of what was asked for has the files' digests; else they come while shards are written
+    files = dataset.files if manner.resume else {}
+    spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options, files)
     if before:
         return _same(out, before, spec, len(shards), manner.compression)
     alter = cut.alter(dataset, chosen)
     writer = partial(Writer, alter=alter and _for_silos(alter, len(shards), seed), filters=filters)
-    return write_folder(out, spec, shards, shared, writer, manner)
+    return write_folder(out, spec, shards, shared, writer, manner, dataset.files)
 
 
 def described(
-    data: Dataset, name: str, seed: int, scheme: dict[str, Any], source: str, source_options: Sequence[str]
+    data: Dataset,
+    name: str,
+    seed: int,
+    scheme: dict[str, Any],
+    source: str,
+    source_options: Sequence[str],
+    files: Mapping[str, str] | None = None,
 ) -> FederationSpec:
-    """Return what `federation.json` will say, without its shards."""
+    """Return what `federation.json` will say, without its shards; `files` may stand for the data's own."""
     more: dict[str, Any] = {"options": list(source_options)} if source_options else {}
     more |= data.told
     return FederationSpec(
@@ -113,7 +121,7 @@ def described(
         targets=data.targets,
         seed=seed,
         scheme=scheme,
-        source={"name": source, "files": data.files, **more},
+        source={"name": source, "files": dict(data.files if files is None else files), **more},
         silos=[],
         class_names=None if data.class_names is None else list(data.class_names),
         feature_names=None if data.feature_names is None else list(data.feature_names),
@@ -127,8 +135,12 @@ def write_folder(
     shared: Sequence[Shard],
     writer: Callable[..., Writer],
     manner: WriteOptions,
+    files: Mapping[str, str],
 ) -> FederationSpec:
-    """Write the shards of a federation and its `federation.json`, all or nothing; return what that says."""
+    """Write the shards of a federation and its `federation.json`, all or nothing; return what that says.
+
+    It has the sha256 of `files`, which are asked for when the shards are written.
+    """
     every = [*silos, *shared]
     asked = {**spec.model_dump(mode="json"), "compression": manner.compression}
     with _aside(out, manner, every) as (folder, keep):
@@ -138,8 +150,9 @@ def write_folder(
             entries = {entry.file: entry for entry in make_shards(ready, every, manner.jobs, ledger)}
         finally:
             ledger.close()
-        of_server = {shard.name: entries[shard.file] for shard in shared}
-        spec = spec.model_copy(update={"silos": [entries[shard.file] for shard in silos], **of_server})
+        update: dict[str, Any] = {shard.name: entries[shard.file] for shard in shared}
+        update |= {"silos": [entries[shard.file] for shard in silos]}
+        spec = spec.model_copy(update={**update, "source": {**spec.source, "files": dict(files)}})
         spec.write(folder)
     (out / FILE).unlink(missing_ok=True)
     return spec

@@ -2,7 +2,7 @@ from .belonging import Groups as Groups, Order as Order, renumbered as renumbere
 from .blaming import blamed as blamed
 from .dataset import Cut as Cut, Dataset as Dataset
 from .doubting import Doubt as Doubt, doubts as doubts
-from .leaving import dropped_of as dropped_of
+from .leaving import changes_of as changes_of, changes_together as changes_together
 from .rows import (
     Alter as Alter,
     Beside as Beside,

@@ -3,6 +3,7 @@ in memory or read when they are needed, and where they came from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,8 @@ class Dataset:
             ragged.
         y: Targets of shape [n, ...]: without `targets`, int64 labels in [0, classes); in memory, or mapped.
         classes: How many classes there are, where targets are class numbers; None where they are values.
-        files: The sha256 of every file read, by its base name, or by its path where two have the same.
+        files: The sha256 of every file read, by its base name, or by its path where two have the same; who
+            asks may have to wait for them.
         scale: What a model multiplies stored features by; None leaves them alone.
         test: The server's own test set (x, y), if the source has one.
         silo: The silo that each example belongs to by nature, integers of shape [n], if the source knows.
@@ -41,7 +43,8 @@ class Dataset:
         order: When each example was, if the last ones are to be held out.
         by_rows: Whether what is held out is drawn without regard to classes: features were standardised by
             the rows that train so.
-        dropped: How many rows were left out since they lack a value, as `federation.json` has it.
+        done: What was done to rows and values, as `source` of `federation.json` has it: rows that were left
+            out, gaps that were filled, spellings that were taken for one.
         laid: How many images may be transparent, and on what they lie, likewise.
     """
 
@@ -49,7 +52,7 @@ class Dataset:
     x: Rows | Ragged | Beside
     y: Any
     classes: int | None
-    files: dict[str, str]
+    files: Mapping[str, str]
     scale: float | None = None
     test: tuple[Rows | Ragged | Beside, Any] | None = None
     silo: np.ndarray | None = None
@@ -63,14 +66,13 @@ class Dataset:
     groups: Groups | None = None
     order: Order | None = None
     by_rows: bool = False
-    dropped: dict[str, Any] | None = None
+    done: dict[str, Any] | None = None
     laid: dict[str, Any] | None = None
 
     @property
     def told(self) -> dict[str, Any]:
         """Return what was done to the examples, for `source` of `federation.json`."""
-        done = {"dropped": self.dropped, "laid": self.laid}
-        return {what: how for what, how in done.items() if how}
+        return {**(self.done or {}), **({"laid": self.laid} if self.laid else {})}
 
     def __len__(self) -> int:
         return len(self.y)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.model.leaving import dropped_of
+from data_prep.model.leaving import changes_of
 from mpifl.data.shards import FederationSpec, VerticalSpec
 
 MOST_NAMED = 5
@@ -30,15 +30,16 @@ def doubts(spec: FederationSpec | VerticalSpec) -> list[Doubt]:
     """Return what is doubtful in `federation.json`, which alone is looked at.
 
     Classes without a training example or with few, test examples of classes that no silo trains on, masks of
-    0 and 255. Names that differ by case alone, columns whose names are a row. Groups of one row, rows that
-    were left out.
+    0 and 255. Names that differ by case alone, columns whose names are a row. Groups of one row. Rows that
+    were left out, and values that were changed.
     """
-    return [*_classes(spec), *_many(spec), *_names(spec), *_header(spec), *_groups(spec), *_left_out(spec)]
+    found = _classes(spec), _many(spec), _names(spec), _header(spec), _groups(spec)
+    return [*(doubt for doubts in found for doubt in doubts), *_changed(spec)]
 
 
-def _left_out(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
-    if told := str(dropped_of(spec)):
-        yield Doubt("left out", told)
+def _changed(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
+    for kind, told in changes_of(spec.source).items():
+        yield Doubt(kind, told)
     match spec.source.get("laid"):
         case {"images": int(count), "on": str(ground)}:
             what = f"{count:,} images may be transparent, and lie on {ground}"

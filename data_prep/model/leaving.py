@@ -1,12 +1,14 @@
-"""What `federation.json` says of rows that were left out since they lack a value."""
+"""What `federation.json` says was done to rows and values: left out, filled, taken for one."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from mpifl.data.shards import FederationSpec, VerticalSpec
+from mpifl.data.shards import FederationSpec
 
 MOST_NAMED = 6
 """Columns or silos in a line."""
@@ -20,6 +22,7 @@ class Dropped(BaseModel):
         of: Of how many.
         columns: How many of them lack a value, by column.
         silos: How many each silo lost, by its name, where that is known.
+        commented: How many lines are comments that have as many values as a row.
         test: The same of the server's test set.
     """
 
@@ -27,27 +30,120 @@ class Dropped(BaseModel):
     of: int = 0
     columns: dict[str, int] = {}
     silos: dict[str, int] = {}
+    commented: int = 0
     test: Dropped | None = None
 
     def __str__(self) -> str:
-        parts = [
-            f"{self.rows:,} of {self.of:,} rows were left out, which lack a value: {_listed(self.columns)}"
-        ]
-        parts += [f"by silo: {_listed(self.silos)}"] if self.silos else []
-        parts += [f"of the test set: {self.test}"] if self.test else []
-        return "; ".join(parts if self.rows else parts[1:])
+        lines = f"{self.commented:,} lines that begin with the mark of comments have as many values as a row"
+        left = f"{self.rows:,} of {self.of:,} rows were left out, which lack a value: {_listed(self.columns)}"
+        said = [left] if self.rows else []
+        said += [f"by silo: {_listed(self.silos)}"] if self.silos else []
+        said += [f"{lines}, and were skipped"] if self.commented else []
+        said += [f"of the test set: {self.test}"] if self.test else []
+        return "; ".join(said)
+
+    @property
+    def count(self) -> int:
+        """Return how many rows were left out."""
+        return self.rows
+
+    @classmethod
+    def added(cls, told: Sequence[tuple[str, Dropped]]) -> Dropped:
+        """Add up what sites tell, by their names."""
+        columns: Counter[str] = Counter()
+        for _, one in told:
+            columns.update(one.columns)
+        rows, of, commented = (
+            sum(getattr(one, key) for _, one in told) for key in ("rows", "of", "commented")
+        )
+        return cls(rows=rows, of=of, columns=dict(columns), silos=_by_site(told), commented=commented)
 
 
-def dropped_of(spec: FederationSpec | VerticalSpec) -> Dropped:
-    """Return what a folder says of rows that were left out; what others wrote otherwise says nothing."""
-    told: Any = spec.source.get("dropped")
+class Changed(BaseModel):
+    """Values that were changed.
+
+    Attributes:
+        columns: How many, by column and what was done.
+        silos: How many of them each silo has, by its name, where that is known.
+        test: The same of the server's test set.
+    """
+
+    columns: dict[str, dict[str, int]] = {}
+    silos: dict[str, int] = {}
+    test: Changed | None = None
+
+    def said(self, what: str, by: str) -> str:
+        """Say it, with `by` between how many and what was done."""
+        done = {f"{name}\0{how}": n for name, hows in self.columns.items() for how, n in hows.items()}
+        said = [f"{self.count:,} {what}: {_listed(done, by)}"] if done else []
+        said += [f"by silo: {_listed(self.silos)}"] if self.silos else []
+        said += [f"of the test set: {self.test.said(what, by)}"] if self.test else []
+        return "; ".join(said)
+
+    @property
+    def count(self) -> int:
+        """Return how many values were changed."""
+        return sum(count for hows in self.columns.values() for count in hows.values())
+
+    @classmethod
+    def added(cls, told: Sequence[tuple[str, Changed]]) -> Changed:
+        """Add up what sites tell, by their names."""
+        columns: dict[str, Counter[str]] = {}
+        for _, one in told:
+            for name, hows in one.columns.items():
+                columns.setdefault(name, Counter()).update(hows)
+        return cls(columns={name: dict(hows) for name, hows in columns.items()}, silos=_by_site(told))
+
+
+Told = TypeVar("Told", Dropped, Changed)
+
+
+def _told(source: Any, key: str, kind: type[Told]) -> Told:
+    """Return what is told of one of them; what others wrote otherwise says nothing."""
     try:
-        return Dropped.model_validate(told or {})
+        return kind.model_validate(source.get(key) or {})
     except ValidationError:
-        return Dropped()
+        return kind()
 
 
-def _listed(counts: dict[str, int]) -> str:
+def changes_of(source: dict[str, Any]) -> dict[str, str]:
+    """Return lines that say what was done to rows and values, by its kind, from `source` of a folder."""
+    filled, respelled = (_told(source, key, Changed) for key in ("filled", "respelled"))
+    lines = {
+        "left out": str(_told(source, "dropped", Dropped)),
+        "filled": filled.said("gaps were filled", "by "),
+        "respelled": respelled.said("values are written otherwise than they are taken", ""),
+        "columns": _index(source.get("index")),
+    }
+    return {kind: line for kind, line in lines.items() if line}
+
+
+def _index(names: Any) -> str:
+    """Say which features are called as programs call a table's index."""
+    if not (names and isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        return ""
+    called = ", ".join(f"'{name}'" for name in names[:MOST_NAMED])
+    return f"features {called}: so programs call a table's index; leave out what numbers the rows"
+
+
+def changes_together(specs: Sequence[FederationSpec]) -> dict[str, Any]:
+    """Return what was done at all sites, for `source` of a federation; the key of what was not is None."""
+    added = {key: _together(specs, key, Changed) for key in ("filled", "respelled")}
+    return {"dropped": _together(specs, "dropped", Dropped), **added}
+
+
+def _together(specs: Sequence[FederationSpec], key: str, kind: type[Told]) -> dict[str, Any] | None:
+    """Return what is told of one kind at all sites, added up; None where nothing is."""
+    told = [(one.silos[0].name if one.silos else "", _told(one.source, key, kind)) for one in specs]
+    return kind.added(told).model_dump(exclude_defaults=True) or None
+
+
+def _by_site(told: Sequence[tuple[str, Told]]) -> dict[str, int]:
+    return {name: one.count for name, one in told if one.count}
+
+
+def _listed(counts: dict[str, int], by: str = "") -> str:
     named = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
     more = f" and {len(named) - MOST_NAMED:,} more" if len(named) > MOST_NAMED else ""
-    return ", ".join(f"{name} {count:,}" for name, count in named[:MOST_NAMED]) + more
+    parts = ((*name.partition("\0"), count) for name, count in named[:MOST_NAMED])
+    return ", ".join(f"{name} {count:,}{f' {by}{how}' * bool(how)}" for name, _, how, count in parts) + more

@@ -4,14 +4,13 @@ and one description when all have theirs."""
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from data_prep.model import dropped_of
+from data_prep.model import changes_together
 from data_prep.tables import read_spec as read_table_spec, stated_columns
 from data_prep.write import unwritable
 from mpifl.common import InputError, write_atomic
@@ -126,22 +125,10 @@ def assemble(folder: Path) -> FederationSpec:
         key: value for key, value in schemes[0].items() if all(one.get(key) == value for one in schemes)
     }
     update: dict[str, Any] = {"silos": entries, "test": test, "seed": 0, "scheme": common}
-    dropped = _dropped([specs[path] for path in paths])
-    source = {key: value for key, value in first.source.items() if key != "dropped"}
-    update["source"] = {**source, "dropped": dropped} if dropped else source
+    source = {**first.source, **changes_together([specs[path] for path in paths])}
+    update["source"] = {key: value for key, value in source.items() if value is not None}
     whole = first.model_copy(update=update)
     return describe(folder / "federation.json", whole)
-
-
-def _dropped(specs: Sequence[FederationSpec]) -> dict[str, Any]:
-    """Return what was left out at all sites, by column and silo."""
-    told = [(spec.silos[0].name, dropped_of(spec)) for spec in specs]
-    columns: Counter[str] = Counter()
-    for _, one in told:
-        columns.update(one.columns)
-    silos = {name: one.rows for name, one in told if one.rows}
-    rows, of = (sum(getattr(one, key) for _, one in told) for key in ("rows", "of"))
-    return {"rows": rows, "of": of, "columns": dict(columns), "silos": silos} if rows else {}
 
 
 def _check_alike(path: Path, first: FederationSpec, other: Path, spec: FederationSpec) -> None:

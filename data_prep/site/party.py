@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import row_bytes
+from data_prep.model import changes_of, row_bytes
 from data_prep.schemes import Shares
 from data_prep.site.site import Site
 from data_prep.sources import identified_table
@@ -84,6 +84,11 @@ class PartyTable:
         if meant.label.kind != "none":
             self.learned = {"classes": classes and len(classes), "targets": meant.label.targets}
             self.learned["class_names"] = classes and list(classes)
+
+    @property
+    def changes(self) -> list[str]:
+        """Return what was done to its rows and values, a line each."""
+        return [*changes_of(self._table.done).values()]
 
     def make(self, rows: np.ndarray, first: int, alignment: str, learned: dict[str, Any]) -> VerticalEntry:
         """Write the shard aside, and return its entry.

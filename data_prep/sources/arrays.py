@@ -54,7 +54,7 @@ def with_options(read: Callable[..., Dataset]) -> Callable[..., Dataset]:
 
 
 def dataset_of(
-    path: Path, arrays: Mapping[str, Any], files: dict[str, str], wanted: Wanted = PLAIN
+    path: Path, arrays: Mapping[str, Any], files: Mapping[str, str], wanted: Wanted = PLAIN
 ) -> Dataset:
     """Make a data set of the arrays of a file or folder, checked; x and x_test may be any Rows, never read
     here.

@@ -42,18 +42,20 @@ def read_heart(data: Path | None, seed: int) -> Dataset:
     """
     folder = known_folder("heart-disease", data, "of the four processed.*.data")
     files: dict[str, str] = {}
-    tables = [_read_hospital(held_in(folder, folder / f"processed.{name}.data"), files) for name in HOSPITALS]
+    paths = [held_in(folder, folder / f"processed.{name}.data") for name in HOSPITALS]
+    every = [_read_hospital(path, files) for path in paths]
+    tables = [table[~np.isnan(table).any(axis=1)] for table in every]
     x = _standardised([_features(table) for table in tables], seed)
     y = np.concatenate([table[:, -1] > 0 for table in tables]).astype(np.int64)
     silo = np.repeat(np.arange(len(HOSPITALS)), [len(table) for table in tables])
     names = dict(enumerate(HOSPITALS))
     more: dict[str, Any] = {"silo": silo, "silo_names": names, "class_names": ("healthy", "diseased")}
-    return Dataset(str(folder), x, y, 2, files, by_rows=True, **more)
+    return Dataset(str(folder), x, y, 2, files, by_rows=True, done=_done(every, tables), **more)
 
 
 def _read_hospital(path: Path, files: dict[str, str]) -> np.ndarray:
-    """Read the complete rows of a hospital, float64 [n,
-    used columns and diagnosis]; note the file's sha256."""
+    """Read the rows of a hospital, float64 [n, used columns and diagnosis], NaN for a value that is missing;
+    note the file's sha256."""
     try:
         stored = path.read_bytes()
         lines = stored.decode("ascii").splitlines()
@@ -69,10 +71,19 @@ def _read_hospital(path: Path, files: dict[str, str]) -> np.ndarray:
         for number, line in enumerate(lines, 1)
         if line.strip()
     ]
-    complete = [row for row in rows if not np.isnan(row).any()]
-    if not complete:
+    if all(np.isnan(row).any() for row in rows):
         raise InputError(f"{path}: has no row without a '?' in {', '.join(COLUMNS)}; fetch the file again")
-    return np.array(complete)
+    return np.array(rows)
+
+
+def _done(every: Sequence[np.ndarray], kept: Sequence[np.ndarray]) -> dict[str, Any]:
+    """Return which rows were left out, as `source` of `federation.json` has it."""
+    lost = [len(table) - len(own) for table, own in zip(every, kept, strict=True)]
+    lacking = np.isnan(np.concatenate(every)).sum(axis=0)
+    columns = {name: int(count) for name, count in zip(COLUMNS, lacking, strict=False) if count}
+    silos = {name: count for name, count in zip(HOSPITALS, lost, strict=True) if count}
+    dropped = {"rows": sum(lost), "of": sum(map(len, every)), "columns": columns, "silos": silos}
+    return {"dropped": dropped} if sum(lost) else {}
 
 
 def _row(fields: Sequence[str], where: str) -> list[float]:

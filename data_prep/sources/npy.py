@@ -9,7 +9,7 @@ import numpy as np
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import chosen, dataset_of, with_options
-from data_prep.sources.reading import held_in, needed, noted, unreadable
+from data_prep.sources.reading import Digests, held_in, needed, unreadable
 from data_prep.tables import MAGIC, size_of_array
 from mpifl.common import InputError, mapped
 
@@ -24,9 +24,9 @@ def read_npy(data: Path | None, wanted: Wanted) -> Dataset:
     stored = {path.stem: path for path in folder.glob("*.npy") if path.is_file()}
     paths = {name: held_in(folder, stored[name]) for name in chosen(stored, wanted)}
     arrays = {name: _mapped(path) for name, path in paths.items()}
-    files: dict[str, str] = {}
+    files = Digests()
     for path in paths.values():
-        noted(path, files)
+        files.note(path)
     return dataset_of(folder, arrays, files, wanted)
 
 

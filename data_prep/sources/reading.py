@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from data_prep.model import Rows, all_seen, unseen
-from mpifl.common import InputError, sha256_of
+from mpifl.common import InputError, digest_of as content_digest, sha256_of
 
 
 def known_folder(name: str, data: Path | None, holds: str) -> Path:
@@ -47,10 +49,57 @@ def noted(path: Path, files: dict[str, str]) -> Path:
     in.
     """
     try:
-        files[path.name if path.name not in files else f"{path.parent}/{path.name}"] = sha256_of(path)
+        files[_called(path, files)] = sha256_of(path)
     except OSError as error:
         raise unreadable(path, error) from None
     return path
+
+
+def _called(path: Path, files: Collection[str]) -> str:
+    return path.name if path.name not in files else f"{path.parent}/{path.name}"
+
+
+class Digests(Mapping[str, str]):
+    """The sha256 of files as `noted` has them, of which large ones are still looked through: who asks waits.
+
+    Each is looked through by a thread of its own, beside what else is done with it.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Path, Future[str]]] = {}
+
+    def note(self, path: Path) -> None:
+        """Begin with a file; raise InputError if it cannot be read."""
+        future: Future[str] = Future()
+        try:
+            file = path.open("rb")
+        except OSError as error:
+            raise unreadable(path, error) from None
+        self._found[_called(path, self._found)] = path, future
+        # no thread of a pool: Python would wait for it, though the command has ended in an error
+        threading.Thread(target=_digest, args=(file, future), daemon=True).start()
+
+    def __getitem__(self, name: str) -> str:
+        path, future = self._found[name]
+        try:
+            return future.result()
+        except OSError as error:
+            raise unreadable(path, error) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def _digest(file: BinaryIO, future: Future[str]) -> None:
+    """Look through an open file, and close it."""
+    with file:
+        try:
+            future.set_result(content_digest(file))
+        except OSError as error:
+            future.set_exception(error)
 
 
 def noted_all(path: Path, files: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from data_prep.model import Dataset, Groups, Order
 from data_prep.sources.reading import needed, noted, noted_all
 from data_prep.sources.spool import Spool
 from data_prep.tables import (
+    Changes,
     Columns,
     Encoder,
-    Gaps,
     TableSpec,
     check_label,
     kind_of,
@@ -23,6 +23,7 @@ from data_prep.tables import (
     read_spec,
     spec_beside,
     survey,
+    told_of,
 )
 from mpifl.common import InputError
 
@@ -64,19 +65,21 @@ class Table:
         y: Targets [n, ...]; [n, 0] without a label.
         ids: One for each row, None where it is missing.
         columns: What it is made of.
+        done: What was done to its rows, as `source` of `federation.json` has it.
     """
 
     x: np.ndarray
     y: np.ndarray
     ids: list[str | None]
     columns: Columns
+    done: dict[str, Any]
 
 
 def identified_table(path: Path, spec: TableSpec) -> Table:
     """Read a table, Parquet by its ending or else CSV, whose spec names a column of ids."""
     encoder = Encoder(kind_of(path), path, spec)
-    x, y, ids = Spool(), list[np.ndarray](), list[str | None]()
-    for piece in encoder.read(path):
+    x, y, ids, changes = Spool(), list[np.ndarray](), list[str | None](), Changes(spec)
+    for piece in encoder.read(path, changes):
         x.append(piece.x)
         y.append(piece.y)
         ids += piece.id
@@ -85,19 +88,20 @@ def identified_table(path: Path, spec: TableSpec) -> Table:
             f"{path}: has no rows without a missing value; look at 'missing' in the table's spec"
         )
     spec.label.check_whole(str(path), together := np.concatenate(y))
-    return Table(x.rows(), together, ids, encoder.columns)
+    return Table(x.rows(), together, ids, encoder.columns, changes.told())
 
 
-def write_statistics(kind: str, data: Path, spec: Path | None, out: Path) -> None:
+def write_statistics(kind: str, data: Path, spec: Path | None, out: Path) -> dict[str, Any]:
     """Write the counts, sums and sums of squares of a table's numeric columns:
-    what a silo may share; as JSON."""
+    what a silo may share; as JSON. Return what was left out of it, as `dropped` of `source` has it."""
     if kind not in ("csv", "parquet"):
         raise InputError(f"SOURCE: '{kind}' given; statistics are those of a csv or parquet table")
-    moments = survey(kind, data, read_spec(spec or spec_beside(data))).moments
+    found = survey(kind, data, read_spec(spec or spec_beside(data)))
     try:
-        moments.write(out)
+        found.moments.write(out)
     except OSError as error:
         raise InputError(f"--out: {out} cannot be written ({error.strerror}); name another") from None
+    return found.gaps.told()
 
 
 def table_dataset(
@@ -108,8 +112,8 @@ def table_dataset(
     columns = encoder.columns
     for statistics in spec.statistics:
         noted(statistics, files)
-    groups, silos, gaps, of_test = Keys(), Keys(), Gaps(), Gaps()
-    read = _read(encoder, path, silos, groups, gaps)
+    groups, silos, changes, of_test = Keys(), Keys(), Changes(spec), Changes(spec)
+    read = _read(encoder, path, silos, groups, changes)
     tested = _read(encoder, _noted(test, files), Keys(), groups, of_test) if test else None
     numbers, names = silos.numbered() if spec.silo else (None, None)
     return Dataset(
@@ -127,7 +131,7 @@ def table_dataset(
         held=read.held if spec.held_out else None,
         groups=groups.groups(spec.group or "", len(read.y), tested=test is not None),
         order=Order(spec.order, read.order) if spec.order else None,
-        dropped={**gaps.told(), **({"test": of_test.told()} if of_test.rows else {})},
+        done=told_of(changes, of_test),
     )
 
 
@@ -146,10 +150,10 @@ class _Rows(NamedTuple):
     held: np.ndarray
 
 
-def _read(encoder: Encoder, path: Path, silos: Keys, groups: Keys, gaps: Gaps) -> _Rows:
+def _read(encoder: Encoder, path: Path, silos: Keys, groups: Keys, changes: Changes) -> _Rows:
     """Read a table, and note whose its rows are, and which are left out."""
     x, several = Spool(), list[tuple[np.ndarray, ...]]()
-    for piece in encoder.read(path, gaps):
+    for piece in encoder.read(path, changes):
         x.append(piece.x)
         several.append((piece.y, piece.order, piece.held))
         silos.append(*piece.silo)

@@ -1,7 +1,7 @@
+from .changes import Changes as Changes, told_of as told_of
 from .columns import Columns as Columns, check_label as check_label, stated_columns as stated_columns
 from .drafting import KINDS as KINDS, Learned as Learned, draft as draft, label_moments as label_moments
 from .encoding import Encoder as Encoder
-from .gaps import Gaps as Gaps
 from .opening import check_encoding as check_encoding, kind_of as kind_of, spec_beside as spec_beside
 from .piece import ordered as ordered
 from .spec import TableSpec as TableSpec, read_spec as read_spec

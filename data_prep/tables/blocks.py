@@ -11,14 +11,24 @@ from data_prep.tables import lines as limits
 from data_prep.tables.lines import Lines
 
 FEED, RETURN, QUOTE = b'\n\r"'
+LOOK = 1 << 21
+"""Bytes that are looked through for rows at first."""
+BLANKS = tuple(bytes([code]) for code in b" \t\v\f\x1c\x1d\x1e\x1f")
+"""The blanks of ASCII that end no line."""
 
 
 class Block(NamedTuple):
-    """Whole rows of a table: how many there are, and the bytes of the longest."""
+    """Whole rows of a table: how many there are, the bytes of the longest, and the lines they stand in."""
 
     content: bytes
     rows: int
     longest: int
+    lines: int
+
+    @property
+    def blank(self) -> bool:
+        """Tell whether there may be blanks in it."""
+        return not self.content.isascii() or any(one in self.content for one in BLANKS)
 
 
 def next_block(text: Lines, delimiter: int) -> Block | None:
@@ -26,17 +36,22 @@ def next_block(text: Lines, delimiter: int) -> Block | None:
 
     A piece has as many rows as Python's reader takes for one, so that sums over pieces have the same bits.
     """
+    look = LOOK
     while True:
-        view = np.frombuffer(text.held, np.uint8)[text.start :]
-        ends, regular = _row_ends(view, delimiter, text.ended)
+        left = np.frombuffer(text.held, np.uint8)[text.start :]
+        view, ended = left[:look], text.ended and look >= len(left)
+        feeds, ends, regular = _row_ends(view, delimiter, ended)
         wide = ends[: limits.ROWS] >= limits.MOST_PIECE
         rows = int(np.argmax(wide)) + 1 if wide.any() else min(len(ends), limits.ROWS)
-        if rows == limits.ROWS or wide.any() or text.ended:
+        if rows == limits.ROWS or wide.any() or ended:
             break
         tail = len(view) - (int(ends[-1]) if rows else 0)
         if regular < len(view) or tail >= limits.MOST_ROW:
             return None
-        text.more()
+        if look < len(left):
+            look *= 2
+        else:
+            text.more()
     size = int(ends[rows - 1]) + 1 if rows else 0
     longest = int(np.diff(ends[:rows], prepend=-1).max(initial=0))
     if not rows or regular < size or longest >= limits.MOST_ROW:
@@ -46,12 +61,14 @@ def next_block(text: Lines, delimiter: int) -> Block | None:
         view[:size], longest, delimiter
     ):
         return None
-    return Block(content, rows, longest)
+    return Block(content, rows, longest, int(np.searchsorted(feeds, size)))
 
 
-def _row_ends(view: np.ndarray, delimiter: int, ended: bool) -> tuple[np.ndarray, int]:
-    """Return the last byte of each row that is not blank, int64 [m], and how far marks are regular."""
-    ends, regular = np.flatnonzero(view == FEED), len(view)
+def _row_ends(view: np.ndarray, delimiter: int, ended: bool) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return all line feeds, int64 [k], the last byte of each row that is not blank, int64 [m], and how far
+    marks are regular."""
+    feeds = ends = np.flatnonzero(view == FEED)
+    regular = len(view)
     if ended and len(view) and view[-1] != FEED:
         ends = np.append(ends, len(view) - 1)
     if len(quotes := np.flatnonzero(view == QUOTE)):
@@ -59,7 +76,7 @@ def _row_ends(view: np.ndarray, delimiter: int, ended: bool) -> tuple[np.ndarray
         regular = _regular(view, quotes, delimiter)
     starts = np.concatenate([np.zeros(min(len(ends), 1), np.int64), ends[:-1] + 1])
     blank = (view[starts] == FEED) | ((view[starts] == RETURN) & (ends - starts == 1))
-    return ends[~blank], regular
+    return feeds, ends[~blank], regular
 
 
 def _regular(view: np.ndarray, quotes: np.ndarray, delimiter: int) -> int:
@@ -76,7 +93,7 @@ def _regular(view: np.ndarray, quotes: np.ndarray, delimiter: int) -> int:
 
 def _is_plain(content: bytes, wide: bool) -> bool:
     """Tell whether lines end in a common way, and all is text; characters of a wide piece must be bytes."""
-    if b"\0" in content or content.count(b"\r") != content.count(b"\r\n"):
+    if b"\0" in content or (b"\r" in content and content.count(b"\r") != content.count(b"\r\n")):
         return False
     if content.isascii():
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,13 +16,11 @@ from data_prep.tables.header import positions
 from data_prep.tables.lines import Lines, Rows
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
-from data_prep.tables.texts import Texts, stripped
+from data_prep.tables.texts import Texts, padded, stripped
 from mpifl.common import InputError
 
 Numbered = Sequence[tuple[int, list[str]]]
 """Rows with the number of each one's last line."""
-BLANKS = tuple(bytes([code]) for code in b" \t\v\f\x1c\x1d\x1e\x1f")
-"""The blanks of ASCII that end no line."""
 
 
 class CsvTable:
@@ -32,11 +31,15 @@ class CsvTable:
         spec: What its columns mean.
         given: Columns that the names of its folders give to all its rows.
 
+    Attributes:
+        commented: How many lines, so far, look like rows and are comments.
+
     Raises:
         InputError: a column of the spec is not there, or there twice.
     """
 
     def __init__(self, lines: Lines, spec: TableSpec, given: Collection[str] = ()) -> None:
+        self.commented = 0
         self._lines, self._spec, self._path = lines, spec, lines.path
         header = list(spec.names) if spec.names else next(iter(Rows(lines, spec)), (0, []))[1]
         self._names = header if spec.names else [name.strip() for name in header]
@@ -62,29 +65,36 @@ class CsvTable:
         if columns is None or self._has_names(columns):
             return None
         before = self._lines.taken
-        self._lines.take(len(block.content), block.content.count(b"\n"))
+        self._lines.take(len(block.content), block.lines)
 
         @functools.cache
         def places() -> list[int]:
             text = Lines(self._path, io.BytesIO(block.content), before)
             return [line for line, _ in Rows(text, self._spec)]
 
-        return self._piece(columns, lambda row: places()[row], block.rows)
+        return self._piece(columns, lambda row: places()[row], block.rows, len(block.content))
 
     def _by_python(self) -> Piece | None:
         """Return the next rows as Python's reader reads them; None if there is none."""
-        if not (numbered := Rows(self._lines, self._spec).piece()):
+        numbered = (rows := Rows(self._lines, self._spec, len(self._names))).piece()
+        self.commented += rows.commented
+        if not numbered:
             return None
         self._check(numbered)
-        missing = {*self._missing}
-        columns = {
-            name: Texts.of([None if (text := row[at].strip()) in missing else text for _, row in numbered])
-            for name, at in self._wanted.items()
-        }
-        return self._piece(columns, lambda row: numbered[row][0], len(numbered))
+        columns = {name: self._column([row[at] for _, row in numbered]) for name, at in self._wanted.items()}
+        beside = sum(sum(map(sys.getsizeof, row)) for _, row in numbered)
+        return self._piece(columns, lambda row: numbered[row][0], len(numbered), beside)
 
-    def _piece(self, columns: Mapping[str, Texts], place: Any, rows: int) -> Piece:
-        return Piece(f"{self._path}: line", columns, np.arange(rows), place, self._spec.notation)
+    def _column(self, values: Sequence[str]) -> Texts:
+        """Return a column as Python's reader reads it."""
+        missing = {*self._missing}
+        behind = np.array([text[-1:].isspace() for text in values], bool)
+        texts = [None if (text := value.strip()) in missing else text for value in values]
+        return Texts.of(texts, behind if behind.any() else None)
+
+    def _piece(self, columns: Mapping[str, Texts], place: Any, rows: int, beside: int) -> Piece:
+        where, notation = f"{self._path}: line", self._spec.notation
+        return Piece(where, columns, np.arange(rows), place, notation, beside)
 
     def _columns(self, block: Block) -> dict[str, Texts] | None:
         """Return the wanted columns of a block; None if Arrow finds no table in it."""
@@ -95,18 +105,25 @@ class CsvTable:
                 self._numeric = frozenset()  # the next piece is likely to have such a value, too
                 continue
             if all(len(array) == block.rows for array in read.values()):
-                return {name: self._held(block, name, array, name in numeric) for name, array in read.items()}
+                blank = block.blank
+                return {
+                    name: Texts(functools.partial(self._texts, block, name), array)
+                    if name in numeric
+                    else self._words(array, blank)
+                    for name, array in read.items()
+                }
         return None
 
-    def _held(self, block: Block, name: str, array: Any, numeric: bool) -> Texts:
-        """Return a column that was read; the texts of numbers are read when they are asked for."""
-        return Texts(functools.partial(self._texts, block, name), array) if numeric else Texts.held(array)
+    def _words(self, array: Any, blank: bool) -> Texts:
+        """Return texts that were read, among which there may be blanks."""
+        return Texts.held(stripped(array, self._missing), padded(array)) if blank else Texts.held(array)
 
     def _texts(self, block: Block, name: str) -> Any:
-        return self._read(block, [name], frozenset())[name]
+        """Return the texts of numbers, which are read when they are asked for."""
+        return self._words(self._read(block, [name], frozenset())[name], block.blank).array
 
     def _read(self, block: Block, names: Sequence[str], numeric: Collection[str]) -> dict[str, Any]:
-        """Read columns of a block: numbers, or texts without blanks at their ends; null where missing."""
+        """Read columns of a block: numbers, or texts as they stand; null where missing."""
         arrow = library()
         from pyarrow import csv
 
@@ -114,7 +131,7 @@ class CsvTable:
         kinds = {at[name]: arrow.float64() if name in numeric else arrow.string() for name in names}
         table = csv.read_csv(
             arrow.BufferReader(block.content),
-            csv.ReadOptions(column_names=self._numbered, block_size=max(1 << 20, 2 * block.longest)),
+            csv.ReadOptions(column_names=self._numbered, block_size=len(block.content) + 1),
             csv.ParseOptions(delimiter=self._spec.delimiter, newlines_in_values=b'"' in block.content),
             csv.ConvertOptions(
                 column_types=kinds,
@@ -124,10 +141,7 @@ class CsvTable:
                 decimal_point=self._spec.decimal,
             ),
         )
-        read = {name: table.column(number).combine_chunks() for name, number in at.items()}
-        blank = not block.content.isascii() or any(one in block.content for one in BLANKS)
-        words = [name for name in names if blank and name not in numeric]
-        return read | {name: stripped(read[name], self._missing) for name in words}
+        return {name: table.column(number).combine_chunks() for name, number in at.items()}
 
     def _has_names(self, columns: Mapping[str, Texts]) -> bool:
         """Tell whether a row may be that of the names, by the wanted columns alone."""

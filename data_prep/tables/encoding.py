@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.tables.changes import Changes
 from data_prep.tables.columns import MISSING_LEVEL, columns_of
-from data_prep.tables.gaps import Gaps, without_gaps
+from data_prep.tables.gaps import without_gaps
 from data_prep.tables.holding import Named, Places, held_of, keys_of
+from data_prep.tables.keeping import Kept
 from data_prep.tables.label import known
 from data_prep.tables.moments import read_moments
 from data_prep.tables.piece import Piece, some
 from data_prep.tables.rounding import Rounding
 from data_prep.tables.spec import TableSpec
-from data_prep.tables.stream import pieces
 from data_prep.tables.surveying import Survey, is_needed, numbers, survey
 from mpifl.common import InputError
 
@@ -46,8 +47,8 @@ class Encoder:
     """
 
     def __init__(self, kind: str, path: Path, spec: TableSpec) -> None:
-        self.kind, self.spec, self._path = kind, spec, path
-        found = survey(kind, path, spec) if is_needed(spec) else Survey()
+        self.spec, self._path, self._kept = spec, path, Kept(kind, path, spec)
+        found = survey(kind, path, spec, self._kept) if is_needed(spec) else Survey()
         self.columns = columns_of(spec, found)
         self._label = {
             spelling: label for label, each in enumerate(self.columns.classes) for spelling in each
@@ -57,10 +58,12 @@ class Encoder:
         self._moments = (found.moments if shared is None else read_moments(shared)).columns
         self._check_moments(path)
 
-    def read(self, path: Path, gaps: Gaps | None = None) -> Iterator[Encoded]:
-        """Yield the rows of a table in numbers, piece by piece; rows to drop are left out, and counted."""
-        rounding, places, kept = Rounding(), Places(self.spec.order), Gaps() if gaps is None else gaps
-        for piece in without_gaps(pieces(self.kind, path, self.spec), self.spec, kept):
+    def read(self, path: Path, changes: Changes | None = None) -> Iterator[Encoded]:
+        """Yield the rows of a table in numbers, piece by piece; what is done to them is counted."""
+        changes = changes or Changes(self.spec)
+        rounding, places, dropped = Rounding(), Places(self.spec.order), changes.dropped
+        for piece in without_gaps(self._kept.again(path, dropped), self.spec, dropped):
+            changes.look(piece)
             x = self._features(piece, rounding)
             ids = list(piece.columns[self.spec.id]) if self.spec.id is not None else []
             silos, groups = (

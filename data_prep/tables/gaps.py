@@ -23,12 +23,14 @@ class Gaps:
         of: How many there are.
         columns: How many of these lack a value, by column.
         silos: How many of them each natural silo lost, by its name.
+        commented: How many lines look like rows and are comments.
     """
 
     rows: int = 0
     of: int = 0
     columns: Counter[str] = field(default_factory=Counter)
     silos: Counter[str] = field(default_factory=Counter)
+    commented: int = 0
 
     def leave_out(self, piece: Piece, spec: TableSpec) -> Piece:
         """Return the rows that stay, and count the others."""
@@ -46,10 +48,9 @@ class Gaps:
 
     def told(self) -> dict[str, Any]:
         """Return what `federation.json` says of it; nothing where all rows stayed."""
-        if not self.rows:
-            return {}
         silos = {"silos": dict(sorted(self.silos.items()))} if self.silos else {}
-        return {"rows": self.rows, "of": self.of, "columns": dict(self.columns), **silos}
+        rows = {"rows": self.rows, "of": self.of, "columns": dict(self.columns), **silos} if self.rows else {}
+        return rows | ({"commented": self.commented} if self.commented else {})
 
 
 def without_gaps(pieces: Iterable[Piece], spec: TableSpec, gaps: Gaps) -> Iterator[Piece]:

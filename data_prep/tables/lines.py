@@ -86,9 +86,14 @@ class Rows:
     Args:
         lines: Where they are taken from.
         spec: What its columns mean.
+        width: How many columns there are, if that is known.
+
+    Attributes:
+        commented: How many comments, so far, have as many values as a row.
     """
 
-    def __init__(self, lines: Lines, spec: TableSpec) -> None:
+    def __init__(self, lines: Lines, spec: TableSpec, width: int = 0) -> None:
+        self.commented, self._width, self._delimiter = 0, width, spec.delimiter
         self._lines, self._comment, self._before = lines, spec.comment, lines.taken
         self._row = self._piece = 0  # characters so far
         self._reader = csv.reader(self._seen(), delimiter=spec.delimiter, skipinitialspace=True, strict=True)
@@ -124,6 +129,7 @@ class Rows:
                 )
             if "\0" in line:
                 raise InputError(f"{self._where()}: has a NUL character; export the table again")
+            self.commented += bool(comment) and line.count(self._delimiter) + 1 == self._width
             yield "\n" if comment else line
 
     def _where(self) -> str:

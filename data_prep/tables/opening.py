@@ -22,6 +22,7 @@ OTHERS = {
     **dict.fromkeys((".sav", ".zsav"), ("SPSS's", "pandas.read_spss({})")),
     **dict.fromkeys((".sas7bdat", ".xpt"), ("SAS's", "pandas.read_sas({})")),
     ".arff": ("ARFF", ARFF),
+    **dict.fromkeys((".feather", ".arrow"), ("Feather", "pandas.read_feather({})")),
 }
 """What files of other programs are, by their endings, and how pandas reads them."""
 

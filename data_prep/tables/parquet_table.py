@@ -15,7 +15,7 @@ from data_prep.tables.folders import Part
 from data_prep.tables.header import positions
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
-from data_prep.tables.texts import Texts, number, stripped, without
+from data_prep.tables.texts import Texts, number, padded, stripped, without
 from data_prep.tables.unpacking import check_unpacked
 from mpifl.common import InputError
 
@@ -92,7 +92,7 @@ def _texts(column: Any, missing: tuple[str, ...]) -> Texts:
         column.type
     )  # others are what they are written as
     if not exact or any(np.isfinite(number(text)) for text in missing):
-        return Texts.held(load())
+        return Texts.held(load(), _padded(column))
     numbers = column.cast(arrow.float64(), safe=False)
     return Texts(load, without(numbers, compute.is_nan(numbers)))
 
@@ -116,6 +116,22 @@ def _as_text(column: Any, missing: tuple[str, ...]) -> Any:
         )  # of UTC, which no table of zones is asked for
     nan = ("nan",) if types.is_floating(column.type) else ()
     return stripped(column.cast(arrow.string()), (*missing, *nan))
+
+
+def _padded(column: Any) -> np.ndarray | None:
+    """Return which values had blanks behind them, bool [m]; None where none had."""
+    arrow = library()
+    if not arrow.types.is_dictionary(column.type):
+        return padded(column.cast(arrow.string())) if _is_text(column.type) else None
+    from pyarrow import compute
+
+    used = column.indices.drop_null().unique()
+    found = padded(column.dictionary.take(used).cast(arrow.string()))
+    if found is None:
+        return None
+    codes = compute.index_in(column.indices, value_set=used)
+    behind: np.ndarray = arrow.array(found).take(codes).fill_null(False).to_numpy(zero_copy_only=False)
+    return behind
 
 
 def _is_text(kind: Any) -> bool:

@@ -35,6 +35,7 @@ class Piece:
         rows: Which these are [m] of those that were read at once.
         place: Tells the number of one of those; it may have to look for it.
         notation: How numbers are written.
+        beside: The bytes that it holds beside its columns, to tell the number of a row and show its texts.
     """
 
     where: str
@@ -42,6 +43,12 @@ class Piece:
     rows: np.ndarray
     place: Callable[[int], int]
     notation: Notation = PLAIN
+    beside: int = 0
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that it takes."""
+        return self.beside + sum(texts.size for texts in self.columns.values())
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -100,6 +107,12 @@ def days_of(text: str, since: date) -> float:
         return np.nan
     hours, minutes, seconds = (float(part or 0) for part in found.groups()[3:6])
     return (day - since).days + (hours * 3600 + minutes * 60 + seconds - _ahead(found[7])) / 86400
+
+
+def is_zoned(text: str) -> bool:
+    """Tell whether a text is a time of another zone than UTC."""
+    found = DATE.fullmatch(text)
+    return found is not None and _ahead(found[7]) != 0
 
 
 def _ahead(zone: str | None) -> int:

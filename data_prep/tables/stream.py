@@ -8,6 +8,7 @@ from pathlib import Path
 
 from data_prep.tables.csv_table import CsvTable
 from data_prep.tables.folders import Part, parts_of
+from data_prep.tables.gaps import Gaps
 from data_prep.tables.lines import Lines
 from data_prep.tables.opening import opened
 from data_prep.tables.parquet_table import parquet_pieces
@@ -16,23 +17,27 @@ from data_prep.tables.spec import TableSpec
 from data_prep.tables.texts import Texts
 
 
-def pieces(kind: str, path: Path, spec: TableSpec) -> Iterator[Piece]:
+def pieces(kind: str, path: Path, spec: TableSpec, gaps: Gaps | None = None) -> Iterator[Piece]:
     """Yield the rows of a `csv` or `parquet` table, with the values for missing ones replaced by None.
+
+    Comments that look like rows are counted in `gaps`.
 
     Raises:
         InputError: the file cannot be read, lacks a column, or is ragged.
     """
     for part in parts_of(kind, path):
         wanted = {name: value for name, value in part.columns.items() if name in spec.columns}
-        read = _csv_pieces(part, spec) if kind == "csv" else parquet_pieces(part, spec)
+        read = _csv_pieces(part, spec, gaps) if kind == "csv" else parquet_pieces(part, spec)
         for piece in read:
             named = {name: _same(value, len(piece), spec) for name, value in wanted.items()}
             yield replace(piece, columns={**piece.columns, **named}) if named else piece
 
 
-def _csv_pieces(part: Part, spec: TableSpec) -> Iterator[Piece]:
+def _csv_pieces(part: Part, spec: TableSpec, gaps: Gaps | None) -> Iterator[Piece]:
     with opened(part.path, spec.encoding) as file:
-        yield from CsvTable(Lines(part.path, file), spec, part.columns).pieces()
+        yield from (table := CsvTable(Lines(part.path, file), spec, part.columns)).pieces()
+        if gaps is not None:
+            gaps.commented += table.commented
 
 
 def _same(value: str | None, rows: int, spec: TableSpec) -> Texts:

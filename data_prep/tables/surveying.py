@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
+from data_prep.tables.gaps import Gaps
+from data_prep.tables.keeping import Kept
 from data_prep.tables.moments import Moments, moments_of
 from data_prep.tables.piece import MARKS, Piece, ordered
 from data_prep.tables.spec import Column, TableSpec
@@ -26,21 +28,23 @@ class Survey:
         levels: The values of the categorical columns whose levels are not stated.
         classes: The values of the label.
         moments: Those of the numeric columns: what a silo may share.
+        gaps: The rows that were left out.
     """
 
     levels: dict[str, set[str]] = field(default_factory=dict)
     classes: set[str] = field(default_factory=set)
     moments: Moments = field(default_factory=lambda: Moments(columns={}))
+    gaps: Gaps = field(default_factory=Gaps)
 
 
-def survey(kind: str, path: Path, spec: TableSpec) -> Survey:
-    """Read a table once, piece by piece, for what occurs in it."""
+def survey(kind: str, path: Path, spec: TableSpec, kept: Kept | None = None) -> Survey:
+    """Read a table once, piece by piece, for what occurs in it; `kept` keeps it for the next time."""
     counted = [name for name, column in spec.features.items() if column.counted]
     found = Survey(
         {name: set() for name, c in spec.features.items() if c.kind == "categorical" and not c.levels}
     )
-    for every in pieces(kind, path, spec):
-        piece = every.without_gaps(spec.dropping)
+    for every in kept.first(found.gaps) if kept else pieces(kind, path, spec, found.gaps):
+        piece = found.gaps.leave_out(every, spec)
         for name, seen in found.levels.items():
             _meet(piece, name, seen, "levels")
             _check_few(path, name, seen, "list them as levels, or make it numeric")

@@ -19,16 +19,19 @@ class Texts:
         load: What makes the texts, an array of strings, perhaps as numbers of a dictionary. It is asked once,
             when somebody wants a text.
         numbers: The numbers that all of them are known to mean, an array of doubles with the same gaps.
+        padded: Which values had blanks behind them, bool [m]; None if none is known to.
     """
 
-    def __init__(self, load: Callable[[], Any], numbers: Any = None) -> None:
-        self._load, self._numbers = load, numbers
+    def __init__(
+        self, load: Callable[[], Any], numbers: Any = None, padded: np.ndarray | None = None
+    ) -> None:
+        self._load, self._numbers, self.padded = load, numbers, padded
 
     @classmethod
-    def of(cls, values: Iterable[str | None]) -> Texts:
+    def of(cls, values: Iterable[str | None], padded: np.ndarray | None = None) -> Texts:
         """Take values as Python has them."""
         arrow = library()
-        return cls.held(arrow.array(values, arrow.string()))
+        return cls.held(arrow.array(values, arrow.string()), padded)
 
     @classmethod
     def of_one(cls, value: str | None, rows: int) -> Texts:
@@ -38,9 +41,9 @@ class Texts:
         return cls.held(arrow.DictionaryArray.from_arrays(codes, arrow.array([value or ""], arrow.string())))
 
     @classmethod
-    def held(cls, array: Any) -> Texts:
+    def held(cls, array: Any, padded: np.ndarray | None = None) -> Texts:
         """Take texts of Arrow."""
-        return cls(lambda: array)
+        return cls(lambda: array, None, padded)
 
     @functools.cached_property
     def array(self) -> Any:
@@ -50,6 +53,12 @@ class Texts:
     @property
     def _held(self) -> Any:
         return self.array if self._numbers is None else self._numbers
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that are held."""
+        size: int = self._held.nbytes
+        return size
 
     def __len__(self) -> int:
         return len(self._held)
@@ -94,7 +103,8 @@ class Texts:
         """Return the values of some rows."""
         kept = library().array(rows)
         numbers = None if self._numbers is None else self._numbers.take(kept)
-        return Texts(lambda: self.array.take(kept), numbers)
+        padded = None if self.padded is None else self.padded[rows]
+        return Texts(lambda: self.array.take(kept), numbers, padded)
 
     @functools.cached_property
     def different(self) -> tuple[list[str], np.ndarray]:
@@ -156,6 +166,14 @@ def stripped(array: Any, missing: Sequence[str]) -> Any:
     texts = compute.utf8_trim_whitespace(array)
     gaps = compute.is_in(texts, value_set=arrow.array(missing, texts.type))
     return without(texts, gaps)
+
+
+def padded(array: Any) -> np.ndarray | None:
+    """Return which texts of Arrow have blanks behind them, bool [m]; None where none has."""
+    from pyarrow import compute
+
+    behind = compute.not_equal(compute.utf8_rtrim_whitespace(array), array).fill_null(False)
+    return behind.to_numpy(zero_copy_only=False) if compute.any(behind).as_py() else None
 
 
 def without(array: Any, gaps: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from mpifl.cli import ending
-from mpifl.common import InputError, RankLost
+from mpifl.common import InputError, RankLost, one_line
 from mpifl.common.machine import imports
 
 if TYPE_CHECKING:
@@ -109,7 +109,10 @@ class _Own:
             raise InputError(f"--table: not given for {terms.told(party)}; name its own table")
         id, spec, whom = _mine(self.ids, party), _mine(self.specs, party), _mine(self.whom, party)
         site, shares = Site(party, terms.parties[party]), Shares(terms.valid, terms.test)
-        return PartyTable(table, self.out, site, terms.seed, shares=shares, spec=spec, id=id, whom=whom)
+        own = PartyTable(table, self.out, site, terms.seed, shares=shares, spec=spec, id=id, whom=whom)
+        for told in own.changes:
+            print(f"warning: {terms.told(party)}: {one_line(told)}", file=sys.stderr, flush=True)
+        return own
 
     def means(self, transport: Transport, terms: Terms, party: int) -> Means:
         """Read the key, if there is one."""

@@ -91,6 +91,18 @@ def test_incomplete_rows_are_left_out_and_the_label_is_disease_or_none(tmp_path)
     assert np.isfinite(data.x).all()
 
 
+def test_incomplete_rows_are_told_by_column_and_hospital(tmp_path, capsys):
+    lacking = ROW.replace("145.0,233.0", "?,?")
+    folder = write(tmp_path / "in", va=[ROW, lacking, OTHER, OTHER.replace("28,0", "28,?")])
+    assert partition(folder, tmp_path / "out") == 0
+    spec = read_federation(tmp_path / "out")
+    rows = sum(sum(entry.examples.values()) for entry in spec.silos) + 2
+    told = {"rows": 2, "of": rows, "columns": {"sex": 1, "trestbps": 1, "chol": 1}, "silos": {"va": 2}}
+    assert spec.source["dropped"] == told
+    said = f"warning: 2 of {rows:,} rows were left out, which lack a value: chol 1, sex 1, trestbps 1"
+    assert f"{said}; by silo: va 2" in capsys.readouterr().err
+
+
 def test_the_same_seed_gives_the_same_bytes_and_another_other_statistics(tmp_path):
     folder = write(tmp_path / "in")
     first, again, other = (read_heart(folder, seed) for seed in (1, 1, 2))

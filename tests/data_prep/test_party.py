@@ -165,3 +165,7 @@ def test_where_there_must_be_a_label_its_absence_is_refused(table, command, caps
     with pytest.raises(SystemExit):
         main([*command, *given])
     assert f"{spec}: label: not given" in capsys.readouterr().err
+
+
+def test_rows_that_a_table_lacks_a_value_of_are_told(table: Path) -> None:
+    assert opened(table).changes == ["1 of 21 rows were left out, which lack a value: age 1"]

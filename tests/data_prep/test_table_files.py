@@ -242,6 +242,8 @@ def foreign(path):
     frame = pandas.DataFrame({"a": [0.25, 0.5, 1.0], "town": ["x", "z", "x"], "y": ["u", "v", "u"]})
     if path.suffix == ".dta":
         frame.to_stata(path, write_index=False)
+    elif path.suffix == ".feather":
+        frame.to_feather(path)
     elif path.suffix == ".xlsx":
         pytest.importorskip("openpyxl")
         frame.to_excel(path, index=False)
@@ -251,7 +253,7 @@ def foreign(path):
         path.write_text(f"@relation t\n{kinds}@data\n{rows}")
 
 
-@pytest.mark.parametrize("ending", [".dta", ".arff", ".xlsx"])
+@pytest.mark.parametrize("ending", [".dta", ".arff", ".xlsx", ".feather"])
 def test_the_line_that_a_table_of_another_program_is_refused_with_makes_one_that_is_read(tmp_path, ending):
     import scipy.io.arff
 

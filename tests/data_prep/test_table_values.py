@@ -167,8 +167,23 @@ def test_numbers_that_float32_cannot_tell_apart_are_refused(tmp_path):
     assert "take another unit, or count from another zero" in told
 
 
+@pytest.mark.parametrize("outlier", ["0", "4e12"])
+def test_a_number_far_from_all_others_hides_none_that_float32_cannot_tell_apart(tmp_path, outlier):
+    rows = [f"{1_600_000_000 + n * 7},{'pq'[n % 2]}" for n in range(60)]
+    path = table(tmp_path / "in", ["a,y", *rows, f"{outlier},p"])
+    assert "column 'a' has numbers from " in refused(path)
+
+
 @pytest.mark.parametrize(
-    "values", [[0.1, 0.2, 0.3], [1e30, 2e30], [5e9, 5e9], [2**24 + 1, 0], [1e9, 2e9 + 1]]
+    "values",
+    [
+        [0.1, 0.2, 0.1 + 0.2, 0.3, 1 - 0.9],
+        [0.1, 0.2, 0.3],
+        [1e30, 2e30],
+        [5e9, 5e9],
+        [2**24 + 1, 0],
+        [1e9, 2e9 + 1],
+    ],
 )
 def test_numbers_that_float32_tells_apart_are_taken(tmp_path, values):
     path = table(tmp_path / "in", ["a,y", *(f"{value!r},{'pq'[n % 2]}" for n, value in enumerate(values))])
