@@ -56,9 +56,8 @@ class Table(Block):
 
     @classmethod
     def of(cls, heads: Sequence[str], rows: Iterable[Sequence[str]], text: int | None = None) -> Table:
-        """Return a table of texts; the column `text`, or one that is called reason, holds sentences."""
-        text = heads.index("reason") if "reason" in heads else text
-        looks = {text: "text"}
+        """Return a table of texts; the column `text`, and one that is called reason, hold sentences."""
+        looks = dict.fromkeys((text, *(nth for nth, head in enumerate(heads) if head == "reason")), "text")
         return cls(heads, [[Cell(one, look=looks.get(nth, "")) for nth, one in enumerate(r)] for r in rows])
 
 

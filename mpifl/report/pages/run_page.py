@@ -13,6 +13,7 @@ from mpifl.common.pages import Block, Fold, Table, check_page, render, there, wr
 from mpifl.report.judging import section as silos_section
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
+from mpifl.report.pages.happened import happened, verdict
 from mpifl.report.pages.trust_section import trust
 from mpifl.report.runs import Summary, data, headline, read_run, units
 from mpifl.run.folder import number, read_environment
@@ -67,7 +68,13 @@ def page(summary: Summary, every: float | None = None) -> str:
     environment = read_environment(summary.run)
     names = Names(environment.get("silos", ()))
     metric, losses, over_silos = run_figures.reached(summary)
-    figures = [metric, over_silos, silos_section(summary), losses]  # on a phone one below the other
+    figures = [
+        metric,
+        happened(summary, names),
+        over_silos,
+        silos_section(summary),
+        losses,
+    ]  # on a phone one below the other
     if not summary.missing:  # by round or in sum: none may be missing
         figures += [*run_figures.costs(summary), run_figures.time(summary)]
         figures.append(run_figures.ranks(summary, environment))
@@ -106,7 +113,8 @@ def _head(summary: Summary, environment: dict[str, Any], every: float | None) ->
     words += [f"{ranks} rank{'s' if ranks > 1 else ''}"] if ranks else []
     state = f"finished {when}" if summary.finished else f"last round {when}"
     remarks = [remark for remark in summary.remarks if every is None or not remark.startswith("unfinished")]
-    said = [("", " · ".join(words)), ("soft", f"{summary.run}, {state}"), *(("bad", one) for one in remarks)]
+    said = [("lead", one) for one in verdict(summary)] + [("bad", one) for one in remarks]
+    said = [("", " · ".join(words)), ("soft", f"{summary.run}, {state}"), *said]
     return said + ([] if every is None else [("", loads_itself(every))])
 
 
