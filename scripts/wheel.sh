@@ -41,14 +41,15 @@ import mpifl
 from mpifl.sums import kernels
 from mpifl.cli.job_tools import jobs, jobs_folder
 
+KINDS = ("*.py", "*.pyi", "*.c", "*.html", "*.css", "*.js", "py.typed")
 package, checkout = Path(mpifl.__file__).parent, Path(sys.argv[1])
 assert package.is_relative_to(sys.prefix) and Path(data_prep.__file__).is_relative_to(sys.prefix), package
 for name in ("mpifl", "data_prep"):
-    wanted = {str(p.relative_to(checkout)) for kind in ("*.py", "*.pyi", "*.c", "py.typed") for p in (checkout / name).rglob(kind)}
+    wanted = {str(p.relative_to(checkout)) for kind in KINDS for p in (checkout / name).rglob(kind)}
     lacking = sorted(one for one in wanted if not (package.parent / one).is_file())
     assert not lacking, lacking
 assert jobs_folder() == package / "jobs" and len(jobs()) == len(list((checkout / "jobs").rglob("*.toml")))
-print("installed: all modules, stubs and jobs; the loops of C", "are compiled" if kernels.compiled() else "are not to be had")
+print("installed: all modules, stubs, templates and jobs; the loops of C", "are compiled" if kernels.compiled() else "are not to be had")
 PYTHON
 mpifl demo --ranks 2 >demo.log 2>&1 || { tail -n 20 demo.log >&2; exit 1; }
 tail -n 5 demo.log
@@ -56,5 +57,6 @@ mpifl new --rounds 1
 ln -s mpifl-demo/shards shards
 CC=none HOME="$there/bare" mpifl train digits.toml --out without-a-compiler >train.log
 mpifl train digits.toml --out with-a-compiler >train.log
+mpifl report with-a-compiler >report.log && grep -q "Test accuracy" with-a-compiler/report.html
 cmp without-a-compiler/model.safetensors with-a-compiler/model.safetensors
 echo "the wheel works outside of the checkout, with a C compiler and without one"

@@ -1,8 +1,11 @@
 """Pages read as a browser would: tags in order, each closed."""
 
+import base64
+import hashlib
+import re
 from html.parser import HTMLParser
 
-VOID = {"br", "img", "meta", "path"}
+VOID = {"br", "img", "input", "meta"}
 """Tags that are not closed."""
 
 
@@ -32,3 +35,24 @@ class Reader(HTMLParser):
     def titles(self):
         """Return the texts that are more than spaces."""
         return [text for text in self.text if text.strip()]
+
+
+def check_whole(text):
+    """Check that a page fetches nothing, runs one program and that one alone, and has no looks of its own."""
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    (program,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digests = [
+        "sha256-" + base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()
+        for one in (style, program)
+    ]
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{digests[0]}'; script-src '{digests[1]}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    reader = Reader(text)
+    assert {"http-equiv": "Content-Security-Policy", "content": policy} in [given for _, given in reader.tags]
+    kinds = [given.get("type") for tag, given in reader.tags if tag == "script"]
+    assert (kinds.count(None), set(kinds) <= {None, "application/json"}) == (1, True)
+    named = {name for _, given in reader.tags for name in given}
+    assert not [name for name in named if name == "style" or name.startswith("on")]
+    assert not re.search(r"url\(|@import|https?:", text)

@@ -437,6 +437,50 @@ def test_an_algorithm_loops_over_no_batches_and_sums_no_weights():
     complain(lambda path: repeated(TREES[path]), AVERAGING)
 
 
+TAG = re.compile(
+    r"(?<!\?)(?<!\?P)<(!|/|(a|b|i|p|u|br|code|col|dd|details|div|dl|dt|em|figure|form|g|h[1-6]|head|header|hr|html|image|img|"
+    r"input|li|line|link|main|meta|ol|option|path|pre|rect|script|section|select|small|span|strong|style|"
+    r"summary|svg|table|tbody|td|text|th|thead|title|tr|ul)[\s/>])"
+)
+TEMPLATES = sorted((ROOT / "mpifl/common/pages/templates").iterdir())
+"""What writes pages, and alone may have tags."""
+
+
+def docstrings(tree):
+    """Return the nodes of texts that only people read."""
+    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def tags(tree):
+    """Find texts in which a tag begins."""
+    texts = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    unread = docstrings(tree)
+    return [
+        (node.lineno, "writes a tag; a template of common/pages does")
+        for node in texts
+        if TAG.search(node.value) and id(node) not in unread
+    ]
+
+
+def test_only_templates_write_tags():
+    complain(lambda path: tags(TREES[path]))
+    assert tags(ast.parse("f'<td{x}>{y}</td>'"))
+    assert tags(ast.parse("x = '<svg viewBox>'"))
+    assert not tags(ast.parse("'name the folder: --out <path of it>, <name>'; a < b"))
+
+
+def test_templates_escape_all_but_our_own_style_and_program():
+    found = [
+        (path.name, word) for path in TEMPLATES for word in re.findall(r"(\w+) \| safe", path.read_text())
+    ]
+    assert found == [("base.html", "style"), ("base.html", "program")]
+    pages = "".join(path.read_text() for path in TEMPLATES if path.suffix == ".html")
+    assert not re.search(r"\bstyle=|\bon[a-z]+=|autoescape|Markup", pages)
+    assert "innerHTML" not in (ROOT / "mpifl/common/pages/templates/page.js").read_text()
+
+
 def undocumented(tree):
     """Find public functions, classes and methods without a docstring, and the file if it has none."""
     found = [] if ast.get_docstring(tree) or not tree.body else [(1, "the file has no docstring")]

@@ -9,7 +9,6 @@ import functools
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from data_prep.inspect.features import feature_skew
 from data_prep.inspect.heterogeneity import gini, heterogeneity
 from data_prep.inspect.summary import Summary
+from mpifl.common.pages import Block, Figure, Terms
 from mpifl.data import Targets
 
 LITTLE, MUCH = 0.1, 0.3
@@ -163,16 +163,8 @@ def by_chance(counts: np.ndarray) -> float:
     return float((off / np.sqrt(totals)).mean())
 
 
-def section(summary: Summary) -> str:
-    """Return the advice as a part of a page; "" where there is none."""
-    return section_of("What is skewed, and what that suggests", advice(summary))
-
-
-def section_of(title: str, found: Sequence[Advice]) -> str:
-    """Return advice below a title as a part of a page; "" where there is none."""
-    items = ""
-    for one in found:
-        names = " or ".join(f"<code>{escape(name)}</code>" for name in one.take.names)
-        items += f"<dt>{escape(one.found)}</dt><dd>{names}: {escape(one.take.why)}.</dd>"
-    note = '<p class="soft">Rules of thumb; a trial of few rounds decides.</p>'
-    return f'<section class="figure"><h3>{title}</h3><dl>{items}</dl>{note}</section>' if items else ""
+def section(title: str, found: Sequence[Advice]) -> list[Block]:
+    """Return advice below a title as a part of a page; nothing where there is none."""
+    rows = [(one.found, one.take.names, one.take.why) for one in found]
+    note = "Rules of thumb; a trial of few rounds decides."
+    return [Figure(title, note, [Terms(rows)])] if rows else []

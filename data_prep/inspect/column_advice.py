@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.inspect.advice import LARGE, UNEVEN, Advice, Take, section_of
+from data_prep.inspect.advice import LARGE, UNEVEN, Advice, Take
 from data_prep.inspect.columns import Columns
 from data_prep.inspect.heterogeneity import gini
 from mpifl.data.shards import VerticalEntry
@@ -102,8 +102,3 @@ def _scales(columns: Columns) -> Iterator[Advice]:
 
 def _holders(columns: Columns) -> list[VerticalEntry]:
     return [entry for entry in columns.spec.silos if entry.labels is not None]
-
-
-def section(columns: Columns) -> str:
-    """Return the advice as a part of a page; "" where there is none."""
-    return section_of(TITLE, column_advice(columns))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 
-import numpy as np
-
-from data_prep.inspect import column_advice, figures
+from data_prep.inspect import figures
+from data_prep.inspect.advice import section
+from data_prep.inspect.column_advice import TITLE, column_advice
 from data_prep.inspect.columns import Columns, compared_columns
 from data_prep.inspect.overview import chosen_rows, first_of
-from data_prep.inspect.page import MOST_ROWS, Part, document, drawn, silo_table, sized
-from mpifl.data.shards import VerticalEntry
+from data_prep.inspect.page import MOST_ROWS, Part, document, features, silo_table, sized
+from mpifl.common.pages import Block, Cell, Figure, charts
 
 MOST_NAMED = 12
 """Columns of a silo, or runs of them, that the table names."""
@@ -29,58 +28,45 @@ def column_page(folders: Sequence[Columns]) -> str:
     return document(parts, compared_columns(*folders) if len(folders) == 2 else [])
 
 
-def _body(columns: Columns, most: int) -> str:
-    return column_advice.section(columns) + _figures(columns, most) + _silos(columns, most)
+def _body(columns: Columns, most: int) -> list[Block]:
+    return [*section(TITLE, column_advice(columns)), *_figures(columns, most), _silos(columns, most)]
 
 
-def _figures(columns: Columns, most: int) -> str:
+def _figures(columns: Columns, most: int) -> list[Figure]:
     spec = columns.spec
     names = [entry.name for entry in spec.silos]
-    shape = spec.features.shape
     own = [entry.columns for entry in spec.silos]
-    found = [
-        ("Columns", figures.sizes(columns.widths, most, "Columns") + figures.axis(len(own))),
-    ]
-    if len(own) * math.prod(shape) <= MOST_DRAWN:
-        found.append(("Who has which column", figures.owners(own, names, shape)))
-    found += [
-        (f"Training labels, at {escape(entry.name)}", _labels(columns, entry))
-        for entry in spec.silos
-        if entry.labels and len(entry.labels) <= MOST_CLASSES
-    ]
+    found = [Figure("Columns", "", [charts.columns(columns.widths.tolist(), "Columns", most)])]
+    if len(own) * math.prod(spec.features.shape) <= MOST_DRAWN:
+        found.append(figures.owners(own, names, spec.features.shape, "Who has which column"))
+    unit = f"class; from the left {first_of(spec.class_names)}" if spec.class_names else "class"
+    for entry in spec.silos:
+        if entry.labels and len(entry.labels) <= MOST_CLASSES:
+            drawn = charts.columns(entry.labels, "Labels", max(entry.labels), unit)
+            found.append(Figure(f"Training labels, at {entry.name}", "", [drawn]))
     if columns.correlated is not None:
-        drawing = figures.square(columns.correlated)
-        found.append(("Correlation of the silos’ columns (Pcor)", drawing))
+        title = "Correlation of the silos’ columns (Pcor)"
+        found.append(Figure(title, "", [figures.square(columns.correlated)]))
     if columns.moments:
-        drawing = figures.moments(columns.moments, "features")
-        found.append(("Features: mean ± deviation, as a model sees them", drawing))
-    return drawn(found)
+        found.append(features(columns.moments))
+    return found
 
 
-def _labels(columns: Columns, entry: VerticalEntry) -> str:
-    counts = np.array(entry.labels)
-    names = columns.spec.class_names
-    unit = f"class; from the left {escape(first_of(names))}" if names else "class"
-    return figures.sizes(counts, int(counts.max()) or 1, "Labels") + figures.axis(len(counts), unit)
-
-
-def _silos(columns: Columns, most: int) -> str:
+def _silos(columns: Columns, most: int) -> Block:
     rows = chosen_rows(len(columns.widths), everything=False, most=MOST_ROWS)
-    moments = "<th>mean</th><th>deviation</th>" if columns.moments else ""
-    heading = f'<th>silo</th><th>columns</th>{moments}<th>targets</th><th class="left">which</th>'
-    body = [_silo(columns, silo, most) for silo in rows]
-    return silo_table(heading, body, len(columns.widths) - len(rows))
+    moments = ["mean", "deviation"] if columns.moments else []
+    heads = ["silo", "columns", *moments, "targets", "which"]
+    return silo_table(heads, [_silo(columns, silo, most) for silo in rows], len(columns.widths) - len(rows))
 
 
-def _silo(columns: Columns, silo: int, most: int) -> str:
+def _silo(columns: Columns, silo: int, most: int) -> list[Cell]:
     entry, named = columns.spec.silos[silo], columns.named(columns.spec.silos[silo])
     moments = columns.moments[silo].overall() if columns.moments else ()
     which = ", ".join(named[:MOST_NAMED]) + ", …" * (len(named) > MOST_NAMED)
-    cells = [
-        f"<th>{escape(entry.name)}</th>",
+    return [
+        Cell(entry.name),
         sized(len(entry.columns), most),
-        *(f"<td>{figure:.4g}</td>" for figure in moments),
-        f"<td>{escape(columns.learned(entry))}</td>",
-        f'<td class="names">{escape(which)}</td>',
+        *(Cell(f"{figure:.4g}") for figure in moments),
+        Cell(columns.learned(entry)),
+        Cell(which, look="text"),
     ]
-    return "<tr>" + "".join(cells) + "</tr>"

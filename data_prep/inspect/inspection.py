@@ -13,6 +13,7 @@ from data_prep.inspect.overview import compare, show, shown
 from data_prep.inspect.summary import Summary, summarise, tokens
 from data_prep.model import doubts
 from mpifl.common import InputError, visible
+from mpifl.common.pages import check_page, write_page
 from mpifl.data.shards import FederationSpec, VerticalSpec, is_vertical
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def inspect(
 
     if len(folders) > 2:
         raise InputError(f"DIR: {len(folders)} folders given; inspect one, or compare two")
+    if page is not None:
+        check_page("--page", page)
     console = Console(width=None if sys.stdout.isatty() else 120)
     if vertical := [folder for folder in folders if is_vertical(folder)]:
         if len(vertical) < len(folders):
@@ -41,9 +44,9 @@ def inspect(
         draw(summaries, plot)
         print(f"Drawn to {plot}")
     if page is not None:
-        from data_prep.inspect import page as pages
+        from data_prep.inspect.page import page as page_of
 
-        pages.write_page(pages.page(summaries), page)
+        write_page("--page", page, page_of(summaries))
         print(f"Written to {page}")
 
 
@@ -72,9 +75,8 @@ def _inspect_columns(
         print(f"Drawn to {plot}")
     if page is not None:
         from data_prep.inspect.column_page import column_page
-        from data_prep.inspect.page import write_page
 
-        write_page(column_page(found), page)
+        write_page("--page", page, column_page(found))
         print(f"Written to {page}")
 
 

@@ -33,6 +33,11 @@ class Measure:
     def __str__(self) -> str:
         return f"{self.value:.4f} {self.unit}".rstrip()
 
+    @property
+    def share(self) -> float:
+        """Return it as a share of what it cannot exceed, from 0 to 1."""
+        return min(max(self.value, 0) / self.most, 1)
+
 
 @dataclass(frozen=True)
 class Summary:

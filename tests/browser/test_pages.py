@@ -65,3 +65,46 @@ def test_a_page_of_a_run_that_goes_on_loads_itself_anew(browser: Chrome, tmp_pat
     path.write_text(text.replace("<title>", "<title>later "))
     browser.until_shown("document.title.startsWith('later')")
     assert browser.troubles == []
+
+
+TIP = "document.querySelector('.stage .tip')"
+
+
+def test_values_are_told_by_pointer_and_by_arrow_keys(browser: Chrome, tmp_path: Path) -> None:
+    browser.open(PAGES["run"](tmp_path), DESK)
+    assert browser.ask(f"{TIP}.hidden") is True
+    browser.ask("document.querySelector('.stage').focus()")
+    for key in ("ArrowRight", "ArrowRight"):
+        browser.do("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
+    assert browser.ask(f"{TIP}.textContent") == "round 2\ntest 65%"
+    browser.do("Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape")
+    assert browser.ask(f"{TIP}.hidden") is True
+    box = "(b => [b.left, b.top, b.width, b.height])(document.querySelector('.plot').getBoundingClientRect())"
+    left, top, width, height = browser.ask(box)
+    x = left + width - 1
+    browser.do("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=top + height / 2)
+    assert browser.ask(f"{TIP}.textContent") == "round 40\ntest 93.5%"
+    assert browser.troubles == []
+
+
+def test_what_a_hostile_name_would_bring_does_not_run(browser: Chrome, tmp_path: Path) -> None:
+    browser.open(PAGES["run"](tmp_path), DESK)
+    evil = "<img src=x onerror='window.hurt=1'><p id=q style='color:rgb(255,0,0)'>"
+    browser.ask(f"document.body.insertAdjacentHTML('beforeend', {evil!r})")
+    browser.until_shown("document.querySelector('img[src=x]').complete")
+    assert browser.ask("window.hurt") is None
+    assert browser.ask("getComputedStyle(document.getElementById('q')).color") != "rgb(255, 0, 0)"
+    assert any("Content Security Policy" in trouble for trouble in browser.troubles)
+
+
+def test_a_page_says_the_same_without_its_program(browser: Chrome, tmp_path: Path) -> None:
+    page, shown = PAGES["run"](tmp_path), "document.querySelector('main').innerText"
+    browser.open(page, DESK)
+    told = browser.ask(shown)
+    browser.do("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(page, DESK)
+        assert browser.ask(shown) == told
+    finally:
+        browser.do("Emulation.setScriptExecutionDisabled", value=False)
+    assert browser.troubles == []

@@ -122,10 +122,10 @@ def test_a_folder_is_checked_and_shown_whatever_its_targets(tmp_path, kind, caps
     run("inspect", folder, "--features", "--page", tmp_path / "a.html", "--plot", tmp_path / "a.svg")
     read, page = capsys.readouterr().out, (tmp_path / "a.html").read_text()
     labelled = kind not in NO_CLASSES
-    assert ("seen" in told) == ("Label skew" in told) == ("<h3>Labels</h3>" in page) == labelled
+    assert ("seen" in told) == ("Label skew" in told) == ("<h2>Labels</h2>" in page) == labelled
     assert (
         ("Target skew" in read)
-        == ("mean ± deviation</h3>" in page.split("<h3>Features")[0])
+        == ("mean ± deviation</h2>" in page.split("<h2>Features")[0])
         == (not labelled)
     )
     assert "nan" not in read
@@ -314,7 +314,7 @@ def test_each_column_of_targets_is_drawn_by_its_name(tmp_path):
     run("inspect", folder, "--features", "--page", tmp_path / "a.html")
     page, summary = (tmp_path / "a.html").read_text(), summarise(folder, features=True)
     for column, name in enumerate(["systolic", "diastolic", "pulse"]):
-        assert f"<h3>Target {name}: mean ± deviation</h3>" in page
+        assert f"<h2>Target {name}: mean ± deviation</h2>" in page
         for silo, one in zip(open_all(folder), summary.drawn_targets()[name], strict=True):
             assert one.overall() == pytest.approx((silo[:, column].mean(), silo[:, column].std()))
     labels = [axes.get_ylabel() for axes in _figure([summary]).axes]

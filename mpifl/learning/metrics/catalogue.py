@@ -88,7 +88,7 @@ _CURVES = {
     "auroc": Entry("torchmetrics_library:auroc", {"thresholds": 200}),
     "average_precision": Entry("torchmetrics_library:average_precision", {"thresholds": 200}),
 }
-_ACCURACY = {"accuracy": Entry("metric:accuracy")}
+_ACCURACY = {"accuracy": Entry("accuracy:accuracy")}
 CLASSES: Catalogue = {
     **_ACCURACY,
     **_CURVES,

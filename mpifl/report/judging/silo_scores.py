@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mpifl.common import Names
+from mpifl.common.pages import Cell, Figure, Table
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.pages import Cell, figure, sortable
 from mpifl.report.runs import Summary
 from mpifl.run.folder import number
 
@@ -31,12 +31,12 @@ def ranked(silos: Mapping[str, Mapping[str, Any]], metric: MetricInfo) -> list[t
     return sorted(found, key=lambda one: (one[1] is None, sign * (one[1] or 0.0)))
 
 
-def section(summary: Summary) -> str:
+def section(summary: Summary) -> Figure:
     """Return the scores of every silo as a part of a page: a table to sort, the worst silo first."""
     silos, metric = scores(summary), summary.metric
     title = f"Every silo, by {metric.name}"
     if not silos:
-        return figure(title, why_none(summary.job).capitalize() + ".", "", wide=True)
+        return Figure(title, why_none(summary.job).capitalize() + ".", wide=True)
     order = ranked(silos, metric)
     others = [
         name for name in dict.fromkeys(key for each in silos.values() for key in each) if name != metric.name
@@ -51,7 +51,7 @@ def section(summary: Summary) -> str:
         rows.append([*row, *(_cell(number(silos[name], other)) for other in others)])
     of = f"Round {summary.last['round']}, on what each silo holds out."
     more = f" The {MOST_SILOS} worst of {len(order):,}." if len(order) > MOST_SILOS else ""
-    return figure(title, of + more, sortable(["silo", metric.name, *others], rows))
+    return Figure(title, of + more, [Table(["silo", metric.name, *others], rows, sort=True)])
 
 
 def _cell(value: float | None) -> Cell:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mpifl.common import one_line
 from mpifl.learning.metrics import MetricInfo
 from mpifl.run.folder import number
-from mpifl.run.job import Job
+
+if TYPE_CHECKING:  # what reads runs needs no model
+    from mpifl.run.job import Job
 
 Record: TypeAlias = dict[str, Any]
 """One round as it stands in `metrics.jsonl`."""

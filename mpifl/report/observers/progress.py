@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.observers.observer import Record, reached
 from mpifl.run.folder import number
-from mpifl.run.job import Job
+
+if TYPE_CHECKING:  # what reads runs needs no model
+    from mpifl.run.job import Job
 
 
 @dataclass(frozen=True)

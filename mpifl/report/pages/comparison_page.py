@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from statistics import fmean
 from urllib.parse import quote
 
+from mpifl.common.pages import Cell, Figure, Fold, Table, charts, render, there
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.pages import charts
-from mpifl.report.pages.curves import AXES, MOST_LINES, Curve, curve, judged_figure
+from mpifl.report.pages.curves import AXES, Curve, curve, judged_figure
 from mpifl.report.pages.grid import Tried, grid
-from mpifl.report.pages.markup import Cell, document, folded, sortable, table
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import (
     Group,
@@ -42,14 +40,20 @@ def compare_page(
     """
     found, metrics = groups(summaries), metrics_of(summaries)
     best = best_run(summaries) if len(metrics) == 1 else None
-    words = f"{len(summaries)} run{'s' * (len(summaries) > 1)}"
-    body = f"<header><h1>{escape(title)}</h1><p>{words}</p>{_best(best, path)}</header>"
-    drawn: list[str] = []
+    drawn: list[Figure | None] = []
     if len(metrics) == 1:
         drawn = [_grid(found, metrics[0], path), *_panels(found, metrics[0], target)]
     drawn.append(_table(summaries, target, best, path))
-    body += f'<div class="grid">{"".join(drawn)}</div>' + _remarks(summaries, left_out)
-    return document(title, body)
+    return render(
+        "compare.html",
+        title=title,
+        every=None,
+        broad=False,
+        words=f"{len(summaries)} run{'s' * (len(summaries) > 1)}",
+        best=_best(best, path),
+        figures=there(drawn),
+        folds=there([_remarks(summaries, left_out)]),
+    )
 
 
 def best_run(summaries: Sequence[Summary]) -> Summary | None:
@@ -76,12 +80,11 @@ def _place(run: Summary) -> tuple[bool, float]:
     return end is None, (end or 0.0) * (-1 if run.metric.higher_is_better else 1)
 
 
-def _best(best: Summary | None, path: Path) -> str:
+def _best(best: Summary | None, path: Path) -> dict[str, str] | None:
     if best is None or (end := _end(best)) is None:
-        return ""
-    name, link = escape(called(best)), _link(best, path)
-    shown = f'<a href="{escape(link)}">{name}</a>' if link else name
-    return f"<p>The best is {shown}: {best.metric.name} {escape(best.metric.write(end))} at its end.</p>"
+        return None
+    metric = best.metric
+    return {"name": called(best), "link": _link(best, path), "metric": metric.name, "end": metric.write(end)}
 
 
 def called(run: Summary) -> str:
@@ -95,14 +98,14 @@ def _link(run: Summary, path: Path) -> str:
     return quote(os.path.relpath(page, path.parent)) if page.exists() else ""
 
 
-def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> str:
+def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> Fold | None:
     """Return what is to be said against some runs, in the part that the table's readers come to next."""
     rows = [[called(run), remark] for run in summaries for remark in run.remarks]
     rows += [[run.name, f"left out: {reason}"] for run, reason in left_out.items()]
-    return folded(f"Remarks ({len(rows)})", table(["run", "reason"], rows), opened=True) if rows else ""
+    return Fold(f"Remarks ({len(rows)})", [Table.of(["run", "reason"], rows)], opened=True) if rows else None
 
 
-def _grid(found: Sequence[Group], metric: MetricInfo, path: Path) -> str:
+def _grid(found: Sequence[Group], metric: MetricInfo, path: Path) -> Figure | None:
     """Draw what came of the settings that tell the runs apart."""
     keys = curve_legends.telling_keys(found)
     tried = []
@@ -116,31 +119,31 @@ def _grid(found: Sequence[Group], metric: MetricInfo, path: Path) -> str:
     return grid(named, tried, metric.name, metric.write, metric.best)
 
 
-def _panels(found: Sequence[Group], metric: MetricInfo, target: float | None) -> list[str]:
+def _panels(found: Sequence[Group], metric: MetricInfo, target: float | None) -> list[Figure | None]:
     """Draw the main metric over rounds, over bytes and over seconds."""
     figure = judged_figure([run for group in found for run in group.runs], metric)
     drawn = [(name, each) for name, group in zip(curve_legends.legends(found), found, strict=True)
              if (each := curve(group, figure)) is not None]  # fmt: skip
     drawn.sort(key=lambda one: one[1].mean[-1], reverse=metric.higher_is_better)
-    note = f"The {MOST_LINES} best of {len(drawn)}." if len(drawn) > MOST_LINES else ""
+    most = len(charts.COLOURS)
+    note = f"The {most} best of {len(drawn)}." if len(drawn) > most else ""
     seeds = {len(group.runs) for group in found}
     note += f" Each is the mean of {min(seeds)} seeds." if len(seeds) == 1 < min(seeds) else ""
     panels = []
     for along, which in AXES:
-        lines = [_line(name, each, which, nth) for nth, (name, each) in enumerate(drawn[:MOST_LINES])]
+        lines = [_line(name, each, which, nth) for nth, (name, each) in enumerate(drawn[:most])]
         title = f"{metric.name[:1].upper()}{metric.name[1:]} over {along}{'s' if which == 0 else ''}"
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=note, along=along,
-                                   named=which == 0))  # fmt: skip
+                                   wide=which == 0))  # fmt: skip
     return panels
 
 
 def _line(name: str, each: Curve, which: int, nth: int) -> charts.Line:
     points = [(float(at), float(value)) for at, value in zip(each.at[which], each.mean, strict=True)]
-    colour = charts.COLOURS[nth % len(charts.COLOURS)] + (" dashed" if nth >= len(charts.COLOURS) else "")
-    return charts.Line(name, points, colour)
+    return charts.Line(name, points, charts.COLOURS[nth])
 
 
-def _table(summaries: Sequence[Summary], target: float | None, best: Summary | None, path: Path) -> str:
+def _table(summaries: Sequence[Summary], target: float | None, best: Summary | None, path: Path) -> Figure:
     """Return a row for each run: its settings that differ, and all figures."""
     summaries = sorted(summaries, key=_place)
     figures = [run.figures(target) for run in summaries]
@@ -157,5 +160,5 @@ def _table(summaries: Sequence[Summary], target: float | None, best: Summary | N
             row.append(Cell(column.show(figure), "" if figure is None else figure))
         rows.append(row)
     named = [curve_legends.short(key, keys) or key for key in keys]
-    found = sortable(["run", *named, "rounds", *(column.heading for column in columns)], rows)
-    return charts.figure("Every run", "A heading sorts the table by its column.", found, wide=True)
+    found = Table(["run", *named, "rounds", *(column.heading for column in columns)], rows, sort=True)
+    return Figure("Every run", "A heading sorts the table by its column.", [found], wide=True)

@@ -14,7 +14,6 @@ import numpy as np
 from mpifl.common import InputError
 from mpifl.common.machine import floors
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.pages.line_ends import apart
 from mpifl.report.runs import Group, Summary, legends
 from mpifl.run.folder import number
 
@@ -175,3 +174,13 @@ def _line(axes: Any, found: Curve, which: int, nth: int, called: str) -> None:
     if found.deviation.any():
         low, high = found.mean - found.deviation, found.mean + found.deviation
         axes.fill_between(found.at[which], low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def apart(tops: Sequence[float], gap: float) -> list[float]:
+    """Return sorted places from 0 to 100, moved as little as need be to lie a gap apart."""
+    found = list(tops)
+    for nth in range(1, len(found)):
+        found[nth] = max(found[nth], found[nth - 1] + gap)
+    for nth in range(len(found) - 1, -1, -1):
+        found[nth] = min(found[nth], 100 - gap * (len(found) - 1 - nth))
+    return found

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from html import escape
 from pathlib import Path
 
-from mpifl.report.pages.markup import document, loads_itself, write_page
-from mpifl.report.pages.run_page import page, place, title_of
+from mpifl.common.pages import render, write_page
+from mpifl.report.pages.run_page import loads_itself, page, place, title_of
 from mpifl.report.runs import Follower, Look, State, leaving_in_order
 
 
@@ -38,7 +37,9 @@ def keep_report(run: Path, out: Path | None = None, every: float = 10.0) -> Stat
 def _page(look: Look, every: float | None) -> str:
     if look.summary is not None:
         return page(look.summary, every)
-    head = f"<h1>{escape(str(look.job.get('name', look.run.name)))}</h1>"
-    said = f"{look.run} {look.state.value}; no round is recorded yet. "
-    said += "" if every is None else loads_itself(every)
-    return document(title_of(look.run, look.job), f"<header>{head}<p>{escape(said)}</p></header>", every)
+    name = str(look.job.get("name", look.run.name))
+    said = [f"{look.run} {look.state.value}; no round is recorded yet."]
+    said += [] if every is None else [loads_itself(every)]
+    head = [("", " ".join(said))]
+    return render("report.html", title=title_of(look.run, look.job), name=name, every=every, broad=False,
+                  head=head, cards=[], figures=[], folds=[])  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mpifl.report.pages import charts
+from mpifl.common.pages import Figure, bars, charts, split
 from mpifl.report.runs import Summary, units
 from mpifl.run.folder import number
 
@@ -26,16 +26,15 @@ def _line(summary: Summary, name: str, figure: str, colour: str) -> charts.Line:
     return charts.Line(name, points, colour)
 
 
-def reached(summary: Summary) -> list[str]:
+def reached(summary: Summary) -> list[Figure | None]:
     """Draw what the model reached: the main metric, losses, and how far the silos lie apart."""
     metric, target = summary.metric, summary.target
-    dashes = f"The dashes are the target, {metric.write_briefly(target)}." if target is not None else ""
-    test = [_line(summary, "test", metric.test, "one")]
-    losses = [_line(summary, "test", "test_loss", "one"), _line(summary, "training", "train_loss", "two")]
+    test = [_line(summary, "test", metric.test, "test")]
+    losses = [_line(summary, "test", "test_loss", "test"), _line(summary, "training", "train_loss", "train")]
     return [
-        charts.lines(f"Test {metric.name}", test, None, metric.write_briefly, target, note=dashes),
+        charts.lines(f"Test {metric.name}", test, None, metric.write_briefly, target),
         charts.lines("Loss", losses, write="{:.3g}".format, log=True),
-        _over_silos(summary, dashes),
+        _over_silos(summary),
     ]
 
 
@@ -46,24 +45,22 @@ _TOGETHER = {
 """What the line is by which a run without a test set is judged, by whether it is of all examples."""
 
 
-def _over_silos(summary: Summary, dashes: str) -> str:
+def _over_silos(summary: Summary) -> Figure | None:
     """Draw the main metric at the silos; the target is there only if it is for what they hold out."""
     name, silo = summary.metric.name, summary.metric.silo
     if "vertical" in summary.job:  # silos have no score of their own: all have the same rows
-        rows = [_line(summary, "valid", summary.metric.pooled, "three")]
-        return charts.lines(
-            f"Valid {name}", rows, None, summary.metric.write_briefly, summary.target, note=dashes
-        )
+        rows = [_line(summary, "valid", summary.metric.pooled, "test")]
+        return charts.lines(f"Valid {name}", rows, None, summary.metric.write_briefly, summary.target)
     pooled = summary.together == summary.metric.pooled
     apart = [
-        _line(summary, "mean", f"{silo}_mean", "one"),
-        _line(summary, "together" if pooled else "by examples", summary.together, "three"),
-        _line(summary, "worst tenth", f"{silo}_worst10", "two"),
+        _line(summary, "mean", f"{silo}_mean", "mean"),
+        _line(summary, "together" if pooled else "by examples", summary.together, "test"),
+        _line(summary, "worst tenth", f"{silo}_worst10", "worst"),
     ]
-    band = charts.Band("from the worst silo to the best", _worst_to_best(summary.records, silo), "one")
+    band = charts.Band("from the worst silo to the best", _worst_to_best(summary.records, silo))
     target, note = None, "On what each silo holds out, every silo counting alike."
     if summary.judged_by not in (None, summary.metric.test):
-        target, note = summary.target, f"{note} {_TOGETHER[pooled]} {dashes}"
+        target, note = summary.target, f"{note} {_TOGETHER[pooled]}"
     title = f"{name[:1].upper()}{name[1:]} over the silos"
     return charts.lines(title, apart, band, summary.metric.write_briefly, target, note=note)
 
@@ -78,18 +75,18 @@ def _worst_to_best(records: Sequence[Mapping[str, Any]], silo: str) -> list[tupl
     return found
 
 
-def costs(summary: Summary) -> list[str]:
+def costs(summary: Summary) -> list[Figure | None]:
     """Draw what each round cost: seconds and bytes."""
     rounds = [int(record["round"]) for record in summary.records]
     sent, received = _series(summary, "bytes_sent"), _series(summary, "bytes_received")
-    traffic = [("sent to silos", sent, "one"), ("received", received, "two")]
+    traffic = [("sent to silos", sent, "s0"), ("received", received, "s1")]
     stacks = [stack for stack in _seconds(summary) if any(stack[1])]
     if alike := _same(sent) and _same(received):
         each = f"{units.size(sent[0])} sent to the silos, {units.size(received[0])} received"
-        said = charts.titled("Bytes of each round", f"The same in every round: {each}.")
+        said = Figure("Bytes of each round", f"The same in every round: {each}.", wide=True)
     return [
-        charts.bars("Time of each round", rounds, stacks, units.seconds, beside=units.clock),
-        said if alike else charts.bars("Bytes of each round", rounds, traffic, units.size, BETWEEN),
+        bars("Time of each round", rounds, stacks, units.seconds, marked=units.clock),
+        said if alike else bars("Bytes of each round", rounds, traffic, units.size, BETWEEN),
     ]
 
 
@@ -104,11 +101,11 @@ def _seconds(summary: Summary) -> list[tuple[str, list[float], str]]:
     talking = _series(summary, "seconds_communication")
     rest = [max(w - t - c, 0.0) for w, t, c in zip(whole, training, talking, strict=True)]
     return [
-        ("training, slowest rank", training, "one"),
-        ("communication", talking, "three"),
+        ("training, slowest rank", training, "s0"),
+        ("communication", talking, "s2"),
         ("the server’s own", rest, "rest"),
-        ("scoring", _series(summary, "seconds_evaluation"), "four"),
-        ("the checkpoint before it", _series(summary, "seconds_checkpoint"), "five"),
+        ("scoring", _series(summary, "seconds_evaluation"), "s3"),
+        ("the checkpoint before it", _series(summary, "seconds_checkpoint"), "s4"),
     ]
 
 
@@ -116,29 +113,30 @@ def _series(summary: Summary, figure: str) -> list[float]:
     return [number(record, figure) or 0.0 for record in summary.records]
 
 
-def time(summary: Summary) -> str:
+def time(summary: Summary) -> Figure | None:
     """Draw where the time of a worker went, in the rounds and between them."""
     training, waiting, talking, scoring, saving = (summary.total(f"seconds_{part}") for part in PARTS)
     rounds = summary.total("seconds")
     if not training:
-        return ""
+        return None
     whole = rounds + scoring + saving
     parts = [training - waiting, waiting, talking, scoring, saving, max(rounds - training - talking, 0.0)]
     named = zip([*PARTS[:3], "scoring", "checkpoints", "server"], parts, strict=True)
     share = " · ".join(f"{name} {part / whole:.0%}" for name, part in named if part)
     names = [*IN_ROUNDS, "scoring", "checkpoints", "waiting for the server"]
     note = f"Of the mean worker, over all rounds: {share}."
-    return charts.split("Where time went", [("a worker", parts, units.seconds(whole))], names, note)
+    return split("Where time went", [("a worker", parts, units.seconds(whole))], names, units.seconds, note)
 
 
-def ranks(summary: Summary, environment: dict[str, Any]) -> str:
+def ranks(summary: Summary, environment: dict[str, Any]) -> Figure | None:
     """Draw where each rank's time went in the rounds, if they tell of it."""
     told = [record for record in summary.records if record.get("rank_seconds")]
     if not (sums := _seconds_of_ranks(told)):
-        return ""
+        return None
     if len(sums) == 1:
         (only,) = sums
-        return charts.titled("Where time went on each rank", f"Rank {only} alone trained: all of the above.")
+        why = f"Rank {only} alone trained: all of the above."
+        return Figure("Where time went on each rank", why, wide=True)
     timed = replace(summary, records=told)
     whole, training, talking = map(timed.total, ("seconds", "seconds_training", "seconds_communication"))
     alike = [talking, max(whole - training - talking, 0.0)]
@@ -149,7 +147,7 @@ def ranks(summary: Summary, environment: dict[str, Any]) -> str:
         behind = f"{where.get('host', '')} {where.get('device', '')}".strip()
         rows.append((f"rank {rank}", [sums[rank]["training"], sums[rank]["waiting"], *alike], behind))
     names = [*IN_ROUNDS, "the server’s own work"]
-    return charts.split("Where time went on each rank", rows, names, ON_RANKS)
+    return split("Where time went on each rank", rows, names, units.seconds, ON_RANKS)
 
 
 def _seconds_of_ranks(told: Sequence[Mapping[str, Any]]) -> dict[str, Counter[str]]:

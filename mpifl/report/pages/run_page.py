@@ -1,26 +1,19 @@
-"""A run as one HTML file: no script, nothing fetched, readable offline and on a phone."""
+"""A run as one HTML file: nothing fetched, readable offline and on a phone."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from mpifl.common import LARGEST_FILE, Names, read_whole
+from mpifl.common.pages import Block, Fold, Table, check_page, render, there, write_page
 from mpifl.report.judging import section as silos_section
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
-from mpifl.report.pages.markup import (
-    check_page,
-    document,
-    folded as _folded,
-    loads_itself,
-    table as _table,
-    write_page,
-)
+from mpifl.report.pages.happened import happened, verdict
 from mpifl.report.pages.trust_section import trust
 from mpifl.report.runs import Summary, data, headline, read_run, units
 from mpifl.run.folder import number, read_environment
@@ -73,20 +66,36 @@ def page(summary: Summary, every: float | None = None) -> str:
         every: The seconds after which the page loads itself anew, if it does.
     """
     environment = read_environment(summary.run)
-    # by round or in sum: none may be missing
-    every_round = [
-        *run_figures.costs(summary),
-        run_figures.time(summary),
-        run_figures.ranks(summary, environment),
-    ]
-    metric, losses, over_silos = run_figures.reached(summary)
-    reached = [metric, over_silos, silos_section(summary), losses]  # on a phone one below the other
-    drawn = [*reached, *([] if summary.missing else every_round), data(summary, environment)]
-    body = _head(summary, environment, every) + _cards(summary) + f'<div class="grid">{"".join(drawn)}</div>'
     names = Names(environment.get("silos", ()))
-    body += trust(summary, names) + _of_silos(summary) + _faults(summary.records, names) + _rounds(summary)
-    body += _job(summary.run) + _environment(environment)
-    return document(title_of(summary.run, summary.job), body, every)
+    metric, losses, over_silos = run_figures.reached(summary)
+    figures = [
+        metric,
+        happened(summary, names),
+        over_silos,
+        silos_section(summary),
+        losses,
+    ]  # on a phone one below the other
+    if not summary.missing:  # by round or in sum: none may be missing
+        figures += [*run_figures.costs(summary), run_figures.time(summary)]
+        figures.append(run_figures.ranks(summary, environment))
+    figures.append(data(summary, environment))
+    folds = [trust(summary, names), _of_silos(summary), _faults(summary.records, names), _rounds(summary)]
+    return render(
+        "report.html",
+        title=title_of(summary.run, summary.job),
+        name=str(summary.job.get("name", summary.run.name)),
+        every=every,
+        broad=False,
+        head=_head(summary, environment, every),
+        cards=_cards(summary),
+        figures=there(figures),
+        folds=there([*folds, _job(summary.run), _environment(environment)]),
+    )
+
+
+def loads_itself(every: float) -> str:
+    """Say that a page does."""
+    return f"The run is going on; this page loads itself anew every {every:g} seconds until it ends."
 
 
 def title_of(run: Path, job: Mapping[str, Any]) -> str:
@@ -94,7 +103,8 @@ def title_of(run: Path, job: Mapping[str, Any]) -> str:
     return f"{job.get('name', run.name)}: {run.absolute().name}"
 
 
-def _head(summary: Summary, environment: dict[str, Any], every: float | None) -> str:
+def _head(summary: Summary, environment: dict[str, Any], every: float | None) -> list[tuple[str, str]]:
+    """Return what stands below the name: the look and the words of each paragraph."""
     job = summary.job
     words = headline(job)
     ended = number(summary.records[-1], "time") or 0.0
@@ -103,15 +113,13 @@ def _head(summary: Summary, environment: dict[str, Any], every: float | None) ->
     words += [f"{ranks} rank{'s' if ranks > 1 else ''}"] if ranks else []
     state = f"finished {when}" if summary.finished else f"last round {when}"
     remarks = [remark for remark in summary.remarks if every is None or not remark.startswith("unfinished")]
-    said = "".join(f'<p class="bad">{escape(remark)}</p>' for remark in remarks)
-    said += f"<p>{escape(loads_itself(every))}</p>" if every is not None else ""
-    return (
-        f"<header><h1>{escape(str(job.get('name', summary.run.name)))}</h1><p>{escape(' · '.join(words))}</p>"
-        f'<p class="soft">{escape(str(summary.run))}, {state}</p>{said}</header>'
-    )
+    said = [("lead", one) for one in verdict(summary)] + [("bad", one) for one in remarks]
+    said = [("", " · ".join(words)), ("soft", f"{summary.run}, {state}"), *said]
+    return said + ([] if every is None else [("", loads_itself(every))])
 
 
-def _cards(summary: Summary) -> str:
+def _cards(summary: Summary) -> list[tuple[str, str]]:
+    """Return the figures that matter most, and what each is."""
     values = summary.figures(summary.target)
     metric, write = summary.metric, summary.metric.write
     last, best, worst = (values[key] for key in (metric.test, f"best_{metric.name}", f"{metric.silo}_worst"))
@@ -130,12 +138,7 @@ def _cards(summary: Summary) -> str:
         whose = f"worst silo ({name})" if name else "worst silo"
         cards.append((write(worst), f"{whose}; the mean is {write(values[f'{metric.silo}_mean'] or 0)}"))
     cards.append((f"{summary.rounds:,}", f"rounds, of {summary.job.get('rounds', summary.rounds):,} at most"))
-    drawn = "".join(_card(*card) for card in cards + ([] if summary.missing else _sums(summary, values)))
-    return f'<div class="cards">{drawn}</div>'
-
-
-def _card(value: str, what: str) -> str:
-    return f'<div class="card"><p class="value">{escape(value)}</p><p>{escape(what)}</p></div>'
+    return cards + ([] if summary.missing else _sums(summary, values))
 
 
 def _sums(summary: Summary, values: dict[str, float | None]) -> list[tuple[str, str]]:
@@ -159,7 +162,7 @@ def _to_target(summary: Summary, target: float, values: dict[str, float | None])
     return f"{round:,}", f"rounds to {wanted}: {', '.join(cost)}"
 
 
-def _faults(records: Sequence[dict[str, Any]], names: Names) -> str:
+def _faults(records: Sequence[dict[str, Any]], names: Names) -> Block | None:
     """List the silos that were left out of rounds, with their last reason."""
     counts: Counter[str] = Counter()
     reasons: dict[str, tuple[int, str]] = {}
@@ -168,14 +171,14 @@ def _faults(records: Sequence[dict[str, Any]], names: Names) -> str:
             counts[silo] += 1
             reasons[silo] = (record["round"], str(reason))
     if not counts:
-        return ""
+        return None
     often = counts.most_common(MOST_ROWS)
     rows = [[names[silo], str(n), *map(str, reasons[silo])] for silo, n in often]
-    table = _table(["silo", "rounds", "last", "reason"], rows)
-    return _folded(f"Silos left out of rounds ({len(counts)})", table, opened=True)
+    table = Table.of(["silo", "rounds", "last", "reason"], rows)
+    return Fold(f"Silos left out of rounds ({len(counts)})", [table], opened=True)
 
 
-def _of_silos(summary: Summary) -> str:
+def _of_silos(summary: Summary) -> Block | None:
     """List what rounds have told of single silos, each figure as it was last."""
     last: dict[str, dict[str, Any]] = {}
     for record in summary.records:
@@ -183,16 +186,16 @@ def _of_silos(summary: Summary) -> str:
             if key.endswith(OF_SILOS) and key not in ELSEWHERE and isinstance(told, Mapping):
                 last.setdefault(key, {}).update(told)
     if not (silos := list(dict.fromkeys(name for told in last.values() for name in told))):
-        return ""
+        return None
     rows = [
         [name, *(_written(told, name, "{:.4g}".format) for told in last.values())]
         for name in silos[:MOST_ROWS]
     ]
     heads = ["silo", *(key.removesuffix(OF_SILOS) for key in last)]
-    return _folded(f"What was last told of each silo ({len(silos)})", _table(heads, rows), opened=True)
+    return Fold(f"What was last told of each silo ({len(silos)})", [Table.of(heads, rows)], opened=True)
 
 
-def _rounds(summary: Summary) -> str:
+def _rounds(summary: Summary) -> Block:
     records, metric = summary.records, summary.metric
     tested = (f"test {metric.name}", metric.test, metric.write)
     table = (tested, *LOSSES, ("worst silo", f"{metric.silo}_worst", metric.write), *COSTS)
@@ -201,7 +204,7 @@ def _rounds(summary: Summary) -> str:
     chosen = [r for nth, r in enumerate(records) if nth % step == 0 or nth == len(records) - 1]
     rows = [[str(r["round"]), *(_written(r, name, write) for _, name, write in columns)] for r in chosen]
     title = "Every round" if step == 1 else f"Every {step}th round"
-    return _folded(title, _table(["round", *(heading for heading, _, _ in columns)], rows))
+    return Fold(title, [Table.of(["round", *(heading for heading, _, _ in columns)], rows)])
 
 
 def _written(record: Mapping[str, Any], name: str, write: Callable[[float], str]) -> str:
@@ -209,17 +212,17 @@ def _written(record: Mapping[str, Any], name: str, write: Callable[[float], str]
     return "" if value is None else write(value)
 
 
-def _job(run: Path) -> str:
+def _job(run: Path) -> Block | None:
     try:
         text = read_whole(run / "job.toml", LARGEST_FILE).decode(errors="replace")
     except OSError:
-        return ""
-    return _folded("The job", f"<pre>{escape(text.strip())}</pre>")
+        return None
+    return Fold("The job", [], pre=text.strip())
 
 
-def _environment(environment: dict[str, Any]) -> str:
+def _environment(environment: dict[str, Any]) -> Block | None:
     if not environment:
-        return ""
+        return None
     versions = ", ".join(f"{name} {version}" for name, version in (environment.get("versions") or {}).items())
     given = environment.get("command")
     facts: list[tuple[str, Any]] = [("versions", versions)]
@@ -228,12 +231,14 @@ def _environment(environment: dict[str, Any]) -> str:
     facts += [("resumed after round", environment.get("resumed_after_round"))]
     facts += [("changed by --force", "; ".join(map(str, environment.get("changes", ()))))]
     rows = [[name, str(value)] for name, value in facts if value]
-    return _folded("The environment", _table([], rows, text=1) + _placed(environment.get("ranks") or {}))
+    return Fold(
+        "The environment", there([Table.of([], rows, text=1), _placed(environment.get("ranks") or {})])
+    )
 
 
-def _placed(ranks: Mapping[str, Mapping[str, Any]]) -> str:
+def _placed(ranks: Mapping[str, Mapping[str, Any]]) -> Table | None:
     """Return a table of the ranks and what each was given."""
     names = list(dict.fromkeys(name for about in ranks.values() for name in about))
     shown = list(ranks.items())[:MOST_ROWS]
     rows = [[rank, *(str(about.get(name, "")) for name in names)] for rank, about in shown]
-    return _table(["rank", *names], rows) if rows else ""
+    return Table.of(["rank", *names], rows) if rows else None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 from mpifl.common import Names
-from mpifl.report.pages.markup import folded, table
+from mpifl.common.pages import Block, Fold, Said, Table
 from mpifl.report.runs import Summary, edges_of_silos, weights_of_silos
 from mpifl.run.folder import number
 
@@ -26,48 +25,48 @@ LABELS = {
 OF_SILOS = "Epsilon is of all that this run's server has let out; another run with these silos adds to it."
 
 
-def trust(summary: Summary, names: Names) -> str:
-    """Return the section; "" of a run whose job names nothing of privacy, security, rules and liars."""
-    body = _liars(summary, names) + _masks(summary) + _privacy(summary) + _labels(summary)
-    body += _weights(summary, names) + _edges(summary, names)
-    return folded("Trust", body, opened=True) if body else ""
+def trust(summary: Summary, names: Names) -> Fold | None:
+    """Return the section; None of a run whose job names nothing of privacy, security, rules and liars."""
+    body = [*_liars(summary, names), *_masks(summary), *_privacy(summary), *_labels(summary)]
+    body += [*_weights(summary, names), *_edges(summary, names)]
+    return Fold("Trust", body, opened=True) if body else None
 
 
-def _liars(summary: Summary, names: Names) -> str:
+def _liars(summary: Summary, names: Names) -> list[Block]:
     """Say which silos lie on purpose, and how, if any do."""
     attack = summary.job.get("attack")
     silos = attack.get("silos") if isinstance(attack, Mapping) else None
     if not isinstance(attack, Mapping) or not isinstance(silos, list) or not silos:
-        return ""
+        return []
     who = names.listed([str(silo) for silo in silos[:MOST_SILOS]])
     how = ", ".join(f"{key} = {value}" for key, value in attack.items() if key != "silos")
     said = f"By [attack] {who} LIE ON PURPOSE ({how}), for tests and tables alone."
-    return f'<p class="bad">{escape(said)}</p>'
+    return [Said(said, "bad")]
 
 
-def _weights(summary: Summary, names: Names) -> str:
+def _weights(summary: Summary, names: Names) -> list[Block]:
     """List what a rule by weights gave each silo, if the run has such a rule."""
     rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
     heading = ["silo", "rounds", "weight (mean 1)", "not chosen", ""]
     return _listed(f"Weights of silos ({len(rows)})", heading, rows)
 
 
-def _edges(summary: Summary, names: Names) -> str:
+def _edges(summary: Summary, names: Names) -> list[Block]:
     """List whose values a rule of columns found at the edges, if the run has such a rule."""
     rows = edges_of_silos(summary.records, names)
     heading = ["silo", "rounds", "values at the edges", "median of all", ""]
     return _listed(f"Values at the edges ({len(rows)})", heading, rows)
 
 
-def _listed(title: str, heading: list[str], rows: list[list[str]]) -> str:
-    return f"<h2>{escape(title)}</h2>{table(heading, rows[:MOST_SILOS])}" if rows else ""
+def _listed(title: str, heading: list[str], rows: list[list[str]]) -> list[Block]:
+    return [Said(title, "title"), Table.of(heading, rows[:MOST_SILOS])] if rows else []
 
 
-def _masks(summary: Summary) -> str:
+def _masks(summary: Summary) -> list[Block]:
     """Say how sums were hidden, if they were."""
     security = summary.job.get("security")
     if not isinstance(security, Mapping) or not security.get("masks"):
-        return ""
+        return []
     told = [int(n) for record in summary.records if (n := number(record, "parties")) is not None]
     facts = [["sums", "masked: the server saw that of all parties alone"]]
     facts += (
@@ -75,16 +74,15 @@ def _masks(summary: Summary) -> str:
         if told
         else []
     )
-    return table(
-        [], [*facts, *([key, _figure(security, key, "{:.3g}")] for key in OF_MASKS if key in security)]
-    )
+    facts += [[key, _figure(security, key, "{:.3g}")] for key in OF_MASKS if key in security]
+    return [Table.of([], facts)]
 
 
-def _privacy(summary: Summary) -> str:
+def _privacy(summary: Summary) -> list[Block]:
     """Say what differential privacy protected, and what that cost, if there was any."""
     privacy = summary.job.get("privacy")
     if not isinstance(privacy, Mapping):
-        return ""
+        return []
     counted = [record for record in summary.records if number(record, "epsilon") is not None]
     last: Mapping[str, Any] = counted[-1] if counted else {}
     of_silos, final = privacy.get("level") == "silo", summary.records[-1]
@@ -100,15 +98,15 @@ def _privacy(summary: Summary) -> str:
     each = last.get("epsilon_silos") or {}
     rows = [[str(name), _figure(each, name, "{:.4f}")] for name in list(each)[:MOST_SILOS]]
     said = (OF_SILOS if of_silos else OF_EXAMPLES) + _unprotected(privacy)
-    body = f"<p>{escape(said)}</p>" + table([], [fact for fact in facts if fact[1]])
-    return body + (table(["silo", "epsilon"], rows) if rows else "")
+    body: list[Block] = [Said(said), Table.of([], [fact for fact in facts if fact[1]])]
+    return [*body, Table.of(["silo", "epsilon"], rows)] if rows else body
 
 
-def _labels(summary: Summary) -> str:
+def _labels(summary: Summary) -> list[Block]:
     """Say how labels of a split network were protected, and what gradients told of them all the same."""
     vertical = summary.job.get("vertical")
     if not isinstance(vertical, Mapping):
-        return ""
+        return []
     leaks = [leak for record in summary.records if (leak := number(record, "norm_leak_auc")) is not None]
     protect = str(vertical.get("protect", "none"))
     facts = [
@@ -118,7 +116,7 @@ def _labels(summary: Summary) -> str:
     if leaks:
         facts += [["lengths of gradients rank labels, last round", f"AUC {leaks[-1]:.3f}"]]
         facts += [["in the round of most", f"AUC {max(leaks):.3f}"]]
-    return f"<p>{escape(OF_LABELS)}</p>" + table([], [fact for fact in facts if fact[1]])
+    return [Said(OF_LABELS), Table.of([], [fact for fact in facts if fact[1]])]
 
 
 def _protected(privacy: Mapping[str, Any]) -> str:

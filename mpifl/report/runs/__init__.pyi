@@ -48,9 +48,5 @@ from .silo_data import (
     read_shards as read_shards,
 )
 from .units import (
-    Levels as Levels,
-    highest as highest,
     seconds as seconds,
-    ticks as ticks,
-    ticks_log as ticks_log,
 )

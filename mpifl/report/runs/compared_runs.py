@@ -18,8 +18,8 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from mpifl.common import InputError, one_line, write_atomic, written_after
+from mpifl.common.pages import check_page, write_page
 from mpifl.report.observers import HELD_OUT, PLAIN, on_terminal
-from mpifl.report.pages import check_page, write_page
 from mpifl.report.runs.after import show_next
 from mpifl.report.runs.compared_columns import (
     COSTS,

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mpifl.common import InputError, Names
+from mpifl.common.pages import BLUES, Figure, charts, heat, ramp
 from mpifl.data.shards import FederationSpec, VerticalSpec, read_any
-from mpifl.report.pages import charts
 from mpifl.report.runs.runs import Summary
 from mpifl.run.folder import describe, same_data
 
 MOST_SILOS = 200
 MOST_NAMED = 20
-SHADES = 10
 
 
-def data(summary: Summary, environment: dict[str, Any]) -> str:
+def data(summary: Summary, environment: dict[str, Any]) -> Figure | None:
     """Draw the labels or columns of every silo, or say why not: the folder cannot be read here, or holds
     others now."""
     if "shards" not in summary.job:
-        return ""
+        return None
     try:
         folder, spec = read_shards(str(summary.job["shards"]), environment)
     except InputError as error:
-        return charts.titled("The data", f"Not shown: {error}")
+        return Figure("The data", f"Not shown: {error}", wide=True)
     if not same_data(summary.data, describe(spec)):
         why = f"the shards at {folder} are not those that it was trained on"
-        return charts.titled("The data", f"Not shown: {why}")
+        return Figure("The data", f"Not shown: {why}", wide=True)
     return _drawn_columns(spec) if isinstance(spec, VerticalSpec) else _drawn(spec)
 
 
@@ -53,7 +50,7 @@ def read_shards(shards: str, environment: Mapping[str, Any]) -> tuple[Path, Fede
         raise
 
 
-def _drawn_columns(spec: VerticalSpec) -> str:
+def _drawn_columns(spec: VerticalSpec) -> Figure:
     """Draw how many columns every silo has, and say who holds the targets."""
     sizes = [len(entry.columns) for entry in spec.silos]
     holder = Names([entry.name for entry in spec.silos])[spec.holder]
@@ -64,23 +61,12 @@ def _drawn_columns(spec: VerticalSpec) -> str:
         f"{spec.name}: {len(sizes):,} silos with {sum(sizes):,} columns of the same {spec.rows['train']:,} "
     )
     note += f"training rows; silo {holder} holds the targets{told and f' ({told})'}."
-    body = f'<div class="plot heat">{_bars(sizes, "Columns")}{_below(len(sizes))}</div>'
-    return charts.figure("The data: columns of every silo", note, body, wide=True)
+    drawn = charts.columns(sizes, "Columns", max(sizes))
+    return Figure("The data: columns of every silo", note, [drawn], wide=True)
 
 
-def _bars(sizes: Sequence[int], what: str) -> str:
-    return (
-        f'<div class="ticks y"><span style="top:6px">{max(sizes):,}</span></div>'
-        f'<svg class="low" viewBox="0 0 {len(sizes)} 100" preserveAspectRatio="none" role="img" '
-        f'aria-label="{what} of every silo"><path d="{_columns(sizes)}"/></svg>'
-    )
-
-
-def _below(silos: int) -> str:
-    return charts.below(charts.Scale(-0.5, silos - 0.5), "silo")
-
-
-def _drawn(spec: FederationSpec) -> str:
+def _drawn(spec: FederationSpec) -> Figure:
+    """Draw each silo's examples as a bar, and below it its share of each label, the first label lowest."""
     counts = np.array([entry.labels for entry in spec.silos], dtype=float)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     sizes = np.array([entry.examples["train"] for entry in spec.silos])
@@ -95,56 +81,12 @@ def _drawn(spec: FederationSpec) -> str:
     if called.told and len(sizes) <= MOST_NAMED:
         note += f" From the left: {', '.join(called[silo] for silo in range(len(sizes)))}."
     if spec.classes is None:  # values, of which federation.json counts nothing
-        return charts.titled("The data", note)
-    names = spec.class_names or [str(label) for label in range(spec.classes)]
-    return heat(shares.tolist(), names, [round(size) for size in sizes.tolist()], note)
-
-
-def heat(shares: Sequence[Sequence[float]], names: Sequence[str], sizes: Sequence[int], note: str) -> str:
-    """Draw each silo's examples as a bar, and below it its share of each label, the first label lowest.
-
-    Args:
-        shares: [silos, labels], each silo's adding up to 1.
-        names: Of the labels.
-        sizes: The silos' examples.
-        note: What stands above.
-    """
-    most = max(max(of_silo) for of_silo in shares) or 1.0
-    ramp = "".join(f'<i style="opacity:{shade / SHADES:g}"></i>' for shade in range(SHADES + 1))
-    body = (
-        f'<div class="plot heat">{_bars(sizes, "Training examples")}'
-        f"{_labels(shares, names, most)}{_below(len(shares))}</div>"
-        f'<div class="key"><span>0 %<span class="ramp">{ramp}</span>{most:.0%} '
-        "of a silo’s examples</span></div>"
-    )
-    return charts.figure("The data: examples and labels of every silo", note, body, wide=True)
-
-
-def _columns(sizes: Sequence[int]) -> str:
-    tops = [100 - 100 * size / max(sizes) for size in sizes]
-    return "".join(f"M{silo + 0.1:g} 100V{top:.1f}h0.8V100z" for silo, top in enumerate(tops))
-
-
-def _labels(shares: Sequence[Sequence[float]], names: Sequence[str], most: float) -> str:
-    """Draw the share of each label in every silo, in shades up to the largest share."""
-    many = len(names)
-    height = max(min(16 * many, 420), 48)
-    step = -(-many // (height // 14))
-    beside = "".join(
-        f'<span style="top:{100 * (many - label - 0.5) / many:.2f}%">{escape(names[label][:8])}</span>'
-        for label in range(0, many, step)
-    )
-    return (
-        f'<div class="ticks y">{beside}</div><svg style="height:{height}px;margin-top:6px" '
-        f'viewBox="0 0 {len(shares)} {many}" preserveAspectRatio="none" role="img" '
-        f'aria-label="The share of each label in every silo">{_cells(shares, most)}</svg>'
-    )
-
-
-def _cells(shares: Sequence[Sequence[float]], most: float) -> str:
-    shades = [""] * (SHADES + 1)
-    for silo, of_silo in enumerate(shares):
-        for label, share in enumerate(of_silo, 1):
-            shades[math.ceil(SHADES * share / most - 1e-9)] += f"M{silo} {len(of_silo) - label}h1v1h-1z"
-    drawn = [(shade, path) for shade, path in enumerate(shades) if shade and path]
-    return "".join(f'<path fill-opacity="{shade / SHADES:g}" d="{path}"/>' for shade, path in drawn)
+        return Figure("The data", note, wide=True)
+    names = [name[:8] for name in spec.class_names or map(str, range(spec.classes))][::-1]
+    most = float(shares.max()) or 1.0
+    drawn = [
+        charts.columns([round(size) for size in sizes.tolist()], "Training examples", max(sizes.max(), 1)),
+        heat(shares.T[::-1] / most, BLUES, "The share of each label in every silo", names),
+        ramp("0 %", BLUES, f"{most:.0%} of a silo’s examples"),
+    ]
+    return Figure("The data: examples and labels of every silo", note, drawn, wide=True)

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mpifl.common import Names
+from mpifl.common.pages import charts
 from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.observers import figures_of
-from mpifl.report.pages import charts
 from mpifl.report.runs import Look, Record, State, Summary, headline, units
 from mpifl.report.terminal.braille import canvas
 from mpifl.run.folder import number
@@ -117,7 +117,7 @@ def _curve(
     title: str,
     lines: Sequence[Line],
     size: tuple[int, int],
-    write: units.Write,
+    write: charts.Write,
     log: bool = False,
 ) -> Panel:
     """Draw figures over rounds in a box of so many columns and rows, the first on top of the others."""

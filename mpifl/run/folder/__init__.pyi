@@ -5,6 +5,10 @@ from . import (
 from .checkpoint import (
     CheckpointError as CheckpointError,
 )
+from .data_digest import (
+    describe as describe,
+    same_data as same_data,
+)
 from .environment import (
     note_lost as note_lost,
     read_environment as read_environment,
@@ -22,8 +26,6 @@ from .run_folder import (
     Claim as Claim,
     check_run as check_run,
     claim as claim,
-    describe as describe,
-    same_data as same_data,
 )
 from .state_files import (
     Seal as Seal,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import Any
 import tomli_w
 
 from mpifl.common import InputError, lock, remove_left_behind, write_atomic
-from mpifl.data.shards import AnySpec, by_path
+from mpifl.data.shards import AnySpec
 from mpifl.run.folder import checkpoint
+from mpifl.run.folder.data_digest import describe, same_data
 from mpifl.run.folder.environment import read_environment
 from mpifl.run.job import HARMLESS, Job, differing_keys, read_kept
 
@@ -122,27 +122,6 @@ def _check_data(folder: Path, spec: AnySpec, force: bool) -> list[str]:
 
 def _briefly(digest: object) -> str:
     return str(digest)[:12] or "none"
-
-
-def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two descriptions (see `describe`) are of the same shards,
-    by what both tell: older ones tell less."""
-    return all(one[key] == other[key] for key in one.keys() & other.keys())
-
-
-def describe(spec: AnySpec) -> dict[str, str]:
-    """Return what a model and the silos' states must fit,
-    and digests of all that is trained on and judged by."""
-    inputs, count = by_path("x", spec.features).values(), len(spec.silos)
-    told = [*(one.model_dump_json() for one in inputs), *(entry.sha256 for entry in spec.silos)]
-    examples = " and ".join(f"{'x'.join(map(str, one.shape))} {one.dtype}" for one in inputs)
-    aim = f" in {spec.classes} classes" if spec.classes else ""
-    aim += f", {spec.aim}" if spec.targets else ""
-    form = f"{count} silo{'s' * (count > 1)} of {examples}{aim}"
-    shared = {
-        name: entry.sha256 if entry else "" for name, entry in (("public", spec.public), ("test", spec.test))
-    }
-    return {"form": form, "sha256": hashlib.sha256("".join(told).encode()).hexdigest(), **shared}
 
 
 def _value(job: Job, key: str) -> str:

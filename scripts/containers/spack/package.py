@@ -28,6 +28,7 @@ class PyMpifl(PythonPackage):
 
     with default_args(type=("build", "run")):
         depends_on("py-h5py@3.11: ~mpi")  # a shard is opened by one process
+        depends_on("py-jinja2@3.1:")
         depends_on("py-lazy-loader@0.4:")
         depends_on("py-mpi4py@4.1:")
         depends_on("py-numpy@1.26:")

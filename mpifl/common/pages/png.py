@@ -13,9 +13,10 @@ DIVERGING = ((178, 58, 32), (239, 168, 130), (248, 248, 248), (130, 178, 217), (
 MANY = ((47, 102, 144), (126, 184, 170), (240, 200, 105), (216, 112, 79), (122, 62, 110))
 """Colours for things without an order."""
 GREYS = ((17, 17, 17), (250, 250, 250))
+Colours = tuple[tuple[int, int, int], ...]
 
 
-def coloured(values: np.ndarray, colours: tuple[tuple[int, int, int], ...]) -> np.ndarray:
+def coloured(values: np.ndarray, colours: Colours) -> np.ndarray:
     """Return the colours, uint8 [..., 3], of values in [0, 1], between those given at even distances."""
     at = np.linspace(0, 1, len(colours))
     channels = [np.interp(values, at, [colour[i] for colour in colours]) for i in range(3)]
@@ -33,7 +34,7 @@ def encoded(pixels: np.ndarray) -> bytes:
 
 
 def address(pixels: np.ndarray) -> str:
-    """Return an image as the address of an <img> that needs no file."""
+    """Return an image as the address of an element that needs no file."""
     return "data:image/png;base64," + base64.b64encode(encoded(pixels)).decode()
 
 

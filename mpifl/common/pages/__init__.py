@@ -1,0 +1,5 @@
+"""All pages: plain values in, one HTML file out."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

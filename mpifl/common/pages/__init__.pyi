@@ -1,0 +1,46 @@
+from . import (
+    charts as charts,
+)
+from .bar_charts import (
+    bars as bars,
+    highest as highest,
+    split as split,
+)
+from .maps import (
+    heat as heat,
+    ramp as ramp,
+)
+from .parts import (
+    Block as Block,
+    Cell as Cell,
+    Figure as Figure,
+    Fold as Fold,
+    Grid as Grid,
+    Heads as Heads,
+    Image as Image,
+    Key as Key,
+    Mark as Mark,
+    Pictures as Pictures,
+    Place as Place,
+    Plot as Plot,
+    Ramp as Ramp,
+    Said as Said,
+    Split as Split,
+    Table as Table,
+    Terms as Terms,
+    there as there,
+)
+from .png import (
+    BLUES as BLUES,
+    DIVERGING as DIVERGING,
+    GREYS as GREYS,
+    MANY as MANY,
+    address as address,
+    coloured as coloured,
+    encoded as encoded,
+)
+from .rendering import (
+    check_page as check_page,
+    render as render,
+    write_page as write_page,
+)

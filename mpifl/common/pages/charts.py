@@ -1,0 +1,221 @@
+"""Where marks of a chart lie: geometry alone, which templates draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot
+
+COLOURS = tuple(f"s{nth}" for nth in range(6))
+"""Looks of things side by side, by rank."""
+WIDE, HIGH = 1000, 200
+"""The units of a drawing."""
+MOST_POINTS = 2000
+"""Points of a line; of more, each column keeps its lowest and its highest, so that a fall stays one."""
+MOST_TOLD = 600
+"""Rounds whose figures the program tells."""
+NOTHING = 1e-300
+"""Below this a span counts as none: a tenth of it may be 0."""
+STEPS = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 10**3, 10**4, 10**6)
+"""By how many things beside each other are numbered."""
+Points = Sequence[tuple[float, float | None]]
+Write = Callable[[float], str]
+Levels = tuple[list[float], Write]
+"""What is marked on an axis, and how it is written there."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A figure over rounds; a point whose value is None is a gap."""
+
+    name: str
+    points: Points
+    look: str = "test"
+
+
+@dataclass(frozen=True)
+class Band:
+    """What lies between two figures over rounds."""
+
+    name: str
+    points: Sequence[tuple[float, float, float]]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From figures to the units of a drawing."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """Return how far a value lies between the ends, from 0 to 1."""
+        low, high, value = (math.log10(v) for v in (self.low, self.high, value)) if self.log else (
+            self.low, self.high, value)  # fmt: skip
+        return (value - low) / (high - low)
+
+
+def ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """Return about five round numbers, the first not above `low`, the last not below `high`."""
+    if high - low < NOTHING:
+        high = low + (abs(low) if abs(low) > NOTHING else 1.0)
+    rough = (high - low) / most
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(f * power for f in (1, 2, 2.5, 5, 10) if f * power >= rough * (1 - 1e-9))
+    return [step * n for n in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
+
+
+def ticks_log(low: float, high: float) -> list[float]:
+    """Return powers of ten, or 1, 2 and 5 times them where few lie between; they enclose both ends."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    factors = (1,) if len(powers) > 4 else (1, 2, 5)
+    found = [factor * 10.0**power for power in powers for factor in factors]
+    first = max(level for level in found if level <= low * (1 + 1e-9))
+    last = min(level for level in found if level >= high * (1 - 1e-9))
+    return [level for level in found if first <= level <= last]
+
+
+def levelled(values: Sequence[float], log: bool) -> tuple[Scale, list[float]]:
+    """Return the scale of some figures, logarithmic only where they lie apart, and the levels to mark.
+
+    What is not finite, as in a file that somebody has harmed, has no place on it.
+    """
+    finite = [value for value in values if math.isfinite(value)] or [0.0]
+    low, high = min(finite), max(finite)
+    if not math.isfinite(high - low):
+        low, high = low / 4, high / 4
+    log = log and low > 0 and high > 20 * low
+    levels = ticks_log(low, high) if log else ticks(low, high)
+    return Scale(min(levels[0], low), max(levels[-1], high), log), levels
+
+
+def lines(
+    title: str,
+    drawn: Sequence[Line],
+    band: Band | None = None,
+    write: Write = "{:g}".format,
+    target: float | None = None,
+    log: bool = False,
+    note: str = "",
+    along: str = "round",
+    wide: bool = False,
+) -> Figure | None:
+    """Draw lines over rounds, or something else, with a band behind and a target across; None of none."""
+    given = [Line(one.name, _finite(one.points), one.look) for one in drawn]
+    shown = [line for line in given if any(value is not None for _, value in line.points)]
+    if not shown:
+        return None
+    values = [value for line in shown for _, value in line.points if value is not None]
+    values += [edge for point in (band.points if band else ()) for edge in point[1:]]
+    y, levels = levelled(values + ([] if target is None else [target]), log)
+    at = [x for line in shown for x, _ in line.points]
+    x = Scale(min(at), max(at) if max(at) > min(at) else min(at) + 1)
+    marks = [Mark("area band", _area(band, x, y))] if band and band.points else []
+    marks += [mark for line in shown for mark in _path(line, x, y)]
+    keys = [Key(line.look, line.name, write(_last(line.points))) for line in shown]
+    keys += [Key("band", band.name)] if band and band.points else []
+    if target is not None:
+        marks.append(Mark("target", f"M0 {up(y, target)}H{WIDE}"))
+        keys.append(Key("target", "target", write(target)))
+    plot = Plot(title, marks, levels=beside(y, levels, write), ticks=below(x), unit=along,
+                told=_told(shown, x, write, along), high=260 if wide else 190)  # fmt: skip
+    return Figure(title, note.strip(), [plot], keys, wide)
+
+
+def _finite(points: Points) -> Points:
+    """Return the points that have a place: a file that somebody has harmed may tell of others."""
+    return [(x, y if y is not None and math.isfinite(y) else None) for x, y in points if math.isfinite(x)]
+
+
+def _last(points: Points) -> float:
+    return next((value for _, value in reversed(points) if value is not None), 0.0)
+
+
+def beside(y: Scale, levels: Sequence[float], write: Write) -> list[Place]:
+    """Return the levels of a drawing where they lie."""
+    return [Place(100 - 100 * y(level), write(level)) for level in levels]
+
+
+def below(x: Scale) -> list[Place]:
+    """Return the whole numbers below a drawing."""
+    whole = sorted({round(level) for level in ticks(x.low, x.high, 6) if x.low <= round(level) <= x.high})
+    return [Place(100 * x(level), f"{level}") for level in whole]
+
+
+def _path(line: Line, x: Scale, y: Scale) -> list[Mark]:
+    """Draw a line; a point that stands alone between gaps is a dot."""
+    pieces: list[list[str]] = [[]]
+    for at, value in thinned(line.points):
+        if value is None:
+            pieces.append([])
+        else:
+            pieces[-1].append(f"{WIDE * x(at):.1f} {up(y, value)}")
+    path = "".join(f"M{'L'.join(piece)}" for piece in pieces if len(piece) > 1)
+    dots = "".join(f"M{piece[0]}h0" for piece in pieces if len(piece) == 1)
+    drawn = ((f"line {line.look}", path), (f"dot {line.look}", dots))
+    return [Mark(look, found) for look, found in drawn if found]
+
+
+def thinned(points: Points) -> Points:
+    """Return the points; of very many the lowest and the highest of each few neighbours, in their order."""
+    if len(points) <= MOST_POINTS:
+        return points
+    step, found = -(-2 * len(points) // MOST_POINTS), []
+    for start in range(0, len(points), step):
+        part = [(value, x) for x, value in points[start : start + step] if value is not None]
+        ends = {min(part)[::-1], max(part)[::-1]} if part else {(points[start][0], None)}
+        found += sorted(ends, key=lambda point: point[0])
+    return found
+
+
+def up(y: Scale, value: float) -> str:
+    """Return how far from the top of a drawing a value lies, in its units."""
+    return f"{HIGH * (1 - y(value)):.2f}"
+
+
+def _area(band: Band, x: Scale, y: Scale) -> str:
+    there = [f"{WIDE * x(at):.1f} {up(y, high)}" for at, _, high in band.points]
+    back = [f"{WIDE * x(at):.1f} {up(y, low)}" for at, low, _ in reversed(band.points)]
+    return f"M{'L'.join([*there, *back])}Z"
+
+
+def _told(shown: Sequence[Line], x: Scale, write: Write, along: str) -> dict[str, Any]:
+    """Return what the program tells of places: the figures of all lines there."""
+    every = sorted({at for line in shown for at, _ in line.points})
+    chosen = every[:: -(-len(every) // MOST_TOLD)]
+    told = []
+    for line in shown:
+        at = dict(line.points)
+        said = ["" if (value := at.get(one)) is None else write(value) for one in chosen]
+        told.append({"name": line.name, "look": line.look, "said": said})
+    heads = [f"{along} {one:.6g}" for one in chosen]
+    return {"x": [round(100 * x(one), 2) for one in chosen], "heads": heads, "lines": told}
+
+
+def columns(values: Sequence[float], what: str, most: float, unit: str = "silo", high: int = 110) -> Plot:
+    """Draw a number of each of many things as bars side by side; one of `most` has the full height."""
+    gap = 0.15 if len(values) <= 150 else 0.0
+    path = "".join(
+        f"M{nth + gap:g} 100V{100 - 100 * value / (most or 1):.2f}H{nth + 1 - gap:g}V100Z"
+        for nth, value in enumerate(values)
+    )
+    said = f"{what} of every {unit}, {min(values):,} to {max(values):,}"
+    levels = [Place(0, f"{round(most):,}"), Place(50, f"{round(most) // 2:,}"), Place(100, "0")]
+    return Plot(said, [Mark("area one", path)], (len(values), 100), levels=levels,
+                ticks=numbered(len(values)), unit=unit, high=high)  # fmt: skip
+
+
+def numbered(many: int) -> list[Place]:
+    """Number things beside each other, a dozen of them at most."""
+    step = next(step for step in STEPS if many / step <= 13)
+    return [Place(100 * (nth + 0.5) / many, str(nth)) for nth in range(0, many, step)]
+
+
+def named(names: Sequence[str], most: int = 30) -> list[Place]:
+    """Name rows above each other, the first at the top; of too many, every so manieth."""
+    step = -(-len(names) // most)
+    return [Place(100 * (nth + 0.5) / len(names), name) for nth, name in enumerate(names) if nth % step == 0]

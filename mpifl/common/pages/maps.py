@@ -1,0 +1,48 @@
+"""Maps of a colour a cell, as images of a pixel a cell, between names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mpifl.common.pages.charts import named, numbered
+from mpifl.common.pages.parts import Plot, Ramp
+from mpifl.common.pages.png import Colours, address, coloured
+
+MOST_CELLS = 12
+"""Columns, or rows, whose cells have room for a text."""
+
+
+def heat(
+    shades: np.ndarray,
+    colours: Colours,
+    what: str,
+    names: Sequence[str],
+    unit: str = "silo",
+    texts: Sequence[Sequence[str]] = (),
+) -> Plot:
+    """Draw a map.
+
+    Args:
+        shades: The colour of each cell, from 0 to 1, [rows, columns]; the first row is the top one.
+        colours: Those of 0 to 1, at even distances.
+        what: What is shown.
+        names: Of the rows.
+        unit: What a column is.
+        texts: What the cells say, [rows][columns], if they are few enough.
+    """
+    rows, columns = shades.shape
+    cells = [
+        (100 * (column + 0.5) / columns, 100 * (row + 0.5) / rows, text, bool(shades[row, column] > 0.5))
+        for row, line in enumerate(texts if max(rows, columns) <= MOST_CELLS else ())
+        for column, text in enumerate(line)
+    ]
+    image, high = address(coloured(shades, colours)), min(max(18 * rows, 60), 560)
+    return Plot(what, image=image, levels=named(names), lined=False, ticks=numbered(columns), unit=unit,
+                cells=cells, high=high)  # fmt: skip
+
+
+def ramp(low: str, colours: Colours, high: str) -> Ramp:
+    """Return what the colours of a map mean."""
+    return Ramp(low, address(coloured(np.linspace(0, 1, 64)[None], colours)), high)

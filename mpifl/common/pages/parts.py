@@ -1,0 +1,206 @@
+"""What pages are made of, as plain values. `parts.html` has an element for each kind; no text here has a tag.
+
+Places are in per cent of a drawing, from its left and from its top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a page."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Said(Block):
+    """A paragraph."""
+
+    kind = "said"
+    text: str
+    look: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: its text, what it is sorted by, its look, where it leads.
+
+    Attributes:
+        share: How long a bar behind the text is, from 0 to 1.
+        image: The address of a picture in place of the text.
+    """
+
+    text: str = ""
+    value: float | str | None = None
+    look: str = ""
+    link: str = ""
+    share: float | None = None
+    image: str = ""
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """A table; the first cell of each row names it. Headings of one that is to `sort` sort it."""
+
+    kind = "table"
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    sort: bool = False
+
+    @classmethod
+    def of(cls, heads: Sequence[str], rows: Iterable[Sequence[str]], text: int | None = None) -> Table:
+        """Return a table of texts; the column `text`, and one that is called reason, hold sentences."""
+        looks = dict.fromkeys((text, *(nth for nth, head in enumerate(heads) if head == "reason")), "text")
+        return cls(heads, [[Cell(one, look=looks.get(nth, "")) for nth, one in enumerate(r)] for r in rows])
+
+
+@dataclass(frozen=True)
+class Fold(Block):
+    """A part that folds."""
+
+    kind = "fold"
+    title: str
+    blocks: Sequence[Block]
+    opened: bool = False
+    pre: str = ""
+
+
+@dataclass(frozen=True)
+class Terms(Block):
+    """Things that were found, the names of what may be taken for each, and why."""
+
+    kind = "terms"
+    rows: Sequence[tuple[str, Sequence[str], str]]
+
+
+class Key(NamedTuple):
+    """What a colour means, and the last value of what is drawn in it."""
+
+    look: str
+    name: str
+    last: str = ""
+    fill: str = ""
+    """A colour of its own, where no look has it."""
+
+
+class Place(NamedTuple):
+    """A text beside or below a drawing."""
+
+    at: float
+    text: str
+
+
+class Mark(NamedTuple):
+    """A path in the units of its drawing, which stretch; what it says if it is rested on."""
+
+    look: str
+    path: str
+    title: str = ""
+    strength: float = 1.0
+
+
+@dataclass(frozen=True)
+class Plot(Block):
+    """A drawing: marks or an image that stretch, between texts that do not.
+
+    Attributes:
+        what: What it shows, for those who do not see it.
+        levels: What is written beside it, from the top.
+        lined: Whether a line goes across at each level.
+        ticks: What is written below it, from the left.
+        cells: Texts in it: from the left, from the top, the text, whether it stands on a dark ground.
+        told: What the program says at a place: `x` in per cent, `heads`, and `lines` of name, look, texts.
+        high: In pixels.
+    """
+
+    kind = "plot"
+    what: str
+    marks: Sequence[Mark] = ()
+    box: tuple[float, float] = (1000, 200)
+    image: str = ""
+    levels: Sequence[Place] = ()
+    lined: bool = True
+    ticks: Sequence[Place] = ()
+    unit: str = ""
+    cells: Sequence[tuple[float, float, str, bool]] = ()
+    told: Mapping[str, Any] | None = None
+    high: int = 190
+
+
+@dataclass(frozen=True)
+class Split(Block):
+    """Horizontal bars of parts: the name of each, its parts as (look, from the left, length, title), and what
+    stands behind it."""
+
+    kind = "split"
+    rows: Sequence[tuple[str, Sequence[tuple[str, float, float, str]], str]]
+
+
+@dataclass(frozen=True)
+class Pictures(Block):
+    """Small images with names below."""
+
+    kind = "pictures"
+    images: Sequence[tuple[str, str]]
+    """The address and the name of each."""
+
+
+@dataclass(frozen=True)
+class Image(Block):
+    """An image of its own sides."""
+
+    kind = "image"
+    address: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Ramp(Block):
+    """What the colours of an image mean, from `low` to `high`."""
+
+    kind = "ramp"
+    low: str
+    address: str
+    high: str
+
+
+@dataclass(frozen=True)
+class Grid(Block):
+    """Values by two settings, shaded in ten steps; a cell is (text, shade or None, best, link)."""
+
+    kind = "grid"
+    corner: str
+    heads: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[tuple[str, int | None, bool, str]]]]
+
+
+@dataclass(frozen=True)
+class Heads(Block):
+    """Words at even distances, above the axes of a drawing."""
+
+    kind = "heads"
+    words: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Figure(Block):
+    """A card with a title, a note, keys and what they are for."""
+
+    kind = "figure"
+    title: str
+    note: str = ""
+    blocks: Sequence[Block] = ()
+    keys: Sequence[Key] = field(default=())
+    wide: bool = False
+
+
+def there(blocks: Iterable[Kind | None]) -> list[Kind]:
+    """Return those of the parts that there are."""
+    return [one for one in blocks if one is not None]

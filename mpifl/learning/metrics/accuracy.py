@@ -1,0 +1,39 @@
+"""The share of right answers."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from mpifl.learning.metrics.metric import Metric
+from mpifl.learning.tasks import Facts
+
+
+class Accuracy:
+    """The share of right answers: the class with the highest output, or yes above a probability of 1/2."""
+
+    higher_is_better = True
+    share = True
+    summed = ("right", "answers")
+
+    def __init__(self) -> None:
+        self.right = torch.zeros((), dtype=torch.int64)
+        self.answers = torch.zeros((), dtype=torch.int64)
+
+    def update(self, outputs: Tensor, y: Tensor) -> None:
+        """Add outputs of classes, shape [n, classes, ...], or probabilities of yes, and targets, shape
+        [n, ...]."""
+        answers = outputs.argmax(1) if outputs.dim() > y.dim() else outputs > 0.5
+        self.right = self.right + (answers == y).sum()
+        self.answers = self.answers + y.numel()
+
+    def compute(self) -> float:
+        """Return the share of right answers so far."""
+        return float(self.right) / float(self.answers) if self.answers else math.nan
+
+
+def accuracy(form: str, facts: Facts) -> Metric:
+    """Return the share of targets whose most likely class is right."""
+    return Accuracy()

@@ -1,0 +1,177 @@
+"""What a run's page says in sentences: what came of the run, and what happened in which round."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from mpifl.common import Names
+from mpifl.common.pages import Figure, Table
+from mpifl.report.judging import NAMES, ranked, scores
+from mpifl.report.runs import Summary
+from mpifl.run.folder import number
+
+
+class Event(NamedTuple):
+    """What happened in a round, and the reason where one was told."""
+
+    round: int
+    what: str
+    reason: str = ""
+
+
+USUAL, SHARE = 6, 0.05
+"""A fall is a step down of more than so many times the usual step, and of this share of the whole span."""
+LATE = 0.1
+"""The first share of the rounds, in which steps are large, has no falls."""
+MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT = 3, 3, 6, 20
+
+
+def verdict(summary: Summary) -> list[str]:
+    """Return what came of a run, in a sentence or two."""
+    return [one for one in (_reached(summary), _of_silos(summary)) if one]
+
+
+def _reached(summary: Summary) -> str:
+    """Say what the model reached by what it is judged by, and when it was at the target."""
+    metric, judged = summary.metric, summary.judged_by
+    name = metric.name[:1].upper() + metric.name[1:]
+    if judged is None or (value := summary.figure(judged)) is None:
+        final = summary.final()
+        return f"{name} is {metric.write(final)}, scored once, at the end." if final is not None else ""
+    of = {metric.test: "on the server's test set", metric.pooled: "on all that silos hold out"}
+    said = f"{name} is {metric.write(value)} {of.get(judged, 'in the mean of the silos by their examples')}"
+    if summary.target is None:
+        return f"{said}."
+    target, at = metric.write_briefly(summary.target), summary.reached(summary.target)
+    when = f"was reached in round {at:,}" if at else f"was not reached{'' if summary.finished else ' yet'}"
+    return f"{said}; the target, {target}, {when}."
+
+
+def _of_silos(summary: Summary) -> str:
+    """Say how the model serves the silos, if more than one was scored."""
+    found = [(name, value) for name, value in ranked(scores(summary), summary.metric) if value is not None]
+    if len(found) < 2:
+        return ""
+    write, half = summary.metric.write, median(value for _, value in found)
+    (worst, low), (best, high) = found[0], found[-1]
+    if low == high:
+        return f"All {len(found):,} silos have {write(low)}."
+    than = "more" if summary.metric.higher_is_better else "less"
+    return (
+        f"Of {len(found):,} silos the worst, {worst}, has {write(low)}, the best, {best}, {write(high)}; "
+        f"half of them have {write(half)} or {than}."
+    )
+
+
+def events(summary: Summary, names: Names) -> list[Event]:
+    """Return what happened, in the order of rounds: the target, the best round, falls, silos left out, ranks
+    lost."""
+    found = [*_marks(summary), *_falls(summary), *_left_out(summary.records, names)]
+    for record in summary.records:
+        if isinstance(lost := record.get("ranks_lost"), list) and lost:
+            found.append(Event(record["round"], f"Ranks lost: {', '.join(map(str, lost))}"))
+    return sorted(found, key=lambda one: one.round)
+
+
+def happened(summary: Summary, names: Names) -> Figure | None:
+    """Return what happened as a part of a page; None where nothing did."""
+    found = events(summary, names)
+    rows = [[f"{one.round:,}", one.what, one.reason] for one in found]
+    heads = ["round", "what happened", "reason"]
+    if not any(one.reason for one in found):
+        heads, rows = heads[:2], [row[:2] for row in rows]
+    return Figure("What happened", "", [Table.of(heads, rows, text=1)], wide=True) if rows else None
+
+
+def _points(summary: Summary) -> list[tuple[int, float]]:
+    """Return round and value of what a run is judged by."""
+    key = summary.judged_by or ""
+    return [(r["round"], value) for r in summary.records if (value := number(r, key)) is not None]
+
+
+def _marks(summary: Summary) -> list[Event]:
+    """Return the round of the target, and the best one."""
+    metric, found = summary.metric, []
+    if summary.target is not None and (at := summary.reached(summary.target)):
+        found.append(Event(at, f"Reaches the target, {metric.write_briefly(summary.target)}"))
+    if points := _points(summary):
+        best = metric.best(value for _, value in points)
+        at = next(round for round, value in points if value == best)
+        found.append(Event(at, f"Best {metric.name}, {metric.write(best)}"))
+    return found
+
+
+def _falls(summary: Summary) -> list[Event]:
+    """Return the largest falls, each with the silos that fell most."""
+    points, sign = _points(summary), 1 if summary.metric.higher_is_better else -1
+    steps = [(at, sign * (old - new)) for (_, old), (at, new) in pairwise(points)]
+    if not steps:
+        return []
+    values, usual = [value for _, value in points], median(abs(step) for _, step in steps)
+    least = max(USUAL * usual, SHARE * (max(values) - min(values)))
+    first, last = points[0][0], points[-1][0]
+    falls = [(at, fall) for at, fall in steps if fall > least and at > first + LATE * (last - first)]
+    worst = sorted(falls, key=lambda one: -one[1])[:MOST_FALLS]
+    return [Event(at, f"Falls by {_points_of(summary, fall)}{_blamed(summary, at)}") for at, fall in worst]
+
+
+def _points_of(summary: Summary, change: float) -> str:
+    """Write a difference: of per cents in points."""
+    return f"{100 * change:.2f} points" if summary.metric.share else summary.metric.write(change)
+
+
+def _blamed(summary: Summary, at: int) -> str:
+    """Say at which silos a round is worse than the one before that scored them; "" if it scored none."""
+    told = [
+        r for r in summary.records if r["round"] <= at and isinstance(r.get("silos"), dict) and r["silos"]
+    ]
+    if len(told) < 2 or told[-1]["round"] != at:
+        return ""
+    old, new = (_values(record["silos"], summary.metric.name) for record in told[-2:])
+    sign = 1 if summary.metric.higher_is_better else -1
+    fell = sorted((sign * (new[silo] - old[silo]), silo) for silo in old.keys() & new.keys())
+    worst = [f"{NAMES[silo]} (−{_points_of(summary, -by)})" for by, silo in fell[:MOST_BLAMED] if by < 0]
+    return f", most at {', '.join(worst)}" if worst else ""
+
+
+def _values(silos: Mapping[str, object], name: str) -> dict[str, float]:
+    """Return the silos' values of a metric, of those that have one."""
+    found = {silo: number(each, name) for silo, each in silos.items() if isinstance(each, dict)}
+    return {silo: value for silo, value in found.items() if value is not None}
+
+
+def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Event]:
+    """Return the silos that were left out of rounds, those of most rounds, with their last reason."""
+    rounds: dict[str, list[int]] = defaultdict(list)
+    reasons: dict[str, str] = {}
+    for record in records:
+        faults = record.get("faults")
+        for silo, reason in (faults if isinstance(faults, Mapping) else {}).items():
+            rounds[silo].append(int(str(record["round"])))
+            reasons[silo] = str(reason)
+    often = sorted(rounds, key=lambda silo: -len(rounds[silo]))
+    found = []
+    for silo in often[:MOST_LEFT_OUT]:
+        at = rounds[silo]
+        many = f"{len(at):,} round{'s' * (len(at) > 1)}: {spans(at)}"
+        found.append(Event(at[0], f"Leaves out silo {names[silo]} ({many})", reasons[silo]))
+    if len(often) > MOST_LEFT_OUT:
+        more = f"{len(often) - MOST_LEFT_OUT:,} more silos are left out of rounds"
+        found.append(Event(min(rounds[silo][0] for silo in often[MOST_LEFT_OUT:]), more))
+    return found
+
+
+def spans(rounds: Sequence[int]) -> str:
+    """Write rounds as `17-24, 31`; of very many the first."""
+    found: list[list[int]] = []
+    for at in rounds:
+        if found and at == found[-1][1] + 1:
+            found[-1][1] = at
+        else:
+            found.append([at, at])
+    said = [str(one) if one == other else f"{one}-{other}" for one, other in found[:MOST_SPANS]]
+    return ", ".join(said) + (", ..." if len(found) > MOST_SPANS else "")
