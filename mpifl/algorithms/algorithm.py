@@ -68,6 +68,9 @@ class Algorithm(BaseModel, ABC):
     """Keys of a job, `table.key`, that it makes no use of."""
 
     ways: ClassVar[tuple[str, ...]] = ()
+    recalls: ClassVar[bool] = False
+    """Whether its silos begin at the model that the training begins with, in whatever round they do."""
+
     """Columns of the table of `[local]` (`mpifl/silo/steps/local_fits.py`) that say what it honours; none
     where it honours all."""
 

@@ -18,6 +18,7 @@ from mpifl.algorithms.fedprox import FedProx
 from mpifl.algorithms.fedrep import FedRep
 from mpifl.algorithms.fedsam import FedSAM
 from mpifl.algorithms.fedsgd import FedSGD
+from mpifl.algorithms.finetune import FineTune
 from mpifl.algorithms.fsvrg import FSVRG
 from mpifl.algorithms.ifca import IFCA, IFCASGD
 from mpifl.algorithms.moon import Moon
@@ -67,6 +68,7 @@ _CORE: dict[str, type[Algorithm]] = {
     "fedrep": FedRep,
     "ditto": Ditto,
     "pfedme": PFedMe,
+    "finetune": FineTune,
     "apfl": APFL,
     "ifca": IFCA,
     "ifcasgd": IFCASGD,

@@ -138,6 +138,7 @@ def _algorithms() -> list[Setting]:
         "fedrep": {"personal": ["head.*"], "head_epochs": 2},
         "pfedme": {},
         "apfl": {},
+        "finetune": {},
         "ifca": {"clusters": 3},
         "ifcasgd": {},
         "moon": {},

@@ -216,6 +216,7 @@ ALGORITHMS = [
     algorithm("ifcasgd", model=MLP, local={"lr": 0.5}),
     algorithm("moon", mu=0.5, local={"epochs": 2}),
     algorithm("feddf", distill_steps=5, distill_batch=32),
+    algorithm("finetune", tune_epochs=2),
     {
         **algorithm("feddf", model=MLP, prototypes=[{"name": "mlp", "hidden": [8, 8]}], distill_steps=5),
         "name": "all-feddf-prototypes",

@@ -323,24 +323,54 @@ def fedopt(o):
 
 
 def fedprox(o):
-    """Li et al. 2020, Algorithm 2, Definition 2 and section 5.3.2."""
+    """Li et al. 2020, Algorithm 2, Definition 2 and appendix C.3.3: mu falls by 0.1 where the loss goes on
+    falling for 5 rounds, and rises by 0.1 where the loss rises. The loss is that of the global model over all
+    devices, as the authors' figures and code have it.
+
+    With a target gamma a device goes on, an epoch at a time, until its solution is gamma-inexact.
+    """
     w, mu, before, falls = o.start, o.own["mu"], None, 0
     for t in range(o.rounds):
         s, gammas = o.cohort(t), {}
-        ends, _, losses = zip(*[o.train(w, k, t, penalty=near(w, mu)) for k in s], strict=True)
-        if o.own.get("measure_gamma"):
-            left = [plus(o.gradient(end, k), minus(end, w), mu) for k, end in zip(s, ends, strict=True)]
-            each = [norm(g) / norm(o.gradient(w, k)) for k, g in zip(s, left, strict=True)]
-            gammas = {"gamma": sum(p * g for p, g in zip(o.p(s), each, strict=True))}
+        if o.own.get("adaptive"):
+            everyone = range(len(o.n))
+            loss = sum(p * o.risk(w, k) for p, k in zip(o.p(everyone), everyone, strict=True))
+            gammas["global_loss"] = loss
+            if before is not None:
+                falls = falls + 1 if loss < before else 0
+                if loss > before:
+                    mu += o.own["mu_step"]
+                elif falls == o.own["patience"]:
+                    mu, falls = max(mu - o.own["mu_step"], 0.0), 0
+            before = loss
+
+        def inexactness(end, k, w=w, mu=mu):
+            return norm(plus(o.gradient(end, k), minus(end, w), mu)) / norm(o.gradient(w, k))
+
+        def solve(k, t=t, w=w, mu=mu, inexactness=inexactness):
+            batches, size = o.batches(k, t), o.local["batch_size"]
+            every = 1 if size == "full" else math.ceil(o.n[k] / size)
+            end, seen, total = w, 0, 0.0
+            for first in range(0, len(batches), every):
+                some = batches[first : first + every]
+                end, _, loss = o.train(end, k, t, penalty=near(w, mu), batches=some)
+                examples = sum(map(len, some))
+                seen, total = seen + examples, total + loss * examples
+                if len(some) == every and inexactness(end, k) <= o.own["gamma"]:
+                    break
+            return end, first + len(some), total / seen
+
+        if "gamma" in o.own:
+            ends, taken, losses = zip(*[solve(k) for k in s], strict=True)
+            gammas["steps"] = sum(p * n for p, n in zip(o.p(s), taken, strict=True))
+        else:
+            ends, _, losses = zip(*[o.train(w, k, t, penalty=near(w, mu)) for k in s], strict=True)
+        if o.own.get("measure_gamma") or "gamma" in o.own:
+            each = [inexactness(end, k) for k, end in zip(s, ends, strict=True)]
+            gammas["gamma"] = sum(p * g for p, g in zip(o.p(s), each, strict=True))
             gammas["gamma_silos"] = {str(k): g for k, g in zip(s, each, strict=True)}
-        loss = o.report(s, losses, mu=mu, **gammas)
-        if o.own.get("adaptive") and before is not None:
-            falls = falls + 1 if loss < before else 0
-            if loss > before:
-                mu += o.own["mu_step"]
-            elif falls == o.own["patience"]:
-                mu, falls = max(mu - o.own["mu_step"], 0.0), 0
-        w, before = average(o.p(s), ends), loss
+        o.report(s, losses, mu=mu, **gammas)
+        w = average(o.p(s), ends)
     return w
 
 
@@ -502,13 +532,25 @@ def fedper(o):
     return w
 
 
+def finetune(o):
+    """FedAvg, and in the end each silo trains on from w (Ogier du Terrail et al. 2022, FLamby)."""
+    w, own, t = fedavg(o), o.own, o.rounds
+    for k, n in enumerate(o.n):
+        order = rng.torch_stream(o.seed, "train", k, t)
+        of = n, o.local["batch_size"], order, own.get("tune_epochs", 1), own.get("tune_steps")
+        if "tune_lr" in own:
+            o.lr = lambda t: own["tune_lr"]
+        o.personal[k], _, _ = o.train(w, k, t, batches=in_batches(*of))
+    return w
+
+
 def ditto(o):
-    """Li et al. 2021, Algorithm 1."""
+    """Li et al. 2021, Algorithm 1; v_k begins at w_0, as in the authors' code (litian96/ditto)."""
     w, v = o.start, {}
     for t in range(o.rounds):
         s, ends, losses = o.cohort(t), [], []
         for k in s:
-            v[k], _, _ = o.train(v.get(k, w), k, t, penalty=near(w, o.own["lambda"]))
+            v[k], _, _ = o.train(v.get(k, o.start), k, t, penalty=near(w, o.own["lambda"]))
             end, _, loss = o.train(w, k, t)
             ends, losses = [*ends, end], [*losses, loss]
         o.report(s, losses)
@@ -537,7 +579,7 @@ def moon(o):
     for t in range(o.rounds):
         s, ends, losses = o.cohort(t), [], []
         for k in s:
-            z_global, z_previous = features(w, k), features(previous.get(k, w), k)
+            z_global, z_previous = features(w, k), features(previous.get(k, o.start), k)
             previous[k], _, loss = o.train(w, k, t, objective)
             ends, losses = [*ends, previous[k]], [*losses, loss]
         o.report(s, losses)

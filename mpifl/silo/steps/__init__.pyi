@@ -42,6 +42,7 @@ from .step import (
 )
 from .training import (
     Counted as Counted,
+    Enough as Enough,
     LocalRun as LocalRun,
     Loss as Loss,
     Method as Method,

@@ -32,7 +32,7 @@ from mpifl.wings.split import begun, order
 from mpifl.wings.split.network_half import Half
 
 N, ROUND = 23, 1
-MODEL = FlatModel(net())
+MODEL = FlatModel(net(), recalls=True)
 """Lent to all trainings, so that what a batched step needs is made once."""
 W = MODEL.trained.clone()
 
