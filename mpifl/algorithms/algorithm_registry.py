@@ -8,7 +8,9 @@ from mpifl.algorithms.algorithm import Algorithm
 from mpifl.algorithms.apfl import APFL
 from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.ditto import Ditto
+from mpifl.algorithms.fedasync import FedAsync
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.fedbuff import FedBuff
 from mpifl.algorithms.feddf import FedDF
 from mpifl.algorithms.feddyn import FedDyn
 from mpifl.algorithms.fedexp import FedExP
@@ -66,14 +68,16 @@ _CORE: dict[str, type[Algorithm]] = {
     "fedper": FedPer,
     "fedbn": FedBN,
     "fedrep": FedRep,
+    "finetune": FineTune,
     "ditto": Ditto,
     "pfedme": PFedMe,
-    "finetune": FineTune,
     "apfl": APFL,
     "ifca": IFCA,
     "ifcasgd": IFCASGD,
     "moon": Moon,
     "feddf": FedDF,
+    "fedasync": FedAsync,
+    "fedbuff": FedBuff,
 }
 ALGORITHMS: Mapping[str, type[Algorithm]] = _Algorithms(_CORE)
 

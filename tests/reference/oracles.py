@@ -95,6 +95,7 @@ class Task:
         self.spec = json.loads((self.folder / "federation.json").read_text())
         self.silos = [self.read(silo, "train") for silo in self.spec["silos"]]
         self.n = [len(y) for _, y in self.silos]
+        self.clock = job.get("clock")
         self.compression, self.clip = job.get("compression", {}), job.get("aggregation", {}).get("clip")
         self.last, self.figures, self.kept, self.personal, self.server_keeps = {}, [], {}, {}, {}
 
@@ -589,6 +590,108 @@ def moon(o):
         for k, end in previous.items()
     }
     return w
+
+
+def timeline(o, receive):
+    """Let silos train at their own speeds until the server has moved `rounds` times.
+
+    Every silo k trains from the model that the server has when it begins, for so many seconds as its steps
+    take, and hands the result over at that moment; then it begins anew. Of silos that are done at one moment
+    the first by number is first. The model is o.now, and how often the server has moved o.version: `receive`,
+    given who hands over what and from where, changes both.
+    """
+    clock, names = o.clock, [entry["name"] for entry in o.spec["silos"]]
+    seed, busy, count, repeats, done = clock.get("seed", o.seed), {}, {}, {}, 0
+    if isinstance(clock["speeds"], dict):
+        speed = [clock["speeds"][name] for name in names]
+    else:
+        u = rng.numpy_stream(seed, "speeds").random(len(names))
+        low, high = clock.get("slowest", 1.0), clock.get("fastest", 10.0)
+        even = clock["speeds"] == "uniform"
+        speed = [low + (high - low) * x if even else low * (high / low) ** x for x in u]
+
+    def begin(k, now):
+        nth = repeats[k, o.version] = repeats.get((k, o.version), -1) + 1
+        again = [nth] if nth else []
+        epochs = o.local.get("epochs", 1)
+        lot = rng.torch_stream(o.seed, "stragglers", k, o.version, *again)
+        if "stragglers" in o.local and float(torch.rand((), generator=lot)) < o.local["stragglers"]:
+            epochs = int(torch.randint(1, epochs + 1, (), generator=lot))
+        order = rng.torch_stream(o.seed, "train", k, o.version, *again)
+        batches = in_batches(o.n[k], o.local["batch_size"], order, epochs, o.local.get("steps"))
+        seconds = len(batches) / speed[k]
+        if clock.get("jitter"):
+            stream = rng.numpy_stream(seed, "jitter", k, count.get(k, 0))
+            seconds *= 1 + clock["jitter"] * (2 * stream.random() - 1)
+        count[k] = count.get(k, 0) + 1
+        rho = o.own.get("rho", 0.005 if o.own["name"] == "fedasync" else 0.0)
+        end, _, loss = o.train(o.now, k, o.version, penalty=near(o.now, rho), batches=batches)
+        busy[k] = (now + seconds, end, o.now, o.version, loss)
+
+    many = o.own.get("concurrency", len(names))
+    first = rng.numpy_stream(seed, "first silos")
+    starters = (
+        list(range(len(names))) if many == len(names) else first.choice(len(names), many, replace=False)
+    )
+    for k in sorted(starters):
+        begin(int(k), 0.0)
+    losses, ages = [], []
+    while True:
+        k = min(busy, key=lambda k: (busy[k][0], k))
+        now, end, start, version, loss = busy.pop(k)
+        losses, ages, before = [*losses, (k, loss)], [*ages, o.version - version], o.version
+        receive(k, end, start, version)
+        if o.version > before:
+            each = {k: [one for of, one in losses if of == k] for k, _ in losses}
+            shares = o.p(sorted(each))
+            mean = sum(p * sum(each[k]) / len(each[k]) for p, k in zip(shares, sorted(each), strict=True))
+            more = {"staleness": sum(ages) / len(ages), "virtual_seconds": now}
+            o.figures.append({"train_loss": mean, **more})
+            losses, ages = [], []
+            if o.version == o.rounds:
+                return o.now
+        done += 1
+        idle = [j for j in range(len(names)) if j not in busy]
+        if len(idle) > 1:
+            k = idle[int(rng.numpy_stream(seed, "next silo", done).integers(len(idle)))]
+        begin(k, now)
+
+
+def fedasync(o):
+    """Xie, Koyejo & Gupta 2019, Algorithm 1: x_t <- (1 - alpha_t) x_(t-1) + alpha_t x_new, with alpha_t =
+    alpha s(t - tau); workers take g = f + rho / 2 ||x - x_tau||^2.
+    """
+    o.now, o.version = o.start, 0
+    a, b, alpha = o.own.get("a", 0.5), o.own.get("b", 4.0), o.own.get("alpha", 0.6)
+    shares = {
+        "constant": lambda stale: 1.0,
+        "polynomial": lambda stale: (stale + 1) ** -a,
+        "hinge": lambda stale: 1.0 if stale <= b else 1 / (a * (stale - b) + 1),
+    }
+
+    def receive(k, new, start, tau):
+        t = o.version + 1
+        alpha_t = alpha * shares[o.own.get("weighting", "polynomial")](t - tau)
+        o.now, o.version = plus(scaled(1 - alpha_t, o.now), new, alpha_t), t
+
+    return timeline(o, receive)
+
+
+def fedbuff(o):
+    """Nguyen et al. 2022, Algorithm 1, weighed by 1 / sqrt(1 + tau) as in its section 5; beside equal weights
+    also by n_k, as `[cohort] weights` says."""
+    o.now, o.version, buffer = o.start, 0, []
+
+    def receive(k, new, start, version):
+        buffer.append((k, minus(new, start), version))
+        if len(buffer) == o.own.get("buffer", 10):
+            n = [o.n[k] if o.draw.get("weights") != "uniform" else 1 for k, _, _ in buffer]
+            s = [(1 + o.version - version) ** -o.own.get("a", 0.5) for _, _, version in buffer]
+            total = average([m * x / sum(n) for m, x in zip(n, s, strict=True)], [d for _, d, _ in buffer])
+            o.now, o.version = plus(o.now, total, o.server["lr"]), o.version + 1
+            buffer.clear()
+
+    return timeline(o, receive)
 
 
 def feddf(o):

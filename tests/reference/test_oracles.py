@@ -33,7 +33,7 @@ OTHER = {"name": "logreg", "weights": "other.safetensors"}
 ADAPTIVE = {"lr": 0.05, "beta1": 0.9, "tau": 0.01}
 
 
-TABLES = ("cohort", "server_optimizer", "compression", "aggregation", "shards")
+TABLES = ("cohort", "server_optimizer", "compression", "aggregation", "shards", "clock")
 
 
 def job(
@@ -51,7 +51,7 @@ def job(
         "model": model,
         "algorithm": {"name": name, **tables},
         "local": local,
-        "cohort": SMALL_COHORT,
+        "cohort": {} if "clock" in others else SMALL_COHORT,
         "evaluate": {"every": 1000},
         **others,
     }
@@ -211,6 +211,52 @@ CASES: dict[str, dict[str, Any]] = {
     "ifcasgd": job("ifcasgd", "ifca", clusters=2, rounds=5, local={"lr": 0.5}),
     "ifcasgd-everyone": job(
         "ifcasgd", "ifca", clusters=3, rounds=5, cohort={"fraction": 1.0, "weights": "uniform"}
+    ),
+    "fedasync": job("fedasync", rounds=40, clock={"speeds": "log-uniform"}, local={"lr_decay": 0.99}),
+    "fedasync-constant": job(
+        "fedasync",
+        rounds=40,
+        alpha=0.3,
+        weighting="constant",
+        rho=0.0,
+        clock={"speeds": "uniform", "seed": 4},
+    ),
+    "fedasync-hinge": job(
+        "fedasync",
+        rounds=40,
+        weighting="hinge",
+        a=3.0,
+        b=2.0,
+        rho=0.5,
+        concurrency=5,
+        clock={"speeds": "log-uniform", "fastest": 100.0, "jitter": 0.5},
+        local={"momentum": 0.5, "epochs": 4, "stragglers": 0.6},
+    ),
+    "fedbuff": job("fedbuff", rounds=8, buffer=4, clock={"speeds": "log-uniform", "jitter": 0.2}),
+    "fedbuff-uniform": job(
+        "fedbuff",
+        rounds=6,
+        buffer=9,
+        a=1.0,
+        cohort={"weights": "uniform"},
+        server_optimizer={"name": "sgd", "lr": 0.7},
+        clock={"speeds": "log-uniform", "fastest": 30.0},
+        local={"epochs": 4, "stragglers": 0.6},
+    ),
+    "fedbuff-few": job(
+        "fedbuff",
+        rounds=12,
+        buffer=3,
+        concurrency=4,
+        clock={"speeds": "uniform", "jitter": 0.9},
+        local={"steps": 5},
+    ),
+    "fedbuff-ties": job(
+        "fedbuff",
+        rounds=8,
+        buffer=3,
+        clock={"speeds": {f"silo_{k:04d}": 2.0 for k in range(7)}},
+        local={"steps": 4},
     ),
     "scaffold-II-by-losses": job("scaffold", option="II", rounds=8, cohort=BY_LOSSES),
     "feddyn-by-losses": job("feddyn", alpha=0.3, rounds=8, cohort={**BY_LOSSES, "weights": "examples"}),

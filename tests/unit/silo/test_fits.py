@@ -13,6 +13,7 @@ from unit.fits import KEYS
 from mpifl.algorithms.apfl import APFL
 from mpifl.algorithms.ditto import Ditto
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.fedbuff import FedBuff
 from mpifl.algorithms.fednova import FedNova
 from mpifl.algorithms.fedrep import FedRep
 from mpifl.algorithms.fedsam import FedSAM
@@ -97,6 +98,7 @@ def by_algorithm(name: str, local: LocalTraining) -> torch.Tensor:
         "fedsam": lambda: FedSAM(local=local, rho=0.5).train(silo, W),
         "fedrep": lambda: FedRep(local=local, personal=[]).train(silo, W),
         "paired": lambda: APFL(local=local).train(silo, W),
+        "clock": lambda: FedBuff(local=local).take_part(silo, W, f'{{"1": [null, {ROUND}]}}'),
     }[name]()
     return torch.cat([*update.vectors.values(), silo.kept.get("v", W)])
 
@@ -104,7 +106,7 @@ def by_algorithm(name: str, local: LocalTraining) -> torch.Tensor:
 TRAINED = {
     **dict.fromkeys(("usual", "plain", "batched", "parts", "private"), by_silo),
     **dict.fromkeys(
-        ("fedsgd", "fsvrg", "qffl", "scaffold", "fednova", "ditto", "fedsam", "fedrep", "paired"),
+        ("fedsgd", "fsvrg", "qffl", "scaffold", "fednova", "ditto", "fedsam", "fedrep", "paired", "clock"),
         by_algorithm,
     ),
     "split": by_halves,
