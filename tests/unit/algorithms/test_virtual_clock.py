@@ -1,9 +1,14 @@
 """The virtual clock: who begins and who is done when, worked out by hand."""
 
 import pytest
+import torch
+from unit.builders import make_silo, net
 
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.fedbuff import FedBuff
 from mpifl.algorithms.virtual_clock import ClockSettings, Schedule
 from mpifl.common.errors import InputError
+from mpifl.silo.parameters.flat_model import FlatModel
 
 
 def schedule(times, waits=1, concurrency=None):
@@ -69,3 +74,25 @@ def test_a_silo_without_a_speed_and_a_speed_without_a_silo_are_refused():
         ClockSettings(speeds={"a": 1.0}).speeds_of(["a", "b", "c"], 0)
     with pytest.raises(InputError, match=r"no silo is called 'bb'; did you mean 'b'\? leave it out"):
         ClockSettings(speeds={"a": 1.0, "b": 2.0, "bb": 3.0}).speeds_of(["a", "b"], 0)
+
+
+def test_a_silo_that_has_lost_what_it_kept_hands_over_what_it_makes_of_todays_model():
+    model, done = FlatModel(net()), "[0]"
+    w = model.trained.clone()
+    kept = {"update": torch.ones_like(w), "begun": 0, "loss": 2.0}
+    old = FedBuff().take_part(make_silo(model, round=3, state=kept), w, f'{{"0": {done}}}')
+    assert old.vectors["delta"].tolist() == [0.5] * len(w), "of three rounds ago"
+    assert old.scalars["train_loss"] == 2.0
+    fresh = FedAvg().train(make_silo(model, round=3), w).vectors["delta"].clone()
+    for state in ({}, {**kept, "begun": 1}):
+        found = FedBuff().take_part(make_silo(model, round=3, state=state), w, f'{{"0": {done}}}')
+        assert torch.equal(found.vectors["delta"], fresh)
+
+
+def test_trainings_of_one_round_draw_other_orders():
+    model = FlatModel(net())
+    w, silo = model.trained.clone(), make_silo(model, n=40)
+    one = FedBuff().take_part(silo, w, '{"0": [null, 0]}').vectors["delta"].clone()
+    both = FedBuff().take_part(make_silo(model, n=40), w, '{"0": [null, 0, null, 0]}')
+    assert both.scalars["handed_over"] == 2
+    assert not torch.equal(both.vectors["delta"] - one, one)
