@@ -27,6 +27,7 @@ WAYS = {
         name: f"the algorithm `{name}`"
         for name in ("fsvrg", "scaffold", "fednova", "ditto", "fedsam", "fedrep")
     },
+    "clock": "`[clock]`, with the algorithms `fedasync` and `fedbuff`",
     "paired": "the algorithms `pfedme` and `apfl`",
 }
 """What the columns stand for; `plain` is none that a job could ask for."""

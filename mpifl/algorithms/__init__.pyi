@@ -24,3 +24,6 @@ from .server_optimizers import (
     SGD as SGD,
     ServerOptimizer as ServerOptimizer,
 )
+from .virtual_clock import (
+    ClockSettings as ClockSettings,
+)

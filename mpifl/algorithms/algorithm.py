@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.server import Server
 from mpifl.algorithms.server_optimizers import SGD, ServerOptimizer
+from mpifl.algorithms.virtual_clock import ClockSettings
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import pack_states
@@ -61,8 +62,14 @@ class Algorithm(BaseModel, ABC):
     varied: ClassVar[bool] = False
     """Whether some silos send other vectors than others, as those with another architecture do."""
 
+    timed: ClassVar[bool] = False
+    """Whether its rounds are asynchronous, by the job's `[clock]`."""
+
     scored_at_silos: ClassVar[bool] = True
     """Whether a silo can score the model alone."""
+
+    recalls: ClassVar[bool] = False
+    """Whether its silos begin at the model that the training begins with, in whatever round they do."""
 
     ignores: ClassVar[frozenset[str]] = frozenset()
     """Keys of a job, `table.key`, that it makes no use of."""
@@ -83,6 +90,8 @@ class Algorithm(BaseModel, ABC):
     task: Task = CLASSIFICATION
     vertical: VerticalSettings = UNSPLIT
     """How the network is split, where silos have columns."""
+    clock: ClockSettings | None = None
+    """How fast silos train, where rounds are asynchronous."""
 
     @model_validator(mode="after")
     def _honours(self) -> Algorithm:

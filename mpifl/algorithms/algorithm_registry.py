@@ -8,7 +8,9 @@ from mpifl.algorithms.algorithm import Algorithm
 from mpifl.algorithms.apfl import APFL
 from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.ditto import Ditto
+from mpifl.algorithms.fedasync import FedAsync
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.fedbuff import FedBuff
 from mpifl.algorithms.feddf import FedDF
 from mpifl.algorithms.feddyn import FedDyn
 from mpifl.algorithms.fedexp import FedExP
@@ -18,6 +20,7 @@ from mpifl.algorithms.fedprox import FedProx
 from mpifl.algorithms.fedrep import FedRep
 from mpifl.algorithms.fedsam import FedSAM
 from mpifl.algorithms.fedsgd import FedSGD
+from mpifl.algorithms.finetune import FineTune
 from mpifl.algorithms.fsvrg import FSVRG
 from mpifl.algorithms.ifca import IFCA, IFCASGD
 from mpifl.algorithms.moon import Moon
@@ -65,6 +68,7 @@ _CORE: dict[str, type[Algorithm]] = {
     "fedper": FedPer,
     "fedbn": FedBN,
     "fedrep": FedRep,
+    "finetune": FineTune,
     "ditto": Ditto,
     "pfedme": PFedMe,
     "apfl": APFL,
@@ -72,6 +76,8 @@ _CORE: dict[str, type[Algorithm]] = {
     "ifcasgd": IFCASGD,
     "moon": Moon,
     "feddf": FedDF,
+    "fedasync": FedAsync,
+    "fedbuff": FedBuff,
 }
 ALGORITHMS: Mapping[str, type[Algorithm]] = _Algorithms(_CORE)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
@@ -54,6 +54,9 @@ class Cohort(Protocol):
         Raises:
             RoundLost: too few silos answered.
         """
+
+    def of(self, silos: Sequence[int]) -> Cohort:
+        """Return the cohort of these silos, for a question of the same attempt at the round."""
 
     def dialogue(
         self,

@@ -17,11 +17,12 @@ class Ditto(FedAvg):
     """Ditto (Li et al. 2021, Algorithm 1): v_k -= eta (grad F_k(v_k) + lambda (v_k - w)), beside FedAvg for
     w.
 
-    v_k starts from the w of the silo's first round, and takes as many steps as w does. The silo is judged by
-    it.
+    v_k starts from w_0, in whatever round the silo trains first, and takes as many steps as w does. The silo
+    is judged by it, and by w as long as it has not trained.
     """
 
     trainings: ClassVar[int] = 2
+    recalls: ClassVar[bool] = True
     ways: ClassVar[tuple[str, ...]] = ("ditto",)
 
     strength: Annotated[float, Field(ge=0, alias="lambda")] = 0.1
@@ -29,11 +30,12 @@ class Ditto(FedAvg):
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train the personal model near w, then do as FedAvg does."""
+        first, statistics = silo.beginning
         own = silo.train_locally(
-            self.personal_model(silo, w),
+            silo.state.get("v", first),
             self.local,
             correct=Proximal(w, self.strength),
-            statistics=self.personal_statistics(silo),
+            statistics=silo.state.get("v_statistics", statistics),
         )
         silo.keep(v=own.end, v_statistics=silo.model.statistics.read())
         return super().train(silo, w)

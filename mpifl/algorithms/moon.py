@@ -21,11 +21,12 @@ class Moon(FedAvg):
 
     To the task's loss (the paper's cross entropy) comes mu times -log(e^(s/t) / (e^(s/t) + e^(p/t))), where t
     is the temperature. Here s is the cosine of an example's features with those in the global model w.
-    Likewise p is that with those in the silo's own model of its last round. The model exposes `features(x)`
-    and `head(z)`. Both frozen models see each example once a round, not once a step.
+    Likewise p is that with those in the silo's own model of its last round, in its first round w_0. The model
+    exposes `features(x)` and `head(z)`. Both frozen models see each example once a round, not once a step.
     """
 
     unlike_fedavg: ClassVar[str] = "compares with the silo's last model"
+    recalls: ClassVar[bool] = True
 
     mu: Annotated[float, Field(ge=0)] = 1.0
     """The weight of the contrastive term; 0 is FedAvg."""
@@ -53,7 +54,9 @@ class Moon(FedAvg):
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train with the contrastive term, and keep the result for the next round."""
-        previous, statistics = silo.state.get("previous", w), silo.state.get("previous_statistics")
+        first, statistics = silo.beginning
+        previous = silo.state.get("previous", first)
+        statistics = silo.state.get("previous_statistics", statistics)
         away = F.normalize(silo.features(previous, statistics), dim=1)
         towards = F.normalize(silo.features(w), dim=1)
         run = silo.train_locally(w, self.local, objective=self.contrastive, beside=[away - towards])

@@ -28,6 +28,11 @@ def derive(seed: int, purpose: str, *indices: int) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 
+def turn(silo: int, round: int, nth: int) -> tuple[int, ...]:
+    """Return by what a silo's stream is named in a round: the first of several trainings has no number."""
+    return (silo, round, nth) if nth else (silo, round)
+
+
 def numpy_stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
     """Return the numpy generator of a derived stream."""
     return np.random.Generator(np.random.PCG64(derive(seed, purpose, *indices)))

@@ -18,6 +18,7 @@ class Answering:
     Attributes:
         id: Its number in the federation.
         round: The round that is asked, counted from 0.
+        turn: Which of its trainings in this round it is, counted from 0, where each has streams of its own.
         state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
         weight: What an update weighs unless it says otherwise.
         kept: What `keep` was given during this request.
@@ -30,11 +31,12 @@ class Answering:
     def __init__(self, id: int, round: int, seed: int) -> None:
         self.id = id
         self.round = round
+        self.turn = 0
         self._seed = seed
 
     def stream(self, purpose: str) -> torch.Generator:
         """Return the random stream that this silo has for a purpose in this round."""
-        return rng.torch_stream(self._seed, purpose, self.id, self.round)
+        return rng.torch_stream(self._seed, purpose, *rng.turn(self.id, self.round, self.turn))
 
     def keep(self, **values: Tensor | Scalar) -> None:
         """Keep copies of tensors, on the host, and numbers for later rounds; they count only if this update

@@ -25,6 +25,7 @@ from mpifl.silo.steps import (
     Batch,
     Correction,
     Counted,
+    Enough,
     EvaluationBatch,
     LocalRun,
     LocalTraining,
@@ -103,6 +104,12 @@ class Silo(Lent):
         self.examples = len(self._splits["train"])
         self.weight = float(self.examples) if weight is None else weight
 
+    @property
+    def beginning(self) -> tuple[Tensor, Tensor]:
+        """The parameters w_0, shape [P], and running statistics that the training begins with."""
+        assert self.model.initial is not None, "an algorithm says by `recalls` that it asks for these"
+        return self.model.initial
+
     def residual(self, name: str) -> Tensor | float:
         """Return what compression has left out of a vector of this silo's updates,
         and will send with the next."""
@@ -130,6 +137,7 @@ class Silo(Lent):
         correct: Correction | None = None,
         beside: Sequence[Tensor] = (),
         statistics: Tensor | None = None,
+        enough: Enough | None = None,
     ) -> LocalRun:
         """Train from w, shape [P], on the silo's training examples; see `Training`.
 
@@ -140,6 +148,7 @@ class Silo(Lent):
             correct: Changes each gradient before the step that takes it.
             beside: Tensors that the objective is given beside x and y, an entry an example.
             statistics: Running statistics to start from, where not the server's.
+            enough: Ends it before the settings do.
         """
         self._begin_pass(statistics)
         examples = self._splits["train"]
@@ -160,6 +169,7 @@ class Silo(Lent):
                 kept=self._kept_optimizer(settings),
                 allocate=self._allocate,
                 method=self._method(settings),
+                enough=enough,
             )
             run = self._trains(asked)
         if settings.keep_optimizer and run.optimizer is not None:

@@ -42,7 +42,7 @@ Pass = Callable[[], object]
 def silo_half(name: str, shard: Shard, w: torch.Tensor, **settings: Any) -> Pass:
     """Return a function that does an algorithm's part at a silo, in the state that it has after a round."""
     algorithm: Any = ALGORITHMS[name](local=LocalTraining(lr=bare.LR, batch_size=bare.BATCH, **settings))
-    model = FlatModel(models.build("2nn", {}, PIXELS, CLASSES, 0))
+    model = FlatModel(models.build("2nn", {}, PIXELS, CLASSES, 0), recalls=True)
     state: dict[str, Any] = {}
     silo = Silo(0, shard, PIXELS, [model], state=state, trains=quickly)
     messages: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {

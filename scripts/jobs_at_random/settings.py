@@ -100,6 +100,11 @@ VALUES: dict[str, list[Any]] = {
     "evaluate.batch_size": [1, 3, 1000, "auto"],
     "evaluate.target": [0.0, 0.3, 2.0],
     "algorithm.personal": [["*weight"], ["*bias"], ["*2*"]],
+    "clock.speeds": ["uniform", "log-uniform"],
+    "clock.slowest": [0.01, 0.5, 1.0],
+    "clock.fastest": [1.0, 3.0, 1e4],
+    "algorithm.buffer": [1, 2, 7],
+    "algorithm.concurrency": [1, 2, 3],
     "algorithm.distill_steps": [1, 3],
     "algorithm.distill_batch": [1, 4, 128],
     "algorithm.prototypes": [[], [{"name": "mlp", "hidden": [3, 3]}]],
@@ -136,6 +141,7 @@ def _algorithms() -> list[Setting]:
         "fedrep": {"personal": ["head.*"], "head_epochs": 2},
         "pfedme": {},
         "apfl": {},
+        "finetune": {},
         "ifca": {"clusters": 3},
         "ifcasgd": {},
         "moon": {},
@@ -259,7 +265,12 @@ WAYS: list[Table] = [
     },
     {"tracking": {"tensorboard": True}},
 ]
+TIMED: list[Table] = [
+    {"algorithm": {"name": "fedasync"}, "clock": {"jitter": 0.4}},
+    {"algorithm": {"name": "fedbuff", "buffer": 2}, "clock": {"speeds": "uniform"}},
+]
 SETTINGS: list[Setting] = [
+    *(Setting("table", tables) for tables in TIMED),
     *(Setting("table", tables) for tables in WAYS),
     *_algorithms(),
     *_tasks(),

@@ -168,7 +168,11 @@ JOBS += [
 def algorithm(name: str, **keys: Any) -> Job:
     """A job for the suite over all algorithms; `local` may be among the keys."""
     local = {"lr": 0.1, "batch_size": 16, "drop_last": True, **keys.pop("local", {})}
-    more = {key: keys.pop(key) for key in ("model", "cohort", "server_optimizer", "rounds") if key in keys}
+    more = {
+        key: keys.pop(key)
+        for key in ("model", "cohort", "server_optimizer", "rounds", "clock")
+        if key in keys
+    }
     label = "-".join(["all", name, *(str(v) for v in keys.values() if isinstance(v, str))])
     usual = {"model": {"name": "scenarios:small"}, "cohort": {"fraction": 0.6}, "rounds": 3}
     return job(label, shards="many", algorithm={"name": name, **keys}, local=local, **{**usual, **more})
@@ -212,8 +216,27 @@ ALGORITHMS = [
     algorithm("fedrep", personal=["head.*"], head_epochs=2),
     algorithm("pfedme", inner_steps=2, **{"lambda": 3.0}),
     algorithm("apfl", adaptive=True),
+    algorithm("finetune", tune_epochs=2),
     algorithm("ifca", clusters=3, model=MLP),
     algorithm("ifcasgd", model=MLP, local={"lr": 0.5}),
+    algorithm(
+        "fedasync",
+        rounds=14,
+        model=MLP,
+        cohort={},
+        clock={"jitter": 0.3},
+        local={"epochs": 3, "stragglers": 0.5},
+    ),
+    algorithm(
+        "fedbuff",
+        rounds=6,
+        model=MLP,
+        buffer=5,
+        concurrency=4,
+        cohort={"weights": "uniform"},
+        clock={"speeds": {f"silo {k}": 1.0 + k % 3 for k in range(7)}},
+        server_optimizer={"name": "adam", "lr": 0.02},
+    ),
     algorithm("moon", mu=0.5, local={"epochs": 2}),
     algorithm("feddf", distill_steps=5, distill_batch=32),
     {

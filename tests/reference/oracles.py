@@ -95,6 +95,7 @@ class Task:
         self.spec = json.loads((self.folder / "federation.json").read_text())
         self.silos = [self.read(silo, "train") for silo in self.spec["silos"]]
         self.n = [len(y) for _, y in self.silos]
+        self.clock = job.get("clock")
         self.compression, self.clip = job.get("compression", {}), job.get("aggregation", {}).get("clip")
         self.last, self.figures, self.kept, self.personal, self.server_keeps = {}, [], {}, {}, {}
 
@@ -323,24 +324,54 @@ def fedopt(o):
 
 
 def fedprox(o):
-    """Li et al. 2020, Algorithm 2, Definition 2 and section 5.3.2."""
+    """Li et al. 2020, Algorithm 2, Definition 2 and appendix C.3.3: mu falls by 0.1 where the loss goes on
+    falling for 5 rounds, and rises by 0.1 where the loss rises. The loss is that of the global model over all
+    devices, as the authors' figures and code have it.
+
+    With a target gamma a device goes on, an epoch at a time, until its solution is gamma-inexact.
+    """
     w, mu, before, falls = o.start, o.own["mu"], None, 0
     for t in range(o.rounds):
         s, gammas = o.cohort(t), {}
-        ends, _, losses = zip(*[o.train(w, k, t, penalty=near(w, mu)) for k in s], strict=True)
-        if o.own.get("measure_gamma"):
-            left = [plus(o.gradient(end, k), minus(end, w), mu) for k, end in zip(s, ends, strict=True)]
-            each = [norm(g) / norm(o.gradient(w, k)) for k, g in zip(s, left, strict=True)]
-            gammas = {"gamma": sum(p * g for p, g in zip(o.p(s), each, strict=True))}
+        if o.own.get("adaptive"):
+            everyone = range(len(o.n))
+            loss = sum(p * o.risk(w, k) for p, k in zip(o.p(everyone), everyone, strict=True))
+            gammas["global_loss"] = loss
+            if before is not None:
+                falls = falls + 1 if loss < before else 0
+                if loss > before:
+                    mu += o.own["mu_step"]
+                elif falls == o.own["patience"]:
+                    mu, falls = max(mu - o.own["mu_step"], 0.0), 0
+            before = loss
+
+        def inexactness(end, k, w=w, mu=mu):
+            return norm(plus(o.gradient(end, k), minus(end, w), mu)) / norm(o.gradient(w, k))
+
+        def solve(k, t=t, w=w, mu=mu, inexactness=inexactness):
+            batches, size = o.batches(k, t), o.local["batch_size"]
+            every = 1 if size == "full" else math.ceil(o.n[k] / size)
+            end, seen, total = w, 0, 0.0
+            for first in range(0, len(batches), every):
+                some = batches[first : first + every]
+                end, _, loss = o.train(end, k, t, penalty=near(w, mu), batches=some)
+                examples = sum(map(len, some))
+                seen, total = seen + examples, total + loss * examples
+                if len(some) == every and inexactness(end, k) <= o.own["gamma"]:
+                    break
+            return end, first + len(some), total / seen
+
+        if "gamma" in o.own:
+            ends, taken, losses = zip(*[solve(k) for k in s], strict=True)
+            gammas["steps"] = sum(p * n for p, n in zip(o.p(s), taken, strict=True))
+        else:
+            ends, _, losses = zip(*[o.train(w, k, t, penalty=near(w, mu)) for k in s], strict=True)
+        if o.own.get("measure_gamma") or "gamma" in o.own:
+            each = [inexactness(end, k) for k, end in zip(s, ends, strict=True)]
+            gammas["gamma"] = sum(p * g for p, g in zip(o.p(s), each, strict=True))
             gammas["gamma_silos"] = {str(k): g for k, g in zip(s, each, strict=True)}
-        loss = o.report(s, losses, mu=mu, **gammas)
-        if o.own.get("adaptive") and before is not None:
-            falls = falls + 1 if loss < before else 0
-            if loss > before:
-                mu += o.own["mu_step"]
-            elif falls == o.own["patience"]:
-                mu, falls = max(mu - o.own["mu_step"], 0.0), 0
-        w, before = average(o.p(s), ends), loss
+        o.report(s, losses, mu=mu, **gammas)
+        w = average(o.p(s), ends)
     return w
 
 
@@ -502,13 +533,25 @@ def fedper(o):
     return w
 
 
+def finetune(o):
+    """FedAvg, and in the end each silo trains on from w (Ogier du Terrail et al. 2022, FLamby)."""
+    w, own, t = fedavg(o), o.own, o.rounds
+    for k, n in enumerate(o.n):
+        order = rng.torch_stream(o.seed, "train", k, t)
+        of = n, o.local["batch_size"], order, own.get("tune_epochs", 1), own.get("tune_steps")
+        if "tune_lr" in own:
+            o.lr = lambda t: own["tune_lr"]
+        o.personal[k], _, _ = o.train(w, k, t, batches=in_batches(*of))
+    return w
+
+
 def ditto(o):
-    """Li et al. 2021, Algorithm 1."""
+    """Li et al. 2021, Algorithm 1; v_k begins at w_0, as in the authors' code (litian96/ditto)."""
     w, v = o.start, {}
     for t in range(o.rounds):
         s, ends, losses = o.cohort(t), [], []
         for k in s:
-            v[k], _, _ = o.train(v.get(k, w), k, t, penalty=near(w, o.own["lambda"]))
+            v[k], _, _ = o.train(v.get(k, o.start), k, t, penalty=near(w, o.own["lambda"]))
             end, _, loss = o.train(w, k, t)
             ends, losses = [*ends, end], [*losses, loss]
         o.report(s, losses)
@@ -537,7 +580,7 @@ def moon(o):
     for t in range(o.rounds):
         s, ends, losses = o.cohort(t), [], []
         for k in s:
-            z_global, z_previous = features(w, k), features(previous.get(k, w), k)
+            z_global, z_previous = features(w, k), features(previous.get(k, o.start), k)
             previous[k], _, loss = o.train(w, k, t, objective)
             ends, losses = [*ends, previous[k]], [*losses, loss]
         o.report(s, losses)
@@ -547,6 +590,108 @@ def moon(o):
         for k, end in previous.items()
     }
     return w
+
+
+def timeline(o, receive):
+    """Let silos train at their own speeds until the server has moved `rounds` times.
+
+    Every silo k trains from the model that the server has when it begins, for so many seconds as its steps
+    take, and hands the result over at that moment; then it begins anew. Of silos that are done at one moment
+    the first by number is first. The model is o.now, and how often the server has moved o.version: `receive`,
+    given who hands over what and from where, changes both.
+    """
+    clock, names = o.clock, [entry["name"] for entry in o.spec["silos"]]
+    seed, busy, count, repeats, done = clock.get("seed", o.seed), {}, {}, {}, 0
+    if isinstance(clock["speeds"], dict):
+        speed = [clock["speeds"][name] for name in names]
+    else:
+        u = rng.numpy_stream(seed, "speeds").random(len(names))
+        low, high = clock.get("slowest", 1.0), clock.get("fastest", 10.0)
+        even = clock["speeds"] == "uniform"
+        speed = [low + (high - low) * x if even else low * (high / low) ** x for x in u]
+
+    def begin(k, now):
+        nth = repeats[k, o.version] = repeats.get((k, o.version), -1) + 1
+        again = [nth] if nth else []
+        epochs = o.local.get("epochs", 1)
+        lot = rng.torch_stream(o.seed, "stragglers", k, o.version, *again)
+        if "stragglers" in o.local and float(torch.rand((), generator=lot)) < o.local["stragglers"]:
+            epochs = int(torch.randint(1, epochs + 1, (), generator=lot))
+        order = rng.torch_stream(o.seed, "train", k, o.version, *again)
+        batches = in_batches(o.n[k], o.local["batch_size"], order, epochs, o.local.get("steps"))
+        seconds = len(batches) / speed[k]
+        if clock.get("jitter"):
+            stream = rng.numpy_stream(seed, "jitter", k, count.get(k, 0))
+            seconds *= 1 + clock["jitter"] * (2 * stream.random() - 1)
+        count[k] = count.get(k, 0) + 1
+        rho = o.own.get("rho", 0.005 if o.own["name"] == "fedasync" else 0.0)
+        end, _, loss = o.train(o.now, k, o.version, penalty=near(o.now, rho), batches=batches)
+        busy[k] = (now + seconds, end, o.now, o.version, loss)
+
+    many = o.own.get("concurrency", len(names))
+    first = rng.numpy_stream(seed, "first silos")
+    starters = (
+        list(range(len(names))) if many == len(names) else first.choice(len(names), many, replace=False)
+    )
+    for k in sorted(starters):
+        begin(int(k), 0.0)
+    losses, ages = [], []
+    while True:
+        k = min(busy, key=lambda k: (busy[k][0], k))
+        now, end, start, version, loss = busy.pop(k)
+        losses, ages, before = [*losses, (k, loss)], [*ages, o.version - version], o.version
+        receive(k, end, start, version)
+        if o.version > before:
+            each = {k: [one for of, one in losses if of == k] for k, _ in losses}
+            shares = o.p(sorted(each))
+            mean = sum(p * sum(each[k]) / len(each[k]) for p, k in zip(shares, sorted(each), strict=True))
+            more = {"staleness": sum(ages) / len(ages), "virtual_seconds": now}
+            o.figures.append({"train_loss": mean, **more})
+            losses, ages = [], []
+            if o.version == o.rounds:
+                return o.now
+        done += 1
+        idle = [j for j in range(len(names)) if j not in busy]
+        if len(idle) > 1:
+            k = idle[int(rng.numpy_stream(seed, "next silo", done).integers(len(idle)))]
+        begin(k, now)
+
+
+def fedasync(o):
+    """Xie, Koyejo & Gupta 2019, Algorithm 1: x_t <- (1 - alpha_t) x_(t-1) + alpha_t x_new, with alpha_t =
+    alpha s(t - tau); workers take g = f + rho / 2 ||x - x_tau||^2.
+    """
+    o.now, o.version = o.start, 0
+    a, b, alpha = o.own.get("a", 0.5), o.own.get("b", 4.0), o.own.get("alpha", 0.6)
+    shares = {
+        "constant": lambda stale: 1.0,
+        "polynomial": lambda stale: (stale + 1) ** -a,
+        "hinge": lambda stale: 1.0 if stale <= b else 1 / (a * (stale - b) + 1),
+    }
+
+    def receive(k, new, start, tau):
+        t = o.version + 1
+        alpha_t = alpha * shares[o.own.get("weighting", "polynomial")](t - tau)
+        o.now, o.version = plus(scaled(1 - alpha_t, o.now), new, alpha_t), t
+
+    return timeline(o, receive)
+
+
+def fedbuff(o):
+    """Nguyen et al. 2022, Algorithm 1, weighed by 1 / sqrt(1 + tau) as in its section 5; beside equal weights
+    also by n_k, as `[cohort] weights` says."""
+    o.now, o.version, buffer = o.start, 0, []
+
+    def receive(k, new, start, version):
+        buffer.append((k, minus(new, start), version))
+        if len(buffer) == o.own.get("buffer", 10):
+            n = [o.n[k] if o.draw.get("weights") != "uniform" else 1 for k, _, _ in buffer]
+            s = [(1 + o.version - version) ** -o.own.get("a", 0.5) for _, _, version in buffer]
+            total = average([m * x / sum(n) for m, x in zip(n, s, strict=True)], [d for _, d, _ in buffer])
+            o.now, o.version = plus(o.now, total, o.server["lr"]), o.version + 1
+            buffer.clear()
+
+    return timeline(o, receive)
 
 
 def feddf(o):

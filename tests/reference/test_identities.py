@@ -57,6 +57,7 @@ TO_THE_BIT = [
     (job("moon-0", "moon", mu=0.0, cohort=SOME), "fedavg"),
     (job("fedsam-0", "fedsam", rho=0.0, cohort=SOME), "fedavg"),
     (job("apfl", "apfl", adaptive=True, cohort=SOME), "fedavg"),
+    (job("finetune", "finetune", tune_epochs=2, cohort=SOME), "fedavg"),
     (job("ifca-one", "ifca", clusters=1, cohort=SOME), "fedavg"),
     (job("ifcasgd-one", "ifcasgd", clusters=1, local=FULL), "fedsgd"),
     (job("fedexp-never", "fedexp", epsilon=1e9, cohort=SOME), "fedavg"),

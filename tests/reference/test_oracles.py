@@ -33,7 +33,7 @@ OTHER = {"name": "logreg", "weights": "other.safetensors"}
 ADAPTIVE = {"lr": 0.05, "beta1": 0.9, "tau": 0.01}
 
 
-TABLES = ("cohort", "server_optimizer", "compression", "aggregation", "shards")
+TABLES = ("cohort", "server_optimizer", "compression", "aggregation", "shards", "clock")
 
 
 def job(
@@ -51,7 +51,7 @@ def job(
         "model": model,
         "algorithm": {"name": name, **tables},
         "local": local,
-        "cohort": SMALL_COHORT,
+        "cohort": {} if "clock" in others else SMALL_COHORT,
         "evaluate": {"every": 1000},
         **others,
     }
@@ -76,6 +76,12 @@ CASES: dict[str, dict[str, Any]] = {
     "qfedavg-falling": job("qfedavg", q=1.0, local={"epochs": 3, **FALLING}),
     "fedprox": job("fedprox", mu=0.5, local={"epochs": 2, "lr_decay": 0.9}),
     "fedprox-gamma": job("fedprox", mu=0.2, measure_gamma=True, local={"epochs_of": [1, 3, 2]}),
+    "fedprox-solved": job(
+        "fedprox", mu=1.0, gamma=0.6, local={"epochs": 12, "lr_decay": 0.9}, cohort={"fraction": 1.0}
+    ),
+    "fedprox-solved-by-halves": job(
+        "fedprox", mu=0.5, gamma=0.5, local={"lr": 0.3, "epochs": 6, "stragglers": 0.8, "batch_size": 12}
+    ),
     "fedprox-stragglers": job("fedprox", mu=1.0, measure_gamma=True, local={"epochs": 5, "stragglers": 0.8}),
     "fedprox-momentum": job("fedprox", mu=0.5, local={"momentum": 0.5}),
     "fedprox-adam": job("fedprox", mu=0.5, local={"optimizer": "adam", "lr": 0.01}),
@@ -134,6 +140,10 @@ CASES: dict[str, dict[str, Any]] = {
     "qfedsgd-q2": job("qfedsgd", "qfedavg", q=2.0, cohort={"fraction": 0.6, "select": "examples"}),
     "fedper": job("fedper", personal=["head.bias"], local={"epochs": 2}),
     "fedper-momentum": job("fedper", personal=["head.bias"], local={"momentum": 0.9}),
+    "finetune": job("finetune", tune_epochs=2, local={"epochs": 2, "lr_decay": 0.9}),
+    "finetune-steps": job(
+        "finetune", tune_steps=3, tune_lr=0.3, local={"momentum": 0.9, "epochs": 4, "stragglers": 0.6}
+    ),
     "ditto": job("ditto", **{"lambda": 0.5}, local={"epochs": 2}),
     "ditto-strong": job("ditto", **{"lambda": 3.0}, local={"lr_decay": 0.9}, cohort={"fraction": 1.0}),
     "moon": job("moon", mu=1.0, temperature=0.5, local={"epochs": 2}),
@@ -202,6 +212,52 @@ CASES: dict[str, dict[str, Any]] = {
     "ifcasgd-everyone": job(
         "ifcasgd", "ifca", clusters=3, rounds=5, cohort={"fraction": 1.0, "weights": "uniform"}
     ),
+    "fedasync": job("fedasync", rounds=40, clock={"speeds": "log-uniform"}, local={"lr_decay": 0.99}),
+    "fedasync-constant": job(
+        "fedasync",
+        rounds=40,
+        alpha=0.3,
+        weighting="constant",
+        rho=0.0,
+        clock={"speeds": "uniform", "seed": 4},
+    ),
+    "fedasync-hinge": job(
+        "fedasync",
+        rounds=40,
+        weighting="hinge",
+        a=3.0,
+        b=2.0,
+        rho=0.5,
+        concurrency=5,
+        clock={"speeds": "log-uniform", "fastest": 100.0, "jitter": 0.5},
+        local={"momentum": 0.5, "epochs": 4, "stragglers": 0.6},
+    ),
+    "fedbuff": job("fedbuff", rounds=8, buffer=4, clock={"speeds": "log-uniform", "jitter": 0.2}),
+    "fedbuff-uniform": job(
+        "fedbuff",
+        rounds=6,
+        buffer=9,
+        a=1.0,
+        cohort={"weights": "uniform"},
+        server_optimizer={"name": "sgd", "lr": 0.7},
+        clock={"speeds": "log-uniform", "fastest": 30.0},
+        local={"epochs": 4, "stragglers": 0.6},
+    ),
+    "fedbuff-few": job(
+        "fedbuff",
+        rounds=12,
+        buffer=3,
+        concurrency=4,
+        clock={"speeds": "uniform", "jitter": 0.9},
+        local={"steps": 5},
+    ),
+    "fedbuff-ties": job(
+        "fedbuff",
+        rounds=8,
+        buffer=3,
+        clock={"speeds": {f"silo_{k:04d}": 2.0 for k in range(7)}},
+        local={"steps": 4},
+    ),
     "scaffold-II-by-losses": job("scaffold", option="II", rounds=8, cohort=BY_LOSSES),
     "feddyn-by-losses": job("feddyn", alpha=0.3, rounds=8, cohort={**BY_LOSSES, "weights": "examples"}),
 }
@@ -229,6 +285,7 @@ ON_A_NETWORK = {
     "feddf-statistics": job("feddf", rounds=2, prototypes=[], model=NORMALISED, **DISTILLED),
     "moon-statistics": job("moon", mu=5.0, temperature=0.5, model=NORMALISED, cohort={"fraction": 1.0}),
     "personal-statistics": job("ditto", **{"lambda": 0.5}, model=NORMALISED, local={"epochs": 2}),
+    "finetune-statistics": job("finetune", model=NORMALISED, local={"epochs": 2}),
     "fedavg-statistics": job("fedavg", model=NORMALISED, local={"epochs": 2}),
     "moon-text": job("moon", mu=5.0, temperature=0.5, model=LSTM, shards="text", cohort={"fraction": 1.0}),
     "feddf-text": job(
@@ -375,7 +432,7 @@ def test_silos_keep_what_the_oracles_keep(compared: Any, name: str) -> None:
         assert_kept(file, task.kept[silo])
 
 
-PERSONAL = ("fedper", "fedbn", "ditto", "personal", "fedrep", "pfedme", "apfl", "ifca")
+PERSONAL = ("finetune", "fedper", "fedbn", "ditto", "personal", "fedrep", "pfedme", "apfl", "ifca")
 
 
 @pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(PERSONAL)])

@@ -192,7 +192,7 @@ def make_worker(
     kind=Worker,
     **more,
 ):
-    models = [model or FlatModel(net())]
+    models = [model or FlatModel(net(), recalls=algorithm.recalls)]
     opened = lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task)  # noqa: E731
     where, weights = (opened, folder / "run"), cohort.weights
     context = WorkerContext(
@@ -207,7 +207,7 @@ def make_federation(
 ):
     """Return a server and a federation in a world of one rank."""
     algorithm = algorithm or FedAvg()
-    model = model or FlatModel(net())
+    model = model or FlatModel(net(), recalls=algorithm.recalls)
     worker = make_worker(folder, spec, algorithm, model, transforms, seed=seed, cohort=cohort)
     server = Server([model], seed)
     algorithm.begin(server)

@@ -42,8 +42,10 @@ ADAPTIVE = {**PRIVATE, "level": "silo", "clip": "adaptive"}
 UNIFORM: Tables = {"cohort": {"weights": "uniform"}}
 SPLIT: Tables = {"algorithm": {"name": "splitnn"}, "vertical": {"cut": 4}}
 BY_LABEL = {"cut": 4, "protect": "label-dp", "epsilon": 1.0}
+TIMED: Tables = {"algorithm": {"name": "fedbuff"}, "clock": {}}
 WAYS: dict[str, Tables] = {
     "usual": {},
+    "clock": TIMED,
     "compile": {"local": {"compile": True}},
     "batched": {"local": {"batched": True}},
     "private": {"privacy": PRIVATE},
@@ -75,6 +77,12 @@ JOBS: dict[str, list[Tables]] = {
     "task": [{"task": {"name": "binary"}}],
     "algorithm": [{"algorithm": {"name": "feddyn"}}],
     "vertical": [SPLIT],
+    "clock": [TIMED],
+    "clock.speeds": [{**TIMED, "clock": {"speeds": "uniform"}}],
+    "clock.slowest": [{**TIMED, "clock": {"slowest": 2.0}}],
+    "clock.fastest": [{**TIMED, "clock": {"fastest": 20.0}}],
+    "clock.jitter": [{**TIMED, "clock": {"jitter": 0.5}}],
+    "clock.seed": [{**TIMED, "clock": {"seed": 5}}],
     "server_optimizer": [{"server_optimizer": {"name": "adam"}}],
     "privacy": [{"privacy": PRIVATE}],
     "security": [{"security": {}}],

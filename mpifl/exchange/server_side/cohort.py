@@ -22,6 +22,9 @@ class Asked(Protocol):
     transforms: Sequence[Transform]
     knowledge: Knowledge
 
+    def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
+        """Return the cohort of these silos for the server's current round."""
+
     def attempt(self, nth: int) -> int:
         """Return the stamp of an attempt at a round."""
 
@@ -70,6 +73,10 @@ class Cohort:
         for transform in reversed(transforms):
             mean = transform.mean(self.server, mean, purpose)
         return mean
+
+    def of(self, silos: Sequence[int]) -> Cohort:
+        """Return the cohort of these silos, for a question of the same attempt at the round."""
+        return self.federation.cohort(silos, self.server, self.attempt)
 
     def dialogue(self, part: Work, lead: Lead, /, **message: Tensor | Scalar) -> Mean:
         """Have `part` of every silo talk with the server, which leads; return the mean of the updates.

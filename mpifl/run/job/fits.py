@@ -17,46 +17,51 @@ if TYPE_CHECKING:
     from mpifl.run.job.outline import Outline
 
 _JOB = """
-key                                                       usual rule                  private              silo            sum sums  masks            split                      compile             batched
-name,shards,seed,rounds,device,threads,model              +     +                     +                    +               +   +     +                +                          +                   +
-data,local,cohort,aggregation,compression                 +     +                     +                    +               +   +     +                +                          +                   +
-attack,evaluate,checkpoint,tracking                       +     +                     +                    +               +   +     +                +                          +                   +
-kernels                                                   +     +                     +                    +               +   +     +                +                          -                   +
-model.name,weights,strict,save                            +     +                     +                    +               +   +     +                +                          +                   +
-model.buffers                                             +     reset                 reset                reset           +   reset +                -                          +                   +
-data.augment                                              +     +                     -                    +               +   +     +                -                          flip|crop|flip-crop flip|crop|flip-crop
-task                                                      +     +                     =                    +               +   +     +                =                          +                   +
-algorithm                                                 +     =                     =                    =               =   +     =                =                          +                   +
-vertical                                                  +     =                     =                    =               =   =     =                +                          =                   =
-vertical.cut,merge,top,protect,epsilon,bottoms            +     =                     =                    =               =   =     =                +                          =                   =
-server_optimizer                                          +     +                     +                    +               +   +     +                =                          +                   +
-cohort.fraction                                           +     +                     +                    +               -   +     +                -                          +                   +
-cohort.quorum,deadline                                    +     +                     +                    +               +   +     +                -                          +                   +
-cohort.weights                                            +     uniform               +                    uniform         -   +     +                -                          +                   +
-cohort.select                                             +     uniform|poisson|own   uniform|examples|own uniform|poisson +   +     uniform|examples -                          +                   +
-cohort.candidates                                         +     -                     -                    -               +   +     -                -                          +                   +
-aggregation.rule,tolerate,pre,s,m,tau,nu,iterations,spill +     +                     +                    -               +   -     +                -                          +                   +
-aggregation.clip                                          +     +                     +                    -               -   +     +                -                          +                   +
-compression.up                                            +     none|float16|bfloat16 +                    -               +   -     +                none|float16|bfloat16|qsgd +                   +
-compression.down,bits,norm                                +     +                     +                    +               +   +     +                +                          +                   +
-compression.error_feedback                                +     +                     +                    -               +   -     +                False                      +                   +
-compression.bucket                                        +     +                     +                    +               +   +     +                512                        +                   +
-compression.share                                         +     -                     +                    -               +   -     +                -                          +                   +
-attack.kind,silos,std,factor,z,epsilon,direction          +     +                     -                    -               +   -     +                -                          +                   +
-attack.mimicked,target,patch,value,share,keep_optimizer   +     +                     -                    -               +   -     +                -                          +                   +
-privacy                                                   +     =                     +                    +               +   +     +                -                          +                   +
-privacy.level                                             +     +                     +                    +               +   +     +                -                          +                   +
-privacy.noise_at,clip,quantile,clip_start,noise,noise_of  +     +                     +                    +               +   +     +                -                          +                   +
-privacy.epsilon,delta,accountant,evaluate_unprotected     +     +                     +                    +               +   +     +                -                          +                   +
-security                                                  +     =                     +                    +               +   +     +                -                          +                   +
-security.masks,range,least,colluding                      +     +                     +                    +               +   +     +                -                          +                   +
-evaluate.every,batch_size,target,target_accuracy          +     +                     +                    +               +   +     +                +                          +                   +
-evaluate.stop_at_target,split,patience                    +     +                     +                    +               +   +     +                +                          +                   +
-evaluate.at,keep_best                                     +     +                     +                    +               +   +     +                -                          +                   +
-evaluate.silos                                            +     +                     +                    +               +   +     +                .                          +                   +
-checkpoint.every,keep,background                          +     +                     +                    +               +   +     +                +                          +                   +
-checkpoint.mirror                                         +     +                     +                    +               +   +     -                -                          +                   +
-tracking.console,jsonl,tensorboard,mlflow,observers       +     +                     +                    +               +   +     +                +                          +                   +
+key                                                      usual rule                  private              silo            sum sums  masks            split                      compile             batched             clock
+name,shards,seed,rounds,device,threads,model             +     +                     +                    +               +   +     +                +                          +                   +                   +
+data,local,cohort,aggregation,compression                +     +                     +                    +               +   +     +                +                          +                   +                   +
+attack,evaluate,checkpoint,tracking                      +     +                     +                    +               +   +     +                +                          +                   +                   +
+kernels                                                  +     +                     +                    +               +   +     +                +                          -                   +                   +
+model.name,weights,strict,save                           +     +                     +                    +               +   +     +                +                          +                   +                   +
+model.buffers                                            +     reset                 reset                reset           +   reset +                -                          +                   +                   reset
+data.augment                                             +     +                     -                    +               +   +     +                -                          flip|crop|flip-crop flip|crop|flip-crop +
+task                                                     +     +                     =                    +               +   +     +                =                          +                   +                   +
+algorithm                                                +     =                     =                    =               =   +     =                =                          +                   +                   +
+vertical                                                 +     =                     =                    =               =   =     =                +                          =                   =                   -
+vertical.cut,merge,top,protect,epsilon,bottoms           +     =                     =                    =               =   =     =                +                          =                   =                   =
+clock                                                    +     =                     =                    =               =   =     =                =                          =                   =                   +
+clock.speeds,slowest,fastest,jitter,seed                 +     =                     =                    =               =   =     =                =                          =                   =                   +
+server_optimizer                                         +     +                     +                    +               +   +     +                =                          +                   +                   +
+cohort.fraction                                          +     +                     +                    +               -   +     +                -                          +                   +                   -
+cohort.quorum                                            +     +                     +                    +               +   +     +                -                          +                   +                   +
+cohort.deadline                                          +     +                     +                    +               +   +     +                -                          +                   +                   -
+cohort.weights                                           +     uniform               +                    uniform         -   +     +                -                          +                   +                   +
+cohort.select                                            +     uniform|poisson|own   uniform|examples|own uniform|poisson +   +     uniform|examples -                          +                   +                   -
+cohort.candidates                                        +     -                     -                    -               +   +     -                -                          +                   +                   -
+aggregation.rule                                         +     +                     +                    -               +   -     +                -                          +                   +                   -
+aggregation.tolerate,pre,s,m,tau,nu,iterations,spill     +     +                     +                    -               +   -     +                -                          +                   +                   +
+aggregation.clip                                         +     +                     +                    -               -   +     +                -                          +                   +                   -
+compression.up                                           +     none|float16|bfloat16 +                    -               +   -     +                none|float16|bfloat16|qsgd +                   +                   +
+compression.down,bits,norm                               +     +                     +                    +               +   +     +                +                          +                   +                   +
+compression.error_feedback                               +     +                     +                    -               +   -     +                False                      +                   +                   +
+compression.bucket                                       +     +                     +                    +               +   +     +                512                        +                   +                   +
+compression.share                                        +     -                     +                    -               +   -     +                -                          +                   +                   +
+attack.kind                                              +     +                     -                    -               +   -     +                -                          +                   +                   -
+attack.silos,std,factor,z,epsilon,direction              +     +                     -                    -               +   -     +                -                          +                   +                   +
+attack.mimicked,target,patch,value,share,keep_optimizer  +     +                     -                    -               +   -     +                -                          +                   +                   +
+privacy                                                  +     =                     +                    +               +   +     +                -                          +                   +                   -
+privacy.level                                            +     +                     +                    +               +   +     +                -                          +                   +                   +
+privacy.noise_at,clip,quantile,clip_start,noise,noise_of +     +                     +                    +               +   +     +                -                          +                   +                   +
+privacy.epsilon,delta,accountant,evaluate_unprotected    +     +                     +                    +               +   +     +                -                          +                   +                   +
+security                                                 +     =                     +                    +               +   +     +                -                          +                   +                   -
+security.masks,range,least,colluding                     +     +                     +                    +               +   +     +                -                          +                   +                   +
+evaluate.every,batch_size,target,target_accuracy         +     +                     +                    +               +   +     +                +                          +                   +                   +
+evaluate.stop_at_target,split,patience                   +     +                     +                    +               +   +     +                +                          +                   +                   +
+evaluate.at,keep_best                                    +     +                     +                    +               +   +     +                -                          +                   +                   +
+evaluate.silos                                           +     +                     +                    +               +   +     +                .                          +                   +                   +
+checkpoint.every,keep,background                         +     +                     +                    +               +   +     +                +                          +                   +                   +
+checkpoint.mirror                                        +     +                     +                    +               +   +     -                -                          +                   +                   +
+tracking.console,jsonl,tensorboard,mlflow,observers      +     +                     +                    +               +   +     +                +                          +                   +                   +
 """  # noqa: E501
 
 _WHY = """
@@ -95,6 +100,16 @@ sums    model.buffers              [model] buffers: {value}: the server looks at
 masks   cohort.select              [cohort] select = '{value}': each site draws a round's silos itself, by the job's seed, and knows no losses of others; take 'uniform' or 'examples'
 masks   local.deadline             [local] deadline = {value:g}: a silo asked again would answer otherwise, and the difference of two sums would show it; leave it out under [security]
 masks   checkpoint.mirror          [checkpoint] mirror = true: another site's rank would become the server; leave it out under [security]
+clock   cohort.fraction            [cohort] fraction = {value:g}: the clock says who takes part; leave it out, and take [algorithm] concurrency
+clock   cohort.select,candidates   [cohort] select = '{job.cohort.select}': the clock says who takes part; leave it out
+clock   cohort.deadline            [cohort] deadline = {value:g}: by [clock] nobody is waited for; leave it out
+clock   aggregation.rule           [aggregation] rule = '{value}': by [clock] silos hand over updates of models of unequal age, which a rule would compare; take 'mean'
+clock   aggregation.clip           [aggregation] clip = {value:g}: by [clock] a silo may hand over several updates at a time; leave it out
+clock   attack.kind                [attack] kind = '{value}': lies in the round in which a silo begins, and it hands over in another; leave one of them out
+clock   privacy                    [privacy]: counts a round's answers, and by [clock] silos hand over in one round what they trained in another; leave one of them out
+clock   security                   [security]: by [clock] few silos hand over at a time, and a sum over few hides little; leave one of them out
+clock   model.buffers              [model] buffers: {value}: by [clock] an update is handed over later than buffers are learned; take 'reset'
+clock   vertical                   [vertical]: all parties speak at once, and by [clock] each has a time of its own; leave one of them out
 split   aggregation.rule,clip      [aggregation]: lines are not averaged; leave it out
 split   compression.up             [compression] up = '{value}': top and bottoms need all of a line; take 'qsgd' or 'bfloat16'
 split   compression.error_feedback [compression] error_feedback = true: each line is of other rows than the last; leave it out
@@ -127,6 +142,7 @@ for _way, _cells in FITS.cells.items():
 
 IN_EFFECT: dict[str, Callable[[Outline], bool]] = {
     "usual": lambda job: True,
+    "clock": lambda job: job.clock is not None,
     "rule": lambda job: not job.aggregation.is_mean,
     "compile": lambda job: job.local.compile,
     "batched": lambda job: job.local.batched,

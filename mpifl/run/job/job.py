@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from mpifl.algorithms import ALGORITHMS, ELSEWHERE, OPTIMIZERS, Algorithm, ServerOptimizer
 from mpifl.common import InputError, Table, read_toml
@@ -18,7 +19,7 @@ from mpifl.run.job.validation import validated
 from mpifl.silo import UNSPLIT
 from mpifl.silo.steps import LOCAL, LocalTraining
 
-_SHARED = ("local", "server_optimizer", "task", "vertical")
+_SHARED = ("local", "server_optimizer", "task", "vertical", "clock")
 """Tables of a job that are fields of every algorithm."""
 _PLUGGABLE = ("task", "algorithm", "server_optimizer")
 """Tables whose `name` may be code of the user's, imported when the job is read."""
@@ -183,8 +184,8 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
         shared={},
         usual="sgd",
     )
-    shared = {"local": job.local, "server_optimizer": optimizer, "task": _build_task(job, source)}
-    shared["vertical"] = job.vertical or UNSPLIT
+    shared: dict[str, Any] = {"local": job.local, "server_optimizer": optimizer}
+    shared |= {"task": _build_task(job, source), "vertical": job.vertical or UNSPLIT, "clock": job.clock}
     algorithm: Algorithm = make_named(
         base=Algorithm,
         registry=ALGORITHMS,

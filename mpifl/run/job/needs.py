@@ -27,6 +27,7 @@ def check_fits(job: Job, algorithm: Algorithm) -> None:
 def _refusals(job: Job, algorithm: Algorithm) -> Iterator[str]:
     yield from _of_poisson(job)
     yield from _of_layout(job, algorithm)
+    yield from _of_clock(job, algorithm)
     for way in (way for way, is_asked in IN_EFFECT.items() if is_asked(job)):
         yield from _FIRST.get(way, _nothing)(job, algorithm)
         yield from filter(None, [why_not(way, job)])
@@ -47,6 +48,16 @@ def _of_layout(job: Job, algorithm: Algorithm) -> Iterator[str]:
         yield f"[algorithm] name = '{name}': {what}"
     if is_split and algorithm.server_optimizer != SGD():
         yield "[server_optimizer]: there is no mean to step along; [local] says how each half steps"
+
+
+def _of_clock(job: Job, algorithm: Algorithm) -> Iterator[str]:
+    name = job.algorithm["name"]
+    if job.clock is not None and not algorithm.timed:
+        what = "waits in each round for all of its silos; take 'fedasync' or 'fedbuff', or leave [clock] out"
+        yield f"[clock]: '{name}' {what}"
+    if job.clock is None and algorithm.timed:
+        what = "who is done when is said by [clock], and the job has none; it may be empty"
+        yield f"[algorithm] name = '{name}': {what}"
 
 
 def _of_sum(job: Job, algorithm: Algorithm) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
+from mpifl.algorithms import ClockSettings
 from mpifl.common import Table, read_toml
 from mpifl.run.job.fits import why_not
 from mpifl.run.job.tables import (
@@ -67,6 +68,8 @@ class Outline(BaseModel):
     """How a silo trains in a round."""
     vertical: VerticalSettings | None = None
     """How a network is split over silos that have columns of the same rows; for such silos alone."""
+    clock: ClockSettings | None = None
+    """How fast silos train by the server's virtual clock; for asynchronous algorithms alone."""
     server_optimizer: Table = {"name": "sgd"}
     """How the server moves the model along the mean of the updates."""
     cohort: CohortTable = CohortTable()

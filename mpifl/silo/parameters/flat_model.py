@@ -69,7 +69,7 @@ class FlatModel:
     """A module whose trainable parameters lie one after another in one float32 vector, personal ones last.
 
     `personal` names the parameters and buffers that never leave a silo. `rules` are the job's `[model]
-    buffers`; a model `apart` is averaged with no other.
+    buffers`; a model `apart` is averaged with no other. One that `recalls` keeps a copy of what it begins as.
 
     Attributes:
         module: The module itself; its parameters are views into `trained`.
@@ -91,6 +91,7 @@ class FlatModel:
         saves: Literal["all", "trained"] = "all",
         rules: Mapping[str, str] | None = None,
         apart: bool = False,
+        recalls: bool = False,
     ) -> None:
         check_tensors(module)
         self.module = module.to(device)
@@ -113,6 +114,9 @@ class FlatModel:
         self._inputs = tuple(self.parameters)
         self.initial_personal = self.personal.clone(), self.personal_statistics.read()
         """What personal parameters and statistics are before a silo has trained its own."""
+        self.initial = (self.trained.clone(), self.statistics.read()) if recalls else None
+        """What all parameters, shape [P], and the averaged statistics are at first, where that is recalled.
+        """
         self._grad: Tensor | None = None
         self._one = (torch.ones((), device=device),)
         self.is_reporter = is_reporter

@@ -90,7 +90,8 @@ class Lent(Answering):
     def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
         """Lend the stream of a purpose;
         what draws from torch's global stream (dropout) draws a derived one."""
-        return rng.scope(self._seed, purpose, self.id, self.round, device=self.model.device)
+        of = rng.turn(self.id, self.round, self.turn)
+        return rng.scope(self._seed, purpose, *of, device=self.model.device)
 
     def _learned(self) -> Tensor:
         """Return the running statistics as training has left them."""

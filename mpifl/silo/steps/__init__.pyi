@@ -41,6 +41,7 @@ from .step import (
 )
 from .training import (
     Counted as Counted,
+    Enough as Enough,
     LocalRun as LocalRun,
     Loss as Loss,
     Method as Method,

@@ -25,35 +25,35 @@ from pydantic import BaseModel
 
 # `plain` is lr * gradient and nothing else, which the program takes by itself, and says no word of it.
 _LOCAL = """
-key             usual plain compile batched private sum    masks split fedsgd fsvrg qffl scaffold fednova ditto fedsam fedrep paired
-optimizer       +     ~     +       +       +       -      +     +     -      -     -    -        -       +     +      +      -
-lr              +     +     +       +       +       +      +     +     +      +     +    +        +       +     +      +      +
-lr_decay        +     +     +       +       +       +      +     +     +      +     +    +        +       +     +      +      +
-momentum        +     ~     +       +       +       -      +     +     -      -     -    +        +       +     +      +      -
-nesterov        +     ~     +       +       +       -      +     +     -      -     -    -        -       +     +      +      -
-beta1           +     ~     +       +       +       -      +     +     -      -     -    -        -       +     +      +      -
-beta2           +     ~     +       +       +       -      +     +     -      -     -    -        -       +     +      +      -
-epsilon         +     ~     +       +       +       -      +     +     -      -     -    -        -       +     +      +      -
-weight_decay    +     ~     +       +       +       -      +     +     -      -     -    +        +       +     +      -      -
-clip_norm       +     ~     ~       +       +       -      +     +     -      -     -    -        -       +     +      +      -
-schedule        +     ~     ~       +       +       -      +     +     -      -     -    -        -       +     +      +      -
-warmup          +     ~     ~       +       +       -      +     +     -      -     -    -        -       +     +      +      -
-schedule_rounds +     +     +       +       +       .      +     +     .      +     +    +        +       +     +      +      +
-keep_optimizer  +     +     ~       +       +       -      +     .     -      -     -    -        -       -     +      -      -
-epochs          +     +     +       +       +       .      +     +     .      +     +    +        +       +     +      +      +
-epochs_decay    +     +     +       +       -       .      +     +     .      +     +    +        +       +     +      +      +
-steps           +     +     +       +       +       .      +     +     .      +     +    +        +       +     +      +      +
-batch_size      +     +     ~number number  +       +      +     +     .      +     +    +        +       +     +      +      +
-batch_growth    +     +     ~       -       -       -      +     +     .      +     +    +        +       +     +      +      +
-accumulate      +     ~     ~       -       -       .      +     -     .      +     +    +        +       +     -      +      -
-drop_last       +     +     +       +       +       .      +     +     .      +     +    +        +       +     +      +      +
-stragglers      +     +     +       +       +       .      +     -     .      +     +    +        +       +     +      +      +
-deadline        +     +     +       -       -       .      -     -     .      +     +    +        +       +     +      +      +
-epochs_of       +     +     +       +       +       .      +     -     .      +     +    +        +       +     +      +      +
-compile         +     +     +       -       -       .      +     -     .      ~     +    +        +       +     ~      ~      ~
-batched         +     +     =       +       -       .      +     -     .      ~     +    +        +       +     ~      ~      ~
-chunk           +     +     =       +       -       .      +     -     .      +     +    +        +       +     +      +      +
-precision       +     ~wide ~wide   wide    fp32    .wide  +     fp32  .wide  wide  wide wide     wide    +     wide   +      wide
+key             usual plain compile batched private sum   masks split fedsgd fsvrg qffl scaffold fednova ditto fedsam fedrep paired clock
+optimizer       +     ~     +       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
+lr              +     +     +       +       +       +     +     +     +      +     +    +        +       +     +      +      +      +
+lr_decay        +     +     +       +       +       +     +     +     +      +     +    +        +       +     +      +      +      +
+momentum        +     ~     +       +       +       -     +     +     -      -     -    +        +       +     +      +      -      +
+nesterov        +     ~     +       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
+beta1           +     ~     +       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
+beta2           +     ~     +       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
+epsilon         +     ~     +       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
+weight_decay    +     ~     +       +       +       -     +     +     -      -     -    +        +       +     +      -      -      +
+clip_norm       +     ~     ~       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
+schedule        +     ~     ~       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
+warmup          +     ~     ~       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
+schedule_rounds +     +     +       +       +       .     +     +     .      +     +    +        +       +     +      +      +      +
+keep_optimizer  +     +     ~       +       +       -     +     .     -      -     -    -        -       -     +      -      -      -
+epochs          +     +     +       +       +       .     +     +     .      +     +    +        +       +     +      +      +      +
+epochs_decay    +     +     +       +       -       .     +     +     .      +     +    +        +       +     +      +      +      +
+steps           +     +     +       +       +       .     +     +     .      +     +    +        +       +     +      +      +      +
+batch_size      +     +     ~number number  +       +     +     +     .      +     +    +        +       +     +      +      +      +
+batch_growth    +     +     ~       -       -       -     +     +     .      +     +    +        +       +     +      +      +      +
+accumulate      +     ~     ~       -       -       .     +     -     .      +     +    +        +       +     -      +      -      +
+drop_last       +     +     +       +       +       .     +     +     .      +     +    +        +       +     +      +      +      +
+stragglers      +     +     +       +       +       .     +     -     .      +     +    +        +       +     +      +      +      +
+deadline        +     +     +       -       -       .     -     -     .      +     +    +        +       +     +      +      +      -
+epochs_of       +     +     +       +       +       .     +     -     .      +     +    +        +       +     +      +      +      +
+compile         +     +     +       -       -       .     +     -     .      ~     +    +        +       +     ~      ~      ~      +
+batched         +     +     =       +       -       .     +     -     .      ~     +    +        +       +     ~      ~      ~      -
+chunk           +     +     =       +       -       .     +     -     .      +     +    +        +       +     +      +      +      +
+precision       +     ~wide ~wide   wide    fp32    .wide +     fp32  .wide  wide  wide wide     wide    +     wide   +      wide   +
 """  # noqa: E501
 _MARKS = "+-.~="
 _SETS = {"wide": "fp32|tf32|bf16"}
@@ -87,6 +87,9 @@ fedrep   keep_optimizer                                                fedrep tr
 paired   clip_norm,schedule,warmup,keep_optimizer,accumulate           {name} trains two models by plain steps along the same batches; leave [local] {key} out
 paired   precision                                                     {name} trains two models by plain steps along the same batches; take [local] precision = 'bf16', 'tf32' or 'fp32'
 paired   optimizer,momentum,nesterov,weight_decay                      {name} trains two models by plain steps along the same batches; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0
+clock    deadline                                                      {name}: [clock] has a time of its own for each step; leave [local] deadline out
+clock    batched                                                       {name}: silos of a round train different numbers of times; leave [local] batched out
+clock    keep_optimizer                                                {name}: a silo may train twice in a round; leave [local] keep_optimizer out
 ditto    keep_optimizer                                                ditto trains two models at a silo; leave [local] keep_optimizer out
 """  # noqa: E501
 

@@ -25,6 +25,8 @@ Counted: TypeAlias = Callable[..., Summed]
 """(module, x, y) -> the sum of a batch's losses and what it is to be divided by."""
 OfOutputs: TypeAlias = Callable[[Tensor, Any], Tensor]
 """(outputs, y) -> mean loss over the batch, a scalar tensor."""
+Enough: TypeAlias = Callable[[int], bool]
+"""(steps taken) -> whether the training is to end there."""
 Kept: TypeAlias = tuple[Sequence[Tensor], int]
 """An optimizer's state, and the steps that it is of."""
 
@@ -63,6 +65,7 @@ class Training:
         kept: The optimizer's state to go on with.
         allocate: Gives the memory for the delta.
         method: How batches are drawn and steps taken; None is the usual way.
+        enough: Says after so many steps whether they are enough; the lent model holds what they made.
     """
 
     model: FlatModel
@@ -77,6 +80,7 @@ class Training:
     kept: Kept | None = None
     allocate: Allocate = torch.empty
     method: Method | None = None
+    enough: Enough | None = None
 
     @functools.cached_property
     def steps(self) -> int:

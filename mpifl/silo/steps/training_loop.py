@@ -60,6 +60,10 @@ def _taken(t: Training, step: Step, method: Method) -> tuple[int, int]:
                 accelerators.finish(t.model.device)
                 if time.perf_counter() > until:
                     break
+            if t.enough is not None:
+                step.finish()
+                if t.enough(steps):
+                    break
         step.finish()
     return steps, examples
 

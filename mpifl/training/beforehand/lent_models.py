@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 
@@ -42,8 +43,8 @@ def models_of(
         if tries:
             check_training(job, spec, algorithm, module, nth)
         personal = algorithm.personal_names(module)
-        saves, rules = table.save, table.buffers
-        found.append(FlatModel(module, device, personal, is_reporter=is_reporter, saves=saves, rules=rules))
+        how: dict[str, Any] = {"saves": table.save, "rules": table.buffers, "recalls": algorithm.recalls}
+        found.append(FlatModel(module, device, personal, is_reporter=is_reporter, **how))
     return found
 
 

@@ -100,10 +100,12 @@ def test_a_models_own_arguments_are_kept_apart(read):
 
 
 NAMES = ", ".join(ALGORITHMS)
-AVERAGING = sorted(name for name, kind in ALGORITHMS.items() if kind.layout == "horizontal")
+AVERAGING = sorted(
+    name for name, kind in ALGORITHMS.items() if kind.layout == "horizontal" and not kind.timed
+)
 TABLES = (
     "name, shards, seed, rounds, device, threads, kernels, model, data, task, algorithm, local, "
-    "vertical, server_optimizer, cohort"
+    "vertical, clock, server_optimizer, cohort"
 )
 WRONG = {
     "unknown key": ("seeed = 1\n" + LEAST, "has no key 'seeed'; did you mean 'seed'? a job takes " + TABLES),
@@ -353,7 +355,7 @@ def test_under_a_rule_of_columns_silos_count_alike_by_themselves(read):
 @pytest.mark.parametrize("name", AVERAGING)
 def test_a_rule_of_columns_is_for_algorithms_whose_updates_it_can_combine(read, name):
     allowed = {"fedavg", "fedprox", "fedsgd", "moon", "ditto", "fedper", "fedbn"}
-    allowed |= {"fedsam", "fedrep", "pfedme", "apfl"}
+    allowed |= {"fedsam", "fedrep", "pfedme", "apfl", "finetune"}
     personal = '\npersonal = ["x"]' if name in ("fedper", "fedrep") else ""
     job = read(LEAST + f'[algorithm]\nname = "{name}"{personal}\n[aggregation]\nrule = "median"\n')
     (robust,) = (one for one in wings_of(job) if one.name == "robust")

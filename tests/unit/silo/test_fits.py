@@ -13,6 +13,7 @@ from unit.fits import KEYS
 from mpifl.algorithms.apfl import APFL
 from mpifl.algorithms.ditto import Ditto
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.fedbuff import FedBuff
 from mpifl.algorithms.fednova import FedNova
 from mpifl.algorithms.fedrep import FedRep
 from mpifl.algorithms.fedsam import FedSAM
@@ -31,7 +32,7 @@ from mpifl.wings.split import begun, order
 from mpifl.wings.split.network_half import Half
 
 N, ROUND = 23, 1
-MODEL = FlatModel(net())
+MODEL = FlatModel(net(), recalls=True)
 """Lent to all trainings, so that what a batched step needs is made once."""
 W = MODEL.trained.clone()
 
@@ -90,6 +91,7 @@ def by_algorithm(name: str, local: LocalTraining) -> torch.Tensor:
         "fedsam": lambda: FedSAM(local=local, rho=0.5).train(silo, W),
         "fedrep": lambda: FedRep(local=local, personal=[]).train(silo, W),
         "paired": lambda: APFL(local=local).train(silo, W),
+        "clock": lambda: FedBuff(local=local).take_part(silo, W, f'{{"1": [null, {ROUND}]}}'),
     }[name]()
     return torch.cat([*update.vectors.values(), silo.kept.get("v", W)])
 
@@ -97,7 +99,7 @@ def by_algorithm(name: str, local: LocalTraining) -> torch.Tensor:
 TRAINED = {
     **dict.fromkeys(("usual", "plain", "batched", "private"), by_silo),
     **dict.fromkeys(
-        ("fedsgd", "fsvrg", "qffl", "scaffold", "fednova", "ditto", "fedsam", "fedrep", "paired"),
+        ("fedsgd", "fsvrg", "qffl", "scaffold", "fednova", "ditto", "fedsam", "fedrep", "paired", "clock"),
         by_algorithm,
     ),
     "split": by_halves,

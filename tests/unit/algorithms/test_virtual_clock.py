@@ -1,0 +1,98 @@
+"""The virtual clock: who begins and who is done when, worked out by hand."""
+
+import pytest
+import torch
+from unit.builders import make_silo, net
+
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.fedbuff import FedBuff
+from mpifl.algorithms.virtual_clock import ClockSettings, Schedule
+from mpifl.common.errors import InputError
+from mpifl.silo.parameters.flat_model import FlatModel
+
+
+def schedule(times, waits=1, concurrency=None):
+    """Silos that always take the same time."""
+    return Schedule(len(times), lambda silo, *_: times[silo], waits, concurrency or len(times), seed=1)
+
+
+def test_a_fast_silo_goes_on_from_each_new_model_and_a_slow_ones_update_grows_old():
+    """Silo 0 takes 2 seconds, silo 1 takes 5: done are 0 at 2 and 4, 1 at 5, 0 at 6 and 8, both at 10."""
+    found = [schedule([2.0, 5.0]).round(n) for n in range(7)]
+    assert [one.seconds for one in found] == [2, 4, 5, 6, 8, 10, 10]
+    assert found[0].events == {0: [None, 0], 1: [None]}
+    assert found[1].events == {0: [None, 1]}
+    assert found[2].events == {0: [None], 1: [0]}
+    assert found[3].events == {1: [None], 0: [2]}
+    assert found[5].events == {0: [None, 5]}, "of two at one moment the first by number is first"
+    assert found[6].events == {0: [None], 1: [3]}
+    assert [one.staleness for one in found] == [[0], [0], [2], [1], [0], [0], [3]]
+
+
+def test_a_round_of_a_buffer_has_a_fast_silo_twice():
+    """Silo 0 is done at 1, 2, 3 and 4, silo 1 at 2.5: rounds of two end at 2, 3 and 5."""
+    one, two = (schedule([1.0, 2.5], waits=2).round(n) for n in (0, 1))
+    assert one.events == {0: [None, 0, None, 0], 1: [None]}
+    assert (one.seconds, one.staleness) == (2, [0, 0])
+    assert two.events == {0: [None, 1], 1: [0, None]}
+    assert (two.seconds, two.staleness) == (3, [1, 0])
+
+
+def test_no_more_silos_train_at_a_time_than_are_to():
+    known = schedule([1.0, 1.5, 0.7, 3.0, 2.0], waits=3, concurrency=2)
+    training = 0
+    for n in range(30):
+        for events in known.round(n).events.values():
+            training += sum(1 if event is None else -1 for event in events)
+        assert training == 1, "the last one's follower begins in the next round"
+    assert {silo for n in range(30) for silo in known.round(n).events} == {0, 1, 2, 3, 4}
+
+
+def test_any_round_may_be_asked_for_first():
+    assert schedule([2.0, 5.0]).round(6) == [schedule([2.0, 5.0]).round(n) for n in range(7)][6]
+
+
+@pytest.mark.parametrize("speeds", ["uniform", "log-uniform"])
+def test_speeds_are_drawn_within_their_bounds_by_the_seed_alone(speeds):
+    clock = ClockSettings(speeds=speeds, slowest=2.0, fastest=6.0)
+    found = clock.speeds_of([f"s{n}" for n in range(200)], seed=3)
+    assert 2 <= min(found) < 2.5 < 5.5 < max(found) <= 6
+    assert found == clock.speeds_of([f"t{n}" for n in range(200)], seed=3)
+    assert found != clock.speeds_of([f"s{n}" for n in range(200)], seed=4)
+
+
+def test_each_training_of_a_silo_has_a_jitter_of_its_own():
+    clock = ClockSettings(jitter=0.3)
+    found = [clock.factor(7, silo, nth) for silo in range(20) for nth in range(20)]
+    assert len({*found}) == 400
+    assert 0.7 <= min(found) < 0.72 < 1.28 < max(found) <= 1.3
+    assert ClockSettings().factor(7, 0, 0) == 1
+
+
+def test_a_silo_without_a_speed_and_a_speed_without_a_silo_are_refused():
+    with pytest.raises(InputError, match=r"\[clock\] speeds: there is none of silo 'b' and of 1 more; give"):
+        ClockSettings(speeds={"a": 1.0}).speeds_of(["a", "b", "c"], 0)
+    with pytest.raises(InputError, match=r"no silo is called 'bb'; did you mean 'b'\? leave it out"):
+        ClockSettings(speeds={"a": 1.0, "b": 2.0, "bb": 3.0}).speeds_of(["a", "b"], 0)
+
+
+def test_a_silo_that_has_lost_what_it_kept_hands_over_what_it_makes_of_todays_model():
+    model, done = FlatModel(net()), "[0]"
+    w = model.trained.clone()
+    kept = {"update": torch.ones_like(w), "begun": 0, "loss": 2.0}
+    old = FedBuff().take_part(make_silo(model, round=3, state=kept), w, f'{{"0": {done}}}')
+    assert old.vectors["delta"].tolist() == [0.5] * len(w), "of three rounds ago"
+    assert old.scalars["train_loss"] == 2.0
+    fresh = FedAvg().train(make_silo(model, round=3), w).vectors["delta"].clone()
+    for state in ({}, {**kept, "begun": 1}):
+        found = FedBuff().take_part(make_silo(model, round=3, state=state), w, f'{{"0": {done}}}')
+        assert torch.equal(found.vectors["delta"], fresh)
+
+
+def test_trainings_of_one_round_draw_other_orders():
+    model = FlatModel(net())
+    w, silo = model.trained.clone(), make_silo(model, n=40)
+    one = FedBuff().take_part(silo, w, '{"0": [null, 0]}').vectors["delta"].clone()
+    both = FedBuff().take_part(make_silo(model, n=40), w, '{"0": [null, 0, null, 0]}')
+    assert both.scalars["handed_over"] == 2
+    assert not torch.equal(both.vectors["delta"] - one, one)
