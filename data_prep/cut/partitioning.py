@@ -93,12 +93,13 @@ def partition(
     cut_by = {"name": scheme, **chosen, **cut.told, **shares.told(dataset)}
     # the record of what was asked for has the files' digests; else they come while shards are written
     files = dataset.files if manner.resume else {}
-    spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options, files)
+    named = name or f"{source}-{scheme}"
+    spec = described(dataset, named, seed, cut_by, source, source_options, files=files)
     if before:
         return _same(out, before, spec, len(shards), manner.compression)
     alter = cut.alter(dataset, chosen)
     writer = partial(Writer, alter=alter and _for_silos(alter, len(shards), seed), filters=filters)
-    return write_folder(out, spec, shards, shared, writer, manner, dataset.files)
+    return write_folder(out, spec, shards, shared, writer, manner, files=dataset.files)
 
 
 def described(

@@ -153,7 +153,8 @@ def _image(folder: Path, path: Path, asked: list[str]) -> Image:
             raise InputError(f"{path}: says no {name}; name another attribute, or write it there")
     owner = "\0".join([str(header.get("PatientID", "")), str(header.get("StudyInstanceUID", "")), series])
     shape = (channels, size[0], size[1])
-    return Image(path, owner, position, shape, frames, None, kind == "MONOCHROME1", asked_of)
+    inverted = kind == "MONOCHROME1"
+    return Image(path, owner, position, shape, frames, None, inverted=inverted, said=asked_of)
 
 
 def _position(header: Any) -> tuple[str, float] | None:

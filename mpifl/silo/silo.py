@@ -151,14 +151,11 @@ class Silo(Lent):
             enough: Ends it before the settings do.
         """
         self._begin_pass(statistics)
-        examples = self._splits["train"]
-        if self._augment is not None:
-            examples = examples.changed(self._augment, self.stream("augment"))
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
             asked = Training(
                 model=self.model,
-                data=examples,
+                data=self._augmented(),
                 start=w,
                 settings=settings,
                 loss=self._loss(objective),
@@ -177,6 +174,11 @@ class Silo(Lent):
             self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})
         self.learned_statistics = self._learned()
         return run
+
+    def _augmented(self) -> Batches:
+        """Return the training examples as the job's augmentation changes them, which draws anew each time."""
+        examples = self._splits["train"]
+        return examples if self._augment is None else examples.changed(self._augment, self.stream("augment"))
 
     def _loss(self, objective: Objective | None) -> Loss:
         """Return an objective, by default the silo's, in the forms that it has."""
