@@ -36,6 +36,6 @@ def test_a_figure_that_no_round_has_ends_all_ranks(digits: Path, tmp_path: Path)
         f'name = "toy"\nshards = "{digits / "many"}"\nrounds = 1\ndevice = "cpu"\n[model]\nname = "logreg"\n'
     )
     job.write_text(text)
-    done = ranks(2, "-m", "mpi4py", SCRIPT, job, "--figure", "accuracy", cwd=tmp_path, timeout=200)
+    done = ranks(2, "-m", "mpi4py", SCRIPT, job, "--figure", "accuracy", cwd=tmp_path, timeout=200, cold=True)
     assert done.returncode != 0
     assert "--figure accuracy: no round has it" in done.stderr
