@@ -6,6 +6,7 @@ from .checkpoint import (
     CheckpointError as CheckpointError,
 )
 from .environment import (
+    OWN as OWN,
     note_lost as note_lost,
     read_environment as read_environment,
     why_lost as why_lost,
