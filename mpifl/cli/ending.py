@@ -102,9 +102,20 @@ def run(app: typer.Typer) -> int:
     except StartLost as lost:
         _end_unmet(lost)
         return CUT_OFF
-    except Exception:
+    except Exception as error:
+        if wing := _missing_wing(error):
+            _end_with(f"error: the wing '{wing}' is not here, and this command needs it")
+            _take_along()  # others may have it, and wait for this rank
+            return WRONG
         _end_all()
         return 1
+
+
+def _missing_wing(error: Exception) -> str:
+    """Return the wing whose folder was imported and is not there; "" after any other error."""
+    name = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+    room, _, wing = name.rpartition(".")
+    return wing if room == "mpifl.wings" else ""
 
 
 def leave(code: int) -> None:

@@ -34,14 +34,14 @@ class Wing:
     """Whether a rank asks for it by itself, so that others may be without."""
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """See, before ranks start, that the job asks for nothing that these shards do not allow.
+        """See at rank 0, before any rank builds, that the job asks for nothing that the shards forbid.
 
         Raises:
             InputError: it does.
         """
 
     def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """Work out, before ranks start, what takes seconds and follows from the job and the federation.
+        """Work out at rank 0, before any rank builds, what takes seconds and follows from job and shards.
 
         Raises:
             InputError: nothing follows.

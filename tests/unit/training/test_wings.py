@@ -217,9 +217,9 @@ DELETABLE = sorted({*registry.WINGS, "privacy"})
 """Folders without which the core trains."""
 
 
-def test_without_the_folders_of_wings_a_plain_job_trains_and_one_that_asks_for_a_wing_is_refused(
-    job, tmp_path
-):
+@pytest.fixture
+def bare(job, tmp_path):
+    """Return how to run a command of a copy that has no wing, on the job file `job.toml`."""
     ignored = shutil.ignore_patterns("__pycache__", *DELETABLE)
     shutil.copytree(ROOT / "mpifl" / "wings", tmp_path / "copy" / "mpifl" / "wings", ignore=ignored)
     others = shutil.ignore_patterns("__pycache__", "wings")
@@ -228,16 +228,44 @@ def test_without_the_folders_of_wings_a_plain_job_trains_and_one_that_asks_for_a
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "copy")}
     assert not {path.name for path in (tmp_path / "copy" / "mpifl" / "wings").iterdir()} & {*DELETABLE}
 
-    def trained(run, **tables):
-        file = tmp_path / "job.toml"
-        file.write_text(tomli_w.dumps(job(**tables, device="cpu").model_dump(exclude_none=True)))
-        words = [sys.executable, "-m", "mpifl", "train", str(file), "--out", str(tmp_path / run)]
-        said = {"capture_output": True, "text": True, "timeout": 90, "check": False}
-        return subprocess.run(words, cwd=tmp_path, env=environment, **said)
+    def said(*words, **tables):
+        told = job(**tables, device="cpu").model_dump(exclude_none=True)
+        (tmp_path / "job.toml").write_text(tomli_w.dumps(told))
+        how = {"capture_output": True, "text": True, "timeout": 90, "check": False}
+        return subprocess.run([sys.executable, "-m", "mpifl", *words], cwd=tmp_path, env=environment, **how)
 
-    plain, asking = trained("plain"), trained("asking", **ASKED["attacks"][0])
+    return said
+
+
+def test_without_the_folders_of_wings_a_plain_job_trains_and_one_that_asks_for_a_wing_is_refused(
+    bare, tmp_path
+):
+    plain = bare("train", "job.toml", "--out", "plain")
+    asking = bare("train", "job.toml", "--out", "asking", **ASKED["attacks"][0])
     assert plain.returncode == 0, plain.stderr
     assert (tmp_path / "plain" / "model.safetensors").exists()
     assert asking.returncode == 2
     line = asking.stderr.strip().splitlines()[-1]
     assert line.endswith(": is the work of the wing 'attacks', which is not here")
+
+
+@pytest.mark.parametrize(
+    ("words", "wing"),
+    [
+        ("doctor job.toml", "masked"),
+        ("privacy job.toml", "dpsgd"),
+        ("list codecs", "compression"),
+        ("list rules", "robust"),
+        ("identity show", "site"),
+    ],
+)
+def test_a_command_that_is_the_work_of_a_wing_says_so_in_a_line_where_it_is_not_there(bare, words, wing):
+    done = bare(*words.split())
+    assert done.returncode == 2
+    assert done.stderr == f"error: the wing '{wing}' is not here, and this command needs it\n"
+
+
+def test_what_is_not_of_wings_is_listed_without_them(bare):
+    done = bare("list", "algorithms")
+    assert done.returncode == 0
+    assert "fedavg" in done.stdout
