@@ -104,11 +104,19 @@ def run(app: typer.Typer) -> int:
         return CUT_OFF
     except Exception as error:
         if wing := _missing_wing(error):
-            _end_with(f"error: the wing '{wing}' is not here, and this command needs it")
-            _take_along()  # others may have it, and wait for this rank
+            _end_without(wing)
             return WRONG
         _end_all()
         return 1
+
+
+def _end_without(wing: str) -> None:
+    """Say that a wing is not there, and take the other ranks along, which may have it and wait."""
+    told = f"the wing '{wing}' is not here, and this command needs it"
+    if not _speaks[-1]() and "mpi4py.MPI" in sys.modules:
+        print(f"rank {rank()}: {told}", file=sys.stderr, flush=True)
+    _end_with(f"error: {told}")
+    _take_along()
 
 
 def _missing_wing(error: Exception) -> str:
