@@ -259,6 +259,13 @@ def later_wings(path, tree=None):
     ]
 
 
+def test_every_wing_has_a_place_among_wings_and_a_line_on_the_page():
+    folders = {path.parent.name for path in (ROOT / "mpifl" / "wings").glob("*/__init__.py")}
+    assert folders == {*WINGS}
+    names = [line.split("/")[0].strip() for line in tree_block((ROOT / "ARCHITECTURE.md").read_text())]
+    assert [name for name in names if name in folders] == WINGS
+
+
 def test_a_wing_imports_only_wings_before_it():
     complain(later_wings, MPIFL)
 

@@ -102,9 +102,28 @@ def run(app: typer.Typer) -> int:
     except StartLost as lost:
         _end_unmet(lost)
         return CUT_OFF
-    except Exception:
+    except Exception as error:
+        if wing := _missing_wing(error):
+            _end_without(wing)
+            return WRONG
         _end_all()
         return 1
+
+
+def _end_without(wing: str) -> None:
+    """Say that a wing is not there, and take the other ranks along, which may have it and wait."""
+    told = f"the wing '{wing}' is not here, and this command needs it"
+    if not _speaks[-1]() and "mpi4py.MPI" in sys.modules:
+        print(f"rank {rank()}: {told}", file=sys.stderr, flush=True)
+    _end_with(f"error: {told}")
+    _take_along()
+
+
+def _missing_wing(error: Exception) -> str:
+    """Return the wing whose folder was imported and is not there; "" after any other error."""
+    name = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+    room, _, wing = name.rpartition(".")
+    return wing if room == "mpifl.wings" else ""
 
 
 def leave(code: int) -> None:

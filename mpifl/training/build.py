@@ -46,7 +46,7 @@ from mpifl.training.beforehand import (
 from mpifl.training.devices import lanes_of, settle_kernels
 from mpifl.training.hosting import batches_of, server_of, settled_device, successor, worker_of
 from mpifl.training.rank_agreement import agree, agree_on
-from mpifl.training.wing import Changed, Wing, WingsOf, core_alone
+from mpifl.training.wing import Changed, Wing, WingsOf, core_alone, of_one, told_once
 from mpifl.transforms import Clipping, RunningStatistics, Transform
 from mpifl.wire import Transport
 
@@ -141,14 +141,14 @@ def _prepared(
     plan = agree(transport, lambda: _plan(given, out, overrides, resume, force, wings_of))
     job = Job.model_validate_json(plan["job"])
     spec = parse_any(plan["spec"])
-    built, wings, problem = None, list[Wing](), ""
+    built, wings, problem, tags = None, list[Wing](), "", dict[int, str]()
     try:
         check_told(job, spec)
         wings += wings_of(job)
         built = _assembled(job, spec, Path(plan["out"]), transport, plan, wings)
+        tags = told_once((), wings, lambda wing: wing.alignments(spec, transport), "the alignment of silo")
     except InputError as error:
         problem = told_of(error, given)
-    tags = {silo: tag for wing in wings for silo, tag in wing.alignments(spec, transport).items()}
     return _Prepared(job, spec, built, wings, problem, tags)
 
 
@@ -169,7 +169,7 @@ def _plan(
     lock.check(out)
     check_run(out, job, resume, force, spec)
     plan_wings(job, spec, source_of(given), wings)
-    told = {wing.name: wing.told(spec, out) for wing in wings}
+    told = {wing.name: wing.told(spec, out) for wing in wings if not wing.of_rank}
     plan = {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
     return {**plan, "wings": json.dumps(told)}
 
@@ -179,25 +179,29 @@ def _assembled(
 ) -> tuple[Server, Federation]:
     """Build what a rank needs: as a wing says, if one does, else as the core does."""
     transport.server_hosts = isinstance(spec, VerticalSpec)
-    changed = functools.partial(_changed, transport, _told(plan), wings)
-    for wing in wings:
-        if assembled := wing.assembled(spec, run, transport, changed):
-            return assembled
+    changed = functools.partial(_changed, transport, _told(plan, wings, transport.rank), wings)
+    if own := of_one(wings, lambda wing: wing.assembled(spec, run, transport, changed), "the whole training"):
+        return own
     assert isinstance(spec, FederationSpec)
     return _assemble(job, spec, run, transport, changed, wings)
 
 
-def _told(plan: Plan) -> dict[str, str]:
+def _told(plan: Plan, wings: Sequence[Wing], rank: int) -> dict[str, str]:
     """Return what rank 0 tells each wing.
 
     Raises:
-        InputError: it is nothing that a rank of this version tells.
+        InputError: it is nothing that a rank of this version tells, or this rank has other wings.
     """
     try:
-        return _TOLD.validate_json(plan.get("wings", ""))
+        told = _TOLD.validate_json(plan.get("wings", ""))
     except ValidationError:
         what = "rank 0 says what no rank of this version says; start all with the same"
         raise InputError(what) from None
+    if other := told.keys() ^ {wing.name for wing in wings if not wing.of_rank}:
+        with_, without = (0, rank) if min(other) in told else (rank, 0)
+        what = f"the wing '{min(other)}' takes part at rank {with_} and not at rank {without}"
+        raise InputError(f"{what}; start all with the same version")
+    return told
 
 
 def _changed(

@@ -21,7 +21,7 @@ from mpifl.silo.parameters import FlatModel
 from mpifl.silo.steps import Trains, train
 from mpifl.training.beforehand import about_bits, about_plain, models_of
 from mpifl.training.devices import device_name, place_on_gpus, rank_device, settle
-from mpifl.training.wing import Wing
+from mpifl.training.wing import Wing, told_once
 from mpifl.wire import Transport
 
 BOTTOMS = "bottoms"
@@ -34,7 +34,7 @@ def worker_of(
     """Return what answers for a rank's silos.
 
     Raises:
-        InputError: it may not open that many files.
+        InputError: it may not open that many files, or two say the same of this rank.
     """
     check_open_files(len(silos))
     device = context.models[0].device
@@ -44,11 +44,11 @@ def worker_of(
         hosts, trains = wing.worker(hosts), wing.trains(trains, context, device, transport)
     bits = about_bits(context.models[0], context.algorithm.task, context.spec.features)
     about = about_rank(device, len(silos), bits)
-    for wing in wings:
-        about |= wing.about()
+    about |= told_once(about, wings, lambda wing: wing.about(), "what a rank says of its")
     worker = hosts(context, silos, about, transport, trains)
-    for wing in wings:
-        worker.aggregators |= wing.aggregators(context, transport)
+    worker.aggregators = told_once(
+        worker.kinds, wings, lambda wing: wing.aggregators(context, transport), "the answer to"
+    )
     return worker
 
 

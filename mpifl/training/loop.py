@@ -16,7 +16,16 @@ from mpifl.common import InputError, RoundLost, Table, ranks_named
 from mpifl.common.machine import accelerators, signals
 from mpifl.exchange import Federation
 from mpifl.report.observers import Progress, Record, observers
-from mpifl.run.folder import Claim, checkpoint, claim, describe, note_lost, trim_metrics, write_environment
+from mpifl.run.folder import (
+    OWN,
+    Claim,
+    checkpoint,
+    claim,
+    describe,
+    note_lost,
+    trim_metrics,
+    write_environment,
+)
 from mpifl.run.job import Job
 from mpifl.sums import is_finite
 from mpifl.training.build import Built, build
@@ -26,7 +35,7 @@ from mpifl.training.recovery import latest_mirror
 from mpifl.training.round_metrics import reportable, title
 from mpifl.training.run_parts import Training, assemble
 from mpifl.training.start import first_progress, open_shards
-from mpifl.training.wing import WingsOf, core_alone
+from mpifl.training.wing import WingsOf, core_alone, told_once
 from mpifl.wire import Finish, FinishReply, Transport
 from mpifl.wire.launching import library, survivable
 
@@ -145,11 +154,11 @@ def _train_rounds(t: Training, progress: Progress, on_round: Callable[[Record], 
             if t.job.checkpoint.mirror and survivable():
                 t.recovery.replicate(progress.record)
         progress = progress.adding(t.metrics.costs_of_round(began))
-        progress = progress.adding(t.metrics.evaluate_if_due(progress.record["faults"]))
+        progress = progress.adding(t.metrics.evaluate_if_due(progress.record))
         progress = progress.adding(t.best.observe(progress.record))
         if progress.finished(t.job, t.metric):
             progress = progress.adding(t.metrics.evaluate_at_end())
-        progress = progress.adding(t.metrics.close_round())
+        progress = progress.adding(t.metrics.close_round(progress.record))
         progress = _report(t, progress)
         stop = on_round(progress.record)
         if _update_checkpoints(t):
@@ -241,13 +250,11 @@ def _describe_run(t: Training, progress: Progress, claimed: Claim, ranks: dict[s
     done = progress.round - (not progress.reported)
     trim_metrics(t.out, done)
     more: dict[str, Any] = {"silos": told} if (told := t.exchange.names.told) else {}
-    more["metric"] = t.metric.model_dump()
-    for wing in t.wings:
-        more |= wing.environment()
+    more |= {"mpi": library(), "ranks": ranks, "data": describe(t.spec), "metric": t.metric.model_dump()}
+    more["resumed_after_round"] = done
+    more |= told_once({*more, *OWN}, t.wings, lambda wing: wing.environment(), "of the run's environment")
     changes = [f"{change} after round {done}" for change in claimed.changes]
-    write_environment(
-        t.out, changes, mpi=library(), ranks=ranks, data=describe(t.spec), resumed_after_round=done, **more
-    )
+    write_environment(t.out, changes, **more)
     transport = t.exchange.transport
     workers = [ranks[name] for rank in transport.workers if (name := str(transport.origins[rank])) in ranks]
     t.observers.begin(done, title(t.job, t.spec, t.server, workers))

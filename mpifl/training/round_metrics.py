@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +21,7 @@ from mpifl.run.folder import read_metrics
 from mpifl.run.job import Job
 from mpifl.training.hosting import BOTTOMS
 from mpifl.training.recovery import Recovery
-from mpifl.training.wing import Wing
+from mpifl.training.wing import Wing, told_once
 from mpifl.wire import Mean
 from mpifl.wire.launching import library
 
@@ -82,17 +82,19 @@ class MetricsCollector:
         suspected = self._suspicion.see(costs)
         return costs | ({"suspected": suspected} if ledger.weights or ledger.outside else {})
 
-    def evaluate_if_due(self, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
+    def evaluate_if_due(self, record: Mapping[str, Any] = MappingProxyType({})) -> Record:
         """Score w on the test set and at the silos, where there is something to score on and it is due.
 
         Args:
-            left_out: The faults of silos that the round went on without, which are known already.
+            record: What is known of the round; the faults of silos that it went on without are.
         """
+        left_out = record.get("faults", {})
         round, began = self._server.round, time.perf_counter()
         if round % self._job.evaluate.every and round != self._job.rounds:
             return {}
         if self._job.evaluate.split is None:
-            found = self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate, left_out)
+            found = self._evaluated_here(told=record)
+            found |= self._evaluated_at_silos(self._algorithm.evaluate, left_out)
         else:
             found = self._evaluated_here("valid")
             found |= self._evaluated_at_silos(self._algorithm.evaluate_valid, left_out)
@@ -104,8 +106,15 @@ class MetricsCollector:
             return {}
         return {"final": self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate_test)}
 
-    def close_round(self) -> Record:
-        """Return what a round moved over the wire and left of ranks and memory; the next counts anew."""
+    def close_round(self, record: Record) -> Record:
+        """Return what a round moved over the wire and left of ranks and memory; the next counts anew.
+
+        Args:
+            record: What is known of the round.
+
+        Raises:
+            InputError: a wing has spent what is known already.
+        """
         federation = self._recovery.federation
         transport = federation.transport
         found: Record = {"wire_sent": transport.sent, "wire_received": transport.received}
@@ -114,9 +123,10 @@ class MetricsCollector:
             found["ranks_lost"] = transport.lost
         transport.begin_count()
         federation.begin_ledger()
-        for wing in self._wings:
-            found |= wing.spent(self._server, self._note)
-        return found
+        told = {*record, *found}
+        return found | told_once(
+            told, self._wings, lambda wing: wing.spent(self._server, self._note), "the figure"
+        )
 
     def target_notes(self) -> list[str]:
         """Say what a target is held against, where that is not the test set."""
@@ -138,8 +148,13 @@ class MetricsCollector:
         )
         return held_out and self._algorithm.scored_at_silos
 
-    def _evaluated_here(self, split: str = "test") -> Record:
-        """Score the model on the server's test set, or another split of its own, if there is one."""
+    def _evaluated_here(self, split: str = "test", told: Collection[str] = ()) -> Record:
+        """Score the model on the server's test set, or another split of its own, if there is one.
+
+        Args:
+            split: The split.
+            told: The names of figures that the round has by now.
+        """
         federation, server = self._recovery.federation, self._server
         try:
             score = self._recovery.run_with_recovery(
@@ -154,10 +169,9 @@ class MetricsCollector:
         infos = self._algorithm.task.infos.items()
         if split != "test":
             return {info.pooled: score.metrics[name] for name, info in infos}
-        figures = {info.test: score.metrics[name] for name, info in infos}
-        for wing in self._wings:
-            figures |= wing.figures(server)
-        return {"test_loss": score.loss, **figures}
+        figures = {"test_loss": score.loss} | {info.test: score.metrics[name] for name, info in infos}
+        told = {*told, *figures}
+        return figures | told_once(told, self._wings, lambda wing: wing.figures(server), "the figure")
 
     def _evaluated_at_silos(self, work: Work, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
         """Score w at every silo that holds out a split; report those that failed and were not left out."""

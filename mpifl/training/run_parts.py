@@ -18,7 +18,7 @@ from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.draw_cohort import Selector
 from mpifl.training.recovery import Recovery
 from mpifl.training.round_metrics import MetricsCollector
-from mpifl.training.wing import Wing
+from mpifl.training.wing import Wing, of_one
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def assemble(built: Built, out: Path) -> Training:
     recovery = Recovery(exchange, server, out, sizes, observers.note, algorithm)
     checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)
     metrics = MetricsCollector(job, spec, algorithm, server, recovery, note=observers.note, wings=wings)
-    coins = next(filter(None, (wing.coins(len(spec.silos), out) for wing in wings)), None)
+    coins = of_one(wings, lambda wing: wing.coins(len(spec.silos), out), "the draw of silos")
     for wing in wings:
         wing.begin(server, exchange, observers.note)
     return Training(

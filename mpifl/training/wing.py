@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 
@@ -30,16 +30,18 @@ class Wing:
 
     name: str = ""
     """By which a job and the registry call it; its folder's."""
+    of_rank: ClassVar[bool] = False
+    """Whether a rank asks for it by itself, so that others may be without."""
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """See, before ranks start, that the job asks for nothing that these shards do not allow.
+        """See at rank 0, before any rank builds, that the job asks for nothing that the shards forbid.
 
         Raises:
             InputError: it does.
         """
 
     def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """Work out, before ranks start, what takes seconds and follows from the job and the federation.
+        """Work out at rank 0, before any rank builds, what takes seconds and follows from job and shards.
 
         Raises:
             InputError: nothing follows.
@@ -162,6 +164,47 @@ Changed: TypeAlias = Callable[[WorkerContext, Mapping[int, Sequence[int]]], Work
 """Returns what the silos of a rank have in common as the wings change it, given the silos of each worker."""
 WingsOf: TypeAlias = Callable[[Job], Sequence[Wing]]
 """What makes the wings that a job asks for, in the order in which they act."""
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Of = TypeVar("_Of")
+
+
+def told_once(
+    told: Collection[_Key], wings: Sequence[Wing], tell: Callable[[Wing], Mapping[_Key, _Of]], what: str
+) -> dict[_Key, _Of]:
+    """Return what wings tell, each key by one of them.
+
+    Args:
+        told: The keys that the core has told.
+        wings: Those that are asked.
+        tell: Asks a wing.
+        what: What a key is, for the error.
+
+    Raises:
+        InputError: a wing tells a key that is told already.
+    """
+    found: dict[_Key, _Of] = {}
+    for wing in wings:
+        more = tell(wing)
+        if twice := [key for key in more if key in told or key in found]:
+            name = getattr(twice[0], "__name__", twice[0])
+            raise InputError(f"the wing '{wing.name}' tells {what} '{name}', which is told already")
+        found |= more
+    return found
+
+
+def of_one(wings: Sequence[Wing], ask: Callable[[Wing], _Of | None], what: str) -> _Of | None:
+    """Return what one of the wings gives, None if none does.
+
+    Raises:
+        InputError: two do.
+    """
+    given = [(wing.name, found) for wing in wings if (found := ask(wing)) is not None]
+    if len(given) > 1:
+        first, second = given[0][0], given[1][0]
+        raise InputError(f"the wings '{first}' and '{second}' both give {what}; ask for one of them")
+    return given[0][1] if given else None
 
 
 def core_alone(job: Job) -> Sequence[Wing]:

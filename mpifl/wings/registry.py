@@ -23,6 +23,9 @@ def wings_of(job: Job) -> Sequence[Wing]:
         InputError: a wing is not installed.
     """
     asked = job.wings
+    if unknown := [name for name in asked if name not in WINGS]:
+        what = f"is the work of the wing '{unknown[0]}', which the registry of wings does not list"
+        raise InputError(f"{asked[unknown[0]]}: {what}")
     if importlib.util.find_spec(f"mpifl.wings.{ALWAYS}"):
         asked.setdefault(ALWAYS, "")
     return [_made(name, asked[name], job) for name in WINGS if name in asked]

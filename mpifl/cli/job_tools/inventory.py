@@ -15,7 +15,6 @@ from mpifl import algorithms
 from mpifl.learning import models, tasks
 from mpifl.run.job import tables
 from mpifl.silo import steps
-from mpifl.wings import compression, robust
 
 if TYPE_CHECKING:
     from mpifl.algorithms import Algorithm
@@ -121,10 +120,17 @@ def _by_task(found: Iterable[tuple[str, Item]]) -> list[Item]:
     return [replace(item, of=tuple(of)) for item, of in tasks.items()]
 
 
+def _rules() -> Mapping[str, Any]:
+    from mpifl.wings.robust import RULES
+
+    return RULES
+
+
 def _codecs() -> list[Item]:
+    from mpifl.wings.compression import CODECS
+
     return [
-        Item(name, summary(kind), keys=tuple(tables.OWN_KEYS.get(name, ())))
-        for name, kind in compression.CODECS.items()
+        Item(name, summary(kind), keys=tuple(tables.OWN_KEYS.get(name, ()))) for name, kind in CODECS.items()
     ]
 
 
@@ -137,7 +143,7 @@ KINDS: dict[str, Kind] = {
     "optimizers": Kind("[local] optimizer", partial(_plain, lambda: steps.OPTIMIZERS)),
     "server-optimizers": Kind("[server_optimizer] name", partial(_plain, lambda: algorithms.OPTIMIZERS)),
     "selections": Kind("[cohort] select", partial(_plain, lambda: tables.SELECTIONS), OWN),
-    "rules": Kind("[aggregation] rule", partial(_plain, lambda: robust.RULES), OWN),
+    "rules": Kind("[aggregation] rule", partial(_plain, _rules), OWN),
     "codecs": Kind("[compression] up, down", _codecs),
 }
 """What a job may name, by the word that `mpifl list` takes."""

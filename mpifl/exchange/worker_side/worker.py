@@ -93,6 +93,11 @@ class Worker:
         self._receivers: dict[type[Request], Receiver] = {Replicate: self._replicate}
         """What a request has the rank do, whatever it hosts."""
 
+    @property
+    def kinds(self) -> frozenset[type[Request]]:
+        """The kinds of requests that it answers by itself."""
+        return frozenset([*self._handlers, *self._receivers])
+
     def _handlers_of_silos(self) -> dict[type[Request], Handler]:
         """Return what a request of each kind has each silo do."""
         return {

@@ -10,6 +10,7 @@ from .data_digest import (
     same_data as same_data,
 )
 from .environment import (
+    OWN as OWN,
     note_lost as note_lost,
     read_environment as read_environment,
     why_lost as why_lost,

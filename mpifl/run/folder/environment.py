@@ -20,6 +20,8 @@ from mpifl.common import LARGEST_FILE, read_whole, write_atomic, write_needed
 _KINDS = {"versions": dict, "ranks": dict, "data": dict, "metric": dict, "silos": list, "changes": list}
 _KINDS |= {"directory": str, "released": str}
 """Of what in `environment.json` is read again."""
+OWN = ("versions", "platform", "command", "started", "directory", "changes", "lost")
+"""Of what is in it that is written here."""
 _PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "pydantic", "safetensors")
 
 

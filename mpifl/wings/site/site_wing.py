@@ -18,6 +18,8 @@ from mpifl.wire import Transport
 class OwnRules(Wing):
     """Refuse jobs that this rank's site does not allow."""
 
+    of_rank = True
+
     def __init__(self, job: Job) -> None:
         self._job = job
 

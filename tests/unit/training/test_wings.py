@@ -2,7 +2,9 @@
 
 import dataclasses
 import importlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,9 +19,11 @@ from mpifl.run.job import check_job
 from mpifl.run.job.tables import BY_WEIGHTS, OF_RULES
 from mpifl.training import build, core_alone
 from mpifl.training.beforehand import validate_job
+from mpifl.training.loop import train
 from mpifl.training.wing import Wing
 from mpifl.wings import registry, wings_of
 from mpifl.wings.robust import WEIGHT_RULES
+from mpifl.wire import Compute, KeepTestSet, Replicate
 
 ASKED = {
     "site": ({}, "MPIFL_SITE"),
@@ -100,6 +104,107 @@ def test_an_error_of_a_wing_itself_is_no_missing_wing(job, monkeypatch):
         wings_of(job(**ASKED["compression"][0]))
 
 
+def wings(*given):
+    """Return how to make wings, each of which gives what it is given here by the names of methods."""
+
+    def made(job):
+        for nth, methods in enumerate(given):
+            says = {name: lambda self, *asked, said=said: said for name, said in methods.items()}
+            one = type("Own", (Wing,), says)()
+            one.name = f"own{nth}"
+            yield one
+
+    return lambda job: list(made(job))
+
+
+def record_of(run):
+    return json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+
+
+def trained(job, run, *given):
+    train(job(), run, (), False, Alone(), wings_of=wings(*given))
+    return record_of(run)
+
+
+def test_what_wings_tell_stands_in_the_run_folder(job, tmp_path):
+    record = trained(job, tmp_path / "run", {"spent": {"coins": 3}, "environment": {"mint": "here"}})
+    about = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert record["coins"] == 3
+    assert about["mint"] == "here"
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ([{"about": {"device": "mine"}}], "what a rank says of its 'device'"),
+        ([{"aggregators": {Compute: None}}], "the answer to 'Compute'"),
+        ([{"aggregators": {Replicate: None}}], "the answer to 'Replicate'"),
+        ([{"spent": {"wire_sent": 1}}], "the figure 'wire_sent'"),
+        ([{"spent": {"round": 77}}], "the figure 'round'"),
+        ([{"environment": {"mpi": "mine"}}], "of the run's environment 'mpi'"),
+        ([{"environment": {"metric": "mine"}}], "of the run's environment 'metric'"),
+        ([{"environment": {"versions": {}}}], "of the run's environment 'versions'"),
+    ],
+)
+def test_a_wing_that_tells_what_the_core_tells_is_refused(job, tmp_path, given, key):
+    with pytest.raises(InputError, match=rf"the wing 'own0' tells {re.escape(key)}, which is told already$"):
+        trained(job, tmp_path / "run", *given)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("about", {"mine": "a"}),
+        ("aggregators", {KeepTestSet: None}),
+        ("alignments", {0: "a" * 64}),
+        ("spent", {"mine": 1}),
+        ("environment", {"mine": 1}),
+    ],
+)
+def test_a_key_that_two_wings_tell_is_refused(job, tmp_path, method, said):
+    with pytest.raises(InputError, match=r"the wing 'own1' tells .* which is told already$"):
+        trained(job, tmp_path / "run", {method: said}, {method: said})
+
+
+@pytest.mark.parametrize("figure", ["round", "faults", "test_loss", "test_accuracy"])
+def test_a_figure_of_a_model_that_is_told_already_is_refused(job, tmp_path, figure):
+    write_folder(tmp_path / "shards", [8, 8, 8], test=8)
+    assert trained(job, tmp_path / "fine", {"figures": {"norm": 2.0}})["norm"] == 2.0
+    with pytest.raises(InputError, match=f"the wing 'own0' tells the figure '{figure}', which is told"):
+        trained(job, tmp_path / "run", {"figures": {figure: 1.0}})
+
+
+@pytest.mark.parametrize("method", ["assembled", "coins"])
+def test_what_one_wing_alone_may_give_is_refused_of_two(job, tmp_path, method):
+    said = {method: (None, None)}
+    with pytest.raises(InputError, match=r"the wings 'own0' and 'own1' both give .*; ask for one of them$"):
+        trained(job, tmp_path / "run", said, said)
+
+
+def test_a_wing_that_a_job_asks_for_and_the_registry_does_not_list_is_refused(job, monkeypatch):
+    monkeypatch.setattr(registry, "WINGS", tuple(name for name in registry.WINGS if name != "compression"))
+    with pytest.raises(InputError, match=r"^\[compression\]: is the work of the wing 'compression', which"):
+        wings_of(job(**ASKED["compression"][0]))
+
+
+@pytest.mark.parametrize("lacks", ["rank 0", "rank 1"])
+def test_a_rank_with_other_wings_than_rank_0_is_refused(job, tmp_path, lacks):
+    full, none = wings({"told": "something"}), wings()
+    plan = build._plan(job(), tmp_path / "run", (), False, False, none if lacks == "rank 0" else full)
+    mine = (full if lacks == "rank 0" else none)(job())
+    with pytest.raises(InputError, match=f"^the wing 'own0' takes part at rank . and not at {lacks}; start"):
+        build._told(plan, mine, 1)
+
+
+def test_an_alignment_that_cannot_be_read_is_a_problem_of_its_rank(job, tmp_path):
+    def unread(self, spec, transport):
+        raise InputError("the file is gone")
+
+    one = type("Own", (Wing,), {"alignments": unread, "name": "own"})()
+    prepared = build._prepared(job(), tmp_path / "run", (), False, Alone(), False, lambda job: [one])
+    assert prepared.problem.endswith("the file is gone")
+
+
 def test_the_table_says_of_rules_by_weights_what_the_rules_say_of_themselves():
     def keys(kind):
         return {field.name for field in dataclasses.fields(kind)} & {*OF_RULES}
@@ -112,9 +217,9 @@ DELETABLE = sorted({*registry.WINGS, "privacy"})
 """Folders without which the core trains."""
 
 
-def test_without_the_folders_of_wings_a_plain_job_trains_and_one_that_asks_for_a_wing_is_refused(
-    job, tmp_path
-):
+@pytest.fixture
+def bare(job, tmp_path):
+    """Return how to run a command of a copy that has no wing, on the job file `job.toml`."""
     ignored = shutil.ignore_patterns("__pycache__", *DELETABLE)
     shutil.copytree(ROOT / "mpifl" / "wings", tmp_path / "copy" / "mpifl" / "wings", ignore=ignored)
     others = shutil.ignore_patterns("__pycache__", "wings")
@@ -123,16 +228,44 @@ def test_without_the_folders_of_wings_a_plain_job_trains_and_one_that_asks_for_a
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "copy")}
     assert not {path.name for path in (tmp_path / "copy" / "mpifl" / "wings").iterdir()} & {*DELETABLE}
 
-    def trained(run, **tables):
-        file = tmp_path / "job.toml"
-        file.write_text(tomli_w.dumps(job(**tables, device="cpu").model_dump(exclude_none=True)))
-        words = [sys.executable, "-m", "mpifl", "train", str(file), "--out", str(tmp_path / run)]
-        said = {"capture_output": True, "text": True, "timeout": 90, "check": False}
-        return subprocess.run(words, cwd=tmp_path, env=environment, **said)
+    def said(*words, **tables):
+        told = job(**tables, device="cpu").model_dump(exclude_none=True)
+        (tmp_path / "job.toml").write_text(tomli_w.dumps(told))
+        how = {"capture_output": True, "text": True, "timeout": 90, "check": False}
+        return subprocess.run([sys.executable, "-m", "mpifl", *words], cwd=tmp_path, env=environment, **how)
 
-    plain, asking = trained("plain"), trained("asking", **ASKED["attacks"][0])
+    return said
+
+
+def test_without_the_folders_of_wings_a_plain_job_trains_and_one_that_asks_for_a_wing_is_refused(
+    bare, tmp_path
+):
+    plain = bare("train", "job.toml", "--out", "plain")
+    asking = bare("train", "job.toml", "--out", "asking", **ASKED["attacks"][0])
     assert plain.returncode == 0, plain.stderr
     assert (tmp_path / "plain" / "model.safetensors").exists()
     assert asking.returncode == 2
     line = asking.stderr.strip().splitlines()[-1]
     assert line.endswith(": is the work of the wing 'attacks', which is not here")
+
+
+@pytest.mark.parametrize(
+    ("words", "wing"),
+    [
+        ("doctor job.toml", "masked"),
+        ("privacy job.toml", "dpsgd"),
+        ("list codecs", "compression"),
+        ("list rules", "robust"),
+        ("identity show", "site"),
+    ],
+)
+def test_a_command_that_is_the_work_of_a_wing_says_so_in_a_line_where_it_is_not_there(bare, words, wing):
+    done = bare(*words.split())
+    assert done.returncode == 2
+    assert done.stderr == f"error: the wing '{wing}' is not here, and this command needs it\n"
+
+
+def test_what_is_not_of_wings_is_listed_without_them(bare):
+    done = bare("list", "algorithms")
+    assert done.returncode == 0
+    assert "fedavg" in done.stdout
