@@ -55,7 +55,7 @@ def world(request: pytest.FixtureRequest, digits: Path, tmp_path_factory: pytest
             HERE / "drive.py",
             digits,
             out,
-            timeout=240,
+            timeout=400,
             cold=COLD.get(request.param, 0),
             **DIFFERENCES.get(request.param, {}),
         )
