@@ -13,7 +13,7 @@ import typer
 from data_prep.cli import app, main
 from data_prep.inspect.features import moments_of
 from data_prep.inspect.overview import bar, sparkline
-from data_prep.schemes.lookup import SCHEMES, resolve
+from data_prep.schemes.lookup import SCHEMES, find_scheme, resolve
 from data_prep.sources.registry import SOURCES, find_source
 from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
 
@@ -204,13 +204,15 @@ def test_the_document_names_every_source_and_scheme():
 
 @pytest.fixture
 def documented(tmp_path, monkeypatch):
-    """Stand in a folder with the document's function, `waves.py`."""
-    (written,) = re.findall(r"```python\n(import numpy.*?)```", DOCUMENT, re.DOTALL)
-    (tmp_path / "waves.py").write_text(written)
+    """Stand in a folder with the document's functions, `waves.py` and `decades.py`."""
+    written = re.findall(r"```python\n(import numpy.*?)```", DOCUMENT, re.DOTALL)
+    for name, text in zip(("waves", "decades"), written, strict=True):
+        (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield
     sys.modules.pop("waves", None)
+    sys.modules.pop("decades", None)
 
 
 @pytest.mark.usefixtures("documented")
@@ -224,7 +226,7 @@ def test_every_documented_command_is_one(line):
         options = {key: value for key, value in given.items() if key in OPTIONS}
         assert given["source"] in SOURCES or ":" in given["source"]
         find_source(given["source"], given["option"] or ())
-        resolve(given["scheme"], SCHEMES[given["scheme"]], options)
+        resolve(given["scheme"], find_scheme(given["scheme"]), options)
 
 
 def test_names_cannot_command_the_terminal(tmp_path, capsys):
