@@ -97,6 +97,14 @@ def warm_executable() -> str:
     return str(Path(python()[-2]).with_name("python")) if sys.platform == "linux" else sys.executable
 
 
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """See that a test leaves no variable of mpifl's behind: others, of any file, would train by it."""
+    before = {name: value for name, value in os.environ.items() if name.startswith("MPIFL_")}
+    yield
+    assert {name: value for name, value in os.environ.items() if name.startswith("MPIFL_")} == before
+
+
 @pytest.fixture
 def warm_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what is tested start its commands by `python`, where it starts them by `sys.executable`."""

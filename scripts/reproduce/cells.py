@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -161,10 +162,10 @@ class Reproduction:
                 if why := self._why_other(cell, settings, seed):
                     raise InputError(f"{why}; remove it, or reproduce into another folder by --out")
                 task = self._task(cell, settings, seed, limit)
-                # each run is one of its own: what another has spent of a privacy budget does not count
-                os.environ["MPIFL_SITE"] = str((self.out / "sites" / task.run.name).absolute())
                 over = task.state == "done" or (task.state == "lost" and not self.retry)
-                code = 0 if over else run_task(task, self.table.path, self.ranks)
+                # each run is one of its own: what another has spent of a privacy budget does not count
+                with site((self.out / "sites" / task.run.name).absolute()):
+                    code = 0 if over else run_task(task, self.table.path, self.ranks)
                 if code not in (0, LOST):
                     print(f"{task.run}: exit code {code}; {task.log} says why", file=sys.stderr)
                     return code
@@ -261,6 +262,18 @@ class Reproduction:
 
     def _seeds(self, cell: Cell) -> tuple[int, ...]:
         return cell.seeds[:1] if self.quick else cell.seeds
+
+
+@contextlib.contextmanager
+def site(folder: Path) -> Iterator[None]:
+    """Have the programs that are started meanwhile keep their site's folder there."""
+    before = os.environ.get("MPIFL_SITE")
+    os.environ["MPIFL_SITE"] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ["MPIFL_SITE"]
+        os.environ.update({} if before is None else {"MPIFL_SITE": before})
 
 
 def use_this_tree() -> None:

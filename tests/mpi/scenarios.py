@@ -489,6 +489,7 @@ _MASKED_SLOW = [
     ("pfedme", "pfedme", {"lambda": 3.0}),
     ("fedbn", "fedbn", {}),
     ("clipped", "fedavg", {"aggregation": {"clip": 0.4}, "compression": {"down": "bfloat16"}}),
+    ("finetune", "finetune", {"tune_steps": 2}),
 ]
 _MASKED += _MASKED_SLOW if os.environ.get("MPIFL_SLOW") else []
 MASKED = [masked(nth, label, name, **tables) for nth, (label, name, tables) in enumerate(_MASKED)]

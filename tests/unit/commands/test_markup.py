@@ -1,4 +1,4 @@
-"""What help says of `[silo]` is seen: brackets in texts are no markup."""
+"""What help says of a table such as `[local]` is seen: brackets in texts are no markup."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,6 @@ import click
 import pytest
 import typer
 from rich.text import Text
-from typer.testing import CliRunner
 
 from data_prep.cli import app as data_prep
 from mpifl.cli.commands import app as mpifl
@@ -32,8 +31,3 @@ def test_no_help_holds_a_tag(name: str) -> None:
         shown = Text.from_markup(text)
         assert not shown.spans, where
         assert shown.plain == text.replace(r"\[", "["), where
-
-
-def test_a_table_of_the_job_is_named_in_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    assert "as [silo] ranks." in CliRunner().invoke(mpifl, ["submit", "--help"]).stdout
