@@ -42,12 +42,12 @@ ATTACKS: dict[str, dict[str, Any]] = {
 RULES: dict[str, dict[str, Any]] = {
     "mean": {"rule": "scripts.attack_figures:average"},
     "median": {"rule": "median"},
-    "trimmed": {"rule": "trimmed", "tolerate": 4},
-    "krum": {"rule": "krum", "tolerate": 4},
-    "multikrum": {"rule": "multikrum", "tolerate": 4, "m": 11},
+    "trimmed": {"rule": "trimmed", "byzantine": 4},
+    "krum": {"rule": "krum", "byzantine": 4},
+    "multikrum": {"rule": "multikrum", "byzantine": 4, "m": 11},
     "rfa": {"rule": "rfa"},
     "centered": {"rule": "centered", "tau": 0.3, "iterations": 3},
-    "nnm, trimmed": {"rule": "trimmed", "tolerate": 4, "pre": "nnm"},
+    "nnm, trimmed": {"rule": "trimmed", "byzantine": 4, "pre": "nnm"},
     "bucketing, rfa": {"rule": "rfa", "pre": "bucketing"},
 }
 SUCCESS = "backdoor opens"

@@ -74,9 +74,9 @@ OWN = np.linspace(-1, 1, 5)
 """The server's vector, of rules that compare updates with it."""
 BY_THE_PAPER = {
     "median": ({}, lambda x: np.median(x, 0)),
-    "trimmed": ({"tolerate": 2}, lambda x: np.sort(x, 0)[2:-2].mean(0)),
-    "krum": ({"tolerate": 2}, lambda x: x[krum_scores(x, 2).argmin()]),
-    "multikrum": ({"tolerate": 2, "m": 3}, lambda x: x[krum_scores(x, 2).argsort()[:3]].mean(0)),
+    "trimmed": ({"byzantine": 2}, lambda x: np.sort(x, 0)[2:-2].mean(0)),
+    "krum": ({"byzantine": 2}, lambda x: x[krum_scores(x, 2).argmin()]),
+    "multikrum": ({"byzantine": 2, "m": 3}, lambda x: x[krum_scores(x, 2).argsort()[:3]].mean(0)),
     "rfa": ({}, lambda x: weiszfeld(x, 1e-6, 1000)),
     "centered": ({"tau": 1.0}, lambda x: centered_clipping(x, OWN, 1.0, 1)),
     "fltrust": ({}, lambda x: fltrust(x, OWN)),
@@ -84,13 +84,13 @@ BY_THE_PAPER = {
 """Each rule but the mean once more, as its paper has it: its keys, and a function of the vectors."""
 
 
-def result_of(rule: str, tolerate: int = 0, **keys: float) -> np.ndarray:
+def result_of(rule: str, byzantine: int = 0, **keys: float) -> np.ndarray:
     """Return what a rule makes of `ROWS`."""
     if rule not in WEIGHT_RULES:
-        return rule_of(rule, tolerate)([torch.from_numpy(row) for row in ROWS]).numpy()
+        return rule_of(rule, byzantine)([torch.from_numpy(row) for row in ROWS]).numpy()
     kind = WEIGHT_RULES[rule]
     vectors = np.vstack([ROWS, OWN]) if kind.reference else ROWS.astype(np.float64)
-    return kind(**keys).weights(gram(vectors), tolerate) @ vectors
+    return kind(**keys).weights(gram(vectors), byzantine) @ vectors
 
 
 @pytest.mark.parametrize("rule", [name for name in RULES if name != "mean"])

@@ -24,7 +24,7 @@ TITLE = "What the columns suggest"
 
 SPLIT = Take(
     ('[algorithm] name = "splitnn"',),
-    "rows are the same and columns are not, so that no model can be averaged; [vertical] cut is how many "
+    "rows are the same and columns are not, so that no model can be averaged; [split] cut_width is how many "
     "numbers a silo says of a row",
 )
 REPEATED = Take(
@@ -32,12 +32,12 @@ REPEATED = Take(
     "each batch is a message of every silo and back; tune local.lr for either, and compare",
 )
 OWN_WIDTHS = Take(
-    ("a list as [vertical] cut",),
-    'a silo of few columns needs no wide line; merge = "concat" takes unequal ones, and [vertical] bottoms.K '
+    ("a list as [split] cut_width",),
+    'a silo of few columns needs no wide line; merge = "concat" takes unequal ones, and [split] bottoms.K '
     "gives silo K a model of its own",
 )
 HIDDEN = Take(
-    ('[vertical] protect = "label-dp"', 'protect = "max-norm"'),
+    ('[split] protect = "label-dp"', 'protect = "max-norm"'),
     "the first guarantees something, by epsilon; the second hides lengths alone; norm_leak_auc of each round "
     "says how well they rank the labels",
 )

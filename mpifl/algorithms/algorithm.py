@@ -20,7 +20,7 @@ from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import pack_states
 from mpifl.learning.tasks import CLASSIFICATION, Task
-from mpifl.silo import UNSPLIT, Score, Silo, VerticalSettings, held_out
+from mpifl.silo import UNSPLIT, Score, Silo, SplitSettings, held_out
 from mpifl.silo.parameters import Objective
 from mpifl.silo.steps import LOCAL, LocalTraining
 from mpifl.wire import Purpose, Update, summed
@@ -88,7 +88,7 @@ class Algorithm(BaseModel, ABC):
     local: LocalTraining = LocalTraining()
     server_optimizer: ServerOptimizer = SGD()
     task: Task = CLASSIFICATION
-    vertical: VerticalSettings = UNSPLIT
+    split: SplitSettings = UNSPLIT
     """How the network is split, where silos have columns."""
     clock: ClockSettings | None = None
     """How fast silos train, where rounds are asynchronous."""

@@ -21,7 +21,7 @@ class FedProx(FedAvg):
     """FedProx (Li et al. 2020, Algorithm 2): each silo minimises h_k(w; w_t) = F_k(w) + (mu/2) ||w - w_t||^2
     inexactly.
 
-    How much work a silo does is `[local]`'s: `stragglers` do less, and their partial solutions count.
+    How much work a silo does is `[local]`'s. By `straggler_chance` some do less; their solutions count.
 
     With `adaptive`, mu goes by the global model's training loss over all silos (appendix C.3.3). It rises by
     `mu_step` where that has risen since the round before. It falls by `mu_step` where that has fallen for
@@ -53,8 +53,8 @@ class FedProx(FedAvg):
 
     @model_validator(mode="after")
     def _ends_alone(self) -> FedProx:
-        if self.gamma is not None and self.local.batched:
-            what = "ends each silo's training by itself, and [local] batched takes several at once"
+        if self.gamma is not None and self.local.batch_silos:
+            what = "ends each silo's training by itself, and [local] batch_silos takes several at once"
             raise ValueError(f"gamma = {self.gamma:g}: {what}; leave one of them out")
         return self
 
@@ -123,8 +123,7 @@ class FedProx(FedAvg):
 
     def _every(self, silo: Silo) -> int:
         """Return how many steps a pass over a silo's examples takes."""
-        epoch = {"epochs": 1, "epochs_of": None, "steps": None}
-        return steps_of(self.local.at_round(silo.round).model_copy(update=epoch), silo.examples)
+        return steps_of(self.local.at_round(silo.round).lasting(epochs=1), silo.examples)
 
     def _adapted(self, state: dict[str, Any], loss: float) -> dict[str, float | int]:
         before = state.get("loss", loss)  # the first round has none to have risen or fallen from

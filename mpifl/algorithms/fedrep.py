@@ -40,8 +40,7 @@ class FedRep(FedPer):
         def shared_alone(gradient: Tensor, at: Tensor, batch: Batch) -> None:
             gradient[shared:].zero_()
 
-        whole = {"epochs": self.head_epochs, "epochs_decay": 1.0, "steps": None}
-        head = self.local.model_copy(update={**whole, "epochs_of": None, "stragglers": 0.0})
+        head = self.local.lasting(epochs=self.head_epochs)
         first = silo.train_locally(self.personal_model(silo, w), head, correct=own_alone)
         start, statistics = first.end.clone(), silo.model.statistics.read()
         run = silo.train_locally(start, self.local, correct=shared_alone, statistics=statistics)

@@ -39,12 +39,10 @@ class FineTune(FedAvg):
     @property
     def _tuning(self) -> LocalTraining:
         epochs = None if self.tune_steps else self.tune_epochs
-        changed: dict[str, Any] = {"epochs": epochs, "steps": self.tune_steps, "epochs_of": None}
-        changed |= {"epochs_decay": 1.0, "stragglers": 0.0, "deadline": None}
-        changed |= {"keep_optimizer": False, "schedule_rounds": 1}
+        changed: dict[str, Any] = {"deadline": None, "keep_optimizer_state": False, "schedule_rounds": 1}
         if self.tune_lr is not None:
             changed |= {"lr": self.tune_lr, "lr_decay": 1.0}
-        return self.local.model_copy(update=changed)
+        return self.local.lasting(epochs=epochs, steps=self.tune_steps).model_copy(update=changed)
 
     def personal_statistics(self, silo: Silo) -> Tensor | None:
         """Return the running statistics that fine-tuning has left."""

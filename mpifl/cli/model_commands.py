@@ -115,7 +115,7 @@ def _asked(run: Path, ranks: int | None) -> tuple[bool, Transport | None]:
 def _is_split(run: Path) -> bool:
     """Tell whether a run is of a split network; what is wrong with it otherwise, others tell."""
     try:
-        return "vertical" in tables(run / "job.toml")
+        return "split" in tables(run / "job.toml")
     except (OSError, ValueError):
         return False
 

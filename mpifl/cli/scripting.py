@@ -102,7 +102,7 @@ class Run:
                 part of a split network.
         """
         path = self.folder / "model.safetensors"
-        if self.job.vertical is not None:
+        if self.job.split is not None:
             what = "its network is split: here is the top, and each party has its own bottom"
             raise InputError(f"{self.folder}: {what}; have all answer together by mpifl predict")
         if not self.finished:

@@ -21,7 +21,7 @@ from .silo import (
 )
 from .split_table import (
     UNSPLIT as UNSPLIT,
-    VerticalSettings as VerticalSettings,
+    SplitSettings as SplitSettings,
 )
 from .splits import (
     held_out as held_out,

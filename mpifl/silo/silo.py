@@ -169,7 +169,7 @@ class Silo(Lent):
                 enough=enough,
             )
             run = self._trains(asked)
-        if settings.keep_optimizer and run.optimizer is not None:
+        if settings.keep_optimizer_state and run.optimizer is not None:
             state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
             self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})
         self.learned_statistics = self._learned()
@@ -211,7 +211,7 @@ class Silo(Lent):
 
     def _kept_optimizer(self, settings: LocalTraining) -> tuple[list[Tensor], int] | None:
         """Return the optimizer's state that the silo's last round has left, and its steps, if they go on."""
-        if not settings.keep_optimizer or f"{OPTIMIZER} steps" not in self.state:
+        if not settings.keep_optimizer_state or f"{OPTIMIZER} steps" not in self.state:
             return None
         vectors = (f"{OPTIMIZER} {i}" for i in range(OPTIMIZERS[settings.optimizer].vectors(settings)))
         return [self.state[name] for name in vectors], int(self.state[f"{OPTIMIZER} steps"])

@@ -1,4 +1,4 @@
-"""The `[vertical]` table of a job: a network that is split between silos with columns and the holder of
+"""The `[split]` table of a job: a network that is split between silos with columns and the holder of
 labels."""
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from mpifl.common import Table
 Cut = Annotated[int, Field(ge=1, le=1 << 24)]
 
 
-class VerticalSettings(BaseModel):
-    """The `[vertical]` table: each silo's bottom makes a line of numbers of each row; the top, at the holder
+class SplitSettings(BaseModel):
+    """The `[split]` table: each silo's bottom makes a line of numbers of each row; the top, at the holder
     of the labels, makes outputs of the merged lines."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    cut: Cut | list[Cut]
+    cut_width: Cut | list[Cut]
     """How many numbers a silo's bottom makes of a row; a list has one for each silo."""
     merge: Literal["concat", "sum"] = "concat"
     """How lines become one: one behind another, or added up."""
@@ -33,9 +33,11 @@ class VerticalSettings(BaseModel):
     """Models of single silos in place of `[model]`, by the silo's number."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> VerticalSettings:
-        if self.merge == "sum" and isinstance(self.cut, list) and len(set(self.cut)) > 1:
-            raise ValueError(f"merge = 'sum' adds lines up, and cut = {self.cut} are unequal; take 'concat'")
+    def _consistent(self) -> SplitSettings:
+        if self.merge == "sum" and isinstance(self.cut_width, list) and len(set(self.cut_width)) > 1:
+            raise ValueError(
+                f"merge = 'sum' adds lines up, and cut_width = {self.cut_width} are unequal; take 'concat'"
+            )
         if self.top == "none" and self.merge != "sum":
             raise ValueError("top = 'none' takes the sum of lines as outputs; take merge = 'sum', or a top")
         if self.protect == "label-dp" and self.epsilon is None:
@@ -48,14 +50,14 @@ class VerticalSettings(BaseModel):
         """Return the width of each silo's lines.
 
         Raises:
-            ValueError: `cut` is a list of another length.
+            ValueError: `cut_width` is a list of another length.
         """
-        if isinstance(self.cut, int):
-            return [self.cut] * silos
-        if len(self.cut) != silos:
-            what = f"cut has {len(self.cut)} numbers, there are {silos} silos"
+        if isinstance(self.cut_width, int):
+            return [self.cut_width] * silos
+        if len(self.cut_width) != silos:
+            what = f"cut_width has {len(self.cut_width)} numbers, there are {silos} silos"
             raise ValueError(f"{what}; give one each, or one number for all")
-        return self.cut
+        return self.cut_width
 
     def merged(self, silos: int) -> int:
         """Return the width of merged lines."""
@@ -63,5 +65,5 @@ class VerticalSettings(BaseModel):
         return sum(widths) if self.merge == "concat" else widths[0]
 
 
-UNSPLIT = VerticalSettings(cut=1)
+UNSPLIT = SplitSettings(cut_width=1)
 """Stands where silos have all columns."""

@@ -237,7 +237,7 @@ def _given_up(t: Training, what: str, in_vain: bool) -> RoundLost:
     saved = "a checkpoint is written" if t.checkpoints.save_now() else "no checkpoint could be written"
     note_lost(t.out, what)
     quorum = f"; [cohort] quorum = {t.job.cohort.quorum} of the cohort must answer"
-    quorum = "; every party must answer" if t.job.vertical else quorum
+    quorum = "; every party must answer" if t.job.split else quorum
     return RoundLost(
         f"{what}; {saved}: mend it, and go on with --resume"
         if in_vain

@@ -263,10 +263,10 @@ def title(job: Job, spec: AnySpec, server: Server, workers: Sequence[Mapping[str
 
 def _model(job: Job, parameters: str, workers: Sequence[Mapping[str, str]]) -> str:
     """Name the model and say how many parameters it has; the parts of one that is split, as workers say."""
-    if job.vertical is None:
+    if job.split is None:
         return f"{job.model.name} with {parameters} parameters"
-    top = "sum" if job.vertical.top == "none" else job.vertical.top["name"]
-    names = dict.fromkeys([job.model.name, *(str(one["name"]) for one in job.vertical.bottoms.values())])
+    top = "sum" if job.split.top == "none" else job.split.top["name"]
+    names = dict.fromkeys([job.model.name, *(str(one["name"]) for one in job.split.bottoms.values())])
     bottoms = ", ".join(about[BOTTOMS] for about in workers if about.get(BOTTOMS))
     return f"top {top} with {parameters} parameters, bottoms {' and '.join(names)} with {bottoms}"
 

@@ -28,7 +28,7 @@ def open_shards(t: Training) -> dict[str, dict[str, str]]:
     if faults and t.job.cohort.quorum == 1.0:
         first, more = first_of(faults, t.exchange.names), len(faults) - 1
         others = f" (and {more} more silos)" if more else ""
-        without = "" if t.job.vertical else "; [cohort] quorum below 1 would go on without"
+        without = "" if t.job.split else "; [cohort] quorum below 1 would go on without"
         raise InputError(f"{first}{others}{without}")
     for silo, why in faults.items():
         t.observers.note(f"going on without silo {t.exchange.names[silo]} while it is broken: {why}")

@@ -52,7 +52,7 @@ def measure(examples: int, ranks: int, repeats: int, rounds: int, size: int) -> 
         for nth in range(repeats):
             for side in reversed(SIDES) if nth % 2 else SIDES:
                 run = folder / f"{side}-{nth}"
-                train(job, run, ranks, LIMIT, settings=[f"evaluate.at={side}"])
+                train(job, run, ranks, LIMIT, settings=[f"evaluate.where={side}"])
                 lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
                 taken[side].append([line["seconds_evaluation"] for line in lines])
                 found["losses"].append(lines[-1]["test_loss"])

@@ -46,7 +46,7 @@ def prepare(folder: Path, batch: int) -> str:
         "device": "cpu",
         "model": {"name": "mlp", "hidden": [100]},
         "algorithm": {"name": "splitnn"},
-        "vertical": {"cut": 100, "top": {"name": "mlp", "hidden": [200]}},
+        "split": {"cut_width": 100, "top": {"name": "mlp", "hidden": [200]}},
         "local": {"optimizer": "adam", "lr": 0.001, "batch_size": batch, "steps": STEPS},
         "evaluate": {"every": NEVER},
         "checkpoint": {"every": NEVER},

@@ -127,7 +127,7 @@ class Trainer:
     def _folder(self, job: Job) -> Path:
         run = Path(tempfile.mkdtemp(dir=self.folder))
         (run / "job.toml").write_text(tomli_w.dumps(job))
-        of_run = "privacy" in job or "protect" in job.get("vertical", {})
+        of_run = "privacy" in job or "protect" in job.get("split", {})
         for place in (run / "site", *([run / "out" / "privacy"] if of_run else [])):
             place.mkdir(mode=0o700, parents=True)
             (place / "key").write_bytes(bytes(range(32)))  # the same secrets in each world

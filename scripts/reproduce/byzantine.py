@@ -109,17 +109,17 @@ def _settings(rule: str, beta: float, attack: str) -> tuple[str, ...]:
     """Return what differs from the job's file."""
     base, _, buckets = rule.partition(" + ")
     table = {
-        "Krum": (f'aggregation={{rule = "{KRUM}", tolerate = 5}}',),
+        "Krum": (f'aggregation={{rule = "{KRUM}", byzantine = 5}}',),
         "CM": ('aggregation={rule = "median"}',),
         "RFA": (f'aggregation={{rule = "{RFA}"}}',),
         "CClip": (f"aggregation.tau={TAU * LR / (1 - beta):.6g}",),
     }[base]
     more = ('aggregation.pre="bucketing"',) if buckets else ()
-    plain = () if beta else ("local.momentum=0.0", "local.keep_optimizer=false")
+    plain = () if beta else ("local.momentum=0.0", "local.keep_optimizer_state=false")
     kind = ATTACKS[attack]
     own = {"alie": (f"attack.z={Z:.6g}",)}.get(kind, ())
     if beta and kind in TRAINED:
-        own = ("attack.keep_optimizer=false",)
+        own = ("attack.keep_optimizer_state=false",)
     return (*table, *more, *plain, *own, f'attack.kind="{kind}"')
 
 

@@ -31,7 +31,7 @@ A random part of a random cohort is a smaller random cohort, so that dropping st
 
 
 def _methods(share: int) -> dict[str, tuple[str, ...]]:
-    late = f"local.stragglers={share / 100}"
+    late = f"local.straggler_chance={share / 100}"
     dropped = {"FedAvg": (f"cohort.fraction={STRAGGLERS[share]}",)}
     partial = {"FedProx, mu = 0": (late,)} if share else {}
     return dropped | partial | {"FedProx, mu = 1": ("algorithm.name=fedprox", "algorithm.mu=1.0", late)}

@@ -94,7 +94,7 @@ LETTERS = (
 
 def split(hidden: list[int], merge: str, top: str, cut: int, *more: str) -> tuple[str, ...]:
     """Return the settings of a network that is split."""
-    network = f"vertical={{cut={cut}, merge='{merge}', top={top}}}"
+    network = f"split={{cut_width={cut}, merge='{merge}', top={top}}}"
     return f"model={{name='mlp', hidden={hidden}}}", "algorithm.name=splitnn", network, *more
 
 
@@ -113,7 +113,7 @@ HEAD = "{name='logreg'}"
 def of_vflair(cuts: tuple[Cut, Cut], hidden: list[int], cut: int, tiny: str) -> tuple[Cell, ...]:
     """Return the cells of both ways in which VFLAIR merges; `tiny` are the widths of silos of digits."""
     joined, apart = cuts
-    ten, widths = "vertical.cut=10", (f"model.widths={tiny}", "model.cut=10")
+    ten, widths = "split.cut_width=10", (f"model.widths={tiny}", "model.cut=10")
     return (
         Cell("split, sum", "", apart, split(hidden, "sum", "'none'", cut), quick=(ten,)),
         Cell("split, linear top", "", apart, split(hidden, "concat", HEAD, cut), quick=(ten,)),

@@ -85,7 +85,11 @@ def test_a_job_takes_what_is_suggested(tmp_path):
         "model": {"name": "mlp", "hidden": [4]},
         "algorithm": {"name": "splitnn", "local_steps": 5},
         "local": {"batch_size": 256},
-        "vertical": {"cut": [2, 8], "protect": "max-norm", "bottoms": {"0": {"name": "mlp", "hidden": [2]}}},
+        "split": {
+            "cut_width": [2, 8],
+            "protect": "max-norm",
+            "bottoms": {"0": {"name": "mlp", "hidden": [2]}},
+        },
     }
     (tmp_path / "job.toml").write_text(tomli_w.dumps(job))
     validate_job(read_job(tmp_path / "job.toml"), "job.toml", wings_of)

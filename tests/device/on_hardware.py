@@ -22,7 +22,7 @@ ALONE = [
     job("compiled", rounds=2, shards="many", local={**LOCAL, "compile": True}),
     job("bf16", rounds=2, local={**LOCAL, "precision": "bf16"}),
     job("tf32", rounds=2, local={**LOCAL, "precision": "tf32"}),
-    job("topk", rounds=2, compression={"up": "topk", "share": 0.1, "down": "bfloat16"}),
+    job("topk", rounds=2, compression={"upload": "topk", "share": 0.1, "download": "bfloat16"}),
     job(
         "wide-median",
         rounds=2,

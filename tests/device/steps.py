@@ -32,7 +32,7 @@ WAYS = {
     "plain": {},
     "momentum": {"momentum": 0.9, "clip_norm": 1.0},
     "adamw": {"optimizer": "adamw", "schedule": "cosine", "warmup": 1, "schedule_rounds": 1},
-    "accumulated": {"accumulate": 2},
+    "accumulated": {"accumulate_batches": 2},
     "batched": {},
 }
 

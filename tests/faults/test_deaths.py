@@ -308,7 +308,7 @@ def test_a_rank_that_hangs_while_it_scores_costs_its_share_alone(
 ) -> None:
     """Its silos are missed by the next round, and no figure of the server's test set is."""
     run, hurry = tmp_path / "run", ["--set", "cohort.deadline=1", "--set", "cohort.quorum=0.1"]
-    scored = ["--set", "evaluate.at=workers", "--set", "evaluate.batch_size=50", "--set", "rounds=3"]
+    scored = ["--set", "evaluate.where=workers", "--set", "evaluate.batch_size=50", "--set", "rounds=3"]
     trouble = {"freeze": {"2": ["asked", "score_batches", 2]}}
     arguments = [*train(yard / "steady.toml", run), *hurry, *scored]
     with Command(tmp_path / "command", 3, *arguments, trouble=trouble) as command:

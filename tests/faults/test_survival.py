@@ -21,7 +21,7 @@ from mpifl.exchange.server_side.placement import place
 
 LONGEST = 50
 """Seconds, on a loaded machine, after which a run hangs."""
-AT_WORKERS = ("--set", "evaluate.at=workers", "--set", "evaluate.batch_size=50")
+AT_WORKERS = ("--set", "evaluate.where=workers", "--set", "evaluate.batch_size=50")
 MIRROR = ("--set", "checkpoint.mirror=true", "--set", "checkpoint.every=6")
 
 

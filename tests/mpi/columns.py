@@ -35,13 +35,13 @@ LENGTHS = {"delta": 1003, "shift": 64, "none": 0}
 SILOS, FAILING = 9, (4, 8)
 RULES = {"median": None, "trimmed": 2, "columns:spread": None}
 WEIGHTED = {
-    "krum": {"rule": "krum", "tolerate": 2},
-    "multikrum": {"rule": "multikrum", "tolerate": 0.29, "m": 3},
+    "krum": {"rule": "krum", "byzantine": 2},
+    "multikrum": {"rule": "multikrum", "byzantine": 0.29, "m": 3},
     "rfa": {"rule": "rfa"},
     "centered": {"rule": "centered", "tau": 1e39, "iterations": 2},
     "fltrust": {"rule": "fltrust"},
-    "nnm-trimmed": {"rule": "trimmed", "tolerate": 2, "pre": "nnm"},
-    "nnm-krum": {"rule": "krum", "tolerate": 1, "pre": "nnm"},
+    "nnm-trimmed": {"rule": "trimmed", "byzantine": 2, "pre": "nnm"},
+    "nnm-krum": {"rule": "krum", "byzantine": 1, "pre": "nnm"},
     "buckets-median": {"rule": "median", "pre": "bucketing"},
     "buckets-rfa": {"rule": "rfa", "pre": "bucketing", "s": 3},
     "own": {"rule": "columns:Shortest"},
@@ -133,26 +133,26 @@ def combined(
     return found.vectors
 
 
-def aggregator(table: dict[str, Any], transport: Transport, spill: Path | None) -> ColumnRule:
+def aggregator(table: dict[str, Any], transport: Transport, disk_buffer: Path | None) -> ColumnRule:
     """What a job with this table combines updates by."""
     built = built_of(AggregationSettings.model_validate(table), 5, frozenset({"shift"}))
-    made = aggregator_of(built, str(spill) if spill else None, transport.memory)
+    made = aggregator_of(built, str(disk_buffer) if disk_buffer else None, transport.memory)
     assert isinstance(made, ColumnRule)
     return made
 
 
-def combine_large(transport: Transport, spill: Path | None, rule: str, silos: int) -> None:
-    combined(transport, aggregator({"rule": rule}, transport, spill), 0, silos, large_update_of)
+def combine_large(transport: Transport, disk_buffer: Path | None, rule: str, silos: int) -> None:
+    combined(transport, aggregator({"rule": rule}, transport, disk_buffer), 0, silos, large_update_of)
 
 
-def allocated(transport: Transport, spill: Path | None, rule: str, silos: int) -> int:
+def allocated(transport: Transport, disk_buffer: Path | None, rule: str, silos: int) -> int:
     """Combine large vectors of so many silos; return what this rank allocates for that at most, in bytes.
 
     These are all tensors, the peak of Python's and numpy's objects, and all shared memory that it has made.
     """
     with profile(profile_memory=True) as watched:
         tracemalloc.start()
-        combine_large(transport, spill, rule, silos)
+        combine_large(transport, disk_buffer, rule, silos)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     memory = transport.memory
@@ -163,22 +163,22 @@ def allocated(transport: Transport, spill: Path | None, rule: str, silos: int) -
 
 def main() -> None:
     out, transport = Path(sys.argv[1]), world()
-    spill = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    disk_buffer = Path(sys.argv[2]) if len(sys.argv) > 2 else None
     hosts_none = transport.rank not in transport.workers
     measure = allocated if hosts_none else combine_large
     # the first also imports what is imported when it is needed
     found = {
-        rule: {silos: measure(transport, spill, rule, silos) for silos in (FEW, FEW, MANY)}
+        rule: {silos: measure(transport, disk_buffer, rule, silos) for silos in (FEW, FEW, MANY)}
         for rule in ("median", "rfa")
     }
     if hosts_none:
         (out / "memory.json").write_text(json.dumps(found))
     column_slices.BLOCK, column_slices.LONGEST_CHUNK = 16, 48  # several shares, and several chunks in each
     tables = {
-        name: {"rule": name, **({"tolerate": number} if number else {})} for name, number in RULES.items()
+        name: {"rule": name, **({"byzantine": number} if number else {})} for name, number in RULES.items()
     }
     for name, table in (tables | WEIGHTED).items():
-        made = aggregator(table, transport, spill)
+        made = aggregator(table, transport, disk_buffer)
         for round in range(ROUNDS):
             for vector, values in combined(transport, made, round).items():
                 np.save(out / f"{name.replace(':', '-')}-{round}-{vector}.npy", values.numpy())

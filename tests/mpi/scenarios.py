@@ -67,7 +67,7 @@ JOBS = [
             "schedule": "cosine",
             "warmup": 3,
             "schedule_rounds": 4,
-            "keep_optimizer": True,
+            "keep_optimizer_state": True,
         },
         server_optimizer={"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True},
     ),
@@ -75,7 +75,7 @@ JOBS = [
         "augmented",
         shards="many",
         data={"augment": "flip-crop"},
-        local={"lr": 0.1, "momentum": 0.9, "batch_size": 4, "accumulate": 3},
+        local={"lr": 0.1, "momentum": 0.9, "batch_size": 4, "accumulate_batches": 3},
         cohort={"fraction": 0.6},
     ),
     job(
@@ -115,16 +115,20 @@ COMPRESSED = [
         cohort={"fraction": 0.6},
     )
     for name, algorithm, keys in [
-        ("bfloat16", {"name": "fedavg"}, {"up": "bfloat16", "down": "bfloat16"}),
-        ("float16", {"name": "ditto"}, {"up": "float16", "down": "float16", "error_feedback": True}),
-        ("qsgd", {"name": "scaffold"}, {"up": "qsgd", "down": "qsgd", "bits": 5, "bucket": 100}),
-        ("qsgd-memory", {"name": "fedavg"}, {"up": "qsgd", "bits": 2, "norm": "l2", "error_feedback": True}),
+        ("bfloat16", {"name": "fedavg"}, {"upload": "bfloat16", "download": "bfloat16"}),
+        ("float16", {"name": "ditto"}, {"upload": "float16", "download": "float16", "error_feedback": True}),
+        ("qsgd", {"name": "scaffold"}, {"upload": "qsgd", "download": "qsgd", "bits": 5, "bucket": 100}),
+        (
+            "qsgd-memory",
+            {"name": "fedavg"},
+            {"upload": "qsgd", "bits": 2, "norm": "l2", "error_feedback": True},
+        ),
         (
             "topk",
             {"name": "fedper", "personal": ["head.*"]},
-            {"up": "topk", "share": 0.05, "down": "bfloat16"},
+            {"upload": "topk", "share": 0.05, "download": "bfloat16"},
         ),
-        ("topk-logits", {"name": "feddf", "distill_steps": 5}, {"up": "topk", "share": 0.02}),
+        ("topk-logits", {"name": "feddf", "distill_steps": 5}, {"upload": "topk", "share": 0.02}),
     ]
 ]
 """What travels is encoded, by draws of each silo's own, and what is left out is remembered."""
@@ -134,7 +138,7 @@ JOBS += [
         f"{name}-compressed",
         shards="many",
         algorithm={"name": algorithm},
-        compression={"up": "qsgd", "bits": 3, "error_feedback": True, "down": "bfloat16"},
+        compression={"upload": "qsgd", "bits": 3, "error_feedback": True, "download": "bfloat16"},
         cohort={"fraction": 0.6},
     )
     for name, algorithm in (("stateful", "scenarios:Stateful"), ("lost", "scenarios:LosesARound"))
@@ -158,7 +162,7 @@ JOBS += [
         rounds=5,
         cohort={**BY_LOSSES, "weights": "uniform"},
         aggregation={"clip": 0.4},
-        compression={"up": "qsgd", "bits": 4},
+        compression={"upload": "qsgd", "bits": 4},
     ),
     job("own-selection", shards="many", cohort={"fraction": 0.3, "select": "scenarios:in_turn"}),
 ]
@@ -180,23 +184,23 @@ def algorithm(name: str, **keys: Any) -> Job:
 
 ALGORITHMS = [
     algorithm("fedsgd"),
-    algorithm("fedavg", local={"stragglers": 0.5, "epochs": 3}),
+    algorithm("fedavg", local={"straggler_chance": 0.5, "epochs": 3}),
     algorithm(
         "fedprox",
         mu=0.3,
         adaptive=True,
         patience=1,
         measure_gamma=True,
-        local={"epochs_of": [1, 2]},
+        local={"epochs_by_silo": [1, 2]},
         rounds=4,  # mu is adapted after the second
     ),
-    algorithm("fednova", local={"epochs_of": [1, 3], "momentum": 0.5}),
+    algorithm("fednova", local={"epochs_by_silo": [1, 3], "momentum": 0.5}),
     algorithm("scaffold", option="I"),
     algorithm("scaffold", option="II", cohort={"fraction": 0.6, "weights": "uniform"}, local={"epochs": 2}),
     algorithm(
         "scaffold",
         control_weights="uniform",
-        local={"epochs_of": [2, 3], "epochs_decay": 0.7, "batch_growth": 1.3},
+        local={"epochs_by_silo": [2, 3], "epochs_decay": 0.7, "batch_growth": 1.3},
     ),
     algorithm("feddyn", alpha=0.3),
     algorithm("fsvrg", local={"lr": 3.0, "batch_size": 8}),
@@ -225,7 +229,7 @@ ALGORITHMS = [
         model=MLP,
         cohort={},
         clock={"jitter": 0.3},
-        local={"epochs": 3, "stragglers": 0.5},
+        local={"epochs": 3, "straggler_chance": 0.5},
     ),
     algorithm(
         "fedbuff",
@@ -256,20 +260,20 @@ ALGORITHMS = [
 """One line an algorithm gets it the whole suite."""
 JOBS += ALGORITHMS
 
-BATCHED = {"batched": True, "chunk": 3, "batch_size": 16}
+BATCHED = {"batch_silos": True, "silos_per_step": 3, "batch_size": 16}
 """Of silos whose batches are of unequal sizes."""
 JOBS += [
     job(
         "batched",
         shards="many",
         algorithm={"name": "scaffold"},
-        local={"lr": 0.1, "momentum": 0.5, "epochs_of": [1, 2], **BATCHED},
+        local={"lr": 0.1, "momentum": 0.5, "epochs_by_silo": [1, 2], **BATCHED},
         cohort={"fraction": 0.6},
     ),
     job(
         "batched-adamw",
         rounds=3,
-        local={"optimizer": "adamw", "lr": 0.01, "steps": 4, "keep_optimizer": True, **BATCHED},
+        local={"optimizer": "adamw", "lr": 0.01, "steps": 4, "keep_optimizer_state": True, **BATCHED},
     ),
 ]
 """Silos train together, in chunks that the number of ranks makes others."""
@@ -290,7 +294,7 @@ JOBS += [
         "rule-trimmed",
         shards="many",
         algorithm={"name": "scenarios:Poisoned"},
-        aggregation={"rule": "trimmed", "tolerate": 2},
+        aggregation={"rule": "trimmed", "byzantine": 2},
         attack={"kind": "backdoor", "silos": [1], "patch": 2},
         cohort={"quorum": 0.5},
     ),
@@ -298,24 +302,24 @@ JOBS += [
         "rule-own",
         shards="many",
         model={"name": "scenarios:small"},
-        aggregation={"rule": "scenarios:middle", "spill": "."},
-        compression={"up": "bfloat16"},
+        aggregation={"rule": "scenarios:middle", "disk_buffer": "."},
+        compression={"upload": "bfloat16"},
     ),
     job(
         "rule-centered",
         shards="many",
         model={"name": "scenarios:small"},
-        local={"lr": 0.1, "batch_size": 16, "drop_last": True, "momentum": 0.9, "keep_optimizer": True},
+        local={"lr": 0.1, "batch_size": 16, "drop_last": True, "momentum": 0.9, "keep_optimizer_state": True},
         aggregation={"rule": "centered", "tau": 0.5, "iterations": 2, "pre": "bucketing"},
         attack={"kind": "gaussian", "silos": [2], "std": 0.1},
-        compression={"down": "bfloat16"},
+        compression={"download": "bfloat16"},
     ),
     job(
         "rule-multikrum",
         shards="many",
         model=WIDE,
         algorithm={"name": "scenarios:LosesARound"},
-        aggregation={"rule": "multikrum", "m": 2, "tolerate": 1, "pre": "nnm"},
+        aggregation={"rule": "multikrum", "m": 2, "byzantine": 1, "pre": "nnm"},
         attack={"kind": "min_max", "silos": [1], "direction": "unit"},
     ),
     job(
@@ -404,7 +408,7 @@ PRIVATE_SILOS = job(
     shards="many",
     local={"lr": 0.2, "steps": 4, "batch_size": 16},
     cohort={"fraction": 0.7, "weights": "uniform", "select": "poisson"},
-    compression={"down": "bfloat16"},
+    compression={"download": "bfloat16"},
     evaluate={"silos": False},
     privacy={"level": "silo", "clip": 0.2, "noise": 0.8, "delta": 0.1, "accountant": "rdp"},
 )
@@ -462,7 +466,7 @@ _MASKED = [
     ("best", "fedavg", {"cohort": {}, "evaluate": {"patience": 3, "keep_best": True, "every": 2}}),
     ("fedsgd", "fedsgd", {}),
     ("fedprox", "fedprox", {"mu": 0.3, "adaptive": True, "patience": 1, "measure_gamma": True}),
-    ("fednova", "fednova", {"local": {"epochs_of": [1, 3], "momentum": 0.5}}),
+    ("fednova", "fednova", {"local": {"epochs_by_silo": [1, 3], "momentum": 0.5}}),
     ("scaffold", "scaffold", {"rounds": 3}),
     ("feddyn", "feddyn", {"alpha": 0.3}),
     ("fsvrg", "fsvrg", {"local": {"lr": 3.0, "batch_size": 8}}),
@@ -477,10 +481,14 @@ _MASKED = [
     ("stateful", "scenarios:Stateful", {}),
     ("lost", "scenarios:LosesARound", {"rounds": 3}),
     ("nan", "scenarios:Poisoned", {"cohort": {"quorum": 0.5}}),
-    ("scored", "fedavg", {"evaluate": {"at": "workers", "batch_size": 50}}),
+    ("scored", "fedavg", {"evaluate": {"where": "workers", "batch_size": 50}}),
 ]
 _MASKED_SLOW = [
-    ("yogi", "fedavg", {"server_optimizer": {"name": "yogi"}, "local": {"stragglers": 0.5, "epochs": 3}}),
+    (
+        "yogi",
+        "fedavg",
+        {"server_optimizer": {"name": "yogi"}, "local": {"straggler_chance": 0.5, "epochs": 3}},
+    ),
     ("uniform", "fedavg", {"cohort": {"fraction": 0.3, "weights": "uniform"}}),
     ("scaffold-one", "scaffold", {"option": "I"}),
     ("scaffold-printed", "scaffold", {"control_weights": "uniform"}),
@@ -488,7 +496,7 @@ _MASKED_SLOW = [
     ("fedrep", "fedrep", {"personal": ["head.*"], "head_epochs": 2}),
     ("pfedme", "pfedme", {"lambda": 3.0}),
     ("fedbn", "fedbn", {}),
-    ("clipped", "fedavg", {"aggregation": {"clip": 0.4}, "compression": {"down": "bfloat16"}}),
+    ("clipped", "fedavg", {"aggregation": {"clip": 0.4}, "compression": {"download": "bfloat16"}}),
     ("finetune", "finetune", {"tune_steps": 2}),
 ]
 _MASKED += _MASKED_SLOW if os.environ.get("MPIFL_SLOW") else []

@@ -60,7 +60,7 @@ def jobs(job: Any, at: str) -> list[dict[str, Any]]:
             f"{prefix}-curves",
             task={"name": "classification", "metrics": curves},
             model={"name": "scenarios:normalised"},
-            evaluate={"at": at, "batch_size": 33},
+            evaluate={"where": at, "batch_size": 33},
             **usual,
         ),
         job(
@@ -68,7 +68,7 @@ def jobs(job: Any, at: str) -> list[dict[str, Any]]:
             shards="values",
             task={"name": "regression"},
             local={"lr": 0.05, "batch_size": 8},
-            evaluate={"at": at, "batch_size": 7},
+            evaluate={"where": at, "batch_size": 7},
             **usual,
         ),
         job(
@@ -77,13 +77,13 @@ def jobs(job: Any, at: str) -> list[dict[str, Any]]:
             model={"name": "gpt", "width": 8, "layers": 1, "heads": 2},
             local={"lr": 0.1, "batch_size": 4},
             task={"name": "language"},
-            evaluate={"at": at, "batch_size": 5},
+            evaluate={"where": at, "batch_size": 5},
             **usual,
         ),
         job(
             f"{prefix}-failing",
             model={"name": "scored:failing"},
-            evaluate={"at": at, "batch_size": 50},
+            evaluate={"where": at, "batch_size": 50},
             **usual,
         ),
     ]

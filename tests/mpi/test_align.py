@@ -156,7 +156,7 @@ shards = "aligned"
 rounds = 5
 model = {name = "mlp", hidden = [4]}
 algorithm = {name = "splitnn"}
-vertical = {cut = 3, top = {name = "mlp", hidden = [4]}}
+split = {cut_width = 3, top = {name = "mlp", hidden = [4]}}
 local = {lr = 0.1, batch_size = 4}
 checkpoint = {every = 1, keep = 2}
 """

@@ -44,7 +44,7 @@ def oracle(name: str, rows: np.ndarray) -> np.ndarray:
 @pytest.fixture(scope="module", params=WORLDS, ids=str)
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     n, per_node, spilled = request.param
-    out, files = tmp_path_factory.mktemp("columns"), tmp_path_factory.mktemp("spill")
+    out, files = tmp_path_factory.mktemp("columns"), tmp_path_factory.mktemp("disk_buffer")
     more = {"MPIFL_RANKS_PER_NODE": str(per_node)} if per_node else {}
     done = ranks(n, HERE / "columns.py", out, *([files] if spilled else []), timeout=100, **more)
     assert (out / "done").exists(), done.stdout + done.stderr

@@ -48,7 +48,7 @@ def split(name: str, algorithm: str = "splitnn", rounds: int = 4, **tables: Any)
     """A job for a split network; tables replace the usual ones."""
     usual = {
         "model": {"name": BOTTOM},
-        "vertical": {"cut": 24, "top": {"name": "mlp", "hidden": [8]}},
+        "split": {"cut_width": 24, "top": {"name": "mlp", "hidden": [8]}},
         "local": {"optimizer": "adam", "lr": 0.01, "batch_size": 64, "drop_last": True},
         "checkpoint": {"every": 2},
         "device": "cpu",
@@ -64,28 +64,28 @@ JOBS = [
     split(
         "split-sum",
         local_steps=3,
-        vertical={"cut": 10, "merge": "sum", "top": "none"},
+        split={"cut_width": 10, "merge": "sum", "top": "none"},
         local={"lr": 0.05, "momentum": 0.9, "batch_size": 50, "steps": 20, "lr_decay": 0.9},
         evaluate={"every": 3},
     ),
     split(
         "split-qsgd",
-        compression={"up": "qsgd", "down": "float16", "bits": 4},
-        vertical={"cut": 6, "top": {"name": "mlp", "hidden": [8]}, "protect": "max-norm"},
+        compression={"upload": "qsgd", "download": "float16", "bits": 4},
+        split={"cut_width": 6, "top": {"name": "mlp", "hidden": [8]}, "protect": "max-norm"},
     ),
     split(
         "split-flips",
         local_steps=2,
         rounds=3,
-        compression={"up": "bfloat16", "down": "qsgd", "norm": "l2"},
-        vertical={"cut": 10, "merge": "sum", "top": "none", "protect": "label-dp", "epsilon": 3.0},
+        compression={"upload": "bfloat16", "download": "qsgd", "norm": "l2"},
+        split={"cut_width": 10, "merge": "sum", "top": "none", "protect": "label-dp", "epsilon": 3.0},
         local={"lr": 0.05, "batch_size": 100},
     ),
     split(
         "split-uneven",
         rounds=2,
         model={"name": "mlp", "hidden": [5]},
-        vertical={"cut": [2, 3, 4], "bottoms": {"1": {"name": "logreg"}}},
+        split={"cut_width": [2, 3, 4], "bottoms": {"1": {"name": "logreg"}}},
         local={"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.5, "batch_size": "full", "steps": 3},
         evaluate={"split": "valid"},
     ),

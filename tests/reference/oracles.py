@@ -135,12 +135,15 @@ class Task:
     def batches(self, k, t):
         """The indices of the batches of a silo's local training."""
         epochs, steps = self.local.get("epochs", 1), self.local.get("steps")
-        if "epochs_of" in self.local:
-            epochs = self.local["epochs_of"][k % len(self.local["epochs_of"])]
+        if "epochs_by_silo" in self.local:
+            epochs = self.local["epochs_by_silo"][k % len(self.local["epochs_by_silo"])]
         if "epochs_decay" in self.local:
             epochs = math.floor(epochs * self.local["epochs_decay"] ** t + 0.5)
         lot = rng.torch_stream(self.seed, "stragglers", k, t)
-        if "stragglers" in self.local and float(torch.rand((), generator=lot)) < self.local["stragglers"]:
+        if (
+            "straggler_chance" in self.local
+            and float(torch.rand((), generator=lot)) < self.local["straggler_chance"]
+        ):
             epochs = int(torch.randint(1, epochs + 1, (), generator=lot))
         order, size = rng.torch_stream(self.seed, "train", k, t), self.local["batch_size"]
         if "batch_growth" in self.local:
@@ -250,12 +253,12 @@ def clipped(o):
 def compressed(o):
     """FedAvg with the memory of Stich et al. 2018, Algorithm 1,
     for what the codec leaves out of a silo's delta."""
-    w, memory, up = o.start, {}, o.compression["up"]
+    w, memory, up = o.start, {}, o.compression["upload"]
     names, sizes = list(w), [v.numel() for v in w.values()]
     for t in range(o.rounds):
         s = o.cohort(t)
         seen, sent, losses = w, [], []
-        if o.compression.get("down") == "bfloat16":
+        if o.compression.get("download") == "bfloat16":
             seen = {name: v.float().bfloat16().double() for name, v in w.items()}
         for k in s:
             end, _, loss = o.train(seen, k, t)
@@ -615,7 +618,10 @@ def timeline(o, receive):
         again = [nth] if nth else []
         epochs = o.local.get("epochs", 1)
         lot = rng.torch_stream(o.seed, "stragglers", k, o.version, *again)
-        if "stragglers" in o.local and float(torch.rand((), generator=lot)) < o.local["stragglers"]:
+        if (
+            "straggler_chance" in o.local
+            and float(torch.rand((), generator=lot)) < o.local["straggler_chance"]
+        ):
             epochs = int(torch.randint(1, epochs + 1, (), generator=lot))
         order = rng.torch_stream(o.seed, "train", k, o.version, *again)
         batches = in_batches(o.n[k], o.local["batch_size"], order, epochs, o.local.get("steps"))

@@ -43,7 +43,7 @@ def job(name: str, algorithm: str = "fedavg", shards: str = "toy", local: Any = 
 
 
 SOME = {"fraction": 0.6}
-ALL_OF_IT = {"up": "topk", "share": 1.0}
+ALL_OF_IT = {"upload": "topk", "share": 1.0}
 MOMENTUM = {**MINI, "momentum": 0.9}
 TO_THE_BIT = [
     (job("fedprox-0", "fedprox", mu=0.0, cohort=SOME), job("fedavg", cohort=SOME)),

@@ -66,32 +66,39 @@ CASES: dict[str, dict[str, Any]] = {
     "fedavg-by-examples": job("fedavg", cohort={"fraction": 0.6, "select": "examples", "weights": "uniform"}),
     "fedavg-momentum": job("fedavg", local={"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
     "fedavg-adamw": job("fedavg", local={"optimizer": "adamw", "lr": 0.02, "weight_decay": 0.1}),
-    "fedavg-stragglers": job("fedavg", local={"epochs": 4, "stragglers": 0.6}),
-    "fedavg-falling": job("fedavg", local={"epochs": 3, "stragglers": 0.6, "epochs_decay": 0.8}),
+    "fedavg-stragglers": job("fedavg", local={"epochs": 4, "straggler_chance": 0.6}),
+    "fedavg-falling": job("fedavg", local={"epochs": 3, "straggler_chance": 0.6, "epochs_decay": 0.8}),
     "fedavg-growing": job("fedavg", local={"steps": 7, "batch_growth": 1.6, "lr_decay": 0.9}),
-    "fednova-falling": job("fednova", local={"epochs_of": [2, 4, 3], **FALLING, "momentum": 0.9, "lr": 0.02}),
+    "fednova-falling": job(
+        "fednova", local={"epochs_by_silo": [2, 4, 3], **FALLING, "momentum": 0.9, "lr": 0.02}
+    ),
     "scaffold-II-falling": job("scaffold", option="II", local={"epochs": 5, **FALLING}),
     "feddyn-falling": job("feddyn", alpha=0.3, local={"epochs": 3, **FALLING}),
     "fsvrg-falling": job("fsvrg", local={"lr": 2.0, "batch_size": 3, "epochs": 3, **FALLING}),
     "qfedavg-falling": job("qfedavg", q=1.0, local={"epochs": 3, **FALLING}),
     "fedprox": job("fedprox", mu=0.5, local={"epochs": 2, "lr_decay": 0.9}),
-    "fedprox-gamma": job("fedprox", mu=0.2, measure_gamma=True, local={"epochs_of": [1, 3, 2]}),
+    "fedprox-gamma": job("fedprox", mu=0.2, measure_gamma=True, local={"epochs_by_silo": [1, 3, 2]}),
     "fedprox-solved": job(
         "fedprox", mu=1.0, gamma=0.6, local={"epochs": 12, "lr_decay": 0.9}, cohort={"fraction": 1.0}
     ),
     "fedprox-solved-by-halves": job(
-        "fedprox", mu=0.5, gamma=0.5, local={"lr": 0.3, "epochs": 6, "stragglers": 0.8, "batch_size": 12}
+        "fedprox",
+        mu=0.5,
+        gamma=0.5,
+        local={"lr": 0.3, "epochs": 6, "straggler_chance": 0.8, "batch_size": 12},
     ),
-    "fedprox-stragglers": job("fedprox", mu=1.0, measure_gamma=True, local={"epochs": 5, "stragglers": 0.8}),
+    "fedprox-stragglers": job(
+        "fedprox", mu=1.0, measure_gamma=True, local={"epochs": 5, "straggler_chance": 0.8}
+    ),
     "fedprox-momentum": job("fedprox", mu=0.5, local={"momentum": 0.5}),
     "fedprox-adam": job("fedprox", mu=0.5, local={"optimizer": "adam", "lr": 0.01}),
     "fedprox-adaptive": job(
         "fedprox", rounds=10, mu=0.3, adaptive=True, mu_step=0.2, patience=3, cohort={"fraction": 0.3}
     ),
     "fedprox-adaptive-at-once": job("fedprox", rounds=4, mu=0.05, adaptive=True, mu_step=0.1, patience=1),
-    "fednova": job("fednova", local={"epochs_of": [1, 4, 2]}),
-    "fednova-stragglers": job("fednova", local={"epochs": 4, "stragglers": 0.7, "lr_decay": 0.9}),
-    "fednova-momentum": job("fednova", local={"epochs_of": [1, 4, 2], "momentum": 0.9, "lr": 0.02}),
+    "fednova": job("fednova", local={"epochs_by_silo": [1, 4, 2]}),
+    "fednova-stragglers": job("fednova", local={"epochs": 4, "straggler_chance": 0.7, "lr_decay": 0.9}),
+    "fednova-momentum": job("fednova", local={"epochs_by_silo": [1, 4, 2], "momentum": 0.9, "lr": 0.02}),
     "scaffold-I": job("scaffold", option="I", server_optimizer={"name": "sgd", "lr": 0.7}),
     "scaffold-II": job(
         "scaffold", option="II", server_optimizer={"name": "sgd", "lr": 0.7}, local={"epochs": 2}
@@ -110,7 +117,7 @@ CASES: dict[str, dict[str, Any]] = {
     ),
     "scaffold-I-everyone": job("scaffold", option="I", cohort={"fraction": 1.0}),
     "scaffold-II-everyone": job(
-        "scaffold", option="II", cohort={"fraction": 1.0}, local={"epochs_of": [1, 3, 2]}
+        "scaffold", option="II", cohort={"fraction": 1.0}, local={"epochs_by_silo": [1, 3, 2]}
     ),
     "scaffold-I-uniform": job("scaffold", option="I", cohort=ALIKE),
     "scaffold-I-by-examples": job("scaffold", option="I", rounds=5, cohort=BY_EXAMPLES),
@@ -118,7 +125,9 @@ CASES: dict[str, dict[str, Any]] = {
         "scaffold", option="II", rounds=5, cohort=BY_EXAMPLES, local={"lr_decay": 0.9}
     ),
     "scaffold-I-printed": job("scaffold", option="I", rounds=5, **PRINTED),
-    "scaffold-II-printed": job("scaffold", option="II", rounds=5, **PRINTED, local={"epochs_of": [1, 3, 2]}),
+    "scaffold-II-printed": job(
+        "scaffold", option="II", rounds=5, **PRINTED, local={"epochs_by_silo": [1, 3, 2]}
+    ),
     "scaffold-II-printed-by-examples": job("scaffold", option="II", rounds=5, cohort=BY_EXAMPLES, **PRINTED),
     "fsvrg": job("fsvrg", local={"lr": 2.0, "batch_size": 1}, cohort={"fraction": 1.0}),
     "fsvrg-batches": job("fsvrg", local={"lr": 3.0, "batch_size": 4, "epochs": 2, "lr_decay": 0.8}),
@@ -142,24 +151,35 @@ CASES: dict[str, dict[str, Any]] = {
     "fedper-momentum": job("fedper", personal=["head.bias"], local={"momentum": 0.9}),
     "finetune": job("finetune", tune_epochs=2, local={"epochs": 2, "lr_decay": 0.9}),
     "finetune-steps": job(
-        "finetune", tune_steps=3, tune_lr=0.3, local={"momentum": 0.9, "epochs": 4, "stragglers": 0.6}
+        "finetune", tune_steps=3, tune_lr=0.3, local={"momentum": 0.9, "epochs": 4, "straggler_chance": 0.6}
     ),
     "ditto": job("ditto", **{"lambda": 0.5}, local={"epochs": 2}),
     "ditto-strong": job("ditto", **{"lambda": 3.0}, local={"lr_decay": 0.9}, cohort={"fraction": 1.0}),
     "moon": job("moon", mu=1.0, temperature=0.5, local={"epochs": 2}),
     "moon-cold": job("moon", mu=5.0, temperature=0.2, local={"momentum": 0.5}, cohort={"fraction": 1.0}),
-    "memory-topk": job("fedavg", "compressed", rounds=6, compression={"up": "topk", "share": 0.2}),
+    "memory-topk": job("fedavg", "compressed", rounds=6, compression={"upload": "topk", "share": 0.2}),
     "compressed-forgetful": job(
-        "fedavg", "compressed", rounds=6, compression={"up": "topk", "share": 0.5, "error_feedback": False}
+        "fedavg",
+        "compressed",
+        rounds=6,
+        compression={"upload": "topk", "share": 0.5, "error_feedback": False},
     ),
-    "compressed-qsgd": job("fedavg", "compressed", compression={"up": "qsgd", "bits": 3, "bucket": 10}),
+    "compressed-qsgd": job("fedavg", "compressed", compression={"upload": "qsgd", "bits": 3, "bucket": 10}),
     "memory-both": job(
         "fedavg",
         "compressed",
-        compression={"up": "qsgd", "bits": 2, "norm": "l2", "error_feedback": True, "down": "bfloat16"},
+        compression={
+            "upload": "qsgd",
+            "bits": 2,
+            "norm": "l2",
+            "error_feedback": True,
+            "download": "bfloat16",
+        },
     ),
     "feddyn": job("feddyn", alpha=0.3, local={"epochs": 2}),
-    "feddyn-everyone": job("feddyn", alpha=1.0, cohort={"fraction": 1.0}, local={"epochs_of": [1, 3, 2]}),
+    "feddyn-everyone": job(
+        "feddyn", alpha=1.0, cohort={"fraction": 1.0}, local={"epochs_by_silo": [1, 3, 2]}
+    ),
     "feddyn-uniform": job("feddyn", alpha=0.3, cohort=ALIKE, local={"lr_decay": 0.9, "momentum": 0.5}),
     "feddyn-by-examples": job("feddyn", alpha=0.3, rounds=5, cohort=BY_EXAMPLES),
     "fedavg-clipped": job("fedavg", "clipped", rounds=5, aggregation={"clip": 0.2}, local={"lr_decay": 0.8}),
@@ -167,14 +187,17 @@ CASES: dict[str, dict[str, Any]] = {
     "fedexp": job("fedexp", local={"epochs": 2, "lr_decay": 0.9}),
     "fedexp-uniform": job("fedexp", rounds=5, epsilon=0.01, cohort=ALIKE, local={"epochs": 3}),
     "fedexp-stragglers": job(
-        "fedexp", rounds=5, cohort={"fraction": 1.0}, local={"epochs": 4, "stragglers": 0.6, "momentum": 0.5}
+        "fedexp",
+        rounds=5,
+        cohort={"fraction": 1.0},
+        local={"epochs": 4, "straggler_chance": 0.6, "momentum": 0.5},
     ),
     "fedexp-never": job("fedexp", epsilon=1e6),
     "fedsam": job("fedsam", local={"epochs": 2, "lr_decay": 0.9}),
     "fedsam-momentum": job(
         "fedsam", rho=0.2, cohort=ALIKE, local={"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
     ),
-    "fedsam-clipped": job("fedsam", rho=0.5, local={"clip_norm": 0.3, "epochs": 4, "stragglers": 0.6}),
+    "fedsam-clipped": job("fedsam", rho=0.5, local={"clip_norm": 0.3, "epochs": 4, "straggler_chance": 0.6}),
     "fedsam-adam": job("fedsam", rho=0.1, local={"optimizer": "adam", "lr": 0.01}),
     "fedrep": job("fedrep", personal=["head.bias"], local={"epochs": 2, "lr_decay": 0.9}),
     "fedrep-momentum": job(
@@ -191,7 +214,7 @@ CASES: dict[str, dict[str, Any]] = {
         inner_steps=3,
         inner_lr=0.1,
         server_optimizer={"name": "sgd", "lr": 1.5},
-        local={"epochs": 4, "stragglers": 0.6, "lr_decay": 0.9},
+        local={"epochs": 4, "straggler_chance": 0.6, "lr_decay": 0.9},
     ),
     "pfedme-uniform": job(
         "pfedme",
@@ -203,7 +226,7 @@ CASES: dict[str, dict[str, Any]] = {
         local={"lr": 0.5, "steps": 7},
     ),
     "apfl": job("apfl", local={"epochs": 2, "lr_decay": 0.9}),
-    "apfl-uniform": job("apfl", alpha=0.8, cohort=ALIKE, local={"epochs": 4, "stragglers": 0.6}),
+    "apfl-uniform": job("apfl", alpha=0.8, cohort=ALIKE, local={"epochs": 4, "straggler_chance": 0.6}),
     "apfl-adaptive": job("apfl", alpha=0.3, adaptive=True, rounds=5, local={"epochs": 2, "lr_decay": 0.9}),
     "apfl-adaptive-fast": job("apfl", adaptive=True, rounds=5, cohort=ALIKE, local={"lr": 1.0, "epochs": 3}),
     "ifca": job("ifca", clusters=2, rounds=5, local={"epochs": 2, "lr_decay": 0.9}),
@@ -230,7 +253,7 @@ CASES: dict[str, dict[str, Any]] = {
         rho=0.5,
         concurrency=5,
         clock={"speeds": "log-uniform", "fastest": 100.0, "jitter": 0.5},
-        local={"momentum": 0.5, "epochs": 4, "stragglers": 0.6},
+        local={"momentum": 0.5, "epochs": 4, "straggler_chance": 0.6},
     ),
     "fedbuff": job("fedbuff", rounds=8, buffer=4, clock={"speeds": "log-uniform", "jitter": 0.2}),
     "fedbuff-uniform": job(
@@ -241,7 +264,7 @@ CASES: dict[str, dict[str, Any]] = {
         cohort={"weights": "uniform"},
         server_optimizer={"name": "sgd", "lr": 0.7},
         clock={"speeds": "log-uniform", "fastest": 30.0},
-        local={"epochs": 4, "stragglers": 0.6},
+        local={"epochs": 4, "straggler_chance": 0.6},
     ),
     "fedbuff-few": job(
         "fedbuff",
@@ -274,7 +297,7 @@ ON_A_NETWORK = {
         personal=["features.1.weight", "head.bias"],
         head_epochs=2,
         model=MLP,
-        local={"epochs": 4, "stragglers": 0.6, "momentum": 0.5},
+        local={"epochs": 4, "straggler_chance": 0.6, "momentum": 0.5},
     ),
     "fedexp-statistics": job(
         "fedexp", rounds=5, model=NORMALISED, cohort={"fraction": 1.0}, local=IN_WIDE_BATCHES
@@ -325,7 +348,7 @@ BATCHED = (
     "fedavg-clipped",
 )
 """Also with batched steps, of four silos: of seven with 5 to 40 examples, in batches of 8."""
-STEPS_OF_FOUR = {"batched": True, "chunk": 4}
+STEPS_OF_FOUR = {"batch_silos": True, "silos_per_step": 4}
 JOBS = {
     **{
         f"{name}-batched": {**CASES[name], "model": MLP, "local": {**CASES[name]["local"], **STEPS_OF_FOUR}}

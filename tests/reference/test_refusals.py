@@ -91,7 +91,11 @@ OUT_OF_RANGE = [
     (of("moon", mu=-1.0), "[algorithm] mu = -1.0", "greater than or equal to 0"),
     (of("moon", temperature=0.0), "[algorithm] temperature = 0.0", "greater than 0"),
     (of("fedavg", local={"lr": 0.0}), "[local] lr = 0.0", "greater than 0"),
-    (of("fedavg", local={"stragglers": 1.5}), "[local] stragglers = 1.5", "less than or equal to 1"),
+    (
+        of("fedavg", local={"straggler_chance": 1.5}),
+        "[local] straggler_chance = 1.5",
+        "less than or equal to 1",
+    ),
     (of("fednova", local={"momentum": 1.0}), "[local] momentum = 1.0", "less than 1"),
     (server("sgd", momentum=1.0), "[server_optimizer] momentum = 1.0", "less than 1"),
     (server("adam", tau=0.0), "[server_optimizer] tau = 0.0", "greater than 0"),
@@ -126,7 +130,7 @@ NEEDS = [
     ({**of("feddyn"), **server("sgd", lr=0.5)}, "feddyn", "take [server_optimizer] name = 'sgd', lr = 1.0"),
     ({**of("feddf"), **server("sgd", momentum=0.9)}, "feddf", "take [server_optimizer] name = 'sgd'"),
     (
-        of("fedprox", gamma=0.5, local={"batched": True}),
+        of("fedprox", gamma=0.5, local={"batch_silos": True}),
         "gamma = 0.5",
         "takes several at once; leave one of them out",
     ),
@@ -230,8 +234,8 @@ def test_what_is_not_refused_trains(main: Main, tmp_path: Path) -> None:
     ("tables", "said"),
     [
         (
-            of("fedsgd", local={"batch_size": 3, "steps": 2, "stragglers": 0.5}),
-            "[algorithm] name = 'fedsgd': makes no use of local.batch_size, local.steps, local.stragglers",
+            of("fedsgd", local={"batch_size": 3, "steps": 2, "straggler_chance": 0.5}),
+            "name = 'fedsgd': makes no use of local.batch_size, local.steps, local.straggler_chance",
         ),
         (of("qfedsgd", local={"precision": "fp32", "epochs": 2}), "'qfedsgd': makes no use of local.epochs"),
         (
@@ -239,10 +243,13 @@ def test_what_is_not_refused_trains(main: Main, tmp_path: Path) -> None:
             "[algorithm] name = 'qfedavg': makes no use of cohort.weights",
         ),
         (
-            of("fedavg", local={"stragglers": 0.5}),
-            "[local] stragglers: one epoch or step has no parts; take more",
+            of("fedavg", local={"straggler_chance": 0.5}),
+            "[local] straggler_chance: one epoch or step has no parts; take more",
         ),
-        (of("fedavg", local={"stragglers": 0.5, "epochs_of": [1, 1]}), "one epoch or step has no parts"),
+        (
+            of("fedavg", local={"straggler_chance": 0.5, "epochs_by_silo": [1, 1]}),
+            "one epoch or step has no parts",
+        ),
         ({"cohort": {"select": "examples", "fraction": 0.5}}, "take weights = 'uniform'"),
         (
             {"cohort": {"select": "power-of-choice", "candidates": 4, "fraction": 0.5}},
@@ -262,7 +269,7 @@ def test_what_has_no_effect_is_told(main: Main, tables: Any, said: str) -> None:
     "tables",
     [
         of("fedsgd", local={"lr": 0.2, "lr_decay": 0.9, "epochs": 1, "batch_size": 10}),
-        of("fedavg", local={"stragglers": 0.5, "steps": 2}),
+        of("fedavg", local={"straggler_chance": 0.5, "steps": 2}),
         {"cohort": {"select": "examples", "weights": "uniform", "fraction": 0.5}},
         {"cohort": {"select": "examples"}},
         {**of("qfedavg"), "cohort": {"select": "examples", "fraction": 0.5}},

@@ -30,39 +30,42 @@ def job(name: str, shards: str = "classes", rounds: int = 3, **tables: Any) -> J
     usual: Job = {
         "model": {"name": "mlp", "hidden": [6]},
         "algorithm": {"name": "splitnn"},
-        "vertical": {"cut": 5, "top": {"name": "mlp", "hidden": [8]}},
+        "split": {"cut_width": 5, "top": {"name": "mlp", "hidden": [8]}},
         "local": {"lr": 0.1, "batch_size": 10, "epochs": 2},
     }
     return {"name": name, "shards": shards, "seed": 3, "rounds": rounds, **usual, **tables}
 
 
-SUM = {"cut": 5, "merge": "sum", "top": {"name": "mlp", "hidden": [8]}}
+SUM = {"cut_width": 5, "merge": "sum", "top": {"name": "mlp", "hidden": [8]}}
 ADAM = {"optimizer": "adam", "lr": 0.01, "batch_size": 10, "weight_decay": 1e-3}
 MOMENTUM = {"lr": 0.05, "batch_size": 10, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
-LINEAR = {"model": {"name": "logreg", "bias": False}, "vertical": {"cut": 3, "merge": "sum", "top": "none"}}
-ONE = {"cut": 1, "merge": "sum", "top": "none"}
+LINEAR = {
+    "model": {"name": "logreg", "bias": False},
+    "split": {"cut_width": 3, "merge": "sum", "top": "none"},
+}
+ONE = {"cut_width": 1, "merge": "sum", "top": "none"}
 JOBS = [
     job("concat"),
-    job("sum", vertical=SUM),
+    job("sum", split=SUM),
     job("adam", local=ADAM),
-    job("adam-sum", local={**ADAM, "epochs": 3}, vertical=SUM),
+    job("adam-sum", local={**ADAM, "epochs": 3}, split=SUM),
     job("momentum", local=MOMENTUM),
     job("adamw-steps", local={**ADAM, "optimizer": "adamw", "steps": 4}),
     job("decay", local={"lr": 0.5, "lr_decay": 0.5, "batch_size": "full"}),
     job("larger", local={"lr": 0.1, "batch_size": 100, "epochs": 2}),
     job("holder-2", shards="classes-at-2", local=ADAM),
-    job("holder-1", shards="classes-at-1", vertical=SUM),
-    job("unequal", vertical={"cut": [2, 5, 1], "top": {"name": "mlp", "hidden": [8]}}),
+    job("holder-1", shards="classes-at-1", split=SUM),
+    job("unequal", split={"cut_width": [2, 5, 1], "top": {"name": "mlp", "hidden": [8]}}),
     job("linear", **LINEAR),
-    job("bcd", algorithm={"name": "splitnn", "local_steps": 4}, vertical=SUM),
+    job("bcd", algorithm={"name": "splitnn", "local_steps": 4}, split=SUM),
     job("bcd-adam", algorithm={"name": "splitnn", "local_steps": 3}, local=ADAM, shards="classes-at-1"),
-    job("binary", shards="binary", task={"name": "binary"}, vertical=ONE),
-    job("values", shards="values", task={"name": "regression"}, vertical={**SUM, "cut": 4}, local=ADAM),
+    job("binary", shards="binary", task={"name": "binary"}, split=ONE),
+    job("values", shards="values", task={"name": "regression"}, split={**SUM, "cut_width": 4}, local=ADAM),
     job(
         "cox",
         shards="survival",
         task={"name": "survival"},
-        vertical=ONE,
+        split=ONE,
         local={"lr": 0.1, "batch_size": "full"},
     ),
 ]
@@ -100,7 +103,7 @@ def write(folder: Path, name: str, holder: int = 0) -> None:
 
 def begun_as(job: Job) -> str:
     """Name the run that shows a job's initial weights: those of all jobs with its network."""
-    told = json.dumps([job["model"], job["vertical"]])
+    told = json.dumps([job["model"], job["split"]])
     return f"begun-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
 
@@ -192,9 +195,7 @@ def distance(one: split.Network, other: split.Network) -> float:
 @pytest.fixture(scope="module")
 def start(runs: Path) -> Callable[[str], split.Network]:
     torch.set_num_threads(1)
-    return lambda name: network(
-        runs / begun_as(BY_NAME[name]), BY_NAME[name]["vertical"].get("merge", "concat")
-    )
+    return lambda name: network(runs / begun_as(BY_NAME[name]), BY_NAME[name]["split"].get("merge", "concat"))
 
 
 def records(run: Path) -> list[dict[str, Any]]:

@@ -73,7 +73,7 @@ MOMENTUM = {"name": "sgd", "lr": 0.7, "momentum": 0.9}
 SPLIT = {
     "algorithm": {"name": "splitnn"},
     "model": {"name": "mlp", "hidden": [4]},
-    "vertical": {"cut": 5, "top": {"name": "mlp", "hidden": [6]}},
+    "split": {"cut_width": 5, "top": {"name": "mlp", "hidden": [6]}},
     "rounds": 2,
 }
 MASKED = {"security": {"least": 1}, "seed": 77, "cohort": {"quorum": 0.5}}
@@ -82,12 +82,12 @@ WAYS = {
     "momentum": Way({"server_optimizer": MOMENTUM, "cohort": {"fraction": 0.6}}),
     "scaffold": Way({"algorithm": {"name": "scaffold"}}, stateful=True, mean=("c", "c")),
     "median": Way({"aggregation": {"rule": "median"}}),
-    "krum": Way({"aggregation": {"rule": "krum", "tolerate": 1}}),
+    "krum": Way({"aggregation": {"rule": "krum", "byzantine": 1}}),
     "masks": Way(MASKED, stateful=True, loses=True),
-    "accumulated": Way({"local": {"accumulate": 2}}),
-    "batched": Way({"local": {"batched": True}}),
+    "accumulated": Way({"local": {"accumulate_batches": 2}}),
+    "batched": Way({"local": {"batch_silos": True}}),
     "mirror": Way({"checkpoint": {"mirror": True, "every": 2}, "server_optimizer": MOMENTUM}),
-    "workers": Way({"evaluate": {"at": "workers", "batch_size": 5}}),
+    "workers": Way({"evaluate": {"where": "workers", "batch_size": 5}}),
     "columns": Way(SPLIT, columns=True, survives=False),
     "moves": Way(patches=MOVES),
     "deadline": Way({"cohort": {"deadline": 0.5, "quorum": 0.4}}),

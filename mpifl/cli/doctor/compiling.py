@@ -29,8 +29,6 @@ from mpifl.training import agree, loop
 from mpifl.wings import wings_of
 from mpifl.wire.launching import world
 
-_ONE_STEP = {"steps": 1, "epochs": None, "epochs_of": None, "stragglers": 0.0, "deadline": None}
-
 
 def compile_steps(path: Path | None) -> None:
     """Have the first worker of each node compile what its silos' steps need; all ranks call this together.
@@ -78,7 +76,7 @@ def _short(path: Path | None) -> Job:
     return job.model_copy(
         update={
             "rounds": 1,
-            "local": job.local.model_copy(update=_ONE_STEP),
+            "local": job.local.lasting(steps=1).model_copy(update={"deadline": None}),
             "cohort": CohortTable(),
             "aggregation": AggregationSettings(),
             "compression": CompressionSettings(),

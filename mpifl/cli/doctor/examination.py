@@ -158,7 +158,7 @@ def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
                 device=job.device,
                 threads=job.threads,
                 compile=job.local.compile,
-                batched=job.local.batched,
+                batched=job.local.batch_silos,
                 job=job.model_dump_json(exclude_none=True),
                 private=job.privacy is not None and not is_silo_level(job),
                 masked=job.secure,

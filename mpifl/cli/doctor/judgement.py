@@ -230,12 +230,12 @@ def _batched(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
     tried = next((c for c in conditions if c.batched is not None), None)
     if tried is None or tried.batched is None:
         return
-    found, key, where = tried.batched, "batched = true", f"rank {tried.rank}, {tried.device}"
+    found, key, where = tried.batched, "batch_silos = true", f"rank {tried.rank}, {tried.device}"
     if found.ratio is None:
         remedy = "silos would train one after another; leave it out" if plan.batched else ""
         yield Finding(key, "warning" if plan.batched else "note", f"cannot be: {found.why}", remedy)
         return
-    took = f"steps of {found.silos} silos in a chunk of {found.chunk} took {found.ratio:.2f} of the time"
+    took = f"steps of {found.silos} silos, {found.per_step} to a step, took {found.ratio:.2f} of the time"
     loses, wins = plan.batched and found.ratio > WORSE, not plan.batched and found.ratio < BETTER
     remedy = "leave it out" if loses else "it may pay; see whether the model is as good" if wins else ""
     yield Finding(key, "warning" if loses else "note", f"{took} of single ones ({where})", remedy)

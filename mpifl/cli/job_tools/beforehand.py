@@ -150,4 +150,4 @@ def _misfits(outline: Outline, spec: AnySpec) -> bool:
     except InputError:
         return True
     is_split = isinstance(spec, VerticalSpec)
-    return {is_split} != {outline.vertical is not None, outline.algorithm.get("name") == "splitnn"}
+    return {is_split} != {outline.split is not None, outline.algorithm.get("name") == "splitnn"}

@@ -144,6 +144,6 @@ KINDS: dict[str, Kind] = {
     "server-optimizers": Kind("[server_optimizer] name", partial(_plain, lambda: algorithms.OPTIMIZERS)),
     "selections": Kind("[cohort] select", partial(_plain, lambda: tables.SELECTIONS), OWN),
     "rules": Kind("[aggregation] rule", partial(_plain, _rules), OWN),
-    "codecs": Kind("[compression] up, down", _codecs),
+    "codecs": Kind("[compression] upload, download", _codecs),
 }
 """What a job may name, by the word that `mpifl list` takes."""

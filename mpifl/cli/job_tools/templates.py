@@ -99,7 +99,7 @@ TEMPLATES: dict[str, Template] = {
         "csv",
         {
             "model": {"name": "mlp", "hidden": [32]},
-            "vertical": {"cut": 16, "top": {"name": "mlp", "hidden": [16]}},
+            "split": {"cut_width": 16, "top": {"name": "mlp", "hidden": [16]}},
             "local": _ADAM,
         },
         label="categorical",
@@ -166,7 +166,7 @@ class Answers:
             both = zip(("mean", "deviation"), told, strict=True)
             learned = {key: column if len(column) > 1 else column[0] for key, column in both}
             tables["task"] = {**template.job["task"], **learned}
-        order = ("model", "task", "algorithm", "vertical", "local", "checkpoint")
+        order = ("model", "task", "algorithm", "split", "local", "checkpoint")
         whole: dict[str, Table] = {**template.job, **tables}
         return {**head, **{table: dict(whole[table]) for table in order if table in whole}}
 

@@ -124,7 +124,7 @@ def validate_all(tasks: Sequence[Task], job: Path) -> None:
     """
     seen: set[str] = set()
     for task in tasks:
-        parts = task.job.model_dump_json(include={"model", "algorithm", "shards", "tracking", "vertical"})
+        parts = task.job.model_dump_json(include={"model", "algorithm", "shards", "tracking", "split"})
         if parts not in seen and task.state != "done":
             seen.add(parts)
             source = " ".join([str(job), *(f"--set {setting}" for setting in task.settings)])

@@ -65,6 +65,6 @@ def why_none(job: Mapping[str, Any]) -> str:
         return "withheld: sums are masked, and nobody but a silo knows its own"
     if isinstance(job.get("privacy"), Mapping):
         return "withheld: differential privacy covers what a silo scored on its own examples"
-    if isinstance(job.get("vertical"), Mapping):
+    if isinstance(job.get("split"), Mapping):
         return "there are none: all silos have the same rows"
     return "none was told: no silo holds out examples, or no round was scored yet"

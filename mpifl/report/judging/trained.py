@@ -73,7 +73,7 @@ def read_trained(run: Path, trusted: Collection[str] = ()) -> Trained:
         InputError: there is no run, the shards are others, or it needs code that is not trusted.
     """
     job, environment = read_job_of(run, trusted), read_environment(run)
-    if job.vertical is not None:
+    if job.split is not None:
         what = "is of a network that is split over parties, of which each has a part"
         raise InputError(f"{run}: {what}; have all answer together by mpifl evaluate or mpifl predict")
     folder, spec = read_shards(job.shards, environment)

@@ -48,7 +48,7 @@ _TOGETHER = {
 def _over_silos(summary: Summary) -> Figure | None:
     """Draw the main metric at the silos; the target is there only if it is for what they hold out."""
     name, silo = summary.metric.name, summary.metric.silo
-    if "vertical" in summary.job:  # silos have no score of their own: all have the same rows
+    if "split" in summary.job:  # silos have no score of their own: all have the same rows
         rows = [_line(summary, "valid", summary.metric.pooled, "test")]
         return charts.lines(f"Valid {name}", rows, None, summary.metric.write_briefly, summary.target)
     pooled = summary.together == summary.metric.pooled

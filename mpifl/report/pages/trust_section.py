@@ -104,7 +104,7 @@ def _privacy(summary: Summary) -> list[Block]:
 
 def _labels(summary: Summary) -> list[Block]:
     """Say how labels of a split network were protected, and what gradients told of them all the same."""
-    vertical = summary.job.get("vertical")
+    vertical = summary.job.get("split")
     if not isinstance(vertical, Mapping):
         return []
     leaks = [leak for record in summary.records if (leak := number(record, "norm_leak_auc")) is not None]

@@ -39,11 +39,11 @@ def next_steps(run: Path, job: Job) -> Iterator[Step]:
     if "personal" not in job.algorithm:  # else silos own a part of the model, and none answers for all
         ranks, trusted = len(environment.get("ranks", {})), dict.fromkeys(job.plugins.values())
         more = [word for name in trusted for word in ("--trust", name)]
-        more += ["--ranks", str(ranks)] if job.vertical is not None and ranks > 1 else []
+        more += ["--ranks", str(ranks)] if job.split is not None and ranks > 1 else []
         started = Path(environment.get("directory", "."))  # where the job's relative paths begin
         shards = str(job.shards) if started == Path.cwd() else str(started / job.shards)
         spec = _spec(Path(shards))
-        where = ["--silos"] if job.vertical is None and not _tested(records, metric_of(environment)) else []
+        where = ["--silos"] if job.split is None and not _tested(records, metric_of(environment)) else []
         what = "scores it at each silo" if where else "scores it on the test set"
         where += ["--split", "train"] if where and not _held_out(spec) else []
         yield _command("evaluate", str(run), *where, *more), what

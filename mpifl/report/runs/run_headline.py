@@ -17,7 +17,7 @@ def headline(job: Mapping[str, Any]) -> list[str]:
 
 def _model(job: Mapping[str, Any]) -> str:
     """Name a job's model; both halves of one that is split."""
-    name, split = _named(job.get("model")), job.get("vertical")
+    name, split = _named(job.get("model")), job.get("split")
     if not isinstance(split, Mapping):
         return name
     top = split.get("top", "none")

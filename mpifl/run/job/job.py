@@ -19,7 +19,7 @@ from mpifl.run.job.validation import validated
 from mpifl.silo import UNSPLIT
 from mpifl.silo.steps import LOCAL, LocalTraining
 
-_SHARED = ("local", "server_optimizer", "task", "vertical", "clock")
+_SHARED = ("local", "server_optimizer", "task", "split", "clock")
 """Tables of a job that are fields of every algorithm."""
 _PLUGGABLE = ("task", "algorithm", "server_optimizer")
 """Tables whose `name` may be code of the user's, imported when the job is read."""
@@ -31,7 +31,9 @@ _ELSEWHERE = ELSEWHERE | {
 }
 """Rules are algorithms of their own elsewhere, such as FedMedian and FedTrimmedAvg."""
 
-_NO_PARTS = "[local] stragglers: one epoch or step has no parts; take more epochs, or steps in their place"
+_NO_PARTS = (
+    "[local] straggler_chance: one epoch or step has no parts; take more epochs, or steps in their place"
+)
 _TWICE = (
     "drawn by their examples and weighted by them, silos count about as the square of these; "
     "take weights = 'uniform' to have them count once, as in FedProx"
@@ -51,11 +53,11 @@ class Job(Outline):
 
     @property
     def _halves(self) -> dict[str, str]:
-        """The names of the models of a split network that `[vertical]` has, by their keys."""
-        split = self.vertical or UNSPLIT
+        """The names of the models of a split network that `[split]` has, by their keys."""
+        split = self.split or UNSPLIT
         tables = {f"bottoms.{silo}": table for silo, table in split.bottoms.items()}
         tables |= {} if split.top == "none" else {"top": split.top}
-        return {f"vertical.{key}": str(table.get("name")) for key, table in tables.items()}
+        return {f"split.{key}": str(table.get("name")) for key, table in tables.items()}
 
     def build_algorithm(self) -> Algorithm:
         """Return the algorithm with its hyperparameters, its server optimizer and the task.
@@ -84,8 +86,8 @@ class Job(Outline):
         if ignored := self._given_in_vain(algorithm):
             name, keys = self.algorithm["name"], ", ".join(ignored)
             said.append(f"[algorithm] name = '{name}': makes no use of {keys}")
-        whole = max(local.epochs_of or [local.epochs or local.steps or 1])
-        if local.stragglers and whole == 1 and "local.stragglers" not in algorithm.ignores:
+        whole = max(local.epochs_by_silo or [local.epochs or local.steps or 1])
+        if local.straggler_chance and whole == 1 and "local.straggler_chance" not in algorithm.ignores:
             said.append(_NO_PARTS)
         twice = cohort.drawn_by == cohort.weights == "examples" and cohort.fraction < 1
         if twice and "cohort.weights" not in algorithm.ignores:
@@ -185,7 +187,7 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
         usual="sgd",
     )
     shared: dict[str, Any] = {"local": job.local, "server_optimizer": optimizer}
-    shared |= {"task": _build_task(job, source), "vertical": job.vertical or UNSPLIT, "clock": job.clock}
+    shared |= {"task": _build_task(job, source), "split": job.split or UNSPLIT, "clock": job.clock}
     algorithm: Algorithm = make_named(
         base=Algorithm,
         registry=ALGORITHMS,

@@ -40,11 +40,11 @@ def _nothing(job: Job, algorithm: Algorithm) -> Iterator[str]:
 
 def _of_layout(job: Job, algorithm: Algorithm) -> Iterator[str]:
     name, is_split = job.algorithm["name"], algorithm.layout == "vertical"
-    if job.vertical is not None and not is_split:
-        what = f"'{name}' trains one model, which is not split; take 'splitnn', or leave [vertical] out"
+    if job.split is not None and not is_split:
+        what = f"'{name}' trains one model, which is not split; take 'splitnn', or leave [split] out"
         yield f"[algorithm] name = '{name}': {what}"
-    if job.vertical is None and is_split:
-        what = "the network is split by [vertical], and the job has none; it needs cut, the width of a line"
+    if job.split is None and is_split:
+        what = "the network is split by [split], and the job has none; it needs cut, the width of a line"
         yield f"[algorithm] name = '{name}': {what}"
     if is_split and algorithm.server_optimizer != SGD():
         yield "[server_optimizer]: there is no mean to step along; [local] says how each half steps"
@@ -95,9 +95,9 @@ def _of_masks(job: Job, algorithm: Algorithm) -> Iterator[str]:
 def _of_halves(job: Job, algorithm: Algorithm) -> Iterator[str]:
     if job.local.batch_size != "full" and (why := algorithm.task.why_no_mean()):
         yield f"[local] batch_size = {job.local.batch_size}: {why}; take 'full'"
-    assert job.vertical is not None
-    tables = {"top": job.vertical.top}
-    tables |= {f"bottoms.{silo}": table for silo, table in job.vertical.bottoms.items()}
+    assert job.split is not None
+    tables = {"top": job.split.top}
+    tables |= {f"bottoms.{silo}": table for silo, table in job.split.bottoms.items()}
     for key in (key for key, table in tables.items() if "buffers" in table):
         what = "each party keeps all buffers of its part of a split network; leave it out"
         yield f"[vertical.{key}] buffers: {what}"

@@ -27,10 +27,10 @@ from mpifl.run.job.tables import (
     with_uniform_weights,
 )
 from mpifl.run.job.validation import validated
-from mpifl.silo import VerticalSettings
+from mpifl.silo import SplitSettings
 from mpifl.silo.steps import LocalTraining
 
-HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.spill")
+HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.disk_buffer")
 """Keys of a job that may change when a run is resumed."""
 
 
@@ -66,7 +66,7 @@ class Outline(BaseModel):
     """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
     local: LocalTraining = LocalTraining()
     """How a silo trains in a round."""
-    vertical: VerticalSettings | None = None
+    split: SplitSettings | None = None
     """How a network is split over silos that have columns of the same rows; for such silos alone."""
     clock: ClockSettings | None = None
     """How fast silos train by the server's virtual clock; for asynchronous algorithms alone."""
@@ -97,13 +97,13 @@ class Outline(BaseModel):
         asked = {
             "site": (bool(os.environ.get("MPIFL_SITE")), "MPIFL_SITE"),
             "dpsgd": (self.privacy is not None, "[privacy]"),
-            "fast": (self.local.compile or self.local.batched, "[local] compile or batched"),
+            "fast": (self.local.compile or self.local.batch_silos, "[local] compile or batch_silos"),
             "compression": (self.compression.asked, "[compression]"),
-            "scoring": (self.evaluate.at == "workers", "[evaluate] at = 'workers'"),
+            "scoring": (self.evaluate.where == "workers", "[evaluate] where = 'workers'"),
             "masked": (self.security is not None, "[security]"),
             "robust": (not self.aggregation.is_mean, f"[aggregation] rule = '{self.aggregation.rule}'"),
             "attacks": (self.attack.kind != "none", f"[attack] kind = '{self.attack.kind}'"),
-            "split": (self.vertical is not None, "[vertical]"),
+            "split": (self.split is not None, "[split]"),
         }
         return {name: key for name, (does, key) in asked.items() if does}
 
@@ -125,7 +125,7 @@ class Outline(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Outline:
-        for way in ("usual", "rule", "compile", "batched"):
+        for way in ("usual", "rule", "compile", "batch_silos"):
             if why := why_not(way, self):
                 raise ValueError(why)
         return self

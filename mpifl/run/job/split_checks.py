@@ -20,7 +20,7 @@ def check_vertical_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
     """See that a job's algorithm is for what silos of a folder have.
 
     Raises:
-        InputError: it is for the other layout, or the folder has not the silos that `[vertical]` tells of.
+        InputError: it is for the other layout, or the folder has not the silos that `[split]` tells of.
     """
     name = job.algorithm["name"]
     if algorithm.layout != spec.layout:
@@ -29,22 +29,22 @@ def check_vertical_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
         to_do = "take 'splitnn'" if vertical else "partition with --scheme vertical, or take 'fedavg'"
         what = f"is for silos with {is_for}, and those of {job.shards} have {has}"
         raise InputError(f"[algorithm] name = '{name}': {what}; {to_do}")
-    if job.vertical is None:
+    if job.split is None:
         return
-    if job.vertical.protect == "label-dp" and not algorithm.for_federation(spec).task.choices:
+    if job.split.protect == "label-dp" and not algorithm.for_federation(spec).task.choices:
         what = "randomises the class of each row, and the shards have " + spec.aim
-        raise InputError(f"[vertical] protect = 'label-dp': {what}; take 'max-norm'")
+        raise InputError(f"[split] protect = 'label-dp': {what}; take 'max-norm'")
     if (silos := len(spec.silos)) < 2:
         raise InputError(f"shards = '{job.shards}': has one silo, and a split network needs two; take more")
     if other := _unaligned(spec):
         what = f"silos 0 and {other} are of two alignments, so that their rows may be different people"
         raise InputError(f"shards = '{job.shards}': {what}; partition or align again")
     try:
-        job.vertical.widths(silos)
+        job.split.widths(silos)
     except ValueError as wrong:
-        raise InputError(f"[vertical] {wrong}") from None
-    if foreign := sorted(set(map(int, job.vertical.bottoms)) - set(range(silos))):
-        raise InputError(f"[vertical] bottoms: there is no silo {foreign[0]}; there are {silos}")
+        raise InputError(f"[split] {wrong}") from None
+    if foreign := sorted(set(map(int, job.split.bottoms)) - set(range(silos))):
+        raise InputError(f"[split] bottoms: there is no silo {foreign[0]}; there are {silos}")
 
 
 def _unaligned(spec: AnySpec) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mpifl.common import InputError, Table, by_weight, closed, did_you_mean, hint_of, keys_at
+from mpifl.run.job.renamed import renamed
 
 
 def validated(
@@ -46,7 +47,7 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
     first, key = errors[0], path[-1] if path else ""
     if first["type"] == "extra_forbidden":
         takes = [name for name in fields if name not in shared]
-        reason = _no_such_key(key, title or table or "a job", takes)
+        reason = _no_such_key(key, title or table or "a job", takes, renamed(table, key))
     elif first["type"] == "missing":
         reason = f"needs the key '{key}'"
     elif first["type"] == "value_error":
@@ -58,5 +59,5 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
     return f"[{table}] {reason}{more}" if table else reason + more
 
 
-def _no_such_key(key: str, of: str, takes: Sequence[str]) -> str:
-    return f"has no key '{key}'; {did_you_mean(key, takes)}{of} takes {', '.join(takes) or 'none'}"
+def _no_such_key(key: str, of: str, takes: Sequence[str], now: str) -> str:
+    return f"has no key '{key}'; {now or did_you_mean(key, takes)}{of} takes {', '.join(takes) or 'none'}"

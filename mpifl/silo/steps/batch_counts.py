@@ -10,7 +10,7 @@ from mpifl.silo.steps.local_settings import LocalTraining
 
 def steps_of(local: LocalTraining, examples: int) -> int:
     """Return how many steps a training takes over so many examples."""
-    return local.steps or (local.epochs or 1) * -(-_in_epoch(local, examples) // local.accumulate)
+    return local.steps or (local.epochs or 1) * -(-_in_epoch(local, examples) // local.accumulate_batches)
 
 
 def rows_of(local: LocalTraining, examples: int) -> list[int]:
@@ -18,7 +18,7 @@ def rows_of(local: LocalTraining, examples: int) -> list[int]:
     every = _in_epoch(local, examples)
     size = examples if local.batch_size == "full" else min(local.batch_size, examples)
     epoch = [size] * (every - 1) + [size if local.drop_last else examples - size * (every - 1)]
-    return [epoch[step % every] for step in range(steps_of(local, examples) * local.accumulate)]
+    return [epoch[step % every] for step in range(steps_of(local, examples) * local.accumulate_batches)]
 
 
 def check_batches(
@@ -65,7 +65,7 @@ def why_one_row(local: LocalTraining, examples: int) -> str:
     size = examples if local.batch_size == "full" else min(local.batch_size, examples)
     if size == 1:
         return "each batch has one row"
-    reached = steps_of(local, examples) * local.accumulate > examples // size
+    reached = steps_of(local, examples) * local.accumulate_batches > examples // size
     last = examples % size == 1 and not local.drop_last
     return f"of {examples:,} rows the last batch has one" if last and reached else ""
 

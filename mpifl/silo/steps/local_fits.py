@@ -25,35 +25,35 @@ from pydantic import BaseModel
 
 # `plain` is lr * gradient and nothing else, which the program takes by itself, and says no word of it.
 _LOCAL = """
-key             usual plain compile batched private sum   masks split fedsgd fsvrg qffl scaffold fednova ditto fedsam fedrep paired clock
-optimizer       +     ~     +       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
-lr              +     +     +       +       +       +     +     +     +      +     +    +        +       +     +      +      +      +
-lr_decay        +     +     +       +       +       +     +     +     +      +     +    +        +       +     +      +      +      +
-momentum        +     ~     +       +       +       -     +     +     -      -     -    +        +       +     +      +      -      +
-nesterov        +     ~     +       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
-beta1           +     ~     +       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
-beta2           +     ~     +       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
-epsilon         +     ~     +       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
-weight_decay    +     ~     +       +       +       -     +     +     -      -     -    +        +       +     +      -      -      +
-clip_norm       +     ~     ~       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
-schedule        +     ~     ~       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
-warmup          +     ~     ~       +       +       -     +     +     -      -     -    -        -       +     +      +      -      +
-schedule_rounds +     +     +       +       +       .     +     +     .      +     +    +        +       +     +      +      +      +
-keep_optimizer  +     +     ~       +       +       -     +     .     -      -     -    -        -       -     +      -      -      -
-epochs          +     +     +       +       +       .     +     +     .      +     +    +        +       +     +      +      +      +
-epochs_decay    +     +     +       +       -       .     +     +     .      +     +    +        +       +     +      +      +      +
-steps           +     +     +       +       +       .     +     +     .      +     +    +        +       +     +      +      +      +
-batch_size      +     +     ~number number  +       +     +     +     .      +     +    +        +       +     +      +      +      +
-batch_growth    +     +     ~       -       -       -     +     +     .      +     +    +        +       +     +      +      +      +
-accumulate      +     ~     ~       -       -       .     +     -     .      +     +    +        +       +     -      +      -      +
-drop_last       +     +     +       +       +       .     +     +     .      +     +    +        +       +     +      +      +      +
-stragglers      +     +     +       +       +       .     +     -     .      +     +    +        +       +     +      +      +      +
-deadline        +     +     +       -       -       .     -     -     .      +     +    +        +       +     +      +      +      -
-epochs_of       +     +     +       +       +       .     +     -     .      +     +    +        +       +     +      +      +      +
-compile         +     +     +       -       -       .     +     -     .      ~     +    +        +       +     ~      ~      ~      +
-batched         +     +     =       +       -       .     +     -     .      ~     +    +        +       +     ~      ~      ~      -
-chunk           +     +     =       +       -       .     +     -     .      +     +    +        +       +     +      +      +      +
-precision       +     ~wide ~wide   wide    fp32    .wide +     fp32  .wide  wide  wide wide     wide    +     wide   +      wide   +
+key                  usual plain compile batch_silos private sum   masks split fedsgd fsvrg qffl scaffold fednova ditto fedsam fedrep paired clock
+optimizer            +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +
+lr                   +     +     +       +           +       +     +     +     +      +     +    +        +       +     +      +      +      +
+lr_decay             +     +     +       +           +       +     +     +     +      +     +    +        +       +     +      +      +      +
+momentum             +     ~     +       +           +       -     +     +     -      -     -    +        +       +     +      +      -      +
+nesterov             +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +
+beta1                +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +
+beta2                +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +
+epsilon              +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +
+weight_decay         +     ~     +       +           +       -     +     +     -      -     -    +        +       +     +      -      -      +
+clip_norm            +     ~     ~       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +
+schedule             +     ~     ~       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +
+warmup               +     ~     ~       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +
+schedule_rounds      +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +
+keep_optimizer_state +     +     ~       +           +       -     +     .     -      -     -    -        -       -     +      -      -      -
+epochs               +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +
+epochs_decay         +     +     +       +           -       .     +     +     .      +     +    +        +       +     +      +      +      +
+steps                +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +
+batch_size           +     +     ~number number      +       +     +     +     .      +     +    +        +       +     +      +      +      +
+batch_growth         +     +     ~       -           -       -     +     +     .      +     +    +        +       +     +      +      +      +
+accumulate_batches   +     ~     ~       -           -       .     +     -     .      +     +    +        +       +     -      +      -      +
+drop_last            +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +
+straggler_chance     +     +     +       +           +       .     +     -     .      +     +    +        +       +     +      +      +      +
+deadline             +     +     +       -           -       .     -     -     .      +     +    +        +       +     +      +      +      -
+epochs_by_silo       +     +     +       +           +       .     +     -     .      +     +    +        +       +     +      +      +      +
+compile              +     +     +       -           -       .     +     -     .      ~     +    +        +       +     ~      ~      ~      +
+batch_silos          +     +     =       +           -       .     +     -     .      ~     +    +        +       +     ~      ~      ~      -
+silos_per_step       +     +     =       +           -       .     +     -     .      +     +    +        +       +     +      +      +      +
+precision            +     ~wide ~wide   wide        fp32    .wide +     fp32  .wide  wide  wide wide     wide    +     wide   +      wide   +
 """  # noqa: E501
 _MARKS = "+-.~="
 _SETS = {"wide": "fp32|tf32|bf16"}
@@ -61,36 +61,36 @@ _SETS = {"wide": "fp32|tf32|bf16"}
 
 NOBODY = "nobody has said that the way '{way}' honours {key} = {value}; leave one of them out"
 _WHY = """
-batched  compile                                                       batched steps take several silos at once, and compile makes a step of one; leave one out
-batched  deadline                                                      batched steps take several silos at once, and deadline stops each by its clock; leave one out
-batched  accumulate                                                    batched steps take several silos at once, and accumulate takes steps of several batches; leave one out
-batched  precision                                                     batched steps take several silos at once, and fp16 leaves steps of single silos out; leave one out
-batched  batch_size                                                    batched steps take several silos at once, and batch_size = 'full' gives each another shape; leave one out
-batched  batch_growth                                                  batched steps take several silos at once, and batch_growth gives each round another shape; leave one out
-compile  batch_size                                                    batch_size = 'full' gives each silo another shape; name a number
-compile  batch_growth                                                  batch_growth gives each round another shape, and is for the plain step
-compile  clip_norm,schedule,warmup,keep_optimizer,precision,accumulate {key} is for the plain step
-fedsgd   clip_norm,schedule,warmup,keep_optimizer,precision            {name} takes one plain gradient step a round; leave [local] {key} out
-fsvrg    clip_norm,schedule,warmup,keep_optimizer,precision            fsvrg's step is its own; leave [local] {key} out
-qffl     clip_norm,schedule,warmup,keep_optimizer,precision            {name} goes by plain steps at one learning rate; leave [local] {key} out
-scaffold clip_norm,schedule,warmup,keep_optimizer,precision            scaffold tells a gradient from how far equal steps, begun at rest, went; leave [local] {key} out
-fednova  clip_norm,schedule,warmup,keep_optimizer,precision            fednova counts equal steps that begin at rest; leave [local] {key} out
-fedsgd   optimizer,momentum,nesterov,weight_decay                      {name} takes one plain gradient step a round; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0 (momentum belongs to [server_optimizer])
-fsvrg    optimizer,momentum,nesterov,weight_decay                      fsvrg's step is its own; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0
-qffl     optimizer,momentum,nesterov,weight_decay                      {name} takes a change divided by lr for a gradient, as long as plain steps make it, and F_k for what they descend on; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0
-scaffold optimizer,nesterov                                            scaffold tells a silo's mean gradient from how far its steps went, and corrects each step's gradient by it: it knows how for sgd with or without momentum only; take [local] optimizer = 'sgd' and nesterov = false
-fednova  optimizer,nesterov                                            fednova knows how often a gradient counts for sgd with or without momentum only; take [local] optimizer = 'sgd' and nesterov = false
-fedsam   precision                                                     fedsam takes a second gradient of each batch, whose loss is not scaled; take [local] precision = 'bf16', 'tf32' or 'fp32'
-fedsam   accumulate                                                    fedsam's second gradient is of one batch; leave [local] accumulate out
-fedrep   weight_decay                                                  fedrep holds one part of the model still, which would decay; take [local] weight_decay = 0
-fedrep   keep_optimizer                                                fedrep trains two parts in turns; leave [local] keep_optimizer out
-paired   clip_norm,schedule,warmup,keep_optimizer,accumulate           {name} trains two models by plain steps along the same batches; leave [local] {key} out
-paired   precision                                                     {name} trains two models by plain steps along the same batches; take [local] precision = 'bf16', 'tf32' or 'fp32'
-paired   optimizer,momentum,nesterov,weight_decay                      {name} trains two models by plain steps along the same batches; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0
-clock    deadline                                                      {name}: [clock] has a time of its own for each step; leave [local] deadline out
-clock    batched                                                       {name}: silos of a round train different numbers of times; leave [local] batched out
-clock    keep_optimizer                                                {name}: a silo may train twice in a round; leave [local] keep_optimizer out
-ditto    keep_optimizer                                                ditto trains two models at a silo; leave [local] keep_optimizer out
+batch_silos compile                                                                     batched steps take several silos at once, and compile makes a step of one; leave one out
+batch_silos deadline                                                                    batched steps take several silos at once, and deadline stops each by its clock; leave one out
+batch_silos accumulate_batches                                                          batched steps take several silos at once, and accumulate_batches takes steps of several batches; leave one out
+batch_silos precision                                                                   batched steps take several silos at once, and fp16 leaves steps of single silos out; leave one out
+batch_silos batch_size                                                                  batched steps take several silos at once, and batch_size = 'full' gives each another shape; leave one out
+batch_silos batch_growth                                                                batched steps take several silos at once, and batch_growth gives each round another shape; leave one out
+compile     batch_size                                                                  batch_size = 'full' gives each silo another shape; name a number
+compile     batch_growth                                                                batch_growth gives each round another shape, and is for the plain step
+compile     clip_norm,schedule,warmup,keep_optimizer_state,precision,accumulate_batches {key} is for the plain step
+fedsgd      clip_norm,schedule,warmup,keep_optimizer_state,precision                    {name} takes one plain gradient step a round; leave [local] {key} out
+fsvrg       clip_norm,schedule,warmup,keep_optimizer_state,precision                    fsvrg's step is its own; leave [local] {key} out
+qffl        clip_norm,schedule,warmup,keep_optimizer_state,precision                    {name} goes by plain steps at one learning rate; leave [local] {key} out
+scaffold    clip_norm,schedule,warmup,keep_optimizer_state,precision                    scaffold tells a gradient from how far equal steps, begun at rest, went; leave [local] {key} out
+fednova     clip_norm,schedule,warmup,keep_optimizer_state,precision                    fednova counts equal steps that begin at rest; leave [local] {key} out
+fedsgd      optimizer,momentum,nesterov,weight_decay                                    {name} takes one plain gradient step a round; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0 (momentum belongs to [server_optimizer])
+fsvrg       optimizer,momentum,nesterov,weight_decay                                    fsvrg's step is its own; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0
+qffl        optimizer,momentum,nesterov,weight_decay                                    {name} takes a change divided by lr for a gradient, as long as plain steps make it, and F_k for what they descend on; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0
+scaffold    optimizer,nesterov                                                          scaffold tells a silo's mean gradient from how far its steps went, and corrects each step's gradient by it: it knows how for sgd with or without momentum only; take [local] optimizer = 'sgd' and nesterov = false
+fednova     optimizer,nesterov                                                          fednova knows how often a gradient counts for sgd with or without momentum only; take [local] optimizer = 'sgd' and nesterov = false
+fedsam      precision                                                                   fedsam takes a second gradient of each batch, whose loss is not scaled; take [local] precision = 'bf16', 'tf32' or 'fp32'
+fedsam      accumulate_batches                                                          fedsam's second gradient is of one batch; leave [local] accumulate_batches out
+fedrep      weight_decay                                                                fedrep holds one part of the model still, which would decay; take [local] weight_decay = 0
+fedrep      keep_optimizer_state                                                        fedrep trains two parts in turns; leave [local] keep_optimizer_state out
+paired      clip_norm,schedule,warmup,keep_optimizer_state,accumulate_batches           {name} trains two models by plain steps along the same batches; leave [local] {key} out
+paired      precision                                                                   {name} trains two models by plain steps along the same batches; take [local] precision = 'bf16', 'tf32' or 'fp32'
+paired      optimizer,momentum,nesterov,weight_decay                                    {name} trains two models by plain steps along the same batches; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0
+clock       deadline                                                                    {name}: [clock] has a time of its own for each step; leave [local] deadline out
+clock       batch_silos                                                                 {name}: silos of a round train different numbers of times; leave [local] batch_silos out
+clock       keep_optimizer_state                                                        {name}: a silo may train twice in a round; leave [local] keep_optimizer_state out
+ditto       keep_optimizer_state                                                        ditto trains two models at a silo; leave [local] keep_optimizer_state out
 """  # noqa: E501
 
 

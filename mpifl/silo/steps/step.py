@@ -79,7 +79,7 @@ class OptimizerStep:
         self._model, self._gradient, self.optimizer = t.model, gradient, optimizer
         self.total = gradient.total
         # where several batches make a step, a function has corrected the gradient of each
-        of_batch = t.settings.accumulate > 1 and not isinstance(t.correct, Constant | Proximal)
+        of_batch = t.settings.accumulate_batches > 1 and not isinstance(t.correct, Constant | Proximal)
         self._correct = None if of_batch else t.correct
 
     def __call__(self, batches: Sequence[Batch], lr: float) -> None:
@@ -97,7 +97,7 @@ class OptimizerStep:
 
 def by_autograd(t: Training, total: Tensor | None = None) -> Gradient:
     """Return the gradient as PyTorch finds it; the losses are added to the total, if one is given."""
-    kind = Autograd if t.settings.accumulate == 1 else Accumulated
+    kind = Autograd if t.settings.accumulate_batches == 1 else Accumulated
     return kind(t, torch.zeros((), device=t.model.device) if total is None else total)
 
 

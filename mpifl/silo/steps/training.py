@@ -160,7 +160,7 @@ class Method(ABC):
         local, steps = t.settings, 0
         for _ in range(local.epochs) if local.epochs is not None else itertools.count():
             drawn = t.data.shuffled(local.batch_size, t.order, t.beside, drop_last=local.drop_last)
-            while group := tuple(itertools.islice(drawn, local.accumulate)):
+            while group := tuple(itertools.islice(drawn, local.accumulate_batches)):
                 yield group
                 steps += 1
                 if steps == local.steps:

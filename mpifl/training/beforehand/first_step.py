@@ -250,9 +250,14 @@ class _Steps:
 
 def _one_step(local: LocalTraining, rows: int) -> LocalTraining:
     """Return the settings of one plain step by a job's optimizer."""
-    length = {"steps": 1, "epochs": None, "epochs_of": None, "stragglers": 0.0, "deadline": None}
-    plain = {"keep_optimizer": False, "compile": False, "batched": False, "precision": "fp32"}
-    return local.model_copy(update={**length, **plain, "batch_size": rows, "accumulate": 1})
+    plain = {
+        "deadline": None,
+        "keep_optimizer_state": False,
+        "compile": False,
+        "batch_silos": False,
+        "precision": "fp32",
+    }
+    return local.lasting(steps=1).model_copy(update={**plain, "batch_size": rows, "accumulate_batches": 1})
 
 
 def _told(error: Exception) -> str:

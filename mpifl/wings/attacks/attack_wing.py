@@ -68,7 +68,7 @@ class Attacking(Wing):
             return []
         sizes = {"gaussian": of.std or 1.0, "scale": of.factor or 10.0, "backdoor": of.factor or 1.0}
         size = sizes.get(of.kind, 1.0)
-        anew = of.keep_optimizer is False
+        anew = of.keep_optimizer_state is False
         liars = frozenset(of.silos)
         return [
             Lying(

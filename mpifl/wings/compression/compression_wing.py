@@ -35,7 +35,7 @@ def compression_of(
     settings: CompressionSettings, absolute: Collection[str], accumulated: Collection[str] = ()
 ) -> Compression:
     """Return what a table asks for; `absolute` and `accumulated` as in `Compression`."""
-    up, down = codec_of(settings, settings.up), codec_of(settings, settings.down)
+    up, down = codec_of(settings, settings.upload), codec_of(settings, settings.download)
     return Compression(up, down, bool(settings.error_feedback), frozenset(absolute), frozenset(accumulated))
 
 

@@ -37,7 +37,7 @@ class Compression(Transform):
     what the payload leaves out, as it keeps all state: it counts only if the update does.
 
     Attributes:
-        up, down: The codecs, None for none.
+        upload, download: The codecs, None for none.
         error_feedback: Whether silos have a memory.
         absolute: Names of vectors that are no changes which add up over rounds (logits, a gradient to correct
             by). What is left out of one cannot be made up for later: they have no memory, and where the codec
@@ -47,8 +47,8 @@ class Compression(Transform):
             `error_feedback` says.
     """
 
-    up: Codec | None
-    down: Codec | None
+    upload: Codec | None
+    download: Codec | None
     error_feedback: bool = False
     absolute: frozenset[str] = frozenset()
     accumulated: frozenset[str] = frozenset()
@@ -59,13 +59,13 @@ class Compression(Transform):
         Raises:
             RoundLost: the codec cannot write a vector.
         """
-        if self.down is None:
+        if self.download is None:
             return message
         encoded: Message = {}
         for name, value in message.items():
             encoded[name] = value
             if _may_shrink(value):
-                encoded[name] = _sent_by(server, self.down, name, value)
+                encoded[name] = _sent_by(server, self.download, name, value)
                 encoded[LENGTH + name] = len(value)
         return encoded
 
@@ -76,10 +76,10 @@ class Compression(Transform):
             InputError: a payload stands for no vector.
         """
         lengths = {key[len(LENGTH) :]: value for key, value in message.items() if key.startswith(LENGTH)}
-        if not lengths or self.down is None:
+        if not lengths or self.download is None:
             return message
         payloads = {name: message.get(name) for name in lengths}
-        decoded = {n: _received(self.down, n, payloads[n], length) for n, length in lengths.items()}
+        decoded = {n: _received(self.download, n, payloads[n], length) for n, length in lengths.items()}
         return {**{key: value for key, value in message.items() if not key.startswith(LENGTH)}, **decoded}
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
@@ -90,18 +90,18 @@ class Compression(Transform):
         """
         for name, value in update.vectors.items():
             vector = unmarked(value)
-            if self.up is None or not _may_shrink(vector) or self._stays_exact(name):
+            if self.upload is None or not _may_shrink(vector) or self._stays_exact(name):
                 continue
             try:
-                payload, seen = self._sent(silo, name, vector, self.up)
+                payload, seen = self._sent(silo, name, vector, self.upload)
             except ValueError as error:
-                raise InputError(f"its update was refused: [compression] up: '{name}' {error}") from None
+                raise InputError(f"its update was refused: [compression] upload: '{name}' {error}") from None
             update.payloads[name] = payload
             update.vectors[name] = replace(value, vector=seen) if isinstance(value, Uniform) else seen
         return update
 
     def _stays_exact(self, name: str) -> bool:
-        return name in self.absolute and isinstance(self.up, TopK)
+        return name in self.absolute and isinstance(self.upload, TopK)
 
     def _sent(self, silo: Silo, name: str, vector: Tensor, codec: Codec) -> tuple[Tensor, Tensor]:
         """Return a vector's payload and what it stands for; what a silo remembers is part of both."""
@@ -121,7 +121,7 @@ def _sent_by(server: Server, codec: Codec, name: str, vector: Tensor) -> Tensor:
     try:
         return codec.encode(vector, draw)
     except ValueError as error:
-        raise RoundLost(f"[compression] down: '{name}' {error}") from None
+        raise RoundLost(f"[compression] download: '{name}' {error}") from None
 
 
 def _received(codec: Codec, name: str, payload: Any, length: Any) -> Tensor:
@@ -133,7 +133,7 @@ def _received(codec: Codec, name: str, payload: Any, length: Any) -> Tensor:
             raise ValueError(f"is of length {length}")
         return codec.decode(payload, length)
     except ValueError as error:
-        raise InputError(f"what it was sent was refused: [compression] down: '{name}' {error}") from None
+        raise InputError(f"what it was sent was refused: [compression] download: '{name}' {error}") from None
 
 
 def _may_shrink(value: Any) -> bool:

@@ -86,8 +86,8 @@ def round_of(job: Job, spec: AnySpec, silo: int, trainings: int) -> tuple[int, i
     local, count = job.local, spec.silos[silo].examples["train"]
     if job.privacy is not None and job.privacy.in_sum:
         return count, 1
-    if local.epochs_of is not None:
-        local = local.model_copy(update={"epochs": local.epochs_of[silo % len(local.epochs_of)]})
+    if local.epochs_by_silo is not None:
+        local = local.model_copy(update={"epochs": local.epochs_by_silo[silo % len(local.epochs_by_silo)]})
     batch = count if local.batch_size == "full" else min(local.batch_size, count)
     return batch, max(steps_of(local, count), 1) * trainings
 

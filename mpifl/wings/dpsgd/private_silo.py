@@ -159,7 +159,7 @@ class PrivateSilo(Silo):
             InputError: the budget does not allow for it.
         """
         if not LOCAL.honours("private", settings):
-            raise self._refusal("takes steps by accumulate, compile or half precision")
+            raise self._refusal("takes steps by accumulate_batches, compile or half precision")
         if self._guard.scale is not None:
             raise self._refusal("takes steps of its own, where the noise is that of one sum a round")
         count = self.examples

@@ -82,7 +82,7 @@ class ChainStep:
 
 def by_formulas(t: Training) -> Step | None:
     """Return the step of a model that is a chain, in float32, if the loss sees outputs alone; else None."""
-    if t.loss.of_outputs is None or not t.settings.full or t.settings.accumulate > 1:
+    if t.loss.of_outputs is None or not t.settings.full or t.settings.accumulate_batches > 1:
         return None
     if (found := chain(t.model, t.loss.of_outputs, with_front=is_plain(t))) is None:
         return None

@@ -52,7 +52,7 @@ class Fast(Wing):
 
     def worker(self, kind: type[Worker]) -> type[Worker]:
         """Return who has silos train together, where the job asks for that."""
-        return Batching if self._job.local.batched else kind
+        return Batching if self._job.local.batch_silos else kind
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
         """Have the server's own trainings take the quickest steps, too."""

@@ -176,7 +176,7 @@ class Lane:
                 self.error = error
         elif step == len(self.rows):
             self.end = stack.row(stack.trained, place).clone()
-            kept = self.optimizer.state if self.asked.settings.keep_optimizer else []
+            kept = self.optimizer.state if self.asked.settings.keep_optimizer_state else []
             self.optimizer.state = [vector.clone() for vector in kept]
 
     def outcome(self, losses: Tensor) -> Outcome:
@@ -307,6 +307,6 @@ def _weights(seats: Sequence[Lane], steps: int, stack: Stack) -> Sequence[Sequen
 
 def _tell(model: FlatModel, reason: NotCompiled) -> None:
     if model.is_reporter and str(reason) not in _TOLD:
-        line = f"[local] batched = true: {reason}; such silos train one after another"
+        line = f"[local] batch_silos = true: {reason}; such silos train one after another"
         print(line, file=sys.stderr, flush=True)
     _TOLD.add(str(reason))

@@ -30,13 +30,13 @@ class Trial(Message):
 
     Attributes:
         silos: How many were trained.
-        chunk: How many a batched step is of.
+        per_step: How many one batched step covers.
         ratio: The time of batched steps, as a share of that of single ones; None if none were taken.
         why: Why none were; "" if they were.
     """
 
     silos: int
-    chunk: int
+    per_step: int
     ratio: float | None = None
     why: str = ""
 
@@ -64,16 +64,16 @@ def try_batching(job: Job, spec: FederationSpec, hosted: Sequence[int], device: 
     Raises:
         InputError: the job is not one that could start.
     """
-    if job.privacy is not None or LOCAL.why_not("batched", job.local) or len(hosted) < 2:
+    if job.privacy is not None or LOCAL.why_not("batch_silos", job.local) or len(hosted) < 2:
         return None
     algorithm = job.build_algorithm().for_federation(spec)
-    settings = {"steps": STEPS, "epochs": None, "epochs_of": None, "stragglers": 0.0, "keep_optimizer": False}
-    local = algorithm.local.model_copy(update=settings)
+    local = algorithm.local.lasting(steps=STEPS).model_copy(update={"keep_optimizer_state": False})
     model, *_ = models_of(job, spec, algorithm, device, is_reporter=False)
-    tried = hosted[: local.chunk]
+    tried = hosted[: local.silos_per_step]
     vectors = 2 + OPTIMIZERS[local.optimizer].vectors(local)
-    if (size := 4 * vectors * local.chunk * len(model.trained)) > LARGEST:
-        return Trial(silos=len(tried), chunk=local.chunk, why=f"a chunk holds {size / 1e9:.1f} GB, not tried")
+    if (size := 4 * vectors * local.silos_per_step * len(model.trained)) > LARGEST:
+        why = f"a batched step holds {size / 1e9:.1f} GB, not tried"
+        return Trial(silos=len(tried), per_step=local.silos_per_step, why=why)
     silos = [
         Silo(
             id,
@@ -103,8 +103,8 @@ def _asked(silo: Silo, start: torch.Tensor, local: LocalTraining) -> Training:
 
 def _tried(silos: Sequence[Callable[[], Training]], local: LocalTraining) -> Trial:
     """Time both ways in turns, after one turn that warms up; the least of each counts."""
-    if why := next((why for ask in silos if (why := why_apart(ask(), local.chunk))), ""):
-        return Trial(silos=len(silos), chunk=local.chunk, why=why)
+    if why := next((why for ask in silos if (why := why_apart(ask(), local.silos_per_step))), ""):
+        return Trial(silos=len(silos), per_step=local.silos_per_step, why=why)
     until = time.perf_counter() + ENOUGH
 
     def singly() -> None:
@@ -113,7 +113,7 @@ def _tried(silos: Sequence[Callable[[], Training]], local: LocalTraining) -> Tri
 
     def together() -> None:
         asked = [ask() for ask in silos]
-        for one, outcome in zip(asked, train_together(asked, local.chunk), strict=True):
+        for one, outcome in zip(asked, train_together(asked, local.silos_per_step), strict=True):
             outcome(one)
 
     taken: dict[Callable[[], None], list[float]] = {singly: [], together: []}
@@ -125,4 +125,4 @@ def _tried(silos: Sequence[Callable[[], Training]], local: LocalTraining) -> Tri
         if time.perf_counter() > until:
             break
     ratio = min(taken[together]) / min(taken[singly])
-    return Trial(silos=len(silos), chunk=local.chunk, ratio=ratio)
+    return Trial(silos=len(silos), per_step=local.silos_per_step, ratio=ratio)

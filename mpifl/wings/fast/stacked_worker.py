@@ -74,7 +74,7 @@ class Batching(Worker):
         self, handler: Handler, mine: Sequence[int], request: Request, vectors: dict[str, Tensor]
     ) -> list[AnyReply]:
         """Carry out a request for some silos, in chunks of those that have about as many examples."""
-        examples, size = self._context.spec.silos, self._context.algorithm.local.chunk
+        examples, size = self._context.spec.silos, self._context.algorithm.local.silos_per_step
         order = sorted(mine, key=lambda silo: -examples[silo].examples["train"])
         found: dict[int, AnyReply] = {}
         for begin in range(0, len(order), size):
@@ -110,7 +110,9 @@ class Batching(Worker):
     def _train(self, halves: Sequence[_Half]) -> None:
         """Train what halves wait for; each by itself, in the same steps, where that fails for all."""
         try:
-            outcomes = train_together([half.asked for half in halves], self._context.algorithm.local.chunk)
+            outcomes = train_together(
+                [half.asked for half in halves], self._context.algorithm.local.silos_per_step
+            )
         except Exception as error:
             if len(halves) == 1:
                 halves[0].outcomes.append(Failed(error))

@@ -51,7 +51,7 @@ class Rule:
 
     def needs(self, silos: int) -> str:
         """Say how many silos it takes, as a line that has begun goes on; "" if so many suffice."""
-        return f"[aggregation] tolerate = {self.least // 2} takes {self.least}" if silos < self.least else ""
+        return f"[aggregation] byzantine = {self.least // 2} takes {self.least}" if silos < self.least else ""
 
     def __call__(self, rows: Sequence[Tensor]) -> Tensor:
         """Apply the rule to rows of one length, each a silo's slice of columns.
@@ -93,12 +93,12 @@ class Rule:
 _WANTED = "have it take rows [K, n] and return [n], float32 and finite"
 
 
-def rule_of(name: str, tolerate: float | None, plugin: Any = None) -> Rule:
+def rule_of(name: str, byzantine: float | None, plugin: Any = None) -> Rule:
     """Return the rule of columns that a job names.
 
     Args:
         name: One of `COLUMN_RULES`, or the user's own function, "package.module:name".
-        tolerate: For `trimmed`: how many silos are left out at each end of a column, or which share of them.
+        byzantine: For `trimmed`: how many silos are left out at each end of a column, or which share of them.
         plugin: The user's own, where it is imported already.
 
     Raises:
@@ -107,11 +107,11 @@ def rule_of(name: str, tolerate: float | None, plugin: Any = None) -> Rule:
     if name == "median":
         return Rule(name, median, edge=lambda silos: silos // 4)
     if name == "trimmed":
-        assert tolerate is not None
-        share = tolerate if isinstance(tolerate, float) else None
-        least = 1 if share is not None else 2 * int(tolerate) + 1
-        edge = functools.partial(tolerated, tolerate)
-        trimmed = functools.partial(trimmed_mean, tolerate=tolerate)
+        assert byzantine is not None
+        share = byzantine if isinstance(byzantine, float) else None
+        least = 1 if share is not None else 2 * int(byzantine) + 1
+        edge = functools.partial(tolerated, byzantine)
+        trimmed = functools.partial(trimmed_mean, byzantine=byzantine)
         return Rule(name, trimmed, least=least, edge=edge, share=share)
     found = load_plugin(name, "[aggregation] rule", COLUMN_RULES) if plugin is None else plugin
     if not callable(found) or inspect.isclass(found):
@@ -129,14 +129,14 @@ def median(rows: Sequence[Tensor]) -> Tensor:
     return _mean_between(rows, (silos - 1) // 2, silos // 2 + 1)
 
 
-def trimmed_mean(rows: Sequence[Tensor], tolerate: float) -> Tensor:
-    """Return the mean of each column without its `tolerate` largest and smallest values, or that share of
+def trimmed_mean(rows: Sequence[Tensor], byzantine: float) -> Tensor:
+    """Return the mean of each column without its `byzantine` largest and smallest values, or that share of
     them.
 
     Coordinate-wise trimmed mean (Yin et al. 2018, Algorithm 1, option II). The sum is in float64, smallest
     first.
     """
-    liars = tolerated(tolerate, len(rows))
+    liars = tolerated(byzantine, len(rows))
     return _mean_between(rows, liars, len(rows) - liars)
 
 

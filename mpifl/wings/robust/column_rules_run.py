@@ -28,7 +28,7 @@ from mpifl.wings.robust import column_slices
 from mpifl.wings.robust.column_rules import Rule
 from mpifl.wings.robust.column_sharing import Sharing
 from mpifl.wings.robust.column_slices import ColumnsPlan, Forger, Located, chunk_of
-from mpifl.wings.robust.spill import Spill
+from mpifl.wings.robust.disk_buffer import DiskBuffer
 from mpifl.wire import (
     Count,
     Header,
@@ -72,8 +72,8 @@ class ColumnRule:
 
     sealed: ClassVar[bool] = False
 
-    def __init__(self, rule: Rule, memory: Memory, spill: Spill | None = None) -> None:
-        self._given, self._rule, self._memory, self._spill = rule, rule, memory, spill
+    def __init__(self, rule: Rule, memory: Memory, disk_buffer: DiskBuffer | None = None) -> None:
+        self._given, self._rule, self._memory, self._spill = rule, rule, memory, disk_buffer
         self._rows: dict[tuple[str, int], Tensor] = {}
         self._lengths: dict[str, int] = {}
         self._lent: list[weakref.ref[Tensor]] = []
@@ -236,17 +236,17 @@ def _check_rows(rows: Sequence[Row], told: AbstractSet[tuple[str, int]]) -> None
         raise ValueError(f"its vectors are not those that its headers tell of ('{name}' of silo {silo})")
 
 
-def memory_of(hosted: Iterable[int], asked: int, length: int, spill: str | None) -> str:
+def memory_of(hosted: Iterable[int], asked: int, length: int, disk_buffer: str | None) -> str:
     """Return a line that estimates what a rule of columns takes of memory.
 
     Args:
         hosted: How many silos each rank hosts.
         asked: How many silos a round asks.
         length: Of a vector.
-        spill: The folder where vectors are kept, if not in memory.
+        disk_buffer: The folder where vectors are kept, if not in memory.
     """
     most = min(max(hosted), asked)
-    where = f"in files in {spill}" if spill else "of memory"
+    where = f"in files in {disk_buffer}" if disk_buffer else "of memory"
     sizes = [4e-6 * length * most, 4e-6 * min(length, chunk_of(asked)) * asked, 4e-6 * length]
     vectors, chunk, result = (f"{size:,.1f} MB" for size in sizes)
     return (

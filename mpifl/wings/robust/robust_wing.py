@@ -36,12 +36,12 @@ class Combining:
 
     Attributes:
         rule: It.
-        spill: The folder for them; None is memory.
+        disk_buffer: The folder for them; None is memory.
         forge: What writes over vectors before the rule sees them, in a test of it.
     """
 
     rule: Rule | Weighing
-    spill: str | None
+    disk_buffer: str | None
     forge: Forger | None = None
 
     def aggregator(self, memory: Memory) -> Aggregator:
@@ -50,7 +50,7 @@ class Combining:
         Raises:
             InputError: no files can be made in the folder.
         """
-        return aggregator_of(self.rule, self.spill, memory, self.forge)
+        return aggregator_of(self.rule, self.disk_buffer, memory, self.forge)
 
 
 class Robust(Wing):
@@ -80,13 +80,13 @@ class Robust(Wing):
 
     def aggregated(self, rule: MakesAggregator | None, algorithm: Algorithm) -> Combining:
         """Return the rule."""
-        return Combining(self._rule(algorithm), self._job.aggregation.spill)
+        return Combining(self._rule(algorithm), self._job.aggregation.disk_buffer)
 
     def notes(self, server: Server, exchange: Federation) -> list[str]:
         """Say what memory the rule takes."""
         hosted = [len(silos) for silos in exchange.membership.placed.values()]
         asked, length = self._job.cohort.size(sum(hosted)), len(server.model.shared)
-        return [memory_of(hosted, asked, length, self._job.aggregation.spill)]
+        return [memory_of(hosted, asked, length, self._job.aggregation.disk_buffer)]
 
     def _rule(self, algorithm: Algorithm) -> Rule | Weighing:
         job = self._job
@@ -97,11 +97,11 @@ class Robust(Wing):
         return built(job.aggregation, job.seed, algorithm.absolute | {STATISTICS})
 
     def _check_share(self, asked: int) -> None:
-        tolerate = self._job.aggregation.tolerate
-        if isinstance(tolerate, float) and not tolerated(tolerate, asked):
+        byzantine = self._job.aggregation.byzantine
+        if isinstance(byzantine, float) and not tolerated(byzantine, asked):
             what = f"of the {asked} silos that a round asks that is none"
             enough = math.ceil(1000 / asked) / 1000
-            raise InputError(f"[aggregation] tolerate = {tolerate:g}: {what}; take {enough:g} or more")
+            raise InputError(f"[aggregation] byzantine = {byzantine:g}: {what}; take {enough:g} or more")
 
 
 def wing(job: Job) -> Wing:
@@ -123,13 +123,13 @@ def built(table: AggregationSettings, seed: int = 0, apart: frozenset[str] = fro
     plugin = load_plugin(table.rule, "[aggregation] rule", RULE_NAMES) if ":" in table.rule else None
     weights = _by_weights(table, plugin)
     if weights is None and table.pre == "none":
-        return rule_of(table.rule, table.tolerate, plugin)
+        return rule_of(table.rule, table.byzantine, plugin)
     columns = functools.partial(rule_of, table.rule, plugin=plugin) if weights is None else None
     return Weighing(
         name=table.rule,
         weights=weights,
         columns=columns,
-        tolerate=table.tolerate,
+        byzantine=table.byzantine,
         pre=table.pre,
         size=table.s or 2,
         seed=seed,
@@ -141,9 +141,9 @@ def _by_weights(table: AggregationSettings, plugin: Any) -> WeightRule | None:
     """Return the rule by weights; None where the rule is one of columns."""
     own = inspect.isclass(plugin) and issubclass(plugin, WeightRule)
     kind = plugin if own else WEIGHT_RULES.get(table.rule)
-    unasked = table.tolerate is not None and not (own and plugin.tolerates) and table.pre != NNM
+    unasked = table.byzantine is not None and not (own and plugin.tolerates) and table.pre != NNM
     if plugin is not None and unasked:
-        raise InputError(f"[aggregation] tolerate = {table.tolerate}: '{table.rule}' does not ask for it")
+        raise InputError(f"[aggregation] byzantine = {table.byzantine}: '{table.rule}' does not ask for it")
     if kind is None:
         return None
     fields = [field.name for field in dataclasses.fields(kind)]

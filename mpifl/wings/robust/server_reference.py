@@ -89,7 +89,7 @@ def reference_of(
     alike = "the server trains as silos do, since its update is as long as the model's step"
     if unlike:
         raise InputError(f"{key}: {alike}; a silo's training here {unlike}; take 'fedavg'")
-    if local.stragglers or local.epochs_of or local.deadline or local.keep_optimizer:
-        keys = "stragglers, epochs_of, deadline and keep_optimizer"
+    if local.straggler_chance or local.epochs_by_silo or local.deadline or local.keep_optimizer_state:
+        keys = "straggler_chance, epochs_by_silo, deadline and keep_optimizer_state"
         raise InputError(f"{key}: {alike}; leave [local] {keys} out")
     return [ServerUpdate(local, objective)]

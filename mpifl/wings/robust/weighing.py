@@ -28,7 +28,7 @@ class Weighing:
         name: The rule, as the job has it.
         weights: A rule by weights; else `columns`.
         columns: Makes the rule of columns for so many liars.
-        tolerate: How many silos may lie: a number, or a share of those that are asked.
+        byzantine: How many silos may lie: a number, or a share of those that are asked.
         pre: One of `MIXINGS`.
         size: Of a bucket.
         seed: The job's.
@@ -39,7 +39,7 @@ class Weighing:
     name: str
     weights: WeightRule | None = None
     columns: Callable[[int], Rule] | None = None
-    tolerate: float | None = None
+    byzantine: float | None = None
     pre: str = "none"
     size: int = 1
     seed: int = 0
@@ -62,18 +62,18 @@ class Weighing:
 
     def among(self, asked: int) -> Weighing:
         """Return the rule for a round that asks so many silos, where a share of these is a number."""
-        if not isinstance(self.tolerate, float):
+        if not isinstance(self.byzantine, float):
             return self
-        return dataclasses.replace(self, tolerate=tolerated(self.tolerate, asked))
+        return dataclasses.replace(self, byzantine=tolerated(self.byzantine, asked))
 
     def needs(self, silos: int) -> str:
         """Say how many silos it takes, as a line that has begun goes on; "" if so many suffice."""
-        liars = tolerated(self.tolerate, silos)
+        liars = tolerated(self.byzantine, silos)
         rows = self._least_rows(liars)
         least = max(rows, 2 * liars + 1)
         if self.pre == BUCKETING:
             least = max((rows - 1) * self.size + 1, 2 * liars + 1)
-        given = f", tolerate = {self.tolerate}" if self.tolerate is not None else ""
+        given = f", byzantine = {self.byzantine}" if self.byzantine is not None else ""
         given += f", pre = '{self.pre}'" if self.pre != "none" else ""
         return f"[aggregation] rule = '{self.name}'{given} takes {least}" if silos < least else ""
 
@@ -92,7 +92,7 @@ class Weighing:
         n = silos + self.reference
         self.decide(np.eye(n) + 0.25 * np.ones((n, n)), silos, 0)
         if self.weights is None and self.columns is not None:
-            self.columns(tolerated(self.tolerate, silos)).try_out(self._rows_of(silos))
+            self.columns(tolerated(self.byzantine, silos)).try_out(self._rows_of(silos))
 
     def _rows_of(self, silos: int) -> int:
         return math.ceil(silos / self.size) if self.pre == BUCKETING else silos
@@ -110,7 +110,7 @@ class Weighing:
         Raises:
             InputError: the rule is the user's, and fails or returns no weights.
         """
-        liars = tolerated(self.tolerate, silos)
+        liars = tolerated(self.byzantine, silos)
         mixed = self._mixed(gram, liars, silos, round)
         if self.weights is None:
             return mixed
@@ -144,7 +144,7 @@ class Weighing:
 
     def rule_after(self, matrix: Tensor, silos: int) -> Rule:
         """Return the rule of columns that multiplies rows by a matrix, shape [rows, n], and does the rest."""
-        columns = None if self.columns is None else self.columns(tolerated(self.tolerate, silos))
+        columns = None if self.columns is None else self.columns(tolerated(self.byzantine, silos))
         return Rule(self.name, functools.partial(_multiplied, matrix=matrix, then=columns))
 
 

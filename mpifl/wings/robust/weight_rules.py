@@ -214,8 +214,8 @@ def distances_to(gram: Matrix, c: Matrix) -> Matrix:
     return found
 
 
-def tolerated(tolerate: float | None, silos: int) -> int:
-    """Return f: `tolerate` itself, or the part of so many silos that it is as a share, rounded down."""
-    if isinstance(tolerate, float):
-        return math.floor(tolerate * silos + 1e-9)
-    return tolerate or 0
+def tolerated(byzantine: float | None, silos: int) -> int:
+    """Return f: `byzantine` itself, or the part of so many silos that it is as a share, rounded down."""
+    if isinstance(byzantine, float):
+        return math.floor(byzantine * silos + 1e-9)
+    return byzantine or 0

@@ -17,8 +17,8 @@ from mpifl.wings.robust.column_rules import Rule
 from mpifl.wings.robust.column_rules_run import ColumnRule
 from mpifl.wings.robust.column_sharing import Sharing
 from mpifl.wings.robust.column_slices import EVERYWHERE, ColumnsPlan, Forger, Located
+from mpifl.wings.robust.disk_buffer import DiskBuffer
 from mpifl.wings.robust.gram import GramPass
-from mpifl.wings.robust.spill import Spill
 from mpifl.wings.robust.weighing import MEDIAN, Weighing
 from mpifl.wings.robust.weight_rules import FLTrust
 from mpifl.wire import Memory, Report, Request, Transport, Verdict
@@ -38,8 +38,8 @@ class GramRule(ColumnRule):
     the result, without the vectors that have no part in it. The server holds the matrix [K, K] beside it.
     """
 
-    def __init__(self, weighing: Weighing, memory: Memory, spill: Spill | None = None) -> None:
-        super().__init__(MEDIAN, memory, spill)
+    def __init__(self, weighing: Weighing, memory: Memory, disk_buffer: DiskBuffer | None = None) -> None:
+        super().__init__(MEDIAN, memory, disk_buffer)
         self._as_given, self._weighing, self._round = weighing, weighing, 0
         self._references: dict[tuple[str, int], Tensor] = {}
 
@@ -169,14 +169,14 @@ def _without(plan: ColumnsPlan, kept: Tensor) -> ColumnsPlan:
 
 
 def aggregator_of(
-    rule: Rule | Weighing, spill: str | None, memory: Memory, forge: Forger | None = None
+    rule: Rule | Weighing, disk_buffer: str | None, memory: Memory, forge: Forger | None = None
 ) -> ColumnRule:
     """Return what combines the updates of training by another rule than the mean.
 
     Raises:
-        InputError: no files can be made in the folder `spill`.
+        InputError: no files can be made in the folder `disk_buffer`.
     """
-    files = Spill(Path(spill)) if spill is not None else None
+    files = DiskBuffer(Path(disk_buffer)) if disk_buffer is not None else None
     made = GramRule(rule, memory, files) if isinstance(rule, Weighing) else ColumnRule(rule, memory, files)
     made.forge = forge
     return made

@@ -1,4 +1,4 @@
-"""What `[evaluate] at = "workers"` adds to a training."""
+"""What `[evaluate] where = "workers"` adds to a training."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class AtWorkersWing(Wing):
         """
         metrics = algorithm.task.metrics()
         if apart := [name for name, metric in metrics.items() if not summable(metric)]:
-            what = f"at = 'workers': the states of the metric '{apart[0]}' do not add up over batches"
-            raise InputError(f"[evaluate] {what}; leave at out, or take other [task] metrics")
+            what = f"where = 'workers': the states of the metric '{apart[0]}' do not add up over batches"
+            raise InputError(f"[evaluate] {what}; leave where out, or take other [task] metrics")
 
     def aggregators(self, context: WorkerContext, transport: Transport) -> Mapping[type[Request], Aggregator]:
         """Return what keeps the test set and scores a rank's batches of it."""
@@ -45,7 +45,7 @@ class AtWorkersWing(Wing):
         """Say that there is nothing to score."""
         if server.judges:
             return []
-        return ["[evaluate] at = 'workers': the server has no test set that it could judge the model by"]
+        return ["[evaluate] where = 'workers': the server has no test set that it could judge the model by"]
 
 
 def wing(job: Job) -> Wing:

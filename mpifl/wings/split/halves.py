@@ -25,16 +25,16 @@ def top_of(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> nn.Module:
     Raises:
         InputError: there is no such model, or it does not fit.
     """
-    assert job.vertical is not None
+    assert job.split is not None
     task, width = algorithm.task, algorithm.task.width(spec)
-    merged = job.vertical.merged(len(spec.silos))
-    if job.vertical.top == "none":
+    merged = job.split.merged(len(spec.silos))
+    if job.split.top == "none":
         if merged != width:
-            what = f"cut = {merged}: with top = 'none' lines are the outputs, of which the task has {width}"
-            raise InputError(f"[vertical] {what}; take cut = {width}, or a top")
+            what = f"cut_width = {merged}: with top = 'none' lines are the outputs; the task has {width}"
+            raise InputError(f"[split] {what}; take cut_width = {width}, or a top")
         return models.Bias(width)
-    table = Model.model_validate(job.vertical.top)
-    where = "[vertical] top:"
+    table = Model.model_validate(job.split.top)
+    where = "[split] top:"
     module = models.build(
         table.name, table.arguments, _merged(job, spec), width, seed=job.seed, task=task, where=where
     )
@@ -49,11 +49,11 @@ def bottom_of(job: Job, spec: VerticalSpec, silo: int) -> nn.Module:
     Raises:
         InputError: there is no such model, or it does not fit.
     """
-    assert job.vertical is not None
-    own = job.vertical.bottoms.get(str(silo))
+    assert job.split is not None
+    own = job.split.bottoms.get(str(silo))
     table = job.model if own is None else Model.model_validate(own)
-    width = job.vertical.widths(len(spec.silos))[silo]
-    where = "[model]" if own is None else f"[vertical] bottoms.{silo}:"
+    width = job.split.widths(len(spec.silos))[silo]
+    where = "[model]" if own is None else f"[split] bottoms.{silo}:"
     seed = rng.derive(job.seed, "bottom", silo)
     features = spec.silos[silo].features
     module = models.build(table.name, table.arguments, features, width, seed, where=where)
@@ -101,13 +101,13 @@ def check_half(
     Raises:
         InputError: it cannot; the line says what would do.
     """
-    assert job.vertical is not None
+    assert job.split is not None
     task = algorithm.task
     if silo is None:
-        where, features, own = "[vertical] top", _merged(job, spec), None
+        where, features, own = "[split] top", _merged(job, spec), None
         aim = (spec.classes, spec.targets)
     else:
-        where = f"[vertical] bottoms.{silo}" if str(silo) in job.vertical.bottoms else "[model]"
+        where = f"[split] bottoms.{silo}" if str(silo) in job.split.bottoms else "[model]"
         features, aim, own = spec.silos[silo].features, (1, None), _energy
     learner = Learner(
         where=where,
@@ -138,8 +138,8 @@ def _made(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int | None) 
 
 def _merged(job: Job, spec: VerticalSpec) -> Features:
     """Return what a row is to the top: the merged lines."""
-    assert job.vertical is not None
-    return Features(shape=(job.vertical.merged(len(spec.silos)),), dtype="float32")
+    assert job.split is not None
+    return Features(shape=(job.split.merged(len(spec.silos)),), dtype="float32")
 
 
 def checked_bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int) -> nn.Module:

@@ -58,7 +58,7 @@ class Writing:
         try:
             return _bytes_of(codec.encode(plain.view(-1), draw))
         except ValueError as error:
-            raise type(error)(f"[compression] {self.way}: a line {error}") from None
+            raise type(error)(f"[compression] {self.way}load: a line {error}") from None
 
     def read(self, payload: memoryview, silo: int, rows: int, width: int) -> Tensor:
         """Return the line, float32 of shape [rows, width] on the CPU, that a payload stands for.
@@ -72,7 +72,7 @@ class Writing:
         try:
             return codec.decode(written, rows * width).view(rows, width)
         except ValueError as error:
-            raise ValueError(f"[compression] {self.way}: a line {error}") from None
+            raise ValueError(f"[compression] {self.way}load: a line {error}") from None
 
     def carried(self, line: Tensor, silo: int, number: int) -> tuple[Tensor, int]:
         """Return what the other side reads of a line that stays on its rank, and how many bytes it would be.
@@ -107,20 +107,20 @@ def _bytes_of(found: Tensor) -> memoryview:
 class LineCodecs:
     """How lines of all dialogues of a job are written: to the server (up), and as its answers (down)."""
 
-    up: Codec | None = None
-    down: Codec | None = None
+    upload: Codec | None = None
+    download: Codec | None = None
     home: int | None = None
     seed: int = 0
 
     @classmethod
     def of(cls, settings: CompressionSettings, home: int, seed: int) -> LineCodecs:
         """Return what a job's `[compression]` asks for."""
-        return cls(codec_of(settings, settings.up), codec_of(settings, settings.down), home, seed)
+        return cls(codec_of(settings, settings.upload), codec_of(settings, settings.download), home, seed)
 
     def writing(self, work: str, round: int) -> tuple[Writing, Writing]:
         """Return how lines to the server and its answers are written in a dialogue."""
         about = self.home, self.seed, work, round
-        return Writing(self.up, "up", *about), Writing(self.down, "down", *about)
+        return Writing(self.upload, "up", *about), Writing(self.download, "down", *about)
 
 
 PLAIN_LINES = LineCodecs()

@@ -248,16 +248,16 @@ def _protected(
     job: Job, spec: VerticalSpec, algorithm: Algorithm, run: Path, held: Mapping[str, Batches]
 ) -> tuple[Mapping[str, Batches], Gate]:
     """Return the splits as the top learns them, and where gradients leave their holder."""
-    assert job.vertical is not None
-    vertical, classes, train = job.vertical, algorithm.task.choices, held["train"]
+    assert job.split is not None
+    split, classes, train = job.split, algorithm.task.choices, held["train"]
     true = train.stored[1].long().reshape(-1) if classes == 2 else None
-    if vertical.protect == "none":
+    if split.protect == "none":
         return held, Gate(spec.holder, true)
     secret = own_secret(run)
-    if vertical.epsilon is not None:
-        act = functools.partial(randomised, classes=classes, epsilon=vertical.epsilon, secret=secret)
+    if split.epsilon is not None:
+        act = functools.partial(randomised, classes=classes, epsilon=split.epsilon, secret=secret)
         held = {**held, "train": train.relabelled(act)}
-    return held, Gate(spec.holder, true, secret, equalises=vertical.protect == "max-norm")
+    return held, Gate(spec.holder, true, secret, equalises=split.protect == "max-norm")
 
 
 def _column_silo(

@@ -1,4 +1,4 @@
-"""What `[vertical]` makes of a training: silos have columns of the same rows, and share one network."""
+"""What `[split]` makes of a training: silos have columns of the same rows, and share one network."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ class Split(Wing):
 
 
 def wing(job: Job) -> Wing:
-    """Return what a job's `[vertical]` makes of its training."""
+    """Return what a job's `[split]` makes of its training."""
     return Split(job)

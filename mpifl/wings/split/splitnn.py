@@ -137,7 +137,7 @@ class SplitNN(Algorithm):
     def merge(self, lines: Sequence[Tensor], device: torch.device) -> Tensor:
         """Return the lines of all silos as one tensor, shape [rows, width]."""
         here = [line.to(device) for line in lines]
-        if self.vertical.merge == "concat":
+        if self.split.merge == "concat":
             return torch.cat(here, dim=1)
         return functools.reduce(torch.add, here)
 
@@ -153,7 +153,7 @@ class SplitNN(Algorithm):
         return loss.detach(), list(top.gradients(loss, inputs=lines))
 
     def _widths(self, silos: Sequence[int]) -> dict[int, int]:
-        return dict(zip(silos, self.vertical.widths(len(silos)), strict=True))
+        return dict(zip(silos, self.split.widths(len(silos)), strict=True))
 
 
 def _copied(value: Tensor | int) -> Tensor | int:

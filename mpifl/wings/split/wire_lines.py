@@ -73,7 +73,7 @@ class Lines:
         """
         if len(payload) > LONGEST:
             what = f"a line of {len(payload)} bytes, MPI takes {LONGEST}"
-            raise ValueError(f"{what}; lower [local] batch_size or [vertical] cut")
+            raise ValueError(f"{what}; lower [local] batch_size or [split] cut_width")
         handle = self._placed(rank, silo, payload)
         head = _HEAD.pack(self._serial, silo, number, len(payload), handle)
         self._transport.say(head if handle else head + payload, rank)

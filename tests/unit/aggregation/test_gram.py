@@ -93,7 +93,7 @@ def test_a_liar_of_1e12_leaves_the_distances_of_all_others_as_they_are(monkeypat
     rows = np.random.default_rng(1).normal(0, 0.1, (9, 100)).astype(np.float32)
     rows[0] = 1e12
     rows[1] = 0.2
-    found = combined(aggregator(rule="multikrum", m=7, tolerate=2), rows)
+    found = combined(aggregator(rule="multikrum", m=7, byzantine=2), rows)
     assert [silo for silo, weight in found.weights.items() if weight] == [2, 3, 4, 5, 6, 7, 8]
     np.testing.assert_allclose(found.vectors["delta"], rows[2:].astype(float).mean(0), rtol=1e-6, atol=1e-9)
 
@@ -112,27 +112,27 @@ def test_the_accepted_silos_are_counted_and_too_few_lose_the_round():
     rows = np.ones((4, 3), np.float32)
     with pytest.raises(
         RoundLost,
-        match=r"4 silos sent 'delta', and \[aggregation\] rule = 'krum', tolerate = 1 takes 5",
+        match=r"4 silos sent 'delta', and \[aggregation\] rule = 'krum', byzantine = 1 takes 5",
     ):
-        combined(aggregator(rule="krum", tolerate=1), rows)
-    assert combined(aggregator(rule="krum", tolerate=0.2), rows).lost is None
+        combined(aggregator(rule="krum", byzantine=1), rows)
+    assert combined(aggregator(rule="krum", byzantine=0.2), rows).lost is None
 
 
 @pytest.mark.parametrize(
     ("table", "silos", "takes"),
     [
-        ({"rule": "krum", "tolerate": 5}, 12, 13),
-        ({"rule": "multikrum", "tolerate": 1, "m": 9}, 9, 10),
-        ({"rule": "krum", "tolerate": 0.4}, 10, 11),
-        ({"rule": "median", "tolerate": 3, "pre": "nnm"}, 6, 7),
-        ({"rule": "krum", "tolerate": 1, "pre": "bucketing"}, 8, 9),
-        ({"rule": "trimmed", "tolerate": 2, "pre": "bucketing", "s": 3}, 12, 13),
+        ({"rule": "krum", "byzantine": 5}, 12, 13),
+        ({"rule": "multikrum", "byzantine": 1, "m": 9}, 9, 10),
+        ({"rule": "krum", "byzantine": 0.4}, 10, 11),
+        ({"rule": "median", "byzantine": 3, "pre": "nnm"}, 6, 7),
+        ({"rule": "krum", "byzantine": 1, "pre": "bucketing"}, 8, 9),
+        ({"rule": "trimmed", "byzantine": 2, "pre": "bucketing", "s": 3}, 12, 13),
     ],
 )
 def test_what_a_rule_needs_follows_from_how_many_may_lie(table, silos, takes):
     built = built_of(AggregationSettings.model_validate(table))
     assert built.needs(silos).endswith(f"takes {takes}")
-    if table["tolerate"] != 0.4:
+    if table["byzantine"] != 0.4:
         assert built.needs(takes) == ""
 
 
@@ -186,7 +186,7 @@ def test_a_share_is_of_those_who_are_asked(table):
     """One who fails leaves as many liars as before. Of nine alone a fifth is one, and two are too many."""
     rows = np.random.default_rng(1).normal(0, 1, (9, 20)).astype(np.float32)
     rows[:2] = 1e6
-    found = combined(aggregator(tolerate=0.2, **table), rows, failed=1)
+    found = combined(aggregator(byzantine=0.2, **table), rows, failed=1)
     assert found.vectors["delta"].abs().max() < 4
     with pytest.raises(RoundLost, match=r"4 silos sent 'delta', and .* takes 5"):
-        combined(aggregator(tolerate=0.2, **table), rows[:4], failed=6)
+        combined(aggregator(byzantine=0.2, **table), rows[:4], failed=6)

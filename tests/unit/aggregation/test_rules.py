@@ -17,8 +17,8 @@ from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.robust.column_rules import network, rule_of
 from mpifl.wings.robust.column_rules_run import ColumnRule, memory_of
+from mpifl.wings.robust.disk_buffer import DiskBuffer
 from mpifl.wings.robust.robust_wing import built as built_of
-from mpifl.wings.robust.spill import Spill
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Header, Report, VectorHeader
 from mpifl.wire.requests import Compute
@@ -38,13 +38,13 @@ def matrices(draw, least=1):
     return np.array(draw(st.lists(row, min_size=silos, max_size=silos)), np.float32)
 
 
-def applied(name, rows, tolerate=None):
+def applied(name, rows, byzantine=None):
     """Apply a rule by the compiled loop, if there is one, and by tensors; return what both give."""
     vectors = [torch.from_numpy(row.copy()) for row in rows]
-    found = rule_of(name, tolerate)(vectors).numpy()
+    found = rule_of(name, byzantine)(vectors).numpy()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "compiled", lambda: None)
-        assert rule_of(name, tolerate)(vectors).numpy().tobytes() == found.tobytes()
+        assert rule_of(name, byzantine)(vectors).numpy().tobytes() == found.tobytes()
     return found
 
 
@@ -61,12 +61,12 @@ def test_the_median_is_that_of_numpy_to_the_bit(rows):
 
 
 @given(matrices(), st.integers(1, 4))
-def test_values_at_the_edges_are_beyond_those_that_are_kept(rows, tolerate):
+def test_values_at_the_edges_are_beyond_those_that_are_kept(rows, byzantine):
     silos = len(rows)
     trimmed, middle = (
-        rule_of(*one) for one in (("trimmed", min(tolerate, (silos - 1) // 2)), ("median", None))
+        rule_of(*one) for one in (("trimmed", min(byzantine, (silos - 1) // 2)), ("median", None))
     )
-    for rule, edge in ((trimmed, min(tolerate, (silos - 1) // 2)), (middle, silos // 4)):
+    for rule, edge in ((trimmed, min(byzantine, (silos - 1) // 2)), (middle, silos // 4)):
         ordered = np.sort(rows, axis=0)
         beyond = (rows < ordered[edge]) | (rows > ordered[silos - 1 - edge])
         found = rule.outside([torch.from_numpy(row) for row in rows])
@@ -74,10 +74,10 @@ def test_values_at_the_edges_are_beyond_those_that_are_kept(rows, tolerate):
 
 
 @given(matrices(least=3), st.integers(1, 4))
-def test_the_trimmed_mean_leaves_the_ends_of_each_column_out(rows, tolerate):
-    tolerate = min(tolerate, (len(rows) - 1) // 2)
-    expected = between(rows, tolerate, len(rows) - tolerate)
-    assert applied("trimmed", rows, tolerate).tobytes() == expected.tobytes()
+def test_the_trimmed_mean_leaves_the_ends_of_each_column_out(rows, byzantine):
+    byzantine = min(byzantine, (len(rows) - 1) // 2)
+    expected = between(rows, byzantine, len(rows) - byzantine)
+    assert applied("trimmed", rows, byzantine).tobytes() == expected.tobytes()
 
 
 @given(matrices(), st.randoms(use_true_random=False))
@@ -95,8 +95,8 @@ def test_a_mean_that_rounds_to_zero_is_no_negative_zero():
 def test_two_silos_of_five_or_more_cannot_take_the_result_out_of_the_others_range(rows, lies):
     low, high = rows[2:].min(0), rows[2:].max(0)
     rows[0], rows[1] = lies
-    for name, tolerate in (("median", None), ("trimmed", 2)):
-        found = applied(name, rows, tolerate)
+    for name, byzantine in (("median", None), ("trimmed", 2)):
+        found = applied(name, rows, byzantine)
         assert ((low <= found) & (found <= high)).all()
 
 
@@ -156,7 +156,7 @@ NO_RULES = {
     "raising": "failed: KeyError: ",
     "NO_RULES": "is no function",
     "missing": "has no attribute 'missing'",
-    "Spill": "is no function",
+    "DiskBuffer": "is no function",
 }
 
 
@@ -193,30 +193,30 @@ def test_a_rule_of_the_users_that_fails_in_a_round_ends_the_run_at_once(job, tmp
 
 
 def test_more_than_a_round_asks_cannot_be_tolerated(job, tmp_path):
-    file = job("trimmed", aggregation={"rule": "trimmed", "tolerate": 2})
+    file = job("trimmed", aggregation={"rule": "trimmed", "byzantine": 2})
     with pytest.raises(
-        InputError, match=r"\[aggregation\] tolerate = 2 takes 5 silos in a round, and a round asks 3 of 3"
+        InputError, match=r"\[aggregation\] byzantine = 2 takes 5 silos in a round, and a round asks 3 of 3"
     ):
         train(file, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
 
 
 def test_a_share_that_is_none_of_the_silos_of_a_round_is_refused(job, tmp_path):
-    file = job("trimmed", aggregation={"rule": "trimmed", "tolerate": 0.2})
-    what = r"tolerate = 0\.2: of the 3 silos that a round asks that is none; take 0\.334 or more"
+    file = job("trimmed", aggregation={"rule": "trimmed", "byzantine": 0.2})
+    what = r"byzantine = 0\.2: of the 3 silos that a round asks that is none; take 0\.334 or more"
     with pytest.raises(InputError, match=what):
         train(file, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
 
 
 def test_a_folder_for_vectors_must_be_one(job, tmp_path):
-    file = job("median", aggregation={"rule": "median", "spill": str(tmp_path / "none")})
+    file = job("median", aggregation={"rule": "median", "disk_buffer": str(tmp_path / "none")})
     with pytest.raises(
-        InputError, match=r"\[aggregation\] spill = '.*none': no file can be made there \(No such file"
+        InputError, match=r"\[aggregation\] disk_buffer = '.*none': no file can be made there \(No such file"
     ):
         train(file, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
 
 
-def aggregator(rule="median", tolerate=None, spill=None):
-    made = ColumnRule(rule_of(rule, tolerate), Memory(shared=False), spill)
+def aggregator(rule="median", byzantine=None, disk_buffer=None):
+    made = ColumnRule(rule_of(rule, byzantine), Memory(shared=False), disk_buffer)
     made.begin(Compute(work="train"), {}, [0, 1])
     return made
 
@@ -232,7 +232,7 @@ def taken_up(aggregation, silos):
 def test_if_too_few_silos_are_left_to_trim_the_round_is_lost_with_a_line():
     aggregation = aggregator("trimmed", 1)
     report = taken_up(aggregation, {0: {"delta": torch.ones(2)}, 1: {"delta": torch.ones(2)}})
-    with pytest.raises(RoundLost, match=r"2 silos sent 'delta', and \[aggregation\] tolerate = 1 takes 3"):
+    with pytest.raises(RoundLost, match=r"2 silos sent 'delta', and \[aggregation\] byzantine = 1 takes 3"):
         aggregation.place({0: report})
 
 
@@ -299,12 +299,12 @@ def test_a_report_with_other_vectors_than_its_headers_tell_of_is_refused(parts, 
 
 
 def test_vectors_in_files_leave_no_name_behind_and_a_full_disk_is_an_error_of_the_system(disk):
-    spill = Spill(disk)
-    vector = spill.empty(1000).fill_(1.0)
+    disk_buffer = DiskBuffer(disk)
+    vector = disk_buffer.empty(1000).fill_(1.0)
     assert float(vector.sum()) == 1000.0
     assert list(disk.iterdir()) == []
     with pytest.raises(OSError, match="No space left"):
-        spill.empty(1 << 24)
+        disk_buffer.empty(1 << 24)
 
 
 def test_the_estimate_of_memory_is_that_of_the_rank_with_most_silos():
@@ -316,5 +316,5 @@ def test_the_estimate_of_memory_is_that_of_the_rank_with_most_silos():
 
 def test_settings_build_what_they_name():
     assert AggregationSettings().is_mean
-    built = built_of(AggregationSettings(rule="trimmed", tolerate=3))
+    built = built_of(AggregationSettings(rule="trimmed", byzantine=3))
     assert (built.name, built.least) == ("trimmed", 7)

@@ -29,7 +29,7 @@ WIDTHS = (4, 7, 2)
 def job(folder, rounds=2, **tables):
     usual = {
         "model": {"name": "mlp", "hidden": [5]},
-        "vertical": {"cut": 3, "top": {"name": "mlp", "hidden": [6]}},
+        "split": {"cut_width": 3, "top": {"name": "mlp", "hidden": [6]}},
         "local": {"lr": 0.1, "batch_size": 10, "epochs": 2},
         "algorithm": {"name": "splitnn"},
         "tracking": {"console": False},
@@ -47,7 +47,7 @@ def trained(tmp_path, given):
     net = split.Network(
         [bottom_of(resolved, spec, silo) for silo in range(len(spec.silos))],
         top_of(resolved, spec, algorithm),
-        resolved.vertical.merge,
+        resolved.split.merge,
     )
     opened = [open_vertical(resolved.shards, entry, spec) for entry in spec.silos]
     ends = [load_file(run.folder / f"personal/silo_{k:04d}.safetensors") for k in range(len(opened))]
@@ -94,8 +94,8 @@ LOCALS = {
 @pytest.mark.parametrize("holder", [0, 2])
 def test_split_training_is_that_of_the_paper(tmp_path, merge, local, holder):
     write_vertical_folder(tmp_path / "shards", ROWS, WIDTHS, holder=holder)
-    vertical = {"cut": 3, "merge": merge, "top": {"name": "mlp", "hidden": [6]}}
-    given = job(tmp_path / "shards", vertical=vertical, local=LOCALS[local])
+    vertical = {"cut_width": 3, "merge": merge, "top": {"name": "mlp", "hidden": [6]}}
+    given = job(tmp_path / "shards", split=vertical, local=LOCALS[local])
     run, net, opened, spec, ends, resolved = trained(tmp_path, given)
     seen, sizes = oracle(net, opened, spec, resolved, nn.functional.cross_entropy)
     agree(net, ends)
@@ -126,7 +126,9 @@ def test_further_steps_are_those_of_fedbcd(tmp_path, local):
 def test_codecs_act_on_all_lines_but_the_holders(tmp_path, steps, holder):
     write_vertical_folder(tmp_path / "shards", ROWS, WIDTHS, holder=holder)
     made = {"name": "splitnn", "local_steps": steps}
-    given = job(tmp_path / "shards", algorithm=made, compression={"up": "float16", "down": "bfloat16"})
+    given = job(
+        tmp_path / "shards", algorithm=made, compression={"upload": "float16", "download": "bfloat16"}
+    )
     run, net, opened, spec, ends, resolved = trained(tmp_path, given)
     codecs = {"up": split.float16, "down": lambda line: line.bfloat16().float()}
     oracle(net, opened, spec, resolved, nn.functional.cross_entropy, local_steps=steps, **codecs)
@@ -140,8 +142,8 @@ def test_codecs_act_on_all_lines_but_the_holders(tmp_path, steps, holder):
 
 def test_a_line_beyond_its_codec_loses_the_round_in_a_line_that_says_what_would_do(tmp_path):
     write_vertical_folder(tmp_path / "shards", ROWS, WIDTHS)
-    given = job(tmp_path / "shards", local={"lr": 1e8, "batch_size": 10}, compression={"up": "float16"})
-    with pytest.raises(RoundLost, match=r"\[compression\] up: a line reaches .*; take bfloat16"):
+    given = job(tmp_path / "shards", local={"lr": 1e8, "batch_size": 10}, compression={"upload": "float16"})
+    with pytest.raises(RoundLost, match=r"\[compression\] upload: a line reaches .*; take bfloat16"):
         mpifl.train(given, out=tmp_path / "run")
 
 
@@ -150,7 +152,7 @@ def test_vertical_logistic_regression_is_that_of_the_joined_table(tmp_path):
     given = job(
         tmp_path / "shards",
         model={"name": "logreg", "bias": False},
-        vertical={"cut": 3, "merge": "sum", "top": "none"},
+        split={"cut_width": 3, "merge": "sum", "top": "none"},
     )
     _, net, opened, _, ends, resolved = trained(tmp_path, given)
     whole = nn.Linear(sum(WIDTHS), 3)
@@ -180,7 +182,7 @@ def test_cox_regression_is_that_of_the_joined_table(tmp_path):
         tmp_path / "shards",
         task={"name": "survival"},
         model={"name": "logreg", "bias": False},
-        vertical={"cut": 1, "merge": "sum", "top": "none"},
+        split={"cut_width": 1, "merge": "sum", "top": "none"},
         local={"lr": 0.1, "batch_size": "full", "steps": 4},
     )
     _, net, opened, spec, ends, resolved = trained(tmp_path, given)
@@ -200,19 +202,19 @@ def test_an_epoch_has_each_row_once_and_another_order_each_round():
 
 
 REFUSED = [
-    ({"algorithm": {"name": "fedavg"}, "vertical": None}, "is for silos with examples"),
-    ({"vertical": None}, "it needs cut"),
-    ({"algorithm": {"name": "fedavg"}}, "leave [vertical] out"),
+    ({"algorithm": {"name": "fedavg"}, "split": None}, "is for silos with examples"),
+    ({"split": None}, "it needs cut"),
+    ({"algorithm": {"name": "fedavg"}}, "leave [split] out"),
     ({"cohort": {"fraction": 0.5}}, "[cohort] fraction = 0.5: every silo holds columns of every row"),
     ({"cohort": {"quorum": 0.5}}, "[cohort] quorum = 0.5"),
     ({"cohort": {"deadline": 3.0}}, "[cohort] deadline = 3"),
     ({"cohort": {"select": "examples"}}, "[cohort] select = 'examples'"),
     ({"cohort": {"weights": "uniform"}}, "[cohort] weights = 'uniform'"),
-    ({"local": {"stragglers": 0.5, "epochs": 2}}, "[local] stragglers = 0.5"),
-    ({"local": {"epochs_of": [1, 2]}}, "[local] epochs_of"),
+    ({"local": {"straggler_chance": 0.5, "epochs": 2}}, "[local] straggler_chance = 0.5"),
+    ({"local": {"epochs_by_silo": [1, 2]}}, "[local] epochs_by_silo"),
     ({"local": {"deadline": 1.0}}, "[local] deadline = 1"),
     ({"local": {"compile": True}}, "[local] compile = true"),
-    ({"local": {"accumulate": 2}}, "[local] accumulate = 2"),
+    ({"local": {"accumulate_batches": 2}}, "[local] accumulate_batches = 2"),
     ({"server_optimizer": {"name": "adam"}}, "[server_optimizer]"),
     ({"server_optimizer": {"lr": 0.5}}, "[server_optimizer]"),
     ({"aggregation": {"rule": "median"}}, "[aggregation]"),
@@ -222,13 +224,16 @@ REFUSED = [
     ({"data": {"augment": "flip"}}, "[data] augment = 'flip'"),
     ({"evaluate": {"keep_best": True}}, "[evaluate] keep_best"),
     ({"checkpoint": {"mirror": True}}, "[checkpoint] mirror"),
-    ({"vertical": {"cut": [3, 3], "top": {"name": "logreg"}}}, "cut has 2 numbers, there are 3 silos"),
-    ({"vertical": {"cut": [3, 3, 2], "merge": "sum"}}, "are unequal; take 'concat'"),
-    ({"vertical": {"cut": 3, "top": "none"}}, "top = 'none' takes the sum of lines"),
-    ({"vertical": {"cut": 4, "merge": "sum", "top": "none"}}, "take cut = 3, or a top"),
-    ({"vertical": {"cut": 3, "bottoms": {"3": {"name": "logreg"}}}}, "there is no silo 3"),
-    ({"vertical": {"cut": 3, "bottoms": {"2": {"name": "cnn"}}}}, "[vertical] bottoms.2: name = 'cnn'"),
-    ({"vertical": {"cut": 3, "top": {"name": "mlp", "wide": 1}}}, "no key 'wide'"),
+    (
+        {"split": {"cut_width": [3, 3], "top": {"name": "logreg"}}},
+        "cut_width has 2 numbers, there are 3 silos",
+    ),
+    ({"split": {"cut_width": [3, 3, 2], "merge": "sum"}}, "are unequal; take 'concat'"),
+    ({"split": {"cut_width": 3, "top": "none"}}, "top = 'none' takes the sum of lines"),
+    ({"split": {"cut_width": 4, "merge": "sum", "top": "none"}}, "take cut_width = 3, or a top"),
+    ({"split": {"cut_width": 3, "bottoms": {"3": {"name": "logreg"}}}}, "there is no silo 3"),
+    ({"split": {"cut_width": 3, "bottoms": {"2": {"name": "cnn"}}}}, "[split] bottoms.2: name = 'cnn'"),
+    ({"split": {"cut_width": 3, "top": {"name": "mlp", "wide": 1}}}, "no key 'wide'"),
     ({"model": {"name": "logreg"}, "algorithm": {"name": "splitnn", "local_steps": 2}}, "is linear"),
 ]
 
@@ -254,7 +259,7 @@ def test_a_split_network_needs_silos_with_columns_and_two_of_them(tmp_path):
 def test_a_training_that_diverges_ends_in_one_line(tmp_path, merge):
     write_vertical_folder(tmp_path / "shards", ROWS, WIDTHS)
     given = job(tmp_path / "shards", rounds=5, local={"lr": 1e20, "batch_size": 10})
-    given["vertical"] = {"cut": 3, "merge": merge}
+    given["split"] = {"cut_width": 3, "merge": merge}
     with pytest.raises(RoundLost, match="not finite"):
         mpifl.train(given, out=tmp_path / "run")
     assert not (tmp_path / "run" / "model.safetensors").exists()

@@ -48,7 +48,7 @@ def test_the_lists_are_what_the_schema_of_the_job_file_takes() -> None:
     assert listed["rules"] == values("AggregationSettings", "rule")
     assert listed["selections"] == values("CohortTable", "select")
     assert listed["optimizers"] == values("LocalTraining", "optimizer")
-    assert listed["codecs"] == values("CompressionSettings", "up") - {"none"}
+    assert listed["codecs"] == values("CompressionSettings", "upload") - {"none"}
     for task in TASKS:
         of_it = {item.name for item in KINDS["metrics"].items() if task in item.of}
         keys = tables[f"task.{task}"]["properties"]

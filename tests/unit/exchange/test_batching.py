@@ -15,7 +15,7 @@ from mpifl.wings.fast.stacked_worker import Batching
 from mpifl.wire.messages import Verdict
 from mpifl.wire.requests import Compute, Open
 
-LOCAL = LocalTraining(lr=0.1, batch_size=4, batched=True, chunk=2)
+LOCAL = LocalTraining(lr=0.1, batch_size=4, batch_silos=True, silos_per_step=2)
 EVERY = (0, 1, 2, 3, 4)
 
 

@@ -89,7 +89,7 @@ def said_of(line: torch.Tensor, kind: type[Telling] = Telling) -> tuple[Speaker,
 def test_a_line_that_no_codec_can_write_is_a_fault_in_one_line(value, at_the_server, capsys) -> None:
     """It is no surprise whose traceback would help: training diverged."""
     speaker, telling = said_of(torch.full((3, 2), value))
-    written = LineCodecs(up=QSGD(norm="l2")).writing("bottom", 0)
+    written = LineCodecs(upload=QSGD(norm="l2")).writing("bottom", 0)
     played = Played({0: []}, {0: [1]})
     if at_the_server:
         lead = Lead(lambda dialogue: dialogue.hear(3), {1: 2})

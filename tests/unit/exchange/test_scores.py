@@ -260,6 +260,8 @@ def test_a_metric_that_does_not_add_up_is_refused():
     told = {"classes": None, "silos": [], "features": None}
     targets = SimpleNamespace(dtype="float32", shape=(2,), ignore=None, names=None)
     task = TASKS["survival"]().for_federation(SimpleNamespace(targets=targets, **told))
-    with pytest.raises(InputError, match=r"^\[evaluate\] at = 'workers': .* 'c_index' .*; leave at out, or"):
+    with pytest.raises(
+        InputError, match=r"^\[evaluate\] where = 'workers': .* 'c_index' .*; leave where out, or"
+    ):
         wing(None).check(None, FedAvg(task=task))
     wing(None).check(None, FedAvg())

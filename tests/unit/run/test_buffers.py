@@ -57,11 +57,11 @@ def test_no_such_rule_is_one_line() -> None:
 
 
 def test_a_split_network_takes_no_rules() -> None:
-    tables = {"algorithm": {"name": "splitnn"}, "vertical": {"cut": 4}}
+    tables = {"algorithm": {"name": "splitnn"}, "split": {"cut_width": 4}}
     with pytest.raises(InputError, match=r"\[model\] buffers: each party keeps all buffers"):
         checked(**tables)
-    bottoms = {"vertical": {"cut": 4, "bottoms": {"0": {"name": "2nn", "buffers": RULES}}}}
-    with pytest.raises(InputError, match=r"\[vertical.bottoms.0\] buffers: each party keeps all buffers"):
+    bottoms = {"split": {"cut_width": 4, "bottoms": {"0": {"name": "2nn", "buffers": RULES}}}}
+    with pytest.raises(InputError, match=r"\[split.bottoms.0\] buffers: each party keeps all buffers"):
         checked(**{**tables, **bottoms, "model": {"name": "2nn"}})
 
 

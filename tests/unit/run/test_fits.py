@@ -132,7 +132,7 @@ def test_a_new_key_without_a_row_is_refused_in_every_job(monkeypatch: pytest.Mon
     FITS._narrow.cache_clear()
 
 
-@pytest.mark.parametrize("way", ["private", "silo", "sums", "masks", "split", "rule", "batched"])
+@pytest.mark.parametrize("way", ["private", "silo", "sums", "masks", "split", "rule", "batch_silos"])
 def test_a_key_without_a_cell_is_refused_on_that_way(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = {key: cell for key, cell in FITS.cells[way].items() if key != "checkpoint.keep"}
     monkeypatch.setitem(FITS.cells, way, cells)

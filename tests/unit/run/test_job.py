@@ -16,6 +16,7 @@ from mpifl.common.errors import InputError
 from mpifl.common.machine import tuning
 from mpifl.run.job.job import Job, check_job, read_job
 from mpifl.run.job.outline import differing_keys
+from mpifl.run.job.renamed import EARLIER
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.training.beforehand.given_job import resolved
 from mpifl.wings import wings_of
@@ -105,7 +106,7 @@ AVERAGING = sorted(
 )
 TABLES = (
     "name, shards, seed, rounds, device, threads, kernels, model, data, task, algorithm, local, "
-    "vertical, clock, server_optimizer, cohort"
+    "split, clock, server_optimizer, cohort"
 )
 WRONG = {
     "unknown key": ("seeed = 1\n" + LEAST, "has no key 'seeed'; did you mean 'seed'? a job takes " + TABLES),
@@ -143,7 +144,7 @@ WRONG = {
         "epochs, fewer rounds or a larger epochs_decay",
     ),
     "one silo's epochs that fall below a step": (
-        LEAST + "[local]\nepochs_of = [9, 1]\nepochs_decay = 0.7\n",
+        LEAST + "[local]\nepochs_by_silo = [9, 1]\nepochs_decay = 0.7\n",
         "[local] epochs_decay = 0.7: round 3 has 0.49 epochs, which leaves",
     ),
     "epochs that grow": (
@@ -152,7 +153,7 @@ WRONG = {
     ),
     "steps that fall": (
         LEAST + "[local]\nsteps = 4\nepochs_decay = 0.9\n",
-        "[local] epochs_decay is of epochs, and steps are given; give epochs or epochs_of",
+        "[local] epochs_decay is of epochs, and steps are given; give epochs or epochs_by_silo",
     ),
     "batches that shrink": (
         LEAST + "[local]\nbatch_growth = 0.9\n",
@@ -196,27 +197,27 @@ WRONG = {
     ),
     "trimmed without a number": (
         LEAST + '[aggregation]\nrule = "trimmed"\n',
-        "rule = 'trimmed' needs tolerate",
+        "rule = 'trimmed' needs byzantine",
     ),
     "a number for the median": (
-        LEAST + '[aggregation]\nrule = "median"\ntolerate = 1\n',
-        "[aggregation] tolerate = 1: goes with rule = 'trimmed', 'krum', 'multikrum' or pre = 'nnm', "
+        LEAST + '[aggregation]\nrule = "median"\nbyzantine = 1\n',
+        "[aggregation] byzantine = 1: goes with rule = 'trimmed', 'krum', 'multikrum' or pre = 'nnm', "
         "not with 'median'",
     ),
     "a share of half": (
-        LEAST + '[aggregation]\nrule = "krum"\ntolerate = 0.5\n',
-        "[aggregation] tolerate = 0.5: should be",
+        LEAST + '[aggregation]\nrule = "krum"\nbyzantine = 0.5\n',
+        "[aggregation] byzantine = 0.5: should be",
     ),
     "nnm without a number": (
         LEAST + '[aggregation]\nrule = "median"\npre = "nnm"\n',
-        "[aggregation] pre = 'nnm' needs tolerate: how many silos may lie, or which share of them",
+        "[aggregation] pre = 'nnm' needs byzantine: how many silos may lie, or which share of them",
     ),
     "centered without tau": (
         LEAST + '[aggregation]\nrule = "centered"\n',
         "[aggregation] rule = 'centered' needs tau: how far from the last aggregate an update may be",
     ),
     "tau for krum": (
-        LEAST + '[aggregation]\nrule = "krum"\ntolerate = 1\ntau = 1.0\n',
+        LEAST + '[aggregation]\nrule = "krum"\nbyzantine = 1\ntau = 1.0\n',
         "[aggregation] tau = 1.0: goes with rule = 'centered', not with 'krum'",
     ),
     "buckets of the mean": (
@@ -228,12 +229,12 @@ WRONG = {
         "[aggregation] s = 2: goes with pre = 'bucketing', not with 'none'",
     ),
     "nothing to trim": (
-        LEAST + '[aggregation]\nrule = "trimmed"\ntolerate = 0\n',
-        "[aggregation] tolerate = 0: should be greater than 0",
+        LEAST + '[aggregation]\nrule = "trimmed"\nbyzantine = 0\n',
+        "[aggregation] byzantine = 0: should be greater than 0",
     ),
     "nothing to spill": (
-        LEAST + '[aggregation]\nspill = "x"\n',
-        "[aggregation] spill = 'x': goes with a rule of",
+        LEAST + '[aggregation]\ndisk_buffer = "x"\n',
+        "[aggregation] disk_buffer = 'x': goes with a rule of",
     ),
     "examples under a rule": (
         LEAST + '[aggregation]\nrule = "median"\n[cohort]\nweights = "examples"\n',
@@ -248,36 +249,36 @@ WRONG = {
         "[cohort] select = 'examples': by [aggregation] rule = 'median' silos are drawn by the examples that",
     ),
     "sparse updates under a rule": (
-        LEAST + '[aggregation]\nrule = "median"\n[compression]\nup = "topk"\n',
-        "[compression] up = 'topk': [aggregation] rule = 'median' compares single elements",
+        LEAST + '[aggregation]\nrule = "median"\n[compression]\nupload = "topk"\n',
+        "[compression] upload = 'topk': [aggregation] rule = 'median' compares single elements",
     ),
     "unknown codec": (
-        LEAST + '[compression]\nup = "zip"\n',
-        "[compression] up = \"zip\": should be 'none', 'float16'",
+        LEAST + '[compression]\nupload = "zip"\n',
+        "[compression] upload = \"zip\": should be 'none', 'float16'",
     ),
     "topk for the model itself": (
-        LEAST + '[compression]\ndown = "topk"\n',
-        "[compression] down = \"topk\": should be 'none', 'float16', 'bfloat16' or 'qsgd'",
+        LEAST + '[compression]\ndownload = "topk"\n',
+        "[compression] download = \"topk\": should be 'none', 'float16', 'bfloat16' or 'qsgd'",
     ),
     "bits without qsgd": (
-        LEAST + '[compression]\nup = "topk"\nbits = 4\n',
-        "[compression] bits belongs to qsgd; leave it out, or take up = 'qsgd'",
+        LEAST + '[compression]\nupload = "topk"\nbits = 4\n',
+        "[compression] bits belongs to qsgd; leave it out, or take upload = 'qsgd'",
     ),
     "share without topk": (
-        LEAST + '[compression]\nup = "qsgd"\nshare = 0.1\n',
-        "[compression] share belongs to topk; leave it out, or take up = 'topk'",
+        LEAST + '[compression]\nupload = "qsgd"\nshare = 0.1\n',
+        "[compression] share belongs to topk; leave it out, or take upload = 'topk'",
     ),
     "memory of nothing": (
-        LEAST + '[compression]\ndown = "qsgd"\nerror_feedback = true\n',
+        LEAST + '[compression]\ndownload = "qsgd"\nerror_feedback = true\n',
         "[compression] error_feedback is for what updates lose",
     ),
     "bits that are none": (
-        LEAST + '[compression]\nup = "qsgd"\nbits = 1\n',
+        LEAST + '[compression]\nupload = "qsgd"\nbits = 1\n',
         "[compression] bits = 1: should be greater than or equal to 2",
     ),
     "key of another table": (
-        LEAST + '[compression]\nup = "qsgd"\nbit = 4\n',
-        "[compression] has no key 'bit'; did you mean 'bits'? compression takes up, down, error_feedback",
+        LEAST + '[compression]\nupload = "qsgd"\nbit = 4\n',
+        "[compression] has no key 'bit'; did you mean 'bits'? compression takes upload, download, ",
     ),
     "missing key": ('shards = "s"\nrounds = 1\n' + MODEL, "needs the key 'name'"),
     "missing table": (TOP, "needs the key 'model'"),
@@ -520,8 +521,8 @@ RESOLVED = [
     LEAST
     + "[evaluate]\ntarget_accuracy = 0.97\nstop_at_target = true\n"
     + '[cohort]\nfraction = 0.1\nweights = "uniform"\n',
-    LEAST + '[compression]\nup = "topk"\ndown = "qsgd"\nbits = 5\n',
-    LEAST + '[compression]\nup = "bfloat16"\nerror_feedback = true\n',
+    LEAST + '[compression]\nupload = "topk"\ndownload = "qsgd"\nbits = 5\n',
+    LEAST + '[compression]\nupload = "bfloat16"\nerror_feedback = true\n',
 ]
 
 
@@ -606,8 +607,15 @@ def test_other_algorithms_augment(name):
     assert job.data.augment == "flip"
 
 
-@pytest.mark.parametrize("key", ["compile", "batched"])
+@pytest.mark.parametrize("key", ["compile", "batch_silos"])
 def test_a_change_of_the_users_own_is_not_compiled_for(key):
     tables = {**TOY, "data": {"augment": "mine:change"}, "local": {key: True}}
     with pytest.raises(InputError, match=r"augment = 'mine:change': .* may change shapes, .* leave one of"):
         check_job(tables, "toy.toml")
+
+
+@pytest.mark.parametrize(("old", "new"), EARLIER.items())
+def test_a_key_of_earlier_jobs_is_told_with_its_name_now(read, old, new):
+    table, _, key = old.rpartition(".")
+    with pytest.raises(InputError, match=rf"has no key '{key}'; it is '{new}' now; .* takes .*\b{new}\b"):
+        read(LEAST + f"[{table}]\n{key} = 1\n" if table else f"{key} = 1\n" + LEAST)

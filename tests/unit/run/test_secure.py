@@ -27,12 +27,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"\[aggregation\] rule = 'median': a rule that compares silos must see them, .*take 'mean', or leave",
     ),
     "krum": (
-        {"aggregation": {"rule": "krum", "tolerate": 1}},
+        {"aggregation": {"rule": "krum", "byzantine": 1}},
         r"\[aggregation\] rule = 'krum': a rule that compares silos",
     ),
     "a codec": (
-        {"compression": {"up": "qsgd"}},
-        r"\[compression\] up = 'qsgd': masked vectors do not shrink; take 'none', or leave \[security\] out",
+        {"compression": {"upload": "qsgd"}},
+        r"\[compression\] upload = 'qsgd': masked vectors do not shrink; take 'none', or leave ",
     ),
     "a liar": (
         {"attack": {"kind": "sign_flip", "silos": [1]}},

@@ -493,7 +493,7 @@ class Draws(nn.Module):
         return x + 0.1 * (np.random.rand() + random.random()) if self.training else x  # noqa: NPY002
 
 
-@pytest.mark.parametrize("key", ["plain", "batched", *(["compile"] if SLOW else [])])
+@pytest.mark.parametrize("key", ["plain", "batch_silos", *(["compile"] if SLOW else [])])
 def test_draws_of_numpy_and_python_are_the_silos_own(key, capsys):
     """They do not depend on who has drawn before, and are not traced as constants."""
     found = []
@@ -502,23 +502,25 @@ def test_draws_of_numpy_and_python_are_the_silos_own(key, capsys):
         random.seed(seed)
         model = FlatModel(nn.Sequential(Draws(), *net()))
         local = LOCAL.model_copy(update={key: True}) if key != "plain" else LOCAL
-        trains = {"trains": lambda asked: train_together([asked], 2)[0](asked)} if key == "batched" else {}
+        trains = (
+            {"trains": lambda asked: train_together([asked], 2)[0](asked)} if key == "batch_silos" else {}
+        )
         found.append(make_silo(model, randomness=4, **trains).train_locally(net_start(model), local).delta)
     assert same_bits(*found)
-    if key == "batched":  # which has drawn the batches once more
+    if key == "batch_silos":  # which has drawn the batches once more
         return
     plain = FlatModel(nn.Sequential(Draws(), *net()))
     assert same_bits(found[0], make_silo(plain, randomness=4).train_locally(net_start(plain), LOCAL).delta)
 
 
-FAST = [("batched", "copy"), ("batched", "replace")]
+FAST = [("batch_silos", "copy"), ("batch_silos", "replace")]
 FAST += [("compile", how) for how in ("replace", "copy", "data")] if SLOW else []
 
 
 @pytest.mark.parametrize(("key", "how"), FAST)
 def test_a_fast_way_does_with_buffers_what_the_plain_one_does(key, how):
     local = LOCAL.model_copy(update={key: True})
-    trains = {"trains": lambda asked: train_together([asked], 2)[0](asked)} if key == "batched" else {}
+    trains = {"trains": lambda asked: train_together([asked], 2)[0](asked)} if key == "batch_silos" else {}
     fast, plain = (model_of(torch.full((2,), torch.inf), how=how, rules=LOW) for _ in range(2))
     silo, other = make_silo(fast, **trains), make_silo(plain)
     assert torch.allclose(

@@ -203,7 +203,7 @@ def test_what_is_no_chain_of_known_layers_is_left_to_pytorch(module: Callable[[]
 
 
 @pytest.mark.parametrize(
-    "settings", [{"precision": "bf16"}, {"precision": "fp16"}, {"accumulate": 2}], ids=str
+    "settings", [{"precision": "bf16"}, {"precision": "fp16"}, {"accumulate_batches": 2}], ids=str
 )
 def test_other_steps_are_left_to_pytorch(taken: list[int], settings: dict[str, Any]) -> None:
     trained(layers()(), **settings)

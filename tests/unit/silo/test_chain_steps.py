@@ -209,7 +209,9 @@ def test_what_was_changed_in_place_is_refused_in_torchs_own_words() -> None:
             way(behind(Own(spoilt)))
 
 
-@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"weight_decay": 0.1}, {"accumulate": 2}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"momentum": 0.9}, {"weight_decay": 0.1}, {"accumulate_batches": 2}], ids=str
+)
 def test_other_steps_need_the_gradient_itself(products: list[int], settings: dict[str, Any]) -> None:
     for model in (perceptron, convolutions):
         assert torch.equal(trained(model(), **settings).end, plainly(model(), **settings).end)

@@ -38,8 +38,8 @@ W = MODEL.trained.clone()
 
 NO_DIFFERENCE = {
     "compile": "a compiled step equals the plain one to rounding; test_compiled.py",
-    "batched": "a batched step equals the plain one to rounding; test_together.py",
-    "chunk": "how many silos are in a step changes no silo's steps; test_together.py",
+    "batch_silos": "a batched step equals the plain one to rounding; test_together.py",
+    "silos_per_step": "how many silos are in a step changes no silo's steps; test_together.py",
     "tf32": "only GPUs round to it",
 }
 """What changes nothing of a training here, and why."""
@@ -59,12 +59,12 @@ def private(silo: Silo, settings: LocalTraining) -> DPSGD:
 def silo_of(local: LocalTraining, **more: Any) -> Silo:
     """A silo in its second round, which has kept an optimizer's state if it is to go on with one."""
     state = {"optimizer 0": torch.ones_like(W), "optimizer steps": 5}
-    return make_silo(MODEL, N, id=1, round=ROUND, state=state if local.keep_optimizer else {}, **more)
+    return make_silo(MODEL, N, id=1, round=ROUND, state=state if local.keep_optimizer_state else {}, **more)
 
 
 def by_silo(name: str, local: LocalTraining) -> torch.Tensor:
     kind = type("Kind", (Silo,), {"_method": private}) if name == "private" else Silo
-    together = {"trains": lambda asked: train_together([asked], 2)[0](asked)} if name == "batched" else {}
+    together = {"trains": lambda asked: train_together([asked], 2)[0](asked)} if name == "batch_silos" else {}
     silo = silo_of(local, kind=kind, **together)
     return FedAvg(local=local).train(silo, W).vectors["delta"]
 
@@ -97,7 +97,7 @@ def by_algorithm(name: str, local: LocalTraining) -> torch.Tensor:
 
 
 TRAINED = {
-    **dict.fromkeys(("usual", "plain", "batched", "private"), by_silo),
+    **dict.fromkeys(("usual", "plain", "batch_silos", "private"), by_silo),
     **dict.fromkeys(
         ("fedsgd", "fsvrg", "qffl", "scaffold", "fednova", "ditto", "fedsam", "fedrep", "paired", "clock"),
         by_algorithm,
@@ -138,7 +138,7 @@ def test_each_key_that_is_honoured_changes_what_is_trained(way, given):
 )
 def test_a_compiled_step_honours_a_key_or_says_that_the_plain_step_takes_its_place(key, given):
     settings = {**given, "compile": True}
-    if "batched" in settings:
+    if "batch_silos" in settings:
         with pytest.raises(ValueError, match="compile makes a step of one"):
             LocalTraining(**settings)
         return

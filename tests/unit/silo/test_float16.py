@@ -22,7 +22,7 @@ def trained(objective=cross_entropy, **settings):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"accumulate": 2}, {"momentum": 0.9, "clip_norm": 0.2}, {"optimizer": "adam", "lr": 0.01}],
+    [{}, {"accumulate_batches": 2}, {"momentum": 0.9, "clip_norm": 0.2}, {"optimizer": "adam", "lr": 0.01}],
     ids=str,
 )
 def test_float16_trains_as_float32_does_but_for_rounding(settings):

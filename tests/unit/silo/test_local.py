@@ -41,7 +41,7 @@ from mpifl.wings.split import network_half
 @how(deadline=None, max_examples=30)
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 20), st.integers(1, 5), st.booleans())
 def test_a_training_of_so_many_steps_ends_after_them(examples, size, steps, accumulate, drop_last):
-    table = LocalTraining(steps=steps, batch_size=size, accumulate=accumulate, drop_last=drop_last)
+    table = LocalTraining(steps=steps, batch_size=size, accumulate_batches=accumulate, drop_last=drop_last)
     asked = training(None, batches(examples), None, table)
     drawn = [len(group) for group in itertools.islice(local.USUAL.batches(asked), steps + 1)]
     assert len(drawn) == steps == asked.steps
@@ -282,14 +282,14 @@ def test_epochs_fall_and_batches_grow_by_the_round():
     found = [settings.at_round(t) for t in range(3)]
     assert [(one.epochs, one.batch_size) for one in found] == [(5, 6), (3, 9), (1, 14)]
     assert [steps_of(one, 20) for one in found] == [5 * 4, 3 * 3, 1 * 2]
-    each = LocalTraining(epochs_of=[1, 4], epochs_decay=0.6)
+    each = LocalTraining(epochs_by_silo=[1, 4], epochs_decay=0.6)
     assert [each.at_round(1).of_silo(k, stream()).epochs for k in range(2)] == [1, 2]
     stepped = LocalTraining(steps=7, batch_growth=2.0)
     assert [steps_of(stepped.at_round(t), 20) for t in range(2)] == [7, 7]
 
 
 def test_silos_may_be_given_epochs_of_their_own():
-    settings = LocalTraining(epochs_of=[1, 5, 2])
+    settings = LocalTraining(epochs_by_silo=[1, 5, 2])
     assert [settings.of_silo(k, stream()).epochs for k in range(5)] == [1, 5, 2, 1, 5]
     assert LocalTraining(epochs=3).of_silo(4, stream()).epochs == 3
 
@@ -299,7 +299,7 @@ def test_silos_may_be_given_epochs_of_their_own():
 )
 def test_stragglers_do_a_part_of_their_work_as_often_as_they_are_told(settings, unit, whole):
     def work(chance):
-        told = LocalTraining(**settings, stragglers=chance)
+        told = LocalTraining(**settings, straggler_chance=chance)
         return [getattr(told.of_silo(0, stream(seed)), unit) for seed in range(400)]
 
     assert set(work(0.0)) == {whole}
@@ -401,7 +401,7 @@ def test_accumulated_batches_are_one_batch_of_them_all(settings, kind):
         "function": of_the_batch,
     }
     correct = corrections.get(kind)
-    found = trained({**settings, "batch_size": 4, "accumulate": 4}, n=42, correct=correct)
+    found = trained({**settings, "batch_size": 4, "accumulate_batches": 4}, n=42, correct=correct)
     expected = trained({**settings, "batch_size": 16}, n=42, correct=correct)
     assert (found.steps, found.examples) == (expected.steps, expected.examples)
     assert (found.delta - expected.delta).abs().max() < 1e-6 < expected.delta.abs().max()
@@ -412,7 +412,7 @@ def test_accumulated_batches_are_one_batch_of_them_all(settings, kind):
 def test_accumulated_batches_weigh_what_their_losses_count(task):
     one, whole = FlatModel(net()), FlatModel(net())
     runs = []
-    for model, settings in ((one, {"batch_size": 3, "accumulate": 4}), (whole, {"batch_size": 12})):
+    for model, settings in ((one, {"batch_size": 3, "accumulate_batches": 4}), (whole, {"batch_size": 12})):
         silo = make_silo(model, 31, task=task or CLASSIFICATION)
         local = LocalTraining(lr=0.2, epochs=2, **settings)
         runs.append(silo.train_locally(model.trained.clone(), local))
@@ -426,7 +426,7 @@ def test_where_no_target_of_a_group_counts_only_the_correction_moves_the_model()
     ignoring, start = Classification(ignore=0), FlatModel(net())
     split = Split(arrays(8)[0], np.zeros(8, np.int64))
     model, vector = FlatModel(net()), torch.ones_like(start.trained)
-    settings = LocalTraining(lr=0.5, batch_size=2, accumulate=4)
+    settings = LocalTraining(lr=0.5, batch_size=2, accumulate_batches=4)
     run = local.train(
         training(
             model,
@@ -450,10 +450,12 @@ def test_a_schedule_goes_by_the_steps_of_a_silo_that_is_one_small_batch():
 
 def test_accumulating_one_batch_of_everything_is_refused():
     with pytest.raises(ValidationError, match="and 'full' is one; give batch_size a number"):
-        LocalTraining(accumulate=2, batch_size="full")
+        LocalTraining(accumulate_batches=2, batch_size="full")
 
 
 def test_a_deadline_lets_a_step_of_several_batches_end():
     model = FlatModel(net())
-    run = trained({"deadline": 1e-9, "epochs": 5, "batch_size": 4, "accumulate": 3}, n=40, model=model)
+    run = trained(
+        {"deadline": 1e-9, "epochs": 5, "batch_size": 4, "accumulate_batches": 3}, n=40, model=model
+    )
     assert (run.steps, run.examples) == (1, 12)

@@ -203,7 +203,7 @@ def test_batches_are_filled_up_to_multiples_of_one_size(tmp_path):
     assert abs(sum(batch.real for batch in batches) / 300 - 4) < 5 * math.sqrt(4 * (1 - 4 / N) / 300)
 
 
-@pytest.mark.parametrize("key", [{"accumulate": 2}, {"precision": "fp16"}, {"compile": True}])
+@pytest.mark.parametrize("key", [{"accumulate_batches": 2}, {"precision": "fp16"}, {"compile": True}])
 def test_settings_that_would_go_round_the_noise_are_refused(tmp_path, key):
     with pytest.raises(InputError, match=r"takes steps by accumulate"):
         answered(private(tmp_path / "site"), settings=LOCAL.model_copy(update=key))

@@ -47,7 +47,7 @@ def in_rounds(rounds, **more):
             training(model, batches(24), w, settings, stream(), cross_entropy, round=round, kept=kept)
         )
         w = run.end.clone()
-        if settings.keep_optimizer:
+        if settings.keep_optimizer_state:
             kept = [vector.clone() for vector in run.optimizer.state], run.optimizer.steps
     return w
 
@@ -59,7 +59,7 @@ def warmed_cosine(step):
 
 @pytest.mark.parametrize("rounds", [1, 3, 12])
 def test_a_kept_optimizer_makes_of_several_rounds_one_run(rounds):
-    more = {"schedule": "cosine", "warmup": 3, "schedule_rounds": rounds, "keep_optimizer": True}
+    more = {"schedule": "cosine", "warmup": 3, "schedule_rounds": rounds, "keep_optimizer_state": True}
     expected = torch_run(STEPS, clip=0.05, factor=warmed_cosine)
     assert torch.allclose(in_rounds(rounds, clip_norm=0.05, **more), expected, atol=1e-6)
 
@@ -111,7 +111,7 @@ REFUSED = {
     "nesterov needs momentum": lambda: SGD(nesterov=True),
     "give steps": lambda: LocalTraining(schedule="cosine", schedule_rounds=3),
     "stragglers take fewer": lambda: LocalTraining(steps=4, schedule_rounds=3, stragglers=0.5),
-    "has nothing to keep": lambda: LocalTraining(keep_optimizer=True),
+    "has nothing to keep": lambda: LocalTraining(keep_optimizer_state=True),
 }
 
 
@@ -123,14 +123,15 @@ def test_keys_that_do_not_go_together_are_refused(said):
 
 @pytest.mark.parametrize("name", ["scaffold", "fednova", "qfedavg", "qfedsgd", "fedsgd", "fsvrg"])
 @pytest.mark.parametrize(
-    ("key", "value"), [("clip_norm", 1.0), ("schedule", "cosine"), ("warmup", 2), ("keep_optimizer", True)]
+    ("key", "value"),
+    [("clip_norm", 1.0), ("schedule", "cosine"), ("warmup", 2), ("keep_optimizer_state", True)],
 )
 def test_algorithms_that_such_steps_would_falsify_say_so(name, key, value):
-    momentum = {"momentum": 0.9} if key == "keep_optimizer" else {}
+    momentum = {"momentum": 0.9} if key == "keep_optimizer_state" else {}
     with pytest.raises(ValidationError, match=rf"leave \[local\] {key} out"):
         ALGORITHMS[name](local=LocalTraining(**momentum, **{key: value}))
 
 
 def test_ditto_keeps_no_optimizer_since_it_trains_two_models():
     with pytest.raises(ValidationError, match="two models"):
-        ALGORITHMS["ditto"](local=LocalTraining(momentum=0.9, keep_optimizer=True))
+        ALGORITHMS["ditto"](local=LocalTraining(momentum=0.9, keep_optimizer_state=True))

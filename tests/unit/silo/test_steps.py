@@ -42,12 +42,12 @@ SETTINGS: list[dict[str, Any]] = [
     {"optimizer": "adamw", "lr": 0.01, "weight_decay": 0.1, "schedule": "cosine", "warmup": 3},
     {"schedule": "linear", "warmup": 2},
     {"clip_norm": 0.3},
-    {"accumulate": 2},
-    {"accumulate": 3, "optimizer": "adam", "lr": 0.01},
-    {"accumulate": 2, "momentum": 0.9, "clip_norm": 0.4, "steps": 5},
+    {"accumulate_batches": 2},
+    {"accumulate_batches": 3, "optimizer": "adam", "lr": 0.01},
+    {"accumulate_batches": 2, "momentum": 0.9, "clip_norm": 0.4, "steps": 5},
     {"precision": "bf16"},
     {"precision": "fp16"},
-    {"precision": "fp16", "accumulate": 2},
+    {"precision": "fp16", "accumulate_batches": 2},
     {"schedule": "cosine", "steps": 4, "schedule_rounds": 3},
 ]
 CORRECTIONS: dict[str, Callable[[int], Any]] = {
@@ -129,18 +129,18 @@ def test_by_the_variable_neither_compiled_nor_batched_steps_are_taken_and_a_line
     assert capsys.readouterr().err == (
         f"[local] compile = true: {DEBUGGING} is set; the plain step runs instead\n"
     )
-    wanted = [asked(net(), {"batched": True}) for _ in range(2)]
+    wanted = [asked(net(), {"batch_silos": True}) for _ in range(2)]
     for one, outcome in zip(wanted, stacked_training.train_together(wanted, 2), strict=True):
         assert_same(outcome(one), plain)
     assert capsys.readouterr().err == (
-        f"[local] batched = true: {DEBUGGING} is set; such silos train one after another\n"
+        f"[local] batch_silos = true: {DEBUGGING} is set; such silos train one after another\n"
     )
 
 
 @pytest.mark.parametrize("value", ["", "0"])
 def test_a_variable_that_is_empty_or_0_changes_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEBUGGING, value)
-    wanted = [asked(net(), {"batched": True}) for _ in range(2)]
+    wanted = [asked(net(), {"batch_silos": True}) for _ in range(2)]
     assert all(isinstance(one, stacked_training.Ended) for one in stacked_training.train_together(wanted, 2))
 
 
@@ -185,7 +185,7 @@ def test_an_error_says_at_which_step_it_was(error: Exception, settings: dict[str
 
 def test_of_several_batches_a_step_it_is_the_step() -> None:
     with pytest.raises(KeyError) as raised:
-        trained(Fails(KeyError("depth")), {"accumulate": 2})
+        trained(Fails(KeyError("depth")), {"accumulate_batches": 2})
     assert place_of(raised.value) == "round 1, step 2 of 6"
 
 

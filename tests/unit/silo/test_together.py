@@ -137,7 +137,7 @@ def test_what_a_model_keeps_of_its_first_pass_is_none_of_the_trace():
 
 
 def test_what_an_optimizer_keeps_is_each_silos_own():
-    model, settings = FlatModel(net()), {"momentum": 0.9, "keep_optimizer": True, "steps": 3}
+    model, settings = FlatModel(net()), {"momentum": 0.9, "keep_optimizer_state": True, "steps": 3}
 
     def asking(silo):
         kept = ([torch.full_like(model.trained, 0.1 * silo)], silo) if silo else None
@@ -235,7 +235,7 @@ def test_what_is_of_one_silo_alone_takes_the_plain_way_and_a_line_says_so(
         )
     (line,) = capsys.readouterr().err.splitlines()
     assert why in line
-    assert line.startswith("[local] batched = true: ")
+    assert line.startswith("[local] batch_silos = true: ")
     assert line.endswith("; such silos train one after another")
 
 
@@ -276,12 +276,12 @@ def test_corrections_by_a_function_take_the_plain_way(capsys):
     [
         ({"compile": True}, "compile makes a step of one"),
         ({"deadline": 1.0}, "deadline stops each by its clock"),
-        ({"accumulate": 2}, "accumulate takes steps of several batches"),
+        ({"accumulate_batches": 2}, "accumulate_batches takes steps of several batches"),
         ({"batch_size": "full"}, "'full' gives each another shape"),
         ({"precision": "fp16"}, "fp16 leaves steps of single silos out"),
-        ({"batched": False, "chunk": 8}, "chunk is of batched steps"),
+        ({"batch_silos": False, "silos_per_step": 8}, "silos_per_step is of batched steps"),
     ],
 )
 def test_settings_that_can_never_be_batched_are_refused(given, why):
     with pytest.raises(ValueError, match=why):
-        LocalTraining(**{"batched": True, **given})
+        LocalTraining(**{"batch_silos": True, **given})

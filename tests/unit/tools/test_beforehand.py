@@ -41,7 +41,7 @@ REFUSED = {
     "shards": ["shards='nowhere'"],
     "split": ["evaluate.split='valid'"],
     "candidates": ["cohort.select='power-of-choice'", "cohort.candidates=9"],
-    "layout": ["algorithm.name='splitnn'", "vertical.cut=2"],
+    "layout": ["algorithm.name='splitnn'", "split.cut_width=2"],
 }
 
 

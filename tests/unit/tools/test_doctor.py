@@ -105,12 +105,16 @@ def test_the_doctor_says_what_would_do_where_no_library_can_be_loaded(tmp_path, 
 
 def test_batched_steps_are_tried_on_the_jobs_own_silos_and_model(shards, tmp_path, capfd):
     job = tmp_path / "toy.toml"
-    job.write_text(JOB.format(shards=shards, device="cpu") + "[local]\nchunk = 4\nbatched = true\n")
+    job.write_text(
+        JOB.format(shards=shards, device="cpu") + "[local]\nsilos_per_step = 4\nbatch_silos = true\n"
+    )
     assert doctor(job, "--json", "found.json") == 0
     (rank,) = json.loads((tmp_path / "found.json").read_text())["ranks"]
     assert rank["batched"]["ratio"] > 0
-    assert "steps of 2 silos in a chunk of 4 took" in capfd.readouterr().out
-    job.write_text(job.read_text().replace("batched = true", "compile = true").replace("chunk = 4", ""))
+    assert "steps of 2 silos, 4 to a step, took" in capfd.readouterr().out
+    job.write_text(
+        job.read_text().replace("batch_silos = true", "compile = true").replace("silos_per_step = 4", "")
+    )
     doctor(job, "--json", "found.json")
     assert json.loads((tmp_path / "found.json").read_text())["ranks"][0]["batched"] is None
 
@@ -127,9 +131,9 @@ def test_batched_steps_are_tried_on_the_jobs_own_silos_and_model(shards, tmp_pat
     ],
 )
 def test_what_batched_steps_bring_is_a_warning_only_where_a_job_asks_in_vain(found, asked, state, says):
-    tried = Trial(silos=4, chunk=16, **found)
+    tried = Trial(silos=4, per_step=16, **found)
     ranks = [rank(0), rank(1, batched=tried)]
-    (finding,) = [one for one in judge(ranks, Plan(batched=asked)) if one.what == "batched = true"]
+    (finding,) = [one for one in judge(ranks, Plan(batched=asked)) if one.what == "batch_silos = true"]
     assert finding.state == state
     assert says in finding.found
     assert ("leave it out" in finding.remedy) == (state == "warning")

@@ -33,7 +33,7 @@ def run_of(folder, y=None, classes=3, **tables):
         "shards": str(folder / "shards"),
         "rounds": 2,
         "model": {"name": "mlp", "hidden": [4]},
-        "vertical": {"cut": 3, "top": {"name": "mlp", "hidden": [5]}},
+        "split": {"cut_width": 3, "top": {"name": "mlp", "hidden": [5]}},
         "algorithm": {"name": "splitnn"},
         "local": {"lr": 0.1, "batch_size": 8},
         "evaluate": {"batch_size": 4},
@@ -168,10 +168,10 @@ def test_what_a_split_network_cannot_be_asked_is_a_line(trained, words, said):
 
 def test_code_that_a_foreign_run_names_needs_to_be_trusted(trained):
     job = trained.folder / "job.toml"
-    top = '[vertical.top]\nname = "nobody.knows:top"'
-    job.write_text(job.read_text().replace('[vertical.top]\nname = "mlp"', top))
+    top = '[split.top]\nname = "nobody.knows:top"'
+    job.write_text(job.read_text().replace('[split.top]\nname = "mlp"', top))
     said = asked("evaluate", trained.folder)
-    assert "[vertical] top = 'nobody.knows:top': is code that evaluating would import and run" in said
+    assert "[split] top = 'nobody.knows:top': is code that evaluating would import and run" in said
 
 
 def test_a_run_on_other_shards_is_not_scored(trained, tmp_path):
@@ -182,8 +182,8 @@ def test_a_run_on_other_shards_is_not_scored(trained, tmp_path):
 
 def test_the_page_and_the_script_have_the_figures_of_a_split_run(tmp_path):
     labels = {split: np.arange(n) % 2 for split, n in ROWS.items()}
-    told = {"cut": 3, "top": {"name": "mlp", "hidden": [5]}, "protect": "max-norm"}
-    run = run_of(tmp_path, y=labels, classes=2, vertical=told)
+    told = {"cut_width": 3, "top": {"name": "mlp", "hidden": [5]}, "protect": "max-norm"}
+    run = run_of(tmp_path, y=labels, classes=2, split=told)
     last, found = run.metrics[-1], mpifl.Run.of(run.folder)
     assert run.finished
     assert found.finished

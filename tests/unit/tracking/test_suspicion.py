@@ -27,7 +27,7 @@ def test_suspected_silos_are_told_in_each_round_as_if_a_run_never_stopped(tmp_pa
     job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 6, "device": "cpu"}
     job |= {"model": {"name": "mlp", "hidden": [30]}, "local": {"lr": 0.1}}
     job |= {"cohort": {"weights": "uniform"}, "aggregation": {"rule": rule}}
-    job["aggregation"] |= {"tolerate": 2} if rule == "trimmed" else {}
+    job["aggregation"] |= {"byzantine": 2} if rule == "trimmed" else {}
     job["attack"] = {"kind": "gaussian", "silos": [2], "std": 30.0}
     job["tracking"] = {"console": "always"}
 

@@ -259,9 +259,9 @@ REFUSED = [
     ({"algorithm": {"name": "fedprox", "adaptive": True}}, "leave adaptive out"),
     ({"local": {"deadline": 5.0}}, "[local] deadline = 5"),
     ({"local": {"compile": True}}, "[local] compile = true"),
-    ({"local": {"batched": True}}, "[local] batched = true"),
+    ({"local": {"batch_silos": True}}, "[local] batch_silos = true"),
     ({"local": {"precision": "bf16"}}, "[local] precision = 'bf16'"),
-    ({"local": {"accumulate": 2}}, "[local] accumulate = 2"),
+    ({"local": {"accumulate_batches": 2}}, "[local] accumulate_batches = 2"),
     ({"data": {"augment": "flip"}}, "[data] augment = 'flip'"),
     ({"attack": {"kind": "sign_flip", "silos": [0]}}, "[attack] kind = 'sign_flip'"),
     (

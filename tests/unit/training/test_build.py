@@ -110,8 +110,8 @@ def test_a_last_batch_of_one_that_no_silo_draws_is_none(tmp_path, local):
 
 HOSTILE = {
     "a rule under masks": ({"aggregation": {"rule": "median"}}, "masks hide them"),
-    "compression": ({"compression": {"up": "topk"}}, "masked vectors do not shrink"),
-    "steps in parts": ({"local": {"accumulate": 2, "batch_size": 4}}, "has one batch, of any size"),
+    "compression": ({"compression": {"upload": "topk"}}, "masked vectors do not shrink"),
+    "steps in parts": ({"local": {"accumulate_batches": 2, "batch_size": 4}}, "has one batch, of any size"),
     "a compiled step": ({"local": {"compile": True, "batch_size": 4}}, "is not compiled"),
     "half precision": ({"local": {"precision": "fp16", "batch_size": 4}}, "bounds norms in float32"),
     "full gradients": ({"algorithm": {"name": "fsvrg"}}, "fsvrg"),

@@ -265,7 +265,7 @@ def test_no_buffer_learns_where_each_example_stands_by_itself(tmp_path, more, ke
 
 
 @pytest.mark.parametrize("model", ["Own", "Seeded", "Uncopied", "Normed"])
-@pytest.mark.parametrize("local", [{}, {"optimizer": "adam", "accumulate": 2, "warmup": 3}])
+@pytest.mark.parametrize("local", [{}, {"optimizer": "adam", "accumulate_batches": 2, "warmup": 3}])
 def test_the_trial_leaves_no_trace(tmp_path, model, local):
     """Neither in the model, nor in what others draw."""
     write_folder(tmp_path / "shards", [8, 10])
@@ -467,7 +467,7 @@ class Noting(Own):
 def test_a_half_keeps_all_buffers_that_are_kept(tmp_path, arguments, line):
     """A job can say nothing else of them, and no line tells to."""
     write_vertical_folder(tmp_path / "shards", {"train": 9, "test": 3})
-    more = {"algorithm": {"name": "splitnn"}, "vertical": {"cut": 3}}
+    more = {"algorithm": {"name": "splitnn"}, "split": {"cut_width": 3}}
     model = {"name": f"{__name__}:Noting", **arguments}
     job = check_job(tables(tmp_path, "", model=model, **more), "the job")
     with pytest.raises(InputError, match=line) if line else contextlib.nullcontext():
@@ -477,7 +477,7 @@ def test_a_half_keeps_all_buffers_that_are_kept(tmp_path, arguments, line):
 @pytest.mark.parametrize("model", ["Auxiliary", "Counting", "Normed"])
 def test_halves_of_a_split_network_take_a_step_too(tmp_path, model):
     write_vertical_folder(tmp_path / "shards", {"train": 9, "test": 3})
-    more = {"algorithm": {"name": "splitnn"}, "vertical": {"cut": 3}, "local": {"batch_size": 4}}
+    more = {"algorithm": {"name": "splitnn"}, "split": {"cut_width": 3}, "local": {"batch_size": 4}}
     table = tables(tmp_path, model, **more)
     line = {
         "Auxiliary": r"\[model\]: cannot take a step of training",

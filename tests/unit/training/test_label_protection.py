@@ -42,10 +42,10 @@ def start(tmp_path: Path, monkeypatch):
     write_vertical_folder(tmp_path / "shards", ROWS, y=labels, holder=1, classes=2)
 
     def act(name, resume=False, shards="shards", vertical=None, rounds=3, key=None, **tables):
-        cut = {"cut": 4, "top": {"name": "mlp", "hidden": [8]}, **(vertical or {})}
+        cut = {"cut_width": 4, "top": {"name": "mlp", "hidden": [8]}, **(vertical or {})}
         told = {"name": name, "shards": str(tmp_path / shards), "seed": 3, "rounds": rounds, "device": "cpu"}
         told |= {"model": {"name": "mlp", "hidden": [8]}, "algorithm": {"name": "splitnn"}}
-        told |= {"vertical": cut, "local": ADAM, "checkpoint": {"every": 1}}
+        told |= {"split": cut, "local": ADAM, "checkpoint": {"every": 1}}
         path, run = tmp_path / f"{name}.toml", tmp_path / name
         path.write_text(tomli_w.dumps({**told, **tables}))
         if key is not None:
@@ -156,11 +156,11 @@ def test_a_round_that_is_lost_is_answered_alike(start, monkeypatch):
 @pytest.mark.parametrize(
     ("vertical", "said"),
     [
-        ({"protect": "label-dp"}, r"\[vertical\] protect = 'label-dp' needs epsilon"),
-        ({"epsilon": 1.0}, r"\[vertical\] epsilon = 1 is of label-dp; take protect = 'label-dp'"),
+        ({"protect": "label-dp"}, r"\[split\] protect = 'label-dp' needs epsilon"),
+        ({"epsilon": 1.0}, r"\[split\] epsilon = 1 is of label-dp; take protect = 'label-dp'"),
         ({"protect": "max-norm", "epsilon": 1.0}, "epsilon = 1 is of label-dp"),
-        ({"protect": "label-dp", "epsilon": 0.0}, r"\[vertical\] epsilon = 0.0: "),
-        ({"protect": "marvell"}, r"\[vertical\] protect = \"marvell\": "),
+        ({"protect": "label-dp", "epsilon": 0.0}, r"\[split\] epsilon = 0.0: "),
+        ({"protect": "marvell"}, r"\[split\] protect = \"marvell\": "),
     ],
 )
 def test_what_cannot_protect_is_refused(start, vertical, said):

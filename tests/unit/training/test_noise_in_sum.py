@@ -250,7 +250,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "momentum": ({"local": {"lr": 0.1, "momentum": 0.9}}, "one plain gradient step a round"),
     "precision": ({"local": {"lr": 0.1, "precision": "bf16"}}, "precision = 'bf16'"),
     "compile": ({"local": {"lr": 0.1, "compile": True}}, "compile"),
-    "batched": ({"local": {"lr": 0.1, "batched": True}}, "batched"),
+    "batched": ({"local": {"lr": 0.1, "batch_silos": True}}, "batch_silos"),
 }
 
 

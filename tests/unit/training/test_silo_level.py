@@ -377,7 +377,10 @@ REFUSED = [
     ({"cohort": POISSON, "privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.1}}, "draws silos in secret"),
     ({"aggregation": {"rule": "median"}}, "[aggregation] rule = 'median': [privacy] level = 'silo' adds"),
     ({"aggregation": {"clip": 1.0}}, "[aggregation] clip = 1: [privacy] clip bounds updates; leave"),
-    ({"compression": {"up": "bfloat16"}}, "[compression] up = 'bfloat16': a codec would change updates"),
+    (
+        {"compression": {"upload": "bfloat16"}},
+        "[compression] upload = 'bfloat16': a codec would change updates",
+    ),
     ({"attack": {"kind": "sign_flip", "silos": [0]}}, "[attack] kind = 'sign_flip': what liars send"),
     ({"algorithm": {"name": "scaffold"}}, "'scaffold' does not go with it: server and silos both add up"),
     ({"algorithm": {"name": "feddyn"}}, "'feddyn' does not go with it: server and silos both add up"),

@@ -284,16 +284,17 @@ def test_a_target_that_nothing_is_held_against_is_told(run, capsys, given, why):
 
 @pytest.mark.parametrize("given", [{"test": 0}, {"algorithm": {"name": "fedper", "personal": ["*bias"]}}])
 def test_a_test_set_that_the_workers_cannot_score_is_told(run, capsys, given):
-    run(evaluate={"at": "workers"}, **{"test": 20, **given})
+    run(evaluate={"where": "workers"}, **{"test": 20, **given})
     assert (
-        "[evaluate] at = 'workers': the server has no test set that it could judge" in capsys.readouterr().err
+        "[evaluate] where = 'workers': the server has no test set that it could judge"
+        in capsys.readouterr().err
     )
 
 
 def test_workers_score_the_test_set_as_the_server_does(run, tmp_path, capsys):
     figures = []
     for at in ("server", "workers"):
-        records = run(evaluate={"at": at, "batch_size": 7}, test=20)
+        records = run(evaluate={"where": at, "batch_size": 7}, test=20)
         figures.append([(record["test_loss"], record["test_accuracy"]) for record in records])
         shutil.rmtree(tmp_path / "run")
     assert figures[0] == figures[1]

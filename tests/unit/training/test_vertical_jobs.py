@@ -29,7 +29,7 @@ def job_of(folder, **tables):
         "rounds": 2,
         "model": {"name": "mlp", "hidden": [4]},
         "algorithm": {"name": "splitnn"},
-        "vertical": {"cut": 5, "top": {"name": "mlp", "hidden": [6]}},
+        "split": {"cut_width": 5, "top": {"name": "mlp", "hidden": [6]}},
         "local": {"lr": 0.1, "batch_size": 4},
     }
     found = {key: value for key, value in {**usual, **tables}.items() if value is not None}
@@ -65,24 +65,30 @@ REFUSED = {
     "quorum": ({"cohort": {"quorum": 0.5}}, f"[cohort] quorum = 0.5: {ALL}"),
     "deadline": ({"cohort": {"deadline": 9.0}}, f"[cohort] deadline = 9: {ALL}"),
     "weights": ({"cohort": {"weights": "uniform"}}, f"[cohort] weights = 'uniform': {ALL}"),
-    "epochs_of": ({"local": {"epochs_of": [1, 2]}}, "[local] epochs_of: "),
-    "stragglers": ({"local": {"stragglers": 0.5, "epochs": 3}}, "[local] stragglers = 0.5: "),
+    "epochs_by_silo": ({"local": {"epochs_by_silo": [1, 2]}}, "[local] epochs_by_silo: "),
+    "straggler_chance": (
+        {"local": {"straggler_chance": 0.5, "epochs": 3}},
+        "[local] straggler_chance = 0.5: ",
+    ),
     "slow": ({"local": {"deadline": 3.0}}, "[local] deadline = 3: "),
-    "accumulate": ({"local": {"accumulate": 2}}, "[local] accumulate = 2: each batch is a step"),
+    "accumulate_batches": (
+        {"local": {"accumulate_batches": 2}},
+        "[local] accumulate_batches = 2: each batch is a step",
+    ),
     "compile": ({"local": {"compile": True}}, "[local] compile = true: "),
-    "batched": ({"local": {"batched": True}}, "[local] batched = true: "),
+    "batched": ({"local": {"batch_silos": True}}, "[local] batch_silos = true: "),
     "precision": ({"local": {"precision": "bf16"}}, "[local] precision = 'bf16': lines are float32"),
     "server": ({"server_optimizer": {"name": "adam", "lr": 0.1}}, "[server_optimizer]: there is no mean"),
     "step": ({"server_optimizer": {"name": "sgd", "lr": 0.5}}, "[server_optimizer]: there is no mean"),
     "rule": ({"aggregation": {"rule": "median"}}, "[aggregation]: lines are not averaged"),
     "clip": ({"aggregation": {"clip": 1.0}}, "[aggregation]: lines are not averaged"),
-    "up": ({"compression": {"up": "topk", "share": 0.1}}, "[compression] up = 'topk': "),
+    "up": ({"compression": {"upload": "topk", "share": 0.1}}, "[compression] upload = 'topk': "),
     "memory": (
-        {"compression": {"up": "qsgd", "error_feedback": True}},
+        {"compression": {"upload": "qsgd", "error_feedback": True}},
         "[compression] error_feedback = true: each line is of other rows than the last; leave it out",
     ),
     "bucket": (
-        {"compression": {"down": "qsgd", "bucket": 100}},
+        {"compression": {"download": "qsgd", "bucket": 100}},
         "[compression] bucket = 100: each row is a bucket; leave it out",
     ),
     "attack": ({"attack": {"kind": "sign_flip", "silos": [0]}}, "[attack] kind = 'sign_flip': "),
@@ -93,30 +99,33 @@ REFUSED = {
     "security": ({"security": {"masks": True}}, "[security]: sums updates"),
     "augment": ({"data": {"augment": "flip-crop"}}, "[data] augment = 'flip-crop': "),
     "best": ({"evaluate": {"keep_best": True}}, "[evaluate] keep_best = true: bottoms stay"),
-    "scored": ({"evaluate": {"at": "workers"}}, "[evaluate] at = 'workers': no worker has the whole network"),
+    "scored": (
+        {"evaluate": {"where": "workers"}},
+        "[evaluate] where = 'workers': no worker has the whole network",
+    ),
     "mirror": ({"checkpoint": {"mirror": True}}, "[checkpoint] mirror = true: "),
-    "unsplit": ({"vertical": None}, "[algorithm] name = 'splitnn': the network is split by [vertical]"),
+    "unsplit": ({"split": None}, "[algorithm] name = 'splitnn': the network is split by [split]"),
     "one model": (
         {"algorithm": {"name": "fedavg"}},
         "[algorithm] name = 'fedavg': 'fedavg' trains one model",
     ),
     "whole": (
-        {"algorithm": {"name": "fedavg"}, "vertical": None},
+        {"algorithm": {"name": "fedavg"}, "split": None},
         "[algorithm] name = 'fedavg': is for silos with examples, and those of ",
     ),
-    "cuts": ({"vertical": {"cut": [5, 5]}}, "[vertical] cut has 2 numbers, there are 3 silos"),
-    "sum": ({"vertical": {"cut": [5, 5, 4], "merge": "sum"}}, "[vertical] merge = 'sum' adds lines up"),
-    "no top": ({"vertical": {"cut": 3, "top": "none"}}, "[vertical] top = 'none' takes the sum of lines"),
-    "outputs": ({"vertical": {"cut": 5, "merge": "sum", "top": "none"}}, "; take cut = 3, or a top"),
-    "foreign": ({"vertical": {"cut": 5, "bottoms": {"3": MLP}}}, "[vertical] bottoms: there is no silo 3"),
-    "top": ({"vertical": {"cut": 5, "top": {"name": "mpl"}}}, "[vertical] top: name = 'mpl': none such"),
+    "cuts": ({"split": {"cut_width": [5, 5]}}, "[split] cut_width has 2 numbers, there are 3 silos"),
+    "sum": ({"split": {"cut_width": [5, 5, 4], "merge": "sum"}}, "[split] merge = 'sum' adds lines up"),
+    "no top": ({"split": {"cut_width": 3, "top": "none"}}, "[split] top = 'none' takes the sum of lines"),
+    "outputs": ({"split": {"cut_width": 5, "merge": "sum", "top": "none"}}, "; take cut_width = 3, or a top"),
+    "foreign": ({"split": {"cut_width": 5, "bottoms": {"3": MLP}}}, "[split] bottoms: there is no silo 3"),
+    "top": ({"split": {"cut_width": 5, "top": {"name": "mpl"}}}, "[split] top: name = 'mpl': none such"),
     "key": (
-        {"vertical": {"cut": 5, "top": {"name": "mlp", "hiden": [6]}}},
-        "[vertical] top: has no key 'hiden'",
+        {"split": {"cut_width": 5, "top": {"name": "mlp", "hiden": [6]}}},
+        "[split] top: has no key 'hiden'",
     ),
     "bottom": (
-        {"vertical": {"cut": 5, "bottoms": {"1": {"name": "cnn"}}}},
-        "[vertical] bottoms.1: name = 'cnn' does not take",
+        {"split": {"cut_width": 5, "bottoms": {"1": {"name": "cnn"}}}},
+        "[split] bottoms.1: name = 'cnn' does not take",
     ),
     "linear": (
         {"algorithm": {"name": "splitnn", "local_steps": 2}, "model": {"name": "logreg"}},
@@ -139,8 +148,8 @@ ONE_LEFT = {"lr": 0.1, "batch_size": 11}  # of 12 rows
     ("tables", "where"),
     [
         ({"model": NORMED}, "[model]"),
-        ({"vertical": {"cut": 5, "bottoms": {"1": NORMED}}}, "[vertical] bottoms.1"),
-        ({"vertical": {"cut": 5, "top": NORMED}}, "[vertical] top"),
+        ({"split": {"cut_width": 5, "bottoms": {"1": NORMED}}}, "[split] bottoms.1"),
+        ({"split": {"cut_width": 5, "top": NORMED}}, "[split] top"),
     ],
 )
 def test_a_last_batch_of_one_row_is_refused_where_a_half_cannot_train_on_it(yard, tables, where):
@@ -182,10 +191,10 @@ def test_what_has_no_effect_over_columns_is_said(yard):
     assert job.idle(job.build_algorithm()) == ["[algorithm] name = 'splitnn': makes no use of evaluate.silos"]
     job = read_job(job_of(yard))
     assert job.idle(job.build_algorithm()) == []
-    kept = read_job(job_of(yard, local={"optimizer": "adam", "keep_optimizer": True}))
+    kept = read_job(job_of(yard, local={"optimizer": "adam", "keep_optimizer_state": True}))
     assert job.idle(kept.build_algorithm()) == []
     assert kept.idle(kept.build_algorithm()) == [
-        "[algorithm] name = 'splitnn': makes no use of local.keep_optimizer"
+        "[algorithm] name = 'splitnn': makes no use of local.keep_optimizer_state"
     ]
 
 
@@ -202,9 +211,9 @@ def test_a_split_network_is_not_for_silos_with_examples(tmp_path):
 
 def test_code_that_vertical_names_is_a_plugin_which_reading_a_run_does_not_import(yard):
     bottoms = {"1": {"name": "no_such:bottom"}}
-    vertical = {"cut": 5, "top": {"name": "no_such:top"}, "bottoms": bottoms}
-    job = read_kept(job_of(yard, vertical=vertical))
-    assert job.plugins == {"vertical.bottoms.1": "no_such:bottom", "vertical.top": "no_such:top"}
+    vertical = {"cut_width": 5, "top": {"name": "no_such:top"}, "bottoms": bottoms}
+    job = read_kept(job_of(yard, split=vertical))
+    assert job.plugins == {"split.bottoms.1": "no_such:bottom", "split.top": "no_such:top"}
 
 
 def test_no_rank_may_take_the_place_of_a_party_that_died(yard, monkeypatch):

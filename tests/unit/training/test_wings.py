@@ -28,16 +28,16 @@ from mpifl.wire import Compute, KeepTestSet, Replicate
 ASKED = {
     "site": ({}, "MPIFL_SITE"),
     "dpsgd": ({"privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.01}}, r"\[privacy\]"),
-    "fast": ({"local": {"lr": 0.1, "compile": True}}, r"\[local\] compile or batched"),
-    "compression": ({"compression": {"up": "qsgd"}}, r"\[compression\]"),
-    "scoring": ({"evaluate": {"at": "workers"}}, r"\[evaluate\] at = 'workers'"),
+    "fast": ({"local": {"lr": 0.1, "compile": True}}, r"\[local\] compile or batch_silos"),
+    "compression": ({"compression": {"upload": "qsgd"}}, r"\[compression\]"),
+    "scoring": ({"evaluate": {"where": "workers"}}, r"\[evaluate\] where = 'workers'"),
     "masked": ({"security": {}}, r"\[security\]"),
     "robust": ({"aggregation": {"rule": "median"}}, r"\[aggregation\] rule = 'median'"),
     "attacks": (
         {"attack": {"kind": "sign_flip", "silos": [0]}},
         r"\[attack\] kind = 'sign_flip'",
     ),
-    "split": ({"algorithm": {"name": "splitnn"}, "vertical": {"cut": 2}}, r"\[vertical\]"),
+    "split": ({"algorithm": {"name": "splitnn"}, "split": {"cut_width": 2}}, r"\[split\]"),
 }
 
 

@@ -112,9 +112,9 @@ def test_liars_whose_optimizers_begin_anew_have_no_worker_momentum(run):
     """m = 0.9 m + g begins with g: they send what silos without momentum do, where the others send more."""
     everyone = {"kind": "sign_flip", "silos": [0, 1, 2, 3, 4]}
     local = {"lr": 0.1, "batch_size": "full"}
-    momentum = local | {"momentum": 0.9, "keep_optimizer": True}
+    momentum = local | {"momentum": 0.9, "keep_optimizer_state": True}
     plain, _ = run("plain", local=local, attack=everyone)
-    anew, _ = run("anew", local=momentum, attack=everyone | {"keep_optimizer": False})
+    anew, _ = run("anew", local=momentum, attack=everyone | {"keep_optimizer_state": False})
     kept, _ = run("kept", local=momentum, attack=everyone)
     for one in (0, 1):
         np.testing.assert_array_equal(anew[one], plain[one])
@@ -175,11 +175,11 @@ def test_a_lie_that_follows_from_whole_vectors_is_written_before_the_rule(run):
 
 def test_who_sends_noise_is_at_an_edge_of_every_column(run):
     noise = {"kind": "gaussian", "std": 1e4, **LIAR}
-    _, records = run("noisy", aggregation={"rule": "trimmed", "tolerate": 1}, attack=noise)
+    _, records = run("noisy", aggregation={"rule": "trimmed", "byzantine": 1}, attack=noise)
     for record in records:
         assert record["outside"]["3"] == 1
         assert sum(record["outside"].values()) == pytest.approx(2, abs=1e-3)
-    _, records = run("mixed", aggregation={"rule": "trimmed", "tolerate": 1, "pre": "nnm"}, attack=noise)
+    _, records = run("mixed", aggregation={"rule": "trimmed", "byzantine": 1, "pre": "nnm"}, attack=noise)
     assert "outside" not in records[0]
 
 
@@ -223,7 +223,7 @@ def test_a_backdoor_opens_as_often_as_the_model_is_deceived(run, tmp_path):
 
 
 def test_lies_are_told_before_a_rule_and_said_at_the_start(run, capsys):
-    krum = {"rule": "multikrum", "m": 3, "tolerate": 1}
+    krum = {"rule": "multikrum", "m": 3, "byzantine": 1}
     _, records = run("krum", aggregation=krum, attack={"kind": "ipm", "epsilon": 50.0, **LIAR})
     assert all(record["weights"]["3"] == 0 for record in records)
     said = "[attack] kind = 'ipm': SILOS 3 LIE ON PURPOSE, for tests and tables alone"
@@ -252,8 +252,8 @@ def test_lies_are_told_before_a_rule_and_said_at_the_start(run, capsys):
         ),
         ({"kind": "sign_flip"}, "name kind, what liars send, and silos, who they are"),
         (
-            {"kind": "mimic", "silos": [1], "keep_optimizer": False},
-            "keep_optimizer = False: goes with kind = 'label_flip' or 'sign_flip' or 'scale'",
+            {"kind": "mimic", "silos": [1], "keep_optimizer_state": False},
+            "keep_optimizer_state = False: goes with kind = 'label_flip' or 'sign_flip' or 'scale'",
         ),
         (
             {"kind": "sign_flip", "silos": [1], "z": 1.0},

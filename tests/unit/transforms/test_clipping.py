@@ -163,7 +163,7 @@ def test_updates_are_clipped_before_they_are_encoded_and_the_share_is_a_figure_o
     assert torch.equal(moved(folder), moved(whole))
     clip, coarse = (
         {"aggregation": {"clip": length / 3}, "cohort": {"fraction": 0.4}},
-        {"up": "topk", "share": 0.3},
+        {"upload": "topk", "share": 0.3},
     )
     folder, records = run("clipped", **clip)
     assert records[0]["clipped"] == 1.0

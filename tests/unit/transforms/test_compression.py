@@ -80,7 +80,7 @@ def vectors(n=300, seed=1):
 
 @pytest.mark.parametrize("down", ["float16", "bfloat16", "qsgd"])
 def test_silos_start_from_what_the_payload_says_and_the_server_goes_on_from_full_precision(run, down):
-    algorithm, server, federation = run(down=down)
+    algorithm, server, federation = run(download=down)
     start = server.state["w"].clone()
     go(algorithm, server, federation)
     sent = [w for _, w, _ in _seen]
@@ -95,7 +95,7 @@ def test_silos_start_from_what_the_payload_says_and_the_server_goes_on_from_full
 
 
 def test_what_a_silo_is_judged_by_is_what_the_next_round_starts_from(run):
-    algorithm, server, federation = run(down="qsgd", bits=4)
+    algorithm, server, federation = run(download="qsgd", bits=4)
     go(algorithm, server, federation)
     federation.everyone(server).mean(algorithm.evaluate, w=server.state["w"])
     go(algorithm, server, federation)
@@ -106,8 +106,8 @@ def test_what_a_silo_is_judged_by_is_what_the_next_round_starts_from(run):
 
 @pytest.mark.parametrize("up", ["float16", "bfloat16", "qsgd", "topk"])
 def test_what_is_summed_is_what_a_receiver_would_have_read(run, up):
-    algorithm, server, federation = run(up=up)
-    codec = codec_of(CompressionSettings(up=up), up)
+    algorithm, server, federation = run(upload=up)
+    codec = codec_of(CompressionSettings(upload=up), up)
     start = server.state["w"].clone()
     go(algorithm, server, federation)
     total = torch.zeros(len(start), dtype=torch.float64)
@@ -120,7 +120,7 @@ def test_what_is_summed_is_what_a_receiver_would_have_read(run, up):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"up": "topk", "share": 0.1}, {"up": "qsgd", "bits": 2}, {"up": "bfloat16"}]
+    "settings", [{"upload": "topk", "share": 0.1}, {"upload": "qsgd", "bits": 2}, {"upload": "bfloat16"}]
 )
 def test_what_was_sent_and_what_is_left_are_what_there_was(settings):
     transform = compression_of(CompressionSettings(**settings, error_feedback=True), ())
@@ -173,7 +173,7 @@ each_cohort = pytest.mark.parametrize("cohort", COHORTS, ids=["examples", "unifo
 @each_kind
 @each_cohort
 @pytest.mark.parametrize(
-    "up", [{"up": "qsgd", "bits": 2}, {"up": "bfloat16"}, {"up": "topk", "error_feedback": False}]
+    "up", [{"upload": "qsgd", "bits": 2}, {"upload": "bfloat16"}, {"upload": "topk", "error_feedback": False}]
 )
 def test_the_servers_control_stays_the_mean_of_the_silos_but_for_what_is_yet_to_be_sent(
     run, kind, up, cohort
@@ -190,7 +190,7 @@ def test_the_servers_control_stays_the_mean_of_the_silos_but_for_what_is_yet_to_
 @pytest.mark.parametrize("absent", [set(), {0}], ids=str)
 @each_kind
 @each_cohort
-@pytest.mark.parametrize("up", [{"up": "qsgd", "bits": 2}, {}])
+@pytest.mark.parametrize("up", [{"upload": "qsgd", "bits": 2}, {}])
 def test_the_servers_control_is_brought_into_line_with_silos_that_have_lost_theirs(
     run, kind, up, cohort, absent
 ):
@@ -227,7 +227,7 @@ def test_the_memory_comes_first_out_of_the_silos_state_and_only_where_asked_for(
 
 
 def test_uniform_vectors_stay_uniform_and_each_name_has_a_memory_and_draws_of_its_own():
-    transform = compression_of(CompressionSettings(up="qsgd", bits=2, error_feedback=True), ())
+    transform = compression_of(CompressionSettings(upload="qsgd", bits=2, error_feedback=True), ())
     silo, vector = silo_with(), vectors()
     update = transform.update(silo, silo.update(delta=vector, shift=uniform(vector)))
     assert isinstance(update.vectors["shift"], Uniform)
@@ -253,7 +253,7 @@ def test_silos_rounds_and_seeds_draw_differently(other):
 
 def test_vectors_that_are_no_changes_have_no_memory_and_are_never_sparse():
     assert "logits" in FedDF.absolute
-    for settings, exact in (({"up": "topk"}, True), ({"up": "qsgd", "error_feedback": True}, False)):
+    for settings, exact in (({"upload": "topk"}, True), ({"upload": "qsgd", "error_feedback": True}, False)):
         transform = compression_of(CompressionSettings(**settings), FedDF.absolute)
         silo, vector = silo_with(), vectors()
         update = transform.update(silo, silo.update(delta=vector, logits=uniform(vector)))
@@ -264,7 +264,7 @@ def test_vectors_that_are_no_changes_have_no_memory_and_are_never_sparse():
 
 def test_fsvrgs_full_gradient_travels_whole_and_owes_nothing(run):
     """What top-k left out of it would be missing in every corrected step of the round."""
-    algorithm, server, federation = run(FSVRG(local=LOCAL), up="topk", share=0.1)
+    algorithm, server, federation = run(FSVRG(local=LOCAL), upload="topk", share=0.1)
     w = server.state["w"].clone()
     own = [federation._worker.lend(k, 0).gradient(w).delta.double() for k in range(3)]
     full = federation.everyone(server).mean(algorithm.full_gradient, w=w)["gradient"]
@@ -275,7 +275,7 @@ def test_fsvrgs_full_gradient_travels_whole_and_owes_nothing(run):
 
 
 def test_statistics_and_whatever_is_not_float32_stay_exact(run):
-    given = {"up": "topk", "share": 0.01, "down": "bfloat16"}
+    given = {"upload": "topk", "share": 0.01, "download": "bfloat16"}
     algorithm, server, federation = run(model=batch_norm_net(), **given)
     go(algorithm, server, federation)
     record = next(json.loads(r) for r in federation.transport.told if b'"kind"' in r)
@@ -304,10 +304,10 @@ def test_numbers_come_through_and_lengths_do_not_reach_the_algorithm():
     ("settings", "up", "down"),
     [
         ({}, 4 * 43, 4 * 43),
-        ({"up": "bfloat16"}, 2 * 43, 4 * 43),
-        ({"down": "float16"}, 4 * 43, 2 * 43),
-        ({"up": "qsgd", "bits": 3, "bucket": 20}, 3 * 4 + 17, 4 * 43),
-        ({"up": "topk", "share": 0.1, "down": "qsgd", "bits": 4}, 5 * 4 + 6, 4 + 22),
+        ({"upload": "bfloat16"}, 2 * 43, 4 * 43),
+        ({"download": "float16"}, 4 * 43, 2 * 43),
+        ({"upload": "qsgd", "bits": 3, "bucket": 20}, 3 * 4 + 17, 4 * 43),
+        ({"upload": "topk", "share": 0.1, "download": "qsgd", "bits": 4}, 5 * 4 + 6, 4 + 22),
     ],
 )
 def test_bytes_are_those_of_the_payloads_and_of_the_records(run, settings, up, down):
@@ -330,9 +330,9 @@ def test_an_update_beyond_the_codecs_range_is_its_silos_fault(run):
             update = super().train(silo, w)
             return Update(update.weight, {"delta": update.vectors["delta"] * (1e9 if silo.id == 1 else 1)})
 
-    algorithm, server, federation = run(Large(local=LOCAL), up="float16", error_feedback=True)
+    algorithm, server, federation = run(Large(local=LOCAL), upload="float16", error_feedback=True)
     with pytest.raises(
-        RoundLost, match=r"silo 1: its update was refused: \[compression\] up: 'delta' reaches"
+        RoundLost, match=r"silo 1: its update was refused: \[compression\] upload: 'delta' reaches"
     ):
         go(algorithm, server, federation)
     with pytest.raises(InputError, match="take bfloat16"):
@@ -357,7 +357,7 @@ def test_a_damaged_request_is_a_fault_with_its_reason(change, said):
     transform = Compression(None, Cast("float16"))
     message = transform.request(Server([], seed=3), {"w": vectors(43)})
     change(message)
-    with pytest.raises(InputError, match=rf"what it was sent was refused: \[compression\] down: {said}"):
+    with pytest.raises(InputError, match=rf"what it was sent was refused: \[compression\] download: {said}"):
         transform.receive(silo_with(), message)
 
 
@@ -367,7 +367,7 @@ def test_a_codec_that_writes_nonsense_is_its_silos_fault():
             return super().encode(vector, draw).fill_(0xFF)
 
     with pytest.raises(
-        InputError, match=r"its update was refused: \[compression\] up: 'delta' has a payload"
+        InputError, match=r"its update was refused: \[compression\] upload: 'delta' has a payload"
     ):
         Compression(Broken("float16"), None).update(silo_with(), Update(1.0, {"delta": vectors()}))
 
@@ -378,24 +378,26 @@ def test_an_update_with_nan_is_refused_as_ever_and_leaves_no_memory(run, up):
         def train(self, silo, w):
             return Update(silo.weight, {"delta": torch.full_like(w, float("nan"))})
 
-    algorithm, server, federation = run(Poisoned(), up=up)
+    algorithm, server, federation = run(Poisoned(), upload=up)
     with pytest.raises(RoundLost, match="'delta' holds NaN or Inf"):
         go(algorithm, server, federation)
     assert not any(federation._worker.states.pending.values())
 
 
 def test_a_request_beyond_the_codecs_range_loses_the_round_with_its_reason(run):
-    algorithm, server, federation = run(down="float16")
+    algorithm, server, federation = run(download="float16")
     server.state["w"][3] = 7e4
     before = server.state["w"].clone()
-    with pytest.raises(RoundLost, match=r"\[compression\] down: 'w' reaches 70000, beyond .* take bfloat16"):
+    with pytest.raises(
+        RoundLost, match=r"\[compression\] download: 'w' reaches 70000, beyond .* take bfloat16"
+    ):
         go(algorithm, server, federation)
     assert same_bits(server.state["w"], before)
 
 
 def test_scaffolds_controls_travel_compressed_both_ways(run):
     algorithm, server, federation = run(
-        Scaffold(local=LOCAL), up="qsgd", down="bfloat16", error_feedback=True
+        Scaffold(local=LOCAL), upload="qsgd", download="bfloat16", error_feedback=True
     )
     go(algorithm, server, federation, rounds=3)
     state = federation._worker.states.pending[0]
@@ -405,14 +407,14 @@ def test_scaffolds_controls_travel_compressed_both_ways(run):
 
 def test_without_compression_there_is_no_transform_and_defaults_go_by_the_codec():
     assert not CompressionSettings().asked
-    assert CompressionSettings().model_dump(exclude_none=True) == {"up": "none", "down": "none"}
-    assert CompressionSettings(up="topk").model_dump(exclude_none=True) == {
-        "up": "topk",
-        "down": "none",
+    assert CompressionSettings().model_dump(exclude_none=True) == {"upload": "none", "download": "none"}
+    assert CompressionSettings(upload="topk").model_dump(exclude_none=True) == {
+        "upload": "topk",
+        "download": "none",
         "error_feedback": True,
         "share": 0.01,
     }
-    filled = CompressionSettings(up="qsgd", down="qsgd", bits=3)
+    filled = CompressionSettings(upload="qsgd", download="qsgd", bits=3)
     assert (filled.error_feedback, filled.bits, filled.bucket, filled.norm) == (False, 3, 512, "max")
     assert codec_of(filled, "qsgd") == QSGD(3, 512, "max")
     again = CompressionSettings.model_validate_json(filled.model_dump_json(exclude_none=True))
@@ -420,7 +422,7 @@ def test_without_compression_there_is_no_transform_and_defaults_go_by_the_codec(
 
 
 @pytest.mark.parametrize(
-    "keys", [{"up": "qsgd", "bits": 9}, {"up": "qsgd", "bits": 1}, {"up": "topk", "share": 0.0}]
+    "keys", [{"upload": "qsgd", "bits": 9}, {"upload": "qsgd", "bits": 1}, {"upload": "topk", "share": 0.0}]
 )
 def test_codecs_are_given_what_they_can_do(keys):
     with pytest.raises(ValidationError):

@@ -18,7 +18,7 @@ def line(seed=0, rows=ROWS, width=WIDTH):
 
 
 def writing(up="none", seed=3, work="bottom", round=2, **keys):
-    return LineCodecs.of(CompressionSettings(up=up, **keys), HOME, seed).writing(work, round)[0]
+    return LineCodecs.of(CompressionSettings(upload=up, **keys), HOME, seed).writing(work, round)[0]
 
 
 def there(way, sent, silo=0, number=0):
@@ -77,7 +77,9 @@ def test_each_line_has_draws_of_its_own_and_the_same_when_it_is_said_again():
     others = [read(2), read(0, 1), read(seed=4), read(round=3), read(work="forward")]
     assert torch.equal(read(), read())
     assert not any(torch.equal(read(), other) for other in others)
-    down = LineCodecs.of(CompressionSettings(up="qsgd", down="qsgd", bits=2), HOME, 3).writing("bottom", 2)[1]
+    down = LineCodecs.of(CompressionSettings(upload="qsgd", download="qsgd", bits=2), HOME, 3).writing(
+        "bottom", 2
+    )[1]
     assert not torch.equal(read(), there(down, line())[0])
 
 
@@ -109,13 +111,13 @@ def test_what_is_not_finite_is_not_written(name, value):
 
 
 def test_a_line_beyond_float16_says_what_would_do():
-    with pytest.raises(BeyondRange, match=r"\[compression\] up: a line reaches 70000, .*; take bfloat16"):
+    with pytest.raises(BeyondRange, match=r"\[compression\] upload: a line reaches 70000, .*; take bfloat16"):
         writing("float16").write(torch.full((2, 2), 7e4), 0, 0)
 
 
 def test_a_payload_that_holds_no_numbers_is_refused():
     payload = memoryview(bytearray(b"\xff" * ROWS * WIDTH * 2))
-    with pytest.raises(ValueError, match=r"\[compression\] up: a line has a payload that holds NaN"):
+    with pytest.raises(ValueError, match=r"\[compression\] upload: a line has a payload that holds NaN"):
         writing("float16").read(payload, 0, ROWS, WIDTH)
 
 

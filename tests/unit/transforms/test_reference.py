@@ -65,12 +65,12 @@ def test_with_a_wide_tau_the_result_is_the_mean_and_silos_see_nothing_of_it(run)
 
 def test_momentum_at_a_silo_goes_on_as_worker_momentum_does(run):
     """m = beta m + g (Karimireddy et al. 2021), one step a round; the update is -lr m."""
-    local = {"momentum": 0.9, "keep_optimizer": True, "steps": 1, "batch_size": "full", "lr": 0.5}
+    local = {"momentum": 0.9, "keep_optimizer_state": True, "steps": 1, "batch_size": "full", "lr": 0.5}
     table = {"rule": "centered", "tau": 1e6}
     kept, _ = run("kept", aggregation=table, local=local, checkpoint={"every": 1, "keep": 3})
     states = [checkpoint.read(kept, round)[0]["w"].double().numpy() for round in (1, 2)]
     w0 = vector(load_file(kept / "initial.safetensors"))
-    plain_steps = {**local, "momentum": 0.0, "keep_optimizer": False}
+    plain_steps = {**local, "momentum": 0.0, "keep_optimizer_state": False}
     plain, _ = run("plain", local=plain_steps, rounds=1)
     np.testing.assert_allclose(states[0], vector(load_file(plain / "model.safetensors")), atol=1e-6)
     start = {"name": "logreg", "weights": str(plain / "model.safetensors")}
@@ -80,7 +80,7 @@ def test_momentum_at_a_silo_goes_on_as_worker_momentum_does(run):
 
 
 def test_weights_are_told_in_the_records_and_in_the_report(run):
-    folder, records = run("run", aggregation={"rule": "multikrum", "m": 2, "tolerate": 1})
+    folder, records = run("run", aggregation={"rule": "multikrum", "m": 2, "byzantine": 1})
     for record in records:
         assert len(record["not_chosen"]) == 4
         assert sorted(record["weights"].values()) == [0, 0, 0, 0, 0.5, 0.5]
@@ -110,7 +110,10 @@ def test_fltrust_compares_with_an_update_of_the_servers_own(run):
         ({"algorithm": {"name": "fedsgd"}, "local": {"lr": 0.1}}, "is one gradient of all examples"),
         ({"algorithm": {"name": "moon", "mu": 1.0}}, "compares with the silo's last model"),
         ({"algorithm": {"name": "fedper", "personal": ["*bias"]}}, "of which a part is the silo's"),
-        ({"local": {"lr": 0.1, "momentum": 0.9, "keep_optimizer": True}}, r"leave .* keep_optimizer out"),
+        (
+            {"local": {"lr": 0.1, "momentum": 0.9, "keep_optimizer_state": True}},
+            r"leave .* keep_optimizer_state out",
+        ),
     ],
     ids=str,
 )

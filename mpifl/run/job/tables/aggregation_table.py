@@ -55,7 +55,7 @@ class AggregationSettings(BaseModel):
     rule: str = "mean"
     """mean; by columns median, trimmed; by weights krum, multikrum, rfa, centered, fltrust; or the user's own
     function of columns or class of weights, "package.module:name"."""
-    tolerate: Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, lt=0.5)] | None = None
+    byzantine: Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, lt=0.5)] | None = None
     """For trimmed, krum, multikrum and pre = "nnm": how many silos may lie, or which share of them."""
     pre: Literal["none", "nnm", "bucketing"] = "none"
     """What comes before the rule: means of each update's nearest neighbours (nnm), or of buckets of silos
@@ -70,7 +70,7 @@ class AggregationSettings(BaseModel):
     """For rfa: below this distance from the median an update weighs no more. Left out, it is 1e-6."""
     iterations: Annotated[int, Field(gt=0, le=100_000)] | None = None
     """For rfa and centered: steps at most. Left out, 1000 and 1."""
-    spill: str | None = None
+    disk_buffer: str | None = None
     """The folder where any rule but the mean keeps the silos' vectors, in place of memory."""
     clip: PositiveFloat | None = None
     """Largest L2 norm of an update; one that is longer is scaled down to it."""
@@ -90,20 +90,20 @@ class AggregationSettings(BaseModel):
             self._check_key(key, meaning)
         if self.s is not None and self.pre != "bucketing":
             raise ValueError(f"s = {self.s}: goes with pre = 'bucketing', not with '{self.pre}'")
-        if self.is_mean and self.spill is not None:
+        if self.is_mean and self.disk_buffer is not None:
             why = "goes with a rule of columns or weights; the mean keeps no silo's vector"
-            raise ValueError(f"spill = '{self.spill}': {why}")
+            raise ValueError(f"disk_buffer = '{self.disk_buffer}': {why}")
         return self
 
     def _check_tolerate(self) -> None:
         needed = self.rule in _TOLERATING or self.pre == "nnm"
-        if needed and self.tolerate is None:
+        if needed and self.byzantine is None:
             which = f"rule = '{self.rule}'" if self.rule in _TOLERATING else f"pre = '{self.pre}'"
-            raise ValueError(f"{which} needs tolerate: how many silos may lie, or which share of them")
-        if self.tolerate is not None and not needed and not self._own:
+            raise ValueError(f"{which} needs byzantine: how many silos may lie, or which share of them")
+        if self.byzantine is not None and not needed and not self._own:
             goes = ", ".join(f"'{name}'" for name in _TOLERATING)
             what = f"goes with rule = {goes} or pre = 'nnm', not with '{self.rule}'"
-            raise ValueError(f"tolerate = {self.tolerate}: {what}")
+            raise ValueError(f"byzantine = {self.byzantine}: {what}")
 
     def _check_key(self, key: str, meaning: str) -> None:
         given, takers = getattr(self, key), [name for name, kind in BY_WEIGHTS.items() if key in kind.keys]

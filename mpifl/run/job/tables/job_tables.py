@@ -55,7 +55,7 @@ class Evaluate(_Table):
     batch_size: EvaluationBatch = EVALUATION_BATCH
     """The most examples that are scored at a time; of large ones fewer are. "auto" halves them where memory
     is short."""
-    at: Literal["server", "workers"] = "server"
+    where: Literal["server", "workers"] = "server"
     """Who scores the server's test set; "workers" are sent it, once, and their figures are believed."""
     silos: bool = True
     """Score the model at every silo that holds out a split."""

@@ -14,13 +14,13 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
 
 
 class CompressionSettings(BaseModel):
-    """The `[compression]` table of a job: how updates (up) and requests (down) are written."""
+    """The `[compression]` table of a job: how updates (upload) and requests (download) are written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    up: Literal["none", "float16", "bfloat16", "qsgd", "topk"] = "none"
+    upload: Literal["none", "float16", "bfloat16", "qsgd", "topk"] = "none"
     """How silos encode their updates, or in a split network their lines."""
-    down: Literal["none", "float16", "bfloat16", "qsgd"] = "none"
+    download: Literal["none", "float16", "bfloat16", "qsgd"] = "none"
     """How requests are encoded, or answers to lines; topk is none of the ways, since most weights cannot be
     left out of a model."""
     error_feedback: bool | None = None
@@ -41,28 +41,28 @@ class CompressionSettings(BaseModel):
         if not isinstance(given, dict):
             return given
         usual: dict[str, Any] = {}
-        for name in (given.get("up"), given.get("down")):
+        for name in (given.get("upload"), given.get("download")):
             usual |= OWN_KEYS.get(name, {}) if isinstance(name, str) else {}
-        if given.get("up", "none") != "none":
-            usual["error_feedback"] = given["up"] == "topk"
+        if given.get("upload", "none") != "none":
+            usual["error_feedback"] = given["upload"] == "topk"
         return {**usual, **{key: value for key, value in given.items() if value is not None}}
 
     @model_validator(mode="after")
     def _consistent(self) -> CompressionSettings:
         for codec, keys in OWN_KEYS.items():
             given = [key for key in keys if getattr(self, key) is not None]
-            if given and codec not in (self.up, self.down):
-                raise ValueError(f"{given[0]} belongs to {codec}; leave it out, or take up = '{codec}'")
-        if self.error_feedback and self.up == "none":
+            if given and codec not in (self.upload, self.download):
+                raise ValueError(f"{given[0]} belongs to {codec}; leave it out, or take upload = '{codec}'")
+        if self.error_feedback and self.upload == "none":
             raise ValueError(
-                "error_feedback is for what updates lose; take up = 'topk' or another codec with it"
+                "error_feedback is for what updates lose; take upload = 'topk' or another codec with it"
             )
         return self
 
     @property
     def asked(self) -> bool:
         """Whether anything is encoded."""
-        return (self.up, self.down) != ("none", "none")
+        return (self.upload, self.download) != ("none", "none")
 
 
 _OF_KINDS = {
@@ -72,7 +72,7 @@ _OF_KINDS = {
     "epsilon": ("ipm",),
     "direction": ("min_max",),
     "mimicked": ("mimic",),
-    "keep_optimizer": ("label_flip", "sign_flip", "scale", "gaussian", "backdoor"),
+    "keep_optimizer_state": ("label_flip", "sign_flip", "scale", "gaussian", "backdoor"),
     **dict.fromkeys(("target", "patch", "value", "share"), ("backdoor",)),
 }
 
@@ -121,7 +121,7 @@ class AttackSettings(BaseModel):
     """For backdoor: what these numbers are, as a model sees them; 1 unless given."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     """For backdoor: of a liar's examples, those with the patch; 0.5 unless given."""
-    keep_optimizer: bool | None = None
+    keep_optimizer_state: bool | None = None
     """For liars that train: false has their optimizers begin anew in each round, so that they have no worker
     momentum; else as `[local]` says."""
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from mpifl.common import InputError
 
 
-class Spill:
+class DiskBuffer:
     """Hands out vectors that lie in files of a folder; a file has no name, and is gone with its vector."""
 
     def __init__(self, folder: Path) -> None:
@@ -23,7 +23,9 @@ class Spill:
             self.empty(1)
         except OSError as error:
             why = error.strerror or str(error)
-            raise InputError(f"[aggregation] spill = '{folder}': no file can be made there ({why})") from None
+            raise InputError(
+                f"[aggregation] disk_buffer = '{folder}': no file can be made there ({why})"
+            ) from None
 
     def empty(self, length: int) -> Tensor:
         """Return a float32 vector of any content.
