@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mpifl.cli.job_tools import schema_text, tables
-from mpifl.cli.job_tools.keys import Key
+from mpifl.cli.job_tools.keys import JobKey
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "job-keys.md"
 SCHEMA = Path(__file__).parents[1] / "jobs" / "job.schema.json"
@@ -18,12 +18,12 @@ HEAD = """# The keys of the job file
 """
 
 
-def default_of(row: Key) -> str:
+def default_of(row: JobKey) -> str:
     """Return the default as code, and as words what is none."""
     return row.default if row.default in ("", "required") else f"`{row.default}`"
 
 
-def table_of(rows: list[Key]) -> str:
+def table_of(rows: list[JobKey]) -> str:
     """Return the keys as a Markdown table, with a column of owners if some have one."""
     of = any(row.of for row in rows)
     lines = ["| key | of | values | default | meaning |", "|---|---|---|---|---|"]

@@ -21,8 +21,8 @@ from .server import (
 )
 from .server_optimizers import (
     OPTIMIZERS as OPTIMIZERS,
-    SGD as SGD,
     ServerOptimizer as ServerOptimizer,
+    ServerSGD as ServerSGD,
 )
 from .virtual_clock import (
     ClockSettings as ClockSettings,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.server import Server
-from mpifl.algorithms.server_optimizers import SGD, ServerOptimizer
+from mpifl.algorithms.server_optimizers import ServerOptimizer, ServerSGD
 from mpifl.algorithms.virtual_clock import ClockSettings
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
@@ -86,7 +86,7 @@ class Algorithm(BaseModel, ABC):
     """How many times a silo trains in a round."""
 
     local: LocalTraining = LocalTraining()
-    server_optimizer: ServerOptimizer = SGD()
+    server_optimizer: ServerOptimizer = ServerSGD()
     task: Task = CLASSIFICATION
     split: SplitSettings = UNSPLIT
     """How the network is split, where silos have columns."""
@@ -95,7 +95,7 @@ class Algorithm(BaseModel, ABC):
 
     @model_validator(mode="after")
     def _honours(self) -> Algorithm:
-        if self.own_step and self.server_optimizer != SGD():
+        if self.own_step and self.server_optimizer != ServerSGD():
             to_do = "take [server_optimizer] name = 'sgd', lr = 1.0, momentum = 0"
             raise ValueError(f"{type(self).__name__.lower()}'s {self.own_step}; {to_do}")
         for way in self.ways:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.server import Server
-from mpifl.algorithms.server_optimizers import SGD
+from mpifl.algorithms.server_optimizers import ServerSGD
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.silo import Silo
@@ -44,7 +44,7 @@ class FedDF(FedAvg):
 
     @model_validator(mode="after")
     def _plain_average(self) -> FedDF:
-        if self.server_optimizer != SGD():
+        if self.server_optimizer != ServerSGD():
             why = "feddf's server goes to the average and distills from there"
             raise ValueError(f"{why}; take [server_optimizer] name = 'sgd', lr = 1.0, momentum = 0")
         return self

@@ -34,7 +34,7 @@ class ServerOptimizer(BaseModel, ABC):
         """Move `state["w"]`, shape [P], along `delta`, shape [P]."""
 
 
-class SGD(ServerOptimizer):
+class ServerSGD(ServerOptimizer):
     """w += lr * delta: FedAvg at lr = 1. With momentum it is FedAvgM (Hsu,
     Qi & Brown 2019): v = beta v + delta."""
 
@@ -46,7 +46,7 @@ class SGD(ServerOptimizer):
     """Take Nesterov's momentum, as DiLoCo does (Douillard et al. 2023): the step is delta + momentum * v."""
 
     @model_validator(mode="after")
-    def _has_momentum(self) -> SGD:
+    def _has_momentum(self) -> ServerSGD:
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs momentum above 0")
         return self
@@ -96,7 +96,7 @@ class Adagrad(_Adaptive):
         v.add_(square)
 
 
-class Adam(_Adaptive):
+class ServerAdam(_Adaptive):
     """FedAdam: v = beta2 v + (1 - beta2) delta^2."""
 
     beta2: Share = 0.99
@@ -121,5 +121,10 @@ def _moment(state: State, name: str, like: Tensor, start: float = 0.0) -> Tensor
     return moment
 
 
-OPTIMIZERS: dict[str, type[ServerOptimizer]] = {"sgd": SGD, "adagrad": Adagrad, "adam": Adam, "yogi": Yogi}
+OPTIMIZERS: dict[str, type[ServerOptimizer]] = {
+    "sgd": ServerSGD,
+    "adagrad": Adagrad,
+    "adam": ServerAdam,
+    "yogi": Yogi,
+}
 """The rules by their names in `[server_optimizer]`."""

@@ -18,7 +18,7 @@ from mpifl.common import InputError, RankLost, one_line
 from mpifl.common.machine import imports
 
 if TYPE_CHECKING:
-    from mpifl.cli.align import Aligned, Means, Table, Terms
+    from mpifl.cli.align import Aligned, AlignTerms, Means, PartyTable
     from mpifl.wire import Transport
 
 Given = TypeVar("Given")
@@ -86,7 +86,7 @@ class _Own:
     keys: Sequence[Path]
     threads: int | None
 
-    def check(self, terms: Terms) -> None:
+    def check(self, terms: AlignTerms) -> None:
         """Refuse what no rank can do anything with."""
         given = {"table": self.tables, "id": self.ids, "spec": self.specs, "ids": self.whom, "key": self.keys}
         for option, values in given.items():
@@ -99,7 +99,7 @@ class _Own:
                 "--plain: keyed hashes need a key, and nothing else does; give --plain and --key FILE"
             )
 
-    def bring(self, terms: Terms, party: int) -> Table:
+    def bring(self, terms: AlignTerms, party: int) -> PartyTable:
         """Read a party's table."""
         from data_prep.schemes import Shares
         from data_prep.site import PartyTable, Site
@@ -114,7 +114,7 @@ class _Own:
             print(f"warning: {terms.told(party)}: {one_line(told)}", file=sys.stderr, flush=True)
         return own
 
-    def means(self, transport: Transport, terms: Terms, party: int) -> Means:
+    def means(self, transport: Transport, terms: AlignTerms, party: int) -> Means:
         """Read the key, if there is one."""
         from mpifl.cli.align import Means, read_key
 
@@ -135,16 +135,16 @@ def _threads(parties: int) -> int:
 
 
 def _align(transport: Transport, path: Path, own: _Own) -> None:
-    from mpifl.cli.align import Comparer, Party, Stopped
+    from mpifl.cli.align import AlignmentStopped, AlignParty, Comparer
 
     if transport.is_server:
         _tell(Comparer(transport, path, own.out, own.check).align(), own.out)
         return
-    told = _Progress(transport.rank)
-    party = Party(transport, path, own.bring, lambda *given: own.means(transport, *given), told)
+    told = _MaskingProgress(transport.rank)
+    party = AlignParty(transport, path, own.bring, lambda *given: own.means(transport, *given), told)
     try:
         party.align()
-    except Stopped:
+    except AlignmentStopped:
         raise typer.Exit(ending.WRONG) from None
     except InputError:
         ending.speak_if(lambda: True)
@@ -160,7 +160,7 @@ def _tell(aligned: Aligned, out: Path) -> None:
     typer.echo(f"{out}: {aligned.rows:,} ids in common ({of}): {splits}")
 
 
-class _Progress:
+class _MaskingProgress:
     """Says now and then how many points a party has masked."""
 
     def __init__(self, rank: int) -> None:

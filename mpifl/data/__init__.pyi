@@ -1,8 +1,8 @@
 from .features import (
     FEATURE_DTYPES as FEATURE_DTYPES,
+    ArrayForm as ArrayForm,
     Classes as Classes,
     Features as Features,
-    Form as Form,
     Inputs as Inputs,
     check_features as check_features,
     check_masks as check_masks,

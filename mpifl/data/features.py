@@ -95,7 +95,7 @@ Inputs = Annotated[
 """What the inputs of one example are: an array, or several by name."""
 
 
-class Form(Protocol):
+class ArrayForm(Protocol):
     """What has the form of an array: one, or what a file says of its own."""
 
     @property
@@ -109,7 +109,7 @@ class Form(Protocol):
         ...
 
 
-def check_features(where: str, x: Form, features: Features) -> None:
+def check_features(where: str, x: ArrayForm, features: Features) -> None:
     """Refuse features of another shape or dtype than a federation's."""
     if tuple(x.shape[1:]) != features.shape:
         wanted = f"the federation has {list(features.shape)}; partition again"
@@ -120,7 +120,7 @@ def check_features(where: str, x: Form, features: Features) -> None:
         raise ShardError(f"{where}: features of dtype {x.dtype.name}, {wanted}")
 
 
-def check_ragged(where: str, found: Form, ragged: bool) -> None:
+def check_ragged(where: str, found: ArrayForm, ragged: bool) -> None:
     """Refuse examples of unequal lengths where a federation has none, and the other way round."""
     if getattr(found, "ragged", False) != ragged:
         told = ["one length", "unequal lengths"]

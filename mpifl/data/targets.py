@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from mpifl.common import ShardError
-from mpifl.data.features import Classes, Form, Inputs, Shape, check_features, check_ragged
+from mpifl.data.features import ArrayForm, Classes, Inputs, Shape, check_features, check_ragged
 from mpifl.data.ragged_arrays import Column, Ragged, flat
 from mpifl.data.shards import NAMED, ONE, Name, Record, Texts, by_path, few_arrays, one_or_named
 
@@ -130,7 +130,7 @@ def _check_kind(name: str, classes: int | None, targets: Targets) -> None:
         raise ValueError(f"{name}ignore {ignore} does not fit {targets.dtype} targets")
 
 
-def check_target_form(where: str, y: Form, classes: int | None, targets: Targets | None) -> None:
+def check_target_form(where: str, y: ArrayForm, classes: int | None, targets: Targets | None) -> None:
     """Refuse targets of another shape or dtype than a federation's."""
     check_ragged(where, y, targets is not None and targets.ragged)
     if targets is None:
@@ -146,14 +146,14 @@ def check_target_form(where: str, y: Form, classes: int | None, targets: Targets
         raise ShardError(f"{where}: targets of shape {list(y.shape[1:])}, {has}")
 
 
-def check_picked(where: str, y: Form, targets: Targets | None) -> None:
+def check_picked(where: str, y: ArrayForm, targets: Targets | None) -> None:
     """Refuse stored class numbers of a dtype that torch picks no rows of."""
     if targets is None and y.dtype.name in ("uint16", "uint32", "uint64"):
         raise ShardError(f"{where}: labels of dtype {y.dtype.name}; store them as int64, or partition again")
 
 
 def check_counts(
-    where: str, y: Form, examples: Mapping[str, int], labels: Sequence[int], *, most: bool
+    where: str, y: ArrayForm, examples: Mapping[str, int], labels: Sequence[int], *, most: bool
 ) -> None:
     """Refuse targets of another number for each example than the histogram `labels` has been counted from.
 
@@ -250,8 +250,8 @@ def check_arrays(
 
 def check_forms(
     where: str,
-    x: Mapping[str, Form],
-    y: Mapping[str, Form],
+    x: Mapping[str, ArrayForm],
+    y: Mapping[str, ArrayForm],
     features: Inputs,
     classes: int | None,
     targets: Aims | None = None,

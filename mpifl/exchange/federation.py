@@ -18,14 +18,14 @@ from mpifl.common import Names, RankLost
 from mpifl.common.machine import signals
 from mpifl.exchange.broadcast import Broadcast
 from mpifl.exchange.server_side import (
-    Cohort,
-    Expected,
-    Gathering,
+    ExchangeCosts,
+    ExpectedUpdates,
     Judge,
     Knowledge,
-    Ledger,
     Membership,
     Outcome,
+    ReportGathering,
+    ServerCohort,
     Workload,
     outcome_of,
 )
@@ -72,7 +72,7 @@ class Federation:
         self.names = names or Names()
         self._faults = Judge(quorum, self.names, knowledge.sent, varied=knowledge.algorithm.varied)
         self.transport = transport
-        self.ledger = Ledger()
+        self.ledger = ExchangeCosts()
         self.transforms = transforms
         self._worker = worker
         self._deadline = deadline
@@ -82,7 +82,7 @@ class Federation:
         self.knowledge = knowledge
         sizes = [examples["train"] for examples in knowledge.examples]
         self.workload = Workload(sizes, self.membership, moves=timed)
-        self.gathering = Gathering(transport, self.membership, deadline)
+        self.gathering = ReportGathering(transport, self.membership, deadline)
         self._broadcast = Broadcast(transport, device)
 
     @property
@@ -96,12 +96,12 @@ class Federation:
             if isinstance(value, Tensor) and value.is_cpu and value.dim() == 1:
                 server.state[name] = self.transport.memory.move_to_shared_memory(value)
 
-    def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
+    def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> ServerCohort:
         """Return the cohort of these silos for the server's current round."""
         available = self.membership.available(silos)
-        return Cohort(self, server, available, self.population, self.knowledge.total, attempt)
+        return ServerCohort(self, server, available, self.population, self.knowledge.total, attempt)
 
-    def everyone(self, server: Server) -> Cohort:
+    def everyone(self, server: Server) -> ServerCohort:
         """Return the cohort of all silos."""
         return self.cohort(range(self.population), server)
 
@@ -111,7 +111,7 @@ class Federation:
 
     def begin_ledger(self) -> None:
         """Forget what exchanges have cost so far."""
-        self.ledger = Ledger()
+        self.ledger = ExchangeCosts()
 
     def attempt(self, nth: int = 0) -> int:
         """Return an attempt's stamp, another after each death: silos forget what they kept in between."""
@@ -228,7 +228,7 @@ class Federation:
         self,
         request: Request | None = None,
         vectors: Mapping[str, Tensor] | None = None,
-        expected: Expected | None = None,
+        expected: ExpectedUpdates | None = None,
         lead: Lead | None = None,
     ) -> Outcome | None:
         """Run one exchange; the server gives a request and gets the outcome. None is returned when it is to
@@ -250,7 +250,7 @@ class Federation:
             lead.homes = self.membership.homes
         report = self._worker.answer(request, message, lead).model_copy(update=told)
         aggregation = self._worker.aggregation
-        reports = self.gathering.collect(request, report, expected or Expected(), aggregation)
+        reports = self.gathering.collect(request, report, expected or ExpectedUpdates(), aggregation)
         if request.last:
             self._part()
             return None

@@ -19,10 +19,10 @@ from mpifl.sums.local_sums import LocalSums
 from mpifl.sums.node_sums import ALIGNED, Turns, carriers_of
 from mpifl.sums.planning import (
     PARTS,
-    Part,
     PartialSum,
     ReductionPlan,
     Window,
+    WindowPart,
     averages,
     check_parts,
     pieces_in,
@@ -237,7 +237,7 @@ class WeightedMean:
         return [_read(transport, rank, part, piece.length) for part in window.parts[rank]]
 
 
-def _read(transport: Transport, rank: int, part: Part, length: int) -> Tensor:
+def _read(transport: Transport, rank: int, part: WindowPart, length: int) -> Tensor:
     dtype = _dtype(part.weight > 0)
     try:
         return transport.read(rank, part.handle, length, dtype)

@@ -16,7 +16,7 @@ from torch import Tensor
 from mpifl.sums import kernels
 from mpifl.sums.kernels import Parts
 from mpifl.sums.planning import ReductionPlan, Window
-from mpifl.wire import Expected, Rail, Transport, pieces_of
+from mpifl.wire import ExpectedPiece, Rail, Transport, pieces_of
 
 ALIGNED = 1 << 10
 """Elements to a multiple of which a vector is cut."""
@@ -42,7 +42,7 @@ class Child:
 
 
 @dataclass(frozen=True)
-class Place:
+class TreePlace:
     """A node's place in the tree over which a window is summed.
 
     Attributes:
@@ -56,7 +56,7 @@ class Place:
     lone: bool
 
 
-def place_in(window: Window, of: Sequence[int], node: int) -> Place | None:
+def place_in(window: Window, of: Sequence[int], node: int) -> TreePlace | None:
     """Return a node's place in the tree of a window; None if it has no part of it.
 
     The tree is a binomial one, over the nodes that have a part, and the server's as its root.
@@ -75,7 +75,9 @@ def place_in(window: Window, of: Sequence[int], node: int) -> Place | None:
         children.append(Child(below[0], _weight(window, of, below), step.bit_length()))
         step *= 2
     parent = nodes[me & (me - 1)] if me else None
-    return Place(parent, children, bool(parent is not None and _weight(window, of, nodes[me : me + step])))
+    return TreePlace(
+        parent, children, bool(parent is not None and _weight(window, of, nodes[me : me + step]))
+    )
 
 
 def _weight(window: Window, of: Sequence[int], nodes: Sequence[int]) -> float:
@@ -169,23 +171,25 @@ class Turns:
         transport.silent |= {rank for rank in self.rail.missing if transport.nodes.is_leader(rank)}
         return late | self.rail.missing
 
-    def _expected(self, places: Sequence[Place | None], nth: int, where: slice) -> Iterator[Expected]:
+    def _expected(
+        self, places: Sequence[TreePlace | None], nth: int, where: slice
+    ) -> Iterator[ExpectedPiece]:
         """Yield what comes of a piece, window by window."""
         for child in (child for place in places if place for child in place.children):
             dtype = torch.float32 if child.weight else torch.float64
             seconds = child.depth * self._transport.transfer_timeout
-            yield Expected(self._carrier(child.node, nth), where.stop - where.start, dtype, seconds)
+            yield ExpectedPiece(self._carrier(child.node, nth), where.stop - where.start, dtype, seconds)
 
     def _carrier(self, node: int, nth: int) -> int:
         return self._carriers[node][nth % len(self._carriers[node])]
 
 
-def _joined(place: Place, here: Parts, coming: Iterator[Tensor]) -> Parts:
+def _joined(place: TreePlace, here: Parts, coming: Iterator[Tensor]) -> Parts:
     """Return the parts of this node and what comes from those below it."""
     came = [next(coming) for _ in place.children]
     weights = [child.weight for child in place.children]
     return Parts([*here.vectors, *came], [*here.weights, *weights], here.anchor)
 
 
-def _sent(place: Place, window: Parts) -> Tensor:
+def _sent(place: TreePlace, window: Parts) -> Tensor:
     return window.vectors[0] if place.lone else kernels.total(window)

@@ -28,7 +28,7 @@ class PartialSum(Message):
     """Above 0: it is one silo's vector as it came, yet to be weighted; 0: it is a sum."""
 
 
-class Part(Message):
+class WindowPart(Message):
     """Where one summand of a window lies: a rank's sum, or a silo's vector that is yet to be weighted."""
 
     handle: int
@@ -40,7 +40,7 @@ class Window(Message):
     """One window of an exact sum: each rank's parts, as the rank told them."""
 
     number: int
-    parts: dict[Rank, list[Part]]
+    parts: dict[Rank, list[WindowPart]]
 
 
 class ReductionPlan(Message):
@@ -138,9 +138,9 @@ def _weight_in(header: Header, name: str) -> float:
 
 
 def _windows(name: str, parts: Mapping[int, Sequence[PartialSum]]) -> list[Window]:
-    found: defaultdict[int, defaultdict[int, list[Part]]] = defaultdict(lambda: defaultdict(list))
+    found: defaultdict[int, defaultdict[int, list[WindowPart]]] = defaultdict(lambda: defaultdict(list))
     for rank, of_rank in parts.items():
         for part in of_rank:
             if part.name == name:
-                found[part.window][rank].append(Part(handle=part.handle, weight=part.weight))
+                found[part.window][rank].append(WindowPart(handle=part.handle, weight=part.weight))
     return [Window(number=number, parts=found[number]) for number in sorted(found, reverse=True)]

@@ -14,7 +14,7 @@ from torch import Tensor
 from mpifl.algorithms import Server
 from mpifl.exchange import first_of
 from mpifl.exchange.server_side import Outcome
-from mpifl.run.folder import CheckpointError, Writer, checkpoint
+from mpifl.run.folder import CheckpointError, StateWriter, checkpoint
 from mpifl.run.job.tables import Checkpoint
 from mpifl.training.recovery import Recovery
 from mpifl.wire import FileReply, Save, SaveStatus
@@ -39,7 +39,7 @@ class CheckpointManager:
         self._server = server
         self._recovery = recovery
         self._note = note
-        self._writer = Writer()
+        self._writer = StateWriter()
         self._copy: dict[str, Tensor] = {}
         self._due = False
         self._begun: int | None = None

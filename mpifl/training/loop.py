@@ -33,7 +33,7 @@ from mpifl.training.hosting import successor
 from mpifl.training.long_steps import LongSteps
 from mpifl.training.recovery import latest_mirror
 from mpifl.training.round_metrics import reportable, title
-from mpifl.training.run_parts import Training, assemble
+from mpifl.training.run_parts import RunTraining, assemble
 from mpifl.training.start import first_progress, open_shards
 from mpifl.training.wing import WingsOf, core_alone, told_once
 from mpifl.wire import Finish, FinishReply, Transport
@@ -112,7 +112,7 @@ def _taken_over(built: Built) -> Built:
     return replace(built, server=server)
 
 
-def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bool]) -> End:
+def _run(t: RunTraining, resume: bool, force: bool, on_round: Callable[[Record], bool]) -> End:
     """Open the shards, take the run folder, begin or restore, train until the end, and leave the model."""
     ranks = open_shards(t)
     with claim(t.out, t.job, t.spec, resume, force) as claimed:
@@ -139,7 +139,7 @@ def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bo
         return End.FINISHED if finished else End.SAVED if saved else End.UNSAVED
 
 
-def _train_rounds(t: Training, progress: Progress, on_round: Callable[[Record], bool]) -> Progress:
+def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record], bool]) -> Progress:
     """Run the rounds that are left, until the training is finished or asked to stop."""
     stop = False
     if progress.reported:  # by a server that died then, perhaps before it wrote a checkpoint
@@ -166,7 +166,7 @@ def _train_rounds(t: Training, progress: Progress, on_round: Callable[[Record], 
     return progress
 
 
-def _attempt_round(t: Training) -> Record:
+def _attempt_round(t: RunTraining) -> Record:
     """Ask a round until enough silos answer; return what it is to report.
 
     Raises:
@@ -184,7 +184,7 @@ def _attempt_round(t: Training) -> Record:
     raise AssertionError("unreachable")
 
 
-def _attempt(t: Training, nth: int) -> Record:
+def _attempt(t: RunTraining, nth: int) -> Record:
     """Draw the cohort and have the algorithm do its round."""
     t.recovery.realign()
     drawn = t.selector.select(t.exchange.membership.undrawn)
@@ -194,7 +194,7 @@ def _attempt(t: Training, nth: int) -> Record:
     return scalars
 
 
-def _check_finite(t: Training) -> None:
+def _check_finite(t: RunTraining) -> None:
     """End the run where the model holds NaN or Inf: no file is to say that this is what was learned.
 
     Raises:
@@ -212,7 +212,7 @@ def _check_finite(t: Training) -> None:
     raise RoundLost(what)
 
 
-def _report(t: Training, progress: Progress) -> Progress:
+def _report(t: RunTraining, progress: Progress) -> Progress:
     """Tell the observers of a round."""
     if seconds := t.checkpoints.take_seconds():
         progress = progress.adding({"seconds_checkpoint": seconds})
@@ -221,18 +221,18 @@ def _report(t: Training, progress: Progress) -> Progress:
     return progress.after_report()
 
 
-def _update_checkpoints(t: Training) -> bool:
+def _update_checkpoints(t: RunTraining) -> bool:
     """Begin a checkpoint if one is due, commit it if it is written;
     return whether one of this state was committed."""
     return t.checkpoints.update(should_wait=t.exchange.would_rebalance)
 
 
-def _rebalance(t: Training) -> None:
+def _rebalance(t: RunTraining) -> None:
     """Let silos move to ranks that have less to do, with the state that was just written."""
     t.recovery.run_with_recovery(lambda: t.exchange.rebalance(t.server, t.checkpoints.latest))
 
 
-def _given_up(t: Training, what: str, in_vain: bool) -> RoundLost:
+def _given_up(t: RunTraining, what: str, in_vain: bool) -> RoundLost:
     """Write a checkpoint, and return how the run ends."""
     saved = "a checkpoint is written" if t.checkpoints.save_now() else "no checkpoint could be written"
     note_lost(t.out, what)
@@ -245,7 +245,9 @@ def _given_up(t: Training, what: str, in_vain: bool) -> RoundLost:
     )
 
 
-def _describe_run(t: Training, progress: Progress, claimed: Claim, ranks: dict[str, dict[str, str]]) -> None:
+def _describe_run(
+    t: RunTraining, progress: Progress, claimed: Claim, ranks: dict[str, dict[str, str]]
+) -> None:
     """Write what the run is done with into its folder, and tell the observers that it begins."""
     done = progress.round - (not progress.reported)
     trim_metrics(t.out, done)
@@ -260,7 +262,7 @@ def _describe_run(t: Training, progress: Progress, claimed: Claim, ranks: dict[s
     t.observers.begin(done, title(t.job, t.spec, t.server, workers))
 
 
-def _finish(t: Training) -> None:
+def _finish(t: RunTraining) -> None:
     """Write the model, and let every silo have it.
 
     Raises:

@@ -22,7 +22,7 @@ from mpifl.training.wing import Wing, of_one
 
 
 @dataclass(frozen=True)
-class Training:
+class RunTraining:
     """The server's side of one training.
 
     Attributes:
@@ -59,7 +59,7 @@ class Training:
         return self.algorithm.task.main_metric
 
 
-def assemble(built: Built, out: Path) -> Training:
+def assemble(built: Built, out: Path) -> RunTraining:
     """Put together what the server of a training needs beside its silos."""
     job, spec, server, exchange, wings = built.job, built.spec, built.server, built.exchange, built.wings
     algorithm = job.build_algorithm().for_federation(spec)
@@ -72,7 +72,7 @@ def assemble(built: Built, out: Path) -> Training:
     coins = of_one(wings, lambda wing: wing.coins(len(spec.silos), out), "the draw of silos")
     for wing in wings:
         wing.begin(server, exchange, observers.note)
-    return Training(
+    return RunTraining(
         job=job,
         spec=spec,
         algorithm=algorithm,

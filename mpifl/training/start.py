@@ -11,12 +11,12 @@ from mpifl.report.observers import Progress, Record
 from mpifl.run.folder import checkpoint, note_lost, read_environment, read_metrics
 from mpifl.training.beforehand import differing, moved
 from mpifl.training.recovery import latest_mirror, state_of
-from mpifl.training.run_parts import Training
+from mpifl.training.run_parts import RunTraining
 from mpifl.wire import Load, Open
 from mpifl.wire.launching import survivable
 
 
-def open_shards(t: Training) -> dict[str, dict[str, str]]:
+def open_shards(t: RunTraining) -> dict[str, dict[str, str]]:
     """Have every worker open and verify its shards; return what each worker says of itself.
 
     What the user should know before the training starts is noted.
@@ -45,14 +45,14 @@ def open_shards(t: Training) -> dict[str, dict[str, str]]:
     return ranks
 
 
-def first_progress(t: Training, resume: bool) -> Progress:
+def first_progress(t: RunTraining, resume: bool) -> Progress:
     """Give server and silos the state to start from; return how far the training has come."""
     if t.exchange.transport.origins[0] != 0:
         return _succeed(t)
     return (_restore(t) if resume else None) or _begin(t)
 
 
-def _other_bits(t: Training, ranks: Mapping[str, Mapping[str, str]]) -> list[str]:
+def _other_bits(t: RunTraining, ranks: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Say which ranks compute other bits than the others, or than those did who have begun this run."""
     before = read_environment(t.out).get("ranks", {})
     return [
@@ -61,14 +61,14 @@ def _other_bits(t: Training, ranks: Mapping[str, Mapping[str, str]]) -> list[str
     ]
 
 
-def _idle_workers(t: Training) -> list[str]:
+def _idle_workers(t: RunTraining) -> list[str]:
     silos, workers = len(t.spec.silos), len(t.exchange.transport.workers)
     if silos >= workers:
         return []
     return [f"{workers - silos} of {workers} workers have no silo and stay idle: there are {silos}"]
 
 
-def _idle_settings(t: Training) -> list[str]:
+def _idle_settings(t: RunTraining) -> list[str]:
     """Say which keys of the job can have no effect here."""
     idle = t.job.idle(t.algorithm)
     if t.job.checkpoint.mirror and not survivable():
@@ -80,13 +80,13 @@ def _idle_settings(t: Training) -> list[str]:
     return idle + t.metrics.target_notes()
 
 
-def _begin(t: Training) -> Progress:
+def _begin(t: RunTraining) -> Progress:
     t.server.state = t.server.begun(t.algorithm.begin)
     checkpoint.write_model(t.out / "initial.safetensors", t.server.model)
     return Progress()
 
 
-def _restore(t: Training) -> Progress | None:
+def _restore(t: RunTraining) -> Progress | None:
     """Load the latest whole checkpoint, on the server and at the silos; return None if there is none."""
     server, rounds = t.server, checkpoint.rounds(t.out)
     begun = server.begun(t.algorithm.begin) if rounds else {}
@@ -109,7 +109,7 @@ def _restore(t: Training) -> Progress | None:
     return None
 
 
-def _load(t: Training, round: int, begun: Mapping[str, Any]) -> None:
+def _load(t: RunTraining, round: int, begun: Mapping[str, Any]) -> None:
     """Load a checkpoint at the silos and on the server; CheckpointError if it is not whole."""
     state, silos = checkpoint.read(t.out, round, begun, t.algorithm.server_optimizer.moments)
     t.server.round = round
@@ -118,7 +118,7 @@ def _load(t: Training, round: int, begun: Mapping[str, Any]) -> None:
     t.server.state = state
 
 
-def _succeed(t: Training) -> Progress:
+def _succeed(t: RunTraining) -> Progress:
     """Go on where the server died: after the round that this rank has a mirror of, else as if resumed.
 
     Raises:
@@ -147,6 +147,6 @@ def _succeed(t: Training) -> Progress:
     return progress
 
 
-def _reported_of(t: Training, round: int) -> Record | None:
+def _reported_of(t: RunTraining, round: int) -> Record | None:
     """Return what the run folder says of a round, if it does."""
     return next((record for record in read_metrics(t.out) if record["round"] == round), None)

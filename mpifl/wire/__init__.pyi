@@ -59,7 +59,7 @@ from .point_to_point import (
     PointToPoint as PointToPoint,
 )
 from .rails import (
-    Expected as Expected,
+    ExpectedPiece as ExpectedPiece,
     Rail as Rail,
     Railway as Railway,
 )

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mpifl.common import Misled, RankLost
 from mpifl.wire.ground import HERE, Ground
-from mpifl.wire.launching import Watch
+from mpifl.wire.launching import DeathWatch
 from mpifl.wire.nodes import Nodes, discover_nodes
 
 EAGER = 4000
@@ -55,7 +55,7 @@ class PointToPoint:
     def __init__(self, comm: Any, ranks_per_node: int | None, ground: Ground = HERE) -> None:
         self.transfer_timeout = float(os.environ.get(TRANSFER_TIMEOUT, self.transfer_timeout))
         self._comm, self.ground = comm, ground
-        self._watch = Watch(comm, ground)
+        self._watch = DeathWatch(comm, ground)
         self._abandoned: list[Any] = []
         self._underway: dict[int, list[Any]] = {}  # what ranks that hang have not taken yet
         self._late: set[int] = set()  # ranks that have not done what they were waited for last

@@ -70,7 +70,7 @@ class Railway(StampedPointToPoint):
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedPiece:
     """A piece that comes: from which rank, its elements and their type, the seconds that it is waited for,
     and where it is to lie, if that matters."""
 
@@ -81,7 +81,7 @@ class Expected:
     room: Tensor | None = None
 
     @classmethod
-    def into(cls, room: Tensor, rank: int, seconds: float) -> Expected:
+    def into(cls, room: Tensor, rank: int, seconds: float) -> ExpectedPiece:
         """Return a piece that is to lie in a vector."""
         return cls(rank, len(room), room.dtype, seconds, room)
 
@@ -127,12 +127,12 @@ class Rail:
                 self._wire.abandon(request, piece)
             self._underway.popleft()
 
-    def receive(self, expected: Sequence[Expected]) -> Iterator[Tensor]:
+    def receive(self, expected: Sequence[ExpectedPiece]) -> Iterator[Tensor]:
         """Yield pieces in this order; the next is on its way already while one is worked on.
 
         A piece is NaN if none came in time, or one of another length.
         """
-        following: list[Expected | None] = [*expected[1:], None]
+        following: list[ExpectedPiece | None] = [*expected[1:], None]
         for piece, after in zip(expected, following, strict=True):
             until = self._wire.ground.clock() + piece.seconds
             self._coming = self._coming or self._begun(piece, until)
@@ -140,14 +140,14 @@ class Rail:
             self._coming = self._begun(after, 0.0) if after else None
             yield landed
 
-    def _begun(self, piece: Expected, until: float) -> tuple[Any, Tensor] | None:
+    def _begun(self, piece: ExpectedPiece, until: float) -> tuple[Any, Tensor] | None:
         if piece.rank in self.missing:
             return None
         into = torch.empty(piece.length, dtype=piece.dtype) if piece.room is None else piece.room
         request = self._wire.receive_piece(into, piece.rank, self.serial, until)
         return None if request is None else (request, into)
 
-    def _landed(self, piece: Expected, until: float) -> Tensor:
+    def _landed(self, piece: ExpectedPiece, until: float) -> Tensor:
         coming, self._coming = self._coming, None
         if coming and self._wire.wait(coming[0], until):
             return coming[1]

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpifl.common import RankLost
 from mpifl.wire.ground import HERE, Ground
-from mpifl.wire.launching import Watch, renumbered, survivors
+from mpifl.wire.launching import DeathWatch, renumbered, survivors
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import left_of, split_leaders
 from mpifl.wire.rails import Railway
@@ -84,7 +84,7 @@ class Recovering(Railway):
         Raises:
             RankLost: one of them has died meanwhile.
         """
-        self._comm, self._watch = comm, Watch(comm, self.ground)
+        self._comm, self._watch = comm, DeathWatch(comm, self.ground)
         self.origins = [self.origins[rank] for rank in ranks]
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.nodes = left_of(self.nodes, ranks)

@@ -14,7 +14,7 @@ from torch import Tensor
 from mpifl.common import RankLost
 from mpifl.wire.memory import pieces_of
 from mpifl.wire.nodes import children
-from mpifl.wire.rails import Expected, Rail
+from mpifl.wire.rails import ExpectedPiece, Rail
 from mpifl.wire.transport import Transport
 
 LONG = 4 << 20
@@ -96,7 +96,7 @@ class Spreading:
         pieces = list(enumerate(pieces_of(len(here), PIECE // here.itemsize)))[turn::turns]
         seconds, above = self._transport.part_of_limit(1 / 2), nodes.number & (nodes.number - 1)
         coming = self._rail.receive(
-            [Expected.into(here[where], self._carrier(above, nth), seconds) for nth, where in pieces]
+            [ExpectedPiece.into(here[where], self._carrier(above, nth), seconds) for nth, where in pieces]
             if nodes.number
             else []
         )

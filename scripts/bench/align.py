@@ -38,7 +38,7 @@ def lay_out(folder: Path, parties: int, ids: int) -> None:
 def take_part(folder: Path, plain: bool, threads: int) -> None:
     """Align as one of the ranks, and write down what that took."""
     from data_prep.site import PartyTable  # noqa: F401
-    from mpifl.cli.align import Comparer, Party  # noqa: F401
+    from mpifl.cli.align import AlignParty, Comparer  # noqa: F401
     from mpifl.cli.align_command import align
     from mpifl.wire import Transport  # noqa: F401
 

@@ -18,7 +18,7 @@ from common import CLASSES, PIXELS, advise, images, middle, save
 from mpifl.data.batches.batches import Batches
 from mpifl.data.shards.shards import Split
 from mpifl.learning.models.image_models import cnn
-from mpifl.learning.tasks import TASKS, Facts, Task
+from mpifl.learning.tasks import TASKS, Task, TaskFacts
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.scoring import evaluate
 
@@ -38,7 +38,7 @@ WARMUP = 1
 def task_of(metrics: list[str]) -> Task:
     """Return a classification with these metrics."""
     task: Any = TASKS["classification"](metrics=metrics)
-    task._facts = Facts(classes=CLASSES)
+    task._facts = TaskFacts(classes=CLASSES)
     return task
 
 

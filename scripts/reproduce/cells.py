@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean
 
 from mpifl.cli.sweep.running import LOST, run_task
-from mpifl.cli.sweep.settings_grid import Task, readable
+from mpifl.cli.sweep.settings_grid import GridRun, readable
 from mpifl.common.errors import InputError
 from mpifl.data.shards.column_spec import read_any
 from mpifl.report.runs.runs import Summary
@@ -248,14 +248,14 @@ class Reproduction:
         costs = [self.table.cost(run) for run in runs]
         return mean(math.inf if cost is None else cost for cost in costs)
 
-    def _task(self, cell: Cell, tried: tuple[str, ...], seed: int, limit: int | None) -> Task:
+    def _task(self, cell: Cell, tried: tuple[str, ...], seed: int, limit: int | None) -> GridRun:
         name = re.sub(r"[^\w.,=-]+", "", "_".join([cell.name, *tried, f"seed{seed}"]))
         own = (f"shards={cell.cut.folder(seed, self.quick)}", f"seed={seed}")
         settings = [*cell.settings, *tried, *cell.of_seeds.get(seed, ()), *own]
         settings += [f"rounds={limit}"] if limit else []
         settings += [*self.table.quick, *cell.quick, *QUICK] if self.quick else []
         last = tuple({setting.partition("=")[0]: setting for setting in settings}.values())
-        return Task(0, name, self.out / name, last, read_job(self.table.path, last))
+        return GridRun(0, name, self.out / name, last, read_job(self.table.path, last))
 
     def _tried(self, cell: Cell) -> tuple[tuple[str, ...], ...]:
         return cell.tried[:1] if self.quick else cell.tried

@@ -276,7 +276,7 @@ def _die_in_a_beat() -> None:
     sums.combine = combine  # type: ignore[method-assign]
     sums._readiness = _dying("readying", sums._readiness, of_now)  # type: ignore[method-assign]
     release_beats.Beats.release = released  # type: ignore[method-assign]
-    masked_party.Party.mask = _dying("noted", masked_party.Party.mask, of_now)  # type: ignore[method-assign]
+    masked_party.MaskedParty.mask = _dying("noted", masked_party.MaskedParty.mask, of_now)  # type: ignore[method-assign]
     release_beats.Beats.tails = _dying("handed", release_beats.Beats.tails, of_now)  # type: ignore[method-assign]
 
 

@@ -8,7 +8,7 @@ from random import Random
 from types import SimpleNamespace
 
 from fuzzing.mutations import harmed_json, harmed_toml
-from mpifl.cli.align.align_records import Answer, Common, Hello, Learned, Made, answer_of
+from mpifl.cli.align.align_records import AlignedLabels, Answer, Common, Hello, Made, answer_of
 from mpifl.cli.align.align_server import Comparer
 from mpifl.common import sha256_of
 from mpifl.data import Features
@@ -55,7 +55,7 @@ def said(path: Path, kind: type, party: int) -> Hello | Made:
     """Return what an honest party says: the bank has two columns and the labels, the shop one column."""
     columns = [[0, 1], [2]][party]
     if kind is Hello:
-        learned = Learned(classes=2, class_names=["no", "yes"]) if party == 0 else None
+        learned = AlignedLabels(classes=2, class_names=["no", "yes"]) if party == 0 else None
         return Hello(terms=sha256_of(path), ids=20 + party, width=len(columns), learned=learned)
     features = Features(shape=(len(columns),), dtype="float32")
     rows = {"examples": {"train": 7, "valid": 1, "test": 2}, "labels": [[3, 4], None][party]}

@@ -12,7 +12,7 @@ from unit.builders import Alone
 
 from data_prep.cli import app as data_prep
 from fuzzing.sources import make_sources
-from mpifl.sums.planning import Part, PartialSum, ReductionPlan, Window
+from mpifl.sums.planning import PartialSum, ReductionPlan, Window, WindowPart
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wire.messages import Done, FileReply, Header, Report, VectorHeader, VectorSpec, Verdict
@@ -96,7 +96,7 @@ def records() -> list[Request | Verdict]:
     vectors = [VectorSpec(name="w", length=20, dtype="float32")]
     compute = Compute(work="train", round=3, cohort=[0, 1, 2], scalars={"lr": 0.1}, vectors=vectors, serial=4)
     migrate = Migrate(round=3, cohort=[0], assignment={0: 1}, files={0: "ab"}, checkpoint=2, serial=5)
-    window = Window(number=-3, parts={0: [Part(handle=1, weight=2.0)]})
+    window = Window(number=-3, parts={0: [WindowPart(handle=1, weight=2.0)]})
     piece = ReductionPlan(name="delta", length=20, total=24.0, windows=[window])
     return [compute, migrate, Verdict(serial=4, accepted=[0, 2], ranks=[0, 1], pieces=[piece])]
 

@@ -15,7 +15,7 @@ from fuzzing.outcomes import Undocumented
 from mpifl.cli.doctor.condition import Plan
 from mpifl.common.errors import RoundLost
 from mpifl.common.names import Names
-from mpifl.exchange.server_side.admission import Expected, screened
+from mpifl.exchange.server_side.admission import ExpectedUpdates, screened
 from mpifl.exchange.server_side.faults import Judge
 from mpifl.exchange.server_side.report_reading import Refused, read
 from mpifl.sums.aggregator import headers_of, updates_of
@@ -55,7 +55,7 @@ def take_report(given: tuple[str, bytes]) -> None:
     """Have the server make of a report what it makes of it,
     beside another rank's; raise what it refuses it by."""
     came = read(given[1])
-    request, expected = REQUESTS[given[0]], Expected({0: 12.0}, 20, {})
+    request, expected = REQUESTS[given[0]], ExpectedUpdates({0: 12.0}, 20, {})
     mean = WeightedMean(torch.device("cpu"), Memory(shared=False))
     accept = functools.partial(mean.accept, artefacts.TwoNodes(), 1)
     taken = screened(came, request, 1, {0, 1}, expected, accept)

@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.schemes import Shares
 from data_prep.site import PartyTable, Site
-from mpifl.cli.align import Comparer, Means, Party, Stopped, align_server, curve, read_key, ring
+from mpifl.cli.align import AlignmentStopped, AlignParty, Comparer, Means, align_server, curve, read_key, ring
 from mpifl.common import InputError
 from mpifl.wire import point_to_point
 from mpifl.wire.launching import world
@@ -141,9 +141,9 @@ def run(transport, folder, seen):
                 said["rows"] = Comparer(transport, terms, out).align().rows
             else:
                 key = folder / case.get("keys", {}).get(rank, "key")
-                said["rows"] = Party(transport, terms, table_of(folder, out), means(case, key)).align()
+                said["rows"] = AlignParty(transport, terms, table_of(folder, out), means(case, key)).align()
         except InputError as error:
-            said = {"error": str(error), "stopped": isinstance(error, Stopped)}
+            said = {"error": str(error), "stopped": isinstance(error, AlignmentStopped)}
     (folder / f"said_{rank}.json").write_text(json.dumps(said))
     if transport.is_server and "rows" in said:
         np.savez(folder / "places.npz", *SENT.pop()[1])

@@ -32,7 +32,7 @@ from mpifl.exchange.server_side import place
 from mpifl.sums import Averaging
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
-from mpifl.wings.masked import Party
+from mpifl.wings.masked import MaskedParty
 from mpifl.wings.masked.fixed_sum import FixedSum
 from mpifl.wings.masked.release_beats import Beats
 from mpifl.wings.site import make_identity
@@ -106,7 +106,7 @@ _real = {
         ),
         (FixedSum, ("accumulate", "parts", "combine", "_result", "_hand_over", "_readiness")),
         (Beats, ("release",)),
-        (Party, ("release", "mask")),
+        (MaskedParty, ("release", "mask")),
     )
     for name in names
 }
@@ -212,13 +212,13 @@ def _release(beats: Any, told: Any, ranks: Any) -> Any:
 
 
 def _noted(party: Any) -> None:
-    _real[Party, "release"](party)
+    _real[MaskedParty, "release"](party)
     _look_at_memory("noted")
 
 
 def _mask(party: Any, sums: Any) -> None:
     _look_at_memory("about to mask")
-    _real[Party, "mask"](party, sums)
+    _real[MaskedParty, "mask"](party, sums)
 
 
 def _look_at_memory(moment: str) -> None:

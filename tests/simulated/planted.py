@@ -18,13 +18,13 @@ import torch
 
 from mpifl.exchange.broadcast import Broadcast
 from mpifl.exchange.federation import Federation
-from mpifl.exchange.server_side.gathering import Gathering
+from mpifl.exchange.server_side.gathering import ReportGathering
 from mpifl.exchange.server_side.membership import Membership
 from mpifl.exchange.worker_side.silo_states import States
 from mpifl.exchange.worker_side.worker import Worker
 from mpifl.training import loop, start
 from mpifl.training.recovery import Recovery
-from mpifl.wire.launching.deaths import Watch
+from mpifl.wire.launching.deaths import DeathWatch
 from mpifl.wire.memory import Memory
 from mpifl.wire.point_to_point import PointToPoint
 from mpifl.wire.transport import Transport
@@ -107,7 +107,7 @@ def _kept_at_once(real: Any, states: States, silo: int, kept: Any) -> None:
     states.kept.setdefault(silo, {}).update(kept)
 
 
-def _any_serial(real: Any, gathering: Gathering, request: Any, deadline: Any) -> Any:
+def _any_serial(real: Any, gathering: ReportGathering, request: Any, deadline: Any) -> Any:
     for rank, came in gathering._arriving(request, set(range(1, gathering._transport.size)), deadline):
         yield rank, came.model_copy(update={"serial": request.serial})
         if gathering._transport.size == 2:
@@ -184,7 +184,7 @@ FAULTS = {
         _instead(States, "keep", _kept_at_once), ("scaffold",), DEATHS
     ),
     "a report's serial is not looked at": Planted(
-        _instead(Gathering, "reports", _any_serial), ("deadline",), LATE
+        _instead(ReportGathering, "reports", _any_serial), ("deadline",), LATE
     ),
     "a round asked again has the same stamp": Planted(
         _left_out(Federation, "attempt", 0), ("scaffold",), DEATHS
@@ -204,7 +204,7 @@ FAULTS = {
     ),
     "a leader waits for no share": Planted(_left_out(Transport, "await_done", set()), ("fedavg", "krum")),
     "a death is an error": Planted(
-        _instead(Watch, "translate_error", lambda real, self, error: error), kinds=DEATHS
+        _instead(DeathWatch, "translate_error", lambda real, self, error: error), kinds=DEATHS
     ),
     "what was heard before a death still counts": Planted(
         _instead(Broadcast, "renumber", lambda real, self, ranks: self._received.clear()),

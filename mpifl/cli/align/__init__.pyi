@@ -4,12 +4,12 @@ from . import (
     ring as ring,
 )
 from .align_beats import (
-    Stopped as Stopped,
+    AlignmentStopped as AlignmentStopped,
 )
 from .align_party import (
+    AlignParty as AlignParty,
     Means as Means,
-    Party as Party,
-    Table as Table,
+    PartyTable as PartyTable,
 )
 from .align_server import (
     Aligned as Aligned,
@@ -19,6 +19,6 @@ from .keyed import (
     read_key as read_key,
 )
 from .terms import (
-    Terms as Terms,
+    AlignTerms as AlignTerms,
     read_terms as read_terms,
 )

@@ -14,7 +14,7 @@ HERE, ELSEWHERE = "here", "elsewhere"
 """Where the reason lies that a party has stopped."""
 
 
-class Stopped(InputError):
+class AlignmentStopped(InputError):
     """Another rank has stopped the alignment, and says itself why."""
 
 
@@ -70,14 +70,14 @@ def tell(transport: Transport, act: Callable[[], Message], kind: type[Verdict]) 
     """Do a party's part, tell rank 0 how it went, and return the verdict.
 
     Raises:
-        Stopped: another rank has stopped, if for the same reason as this one or before it.
+        AlignmentStopped: another rank has stopped, if for the same reason as this one or before it.
         InputError: this one has; rank 0 is not told why, since that may quote the party's table.
     """
     fault: InputError | None = None
     try:
         answer = Answer(said=act())
     except InputError as error:
-        fault, answer = error, Answer(stopped=ELSEWHERE if isinstance(error, Stopped) else HERE)
+        fault, answer = error, Answer(stopped=ELSEWHERE if isinstance(error, AlignmentStopped) else HERE)
     transport.report(answer.encode())
     try:
         verdict = answer_of(kind, transport.broadcast_record())
@@ -86,5 +86,5 @@ def tell(transport: Transport, act: Callable[[], Message], kind: type[Verdict]) 
     if fault is not None and str(fault) != verdict.stopped:
         raise fault
     if verdict.said is None:
-        raise Stopped(verdict.stopped)
+        raise AlignmentStopped(verdict.stopped)
     return verdict.said

@@ -11,12 +11,12 @@ import numpy as np
 
 from mpifl.cli.align.align_beats import tell
 from mpifl.cli.align.align_records import (
+    AlignedLabels,
+    AlignedShard,
+    AlignFederation,
     Common,
-    Federation,
     Finished,
     Hello,
-    Kept,
-    Learned,
     Made,
     Passed,
     Start,
@@ -26,13 +26,13 @@ from mpifl.cli.align.ids import normal_ids, random_order
 from mpifl.cli.align.keyed import check_of, keyed
 from mpifl.cli.align.order import rows_of
 from mpifl.cli.align.ring import pass_round, send_whole, take_whole
-from mpifl.cli.align.terms import Terms, check_ranks, digest_of_terms, read_terms
+from mpifl.cli.align.terms import AlignTerms, check_ranks, digest_of_terms, read_terms
 from mpifl.common import InputError
 from mpifl.data.shards import VerticalEntry, VerticalSpec
 from mpifl.wire import Transport
 
 
-class Table(Protocol):
+class PartyTable(Protocol):
     """A party's own rows, and where it writes those that are common.
 
     Attributes:
@@ -75,15 +75,15 @@ class Means:
     threads: int = 1
 
 
-class Party:
+class AlignParty:
     """A party's side, part by part."""
 
     def __init__(
         self,
         transport: Transport,
         terms: Path,
-        bring: Callable[[Terms, int], Table],
-        means: Callable[[Terms, int], Means],
+        bring: Callable[[AlignTerms, int], PartyTable],
+        means: Callable[[AlignTerms, int], Means],
         told: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
         """Say what it brings; nothing is read yet.
@@ -103,7 +103,7 @@ class Party:
             told,
         )
         self._silo = transport.rank - 1
-        self._table: Table | None = None
+        self._table: PartyTable | None = None
 
     def align(self) -> int:
         """Take part, and return the number of common rows; the shard and `federation.json` are written then.
@@ -116,7 +116,7 @@ class Party:
         try:
             start = tell(transport, self._hello, Start)
             common = tell(transport, lambda: self._pass(start), Common)
-            federation = tell(transport, lambda: self._make(start, common), Federation)
+            federation = tell(transport, lambda: self._make(start, common), AlignFederation)
             tell(transport, lambda: self._keep(federation, common), Finished)
             self._own.finish()
         finally:
@@ -125,7 +125,7 @@ class Party:
         return common.rows
 
     @property
-    def _own(self) -> Table:
+    def _own(self) -> PartyTable:
         assert self._table is not None
         return self._table
 
@@ -144,7 +144,7 @@ class Party:
             key=check_of(means.key, digest) if means.key else None,
             width=len(own.names),
             columns=list(own.names) if terms.columns else None,
-            learned=None if own.learned is None else Learned(**own.learned),
+            learned=None if own.learned is None else AlignedLabels(**own.learned),
         )
 
     def _pass(self, start: Start) -> Passed:
@@ -174,11 +174,11 @@ class Party:
         found = take_whole(self._transport, 0, 8 * len(self._ids))
         rows = self._order[rows_of(np.frombuffer(found, np.int64), common.rows)]
         first = sum(start.widths[: self._silo])
-        learned = {key: getattr(start.learned, key) for key in Learned.model_fields}
+        learned = {key: getattr(start.learned, key) for key in AlignedLabels.model_fields}
         self._entry = self._own.make(rows, first, common.alignment, learned)
         return Made(entry=self._entry)
 
-    def _keep(self, federation: Federation, common: Common) -> Kept:
+    def _keep(self, federation: AlignFederation, common: Common) -> AlignedShard:
         """See that what all write is of this alignment, and has this party's own entry."""
         try:
             spec = VerticalSpec.model_validate_json(federation.text)
@@ -192,4 +192,4 @@ class Party:
                 "rank 0 has sent a federation.json that is not of this alignment; ask who runs it"
             )
         self._own.keep(federation.text.encode())
-        return Kept()
+        return AlignedShard()

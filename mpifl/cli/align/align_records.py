@@ -14,7 +14,7 @@ MOST_IDS = 1 << 28
 """Of one party; rank 0 has 32 bytes of each."""
 
 
-class Learned(Message):
+class AlignedLabels(Message):
     """What there is to learn, as `federation.json` says it; from the party that holds the labels."""
 
     classes: Count | None
@@ -39,7 +39,7 @@ class Hello(Message):
     key: Digest | None = None
     width: Annotated[int, Field(ge=1, le=1 << 24)]
     columns: list[str] | None = None
-    learned: Learned | None = None
+    learned: AlignedLabels | None = None
 
 
 class Start(Message):
@@ -55,7 +55,7 @@ class Start(Message):
     nonce: Digest
     sizes: list[Count]
     widths: list[Count]
-    learned: Learned
+    learned: AlignedLabels
 
 
 class Passed(Message):
@@ -75,13 +75,13 @@ class Made(Message):
     entry: VerticalEntry
 
 
-class Federation(Message):
+class AlignFederation(Message):
     """`federation.json`, as all write it."""
 
     text: str
 
 
-class Kept(Message):
+class AlignedShard(Message):
     """A party's shard is in its place."""
 
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 from mpifl.cli.align.align_beats import decide
 from mpifl.cli.align.align_records import (
+    AlignedLabels,
+    AlignedShard,
+    AlignFederation,
     Common,
-    Federation,
     Finished,
     Hello,
-    Kept,
-    Learned,
     Made,
     Passed,
     Start,
 )
 from mpifl.cli.align.order import places_of
 from mpifl.cli.align.ring import collect, last_before, send_whole
-from mpifl.cli.align.terms import Terms, check_ranks, digest_of_terms, read_terms
+from mpifl.cli.align.terms import AlignTerms, check_ranks, digest_of_terms, read_terms
 from mpifl.common import InputError, write_atomic
 from mpifl.data import Features
 from mpifl.data.shards import VerticalEntry, VerticalSpec, version_of
@@ -47,7 +47,7 @@ class Comparer:
         transport: Transport,
         terms: Path,
         out: Path,
-        check: Callable[[Terms], None] = lambda terms: None,
+        check: Callable[[AlignTerms], None] = lambda terms: None,
     ) -> None:
         """Say what it is given; nothing is read yet.
 
@@ -58,7 +58,7 @@ class Comparer:
             check: Raises InputError for what else is given and does not fit the terms.
         """
         self._transport, self._path, self._out, self._check = transport, terms, out, check
-        self._terms: Terms | None = None
+        self._terms: AlignTerms | None = None
 
     def align(self) -> Aligned:
         """Compare what the parties send, and write `federation.json` when all shards are in their places.
@@ -85,11 +85,11 @@ class Comparer:
             send_whole(transport, party + 1, content)
         transport.await_taken()
         federation = decide(transport, Made, lambda made: self._described(made, start, common), self._named)
-        decide(transport, Kept, lambda kept: self._written(federation), self._named)
+        decide(transport, AlignedShard, lambda kept: self._written(federation), self._named)
         return Aligned(common.rows, start.sizes, VerticalSpec.model_validate_json(federation.text))
 
     @property
-    def _agreed(self) -> Terms:
+    def _agreed(self) -> AlignTerms:
         assert self._terms is not None
         return self._terms
 
@@ -135,7 +135,7 @@ class Comparer:
             if key != keys[0]:
                 raise InputError(f"--key: {told(party)} has another key than {told(0)}; give all the same")
 
-    def _learned(self, told: Sequence[Learned | None]) -> Learned:
+    def _learned(self, told: Sequence[AlignedLabels | None]) -> AlignedLabels:
         """Return what the party that the terms name says of its labels; no other may have some."""
         terms = self._agreed
         holder = terms.parties.index(terms.labels)
@@ -148,7 +148,7 @@ class Comparer:
             raise InputError(f"{terms.told(holder)} {what} by {self._path}; name them in its table's spec")
         return found
 
-    def _described(self, made: list[Made], start: Start, common: Common) -> Federation:
+    def _described(self, made: list[Made], start: Start, common: Common) -> AlignFederation:
         """Return `federation.json` of the parties' entries."""
         terms, entries = self._agreed, [one.entry for one in made]
         for party, entry in enumerate(entries):
@@ -162,7 +162,7 @@ class Comparer:
             raise InputError(
                 f"the parties' entries do not go together ({error}); nothing is written"
             ) from None
-        return Federation(text=spec.model_dump_json(indent=1) + "\n")
+        return AlignFederation(text=spec.model_dump_json(indent=1) + "\n")
 
     def _spec(self, entries: list[VerticalEntry], start: Start) -> VerticalSpec:
         """Return what all write; raise ValueError for entries that do not go together."""
@@ -174,7 +174,7 @@ class Comparer:
             name=terms.name,
             format_version=version_of(features, learned.targets),
             features=features,
-            **{key: getattr(learned, key) for key in Learned.model_fields},
+            **{key: getattr(learned, key) for key in AlignedLabels.model_fields},
             seed=terms.seed,
             scheme={"name": "align", "valid": terms.valid, "test": terms.test},
             source={"name": "align", "parties": terms.parties},
@@ -198,7 +198,7 @@ class Comparer:
             said = f"has made an entry with another '{wrong[0]}' than this alignment gives it"
             raise InputError(f"{terms.told(party)} {said}; see that all run the same mpifl")
 
-    def _written(self, federation: Federation) -> Finished:
+    def _written(self, federation: AlignFederation) -> Finished:
         """Write `federation.json` as the last file."""
         path = self._out / FILE
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from mpifl.cli.align.align_beats import Stopped
+from mpifl.cli.align.align_beats import AlignmentStopped
 from mpifl.cli.align.curve import POINT
 from mpifl.common import InputError
 from mpifl.wire import Transport
@@ -62,7 +62,7 @@ def pass_round(
 def _masked(piece: bytes, length: int, sender: int, mask: Callable[[bytes], bytes]) -> bytes:
     """Put the mask on a piece; refuse one of another length than is due, and what no honest party sends."""
     if not piece:
-        raise Stopped(f"rank {sender} has stopped")
+        raise AlignmentStopped(f"rank {sender} has stopped")
     if len(piece) != length:
         raise InputError(f"rank {sender} has sent {len(piece):,} bytes where {length:,} were due")
     try:

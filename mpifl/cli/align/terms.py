@@ -12,7 +12,7 @@ from mpifl.common import InputError, by_weight, closed, did_you_mean, hint_of, s
 PartyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+_-]{0,63}$")]
 
 
-class Terms(BaseModel):
+class AlignTerms(BaseModel):
     """What the parties agree on.
 
     Attributes:
@@ -36,7 +36,7 @@ class Terms(BaseModel):
     columns: bool = False
 
     @model_validator(mode="after")
-    def _two_or_more(self) -> Terms:
+    def _two_or_more(self) -> AlignTerms:
         if len(self.parties) < 2:
             raise ValueError("parties: there must be two or more, as ['bank', 'shop']")
         if len(set(self.parties)) < len(self.parties):
@@ -53,24 +53,24 @@ class Terms(BaseModel):
         return f"party '{self.parties[party]}' (rank {party + 1})" if party < len(self.parties) else "a party"
 
 
-def check_ranks(path: Path, terms: Terms, ranks: int) -> None:
+def check_ranks(path: Path, terms: AlignTerms, ranks: int) -> None:
     """Refuse another number of ranks than one for each party, and one that compares."""
     if ranks != (wanted := len(terms.parties) + 1):
         what = f"names {wanted - 1} parties, so {wanted} ranks are needed, rank 0 to compare"
         raise InputError(f"{path}: {what}; {ranks} {'was' if ranks == 1 else 'were'} started")
 
 
-def read_terms(path: Path) -> Terms:
+def read_terms(path: Path) -> AlignTerms:
     """Read the file on which the parties agree; raise InputError with the key that is wrong."""
     try:
-        return Terms.model_validate(tables(path))
+        return AlignTerms.model_validate(tables(path))
     except OSError as error:
         raise _unreadable(path, error) from None
     except ValidationError as error:
         first = by_weight(error.errors(include_url=False))[0]
         where = "".join(f"{part}: " for part in first["loc"])
         said = first["msg"].removeprefix("Value error, ")
-        raise InputError(f"{path}: {where}{said}{closed(hint_of(Terms, first))}") from None
+        raise InputError(f"{path}: {where}{said}{closed(hint_of(AlignTerms, first))}") from None
     except ValueError as error:
         raise InputError(f"{path}: not TOML: {error}") from None
 

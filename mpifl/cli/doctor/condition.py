@@ -42,7 +42,7 @@ from mpifl.wings.fast import Trial, try_batching
 from mpifl.wings.masked import user_name
 from mpifl.wings.split import placement
 from mpifl.wire import Message, Transport, possible
-from mpifl.wire.launching import Facts, facts, started_by
+from mpifl.wire.launching import MPIFacts, facts, started_by
 
 
 class Plan(Message):
@@ -70,7 +70,7 @@ class Plan(Message):
         return self.masked or bool(self.private)
 
 
-class Shards(Message):
+class FoundShards(Message):
     """The shards that a rank would open."""
 
     count: int = 0
@@ -89,7 +89,7 @@ class Condition(Message):
     node: int
     doorbell: bool
     memory: bool
-    mpi: Facts
+    mpi: MPIFacts
     launcher: str | None
     family: str | None
     device: str
@@ -104,7 +104,7 @@ class Condition(Message):
     hdf5: str
     deaf: list[str]
     """Signals that do not arrive."""
-    shards: Shards = Shards()
+    shards: FoundShards = FoundShards()
     run: Disk | None = None
     user: str = ""
     site: SiteFolder | None = None
@@ -203,10 +203,10 @@ def _deaf() -> list[str]:
     return deaf
 
 
-def _shards(plan: Plan, transport: Transport) -> Shards:
+def _shards(plan: Plan, transport: Transport) -> FoundShards:
     """Open what this rank would open; sizes are looked at, not checksums."""
     if plan.folder is None or plan.spec is None:
-        return Shards()
+        return FoundShards()
     spec, folder = parse_any(plan.spec), Path(plan.folder)
     entries = _entries(spec, transport)
     faults, mapped = [], 0
@@ -216,7 +216,9 @@ def _shards(plan: Plan, transport: Transport) -> Shards:
         except InputError as error:
             faults.append(" ".join(str(error).split()))
     size = sum(entry.bytes for entry in entries)
-    return Shards(count=len(entries), mapped=mapped, bytes=size, system=file_system(folder), faults=faults)
+    return FoundShards(
+        count=len(entries), mapped=mapped, bytes=size, system=file_system(folder), faults=faults
+    )
 
 
 def _entries(spec: FederationSpec | VerticalSpec, transport: Transport) -> list[ShardEntry | VerticalEntry]:

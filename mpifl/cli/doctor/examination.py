@@ -11,7 +11,7 @@ from mpifl.cli.doctor import contract
 from mpifl.cli.doctor.condition import Condition, Plan, examine_rank
 from mpifl.cli.doctor.findings import Finding, hurts, show, write
 from mpifl.cli.doctor.judgement import judge, table
-from mpifl.cli.doctor.time_limit import GRACE, Watch
+from mpifl.cli.doctor.time_limit import GRACE, TimeLimit
 from mpifl.common import InputError, lock
 from mpifl.data.shards import read_any
 from mpifl.run.job import Job, is_silo_level, read_job
@@ -22,7 +22,7 @@ from mpifl.wire.launching import world
 
 
 @dataclass
-class _Record:
+class _Examined:
     """What rank 0 knows so far."""
 
     plan: Plan = field(default_factory=Plan)
@@ -68,7 +68,7 @@ def examine(target: Path | None, out: Path | None, file: Path | None, limit: flo
     Raises:
         InputError: `file` cannot be written.
     """
-    record = _Record()
+    record = _Examined()
 
     def late(stage: str) -> None:
         if speaks:
@@ -76,7 +76,7 @@ def examine(target: Path | None, out: Path | None, file: Path | None, limit: flo
             record.findings.append(_late(stage, limit, record))
             record.tell(file)
 
-    watch = Watch(limit if speaks else limit + GRACE, late)
+    watch = TimeLimit(limit if speaks else limit + GRACE, late)
     try:
         transport = world()
     except InputError as error:
@@ -94,7 +94,7 @@ def examine(target: Path | None, out: Path | None, file: Path | None, limit: flo
 
 
 def _examine(
-    transport: Transport, record: _Record, watch: Watch, target: Path | None, out: Path | None
+    transport: Transport, record: _Examined, watch: TimeLimit, target: Path | None, out: Path | None
 ) -> int:
     watch.begin("telling all ranks what to look at")
     if transport.is_server:
@@ -118,7 +118,7 @@ def _examine(
     return int(transport.broadcast_record()[0])
 
 
-def _between(transport: Transport, record: _Record, watch: Watch) -> list[Finding]:
+def _between(transport: Transport, record: _Examined, watch: TimeLimit) -> list[Finding]:
     """Hold the transport against its contract and time it; return what rank 0 heard of that."""
     began = time.perf_counter()
     faults = contract.check(transport, lambda part: watch.begin(f"the contract of the transport, {part}"))
@@ -203,7 +203,7 @@ def _in_use(out: Path) -> list[Finding]:
     return []
 
 
-def _late(stage: str, limit: float, record: _Record) -> Finding:
+def _late(stage: str, limit: float, record: _Examined) -> Finding:
     silent = [str(rank) for rank in range(record.size) if rank not in record.conditions]
     ranks = f"; nothing was heard of ranks {', '.join(silent)}" if 0 < len(silent) < record.size else ""
     remedy = "see whether these ranks run and can reach rank 0, or give more time by --timeout"

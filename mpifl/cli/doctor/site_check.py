@@ -13,10 +13,10 @@ from pydantic import BaseModel
 
 from mpifl.common import InputError
 from mpifl.wings.masked import Released
-from mpifl.wings.privacy import LEDGERS, SECRET_BYTES, Entry, budget_of, why_no_secret
+from mpifl.wings.privacy import LEDGERS, SECRET_BYTES, BudgetEntry, budget_of, why_no_secret
 from mpifl.wings.site import (
     VARIABLE,
-    Ledger,
+    SiteLedger,
     identity_of,
     make_own,
     problems_of,
@@ -74,7 +74,7 @@ def checkup(folder: Path, silos: Sequence[str] = ()) -> list[Problem]:
         return [("bad", str(error))]
     looks: list[Callable[[], Iterable[Problem]]] = [
         lambda: _key(folder),
-        lambda: _ledger(folder / LEDGERS[0], Entry),
+        lambda: _ledger(folder / LEDGERS[0], BudgetEntry),
         lambda: _ledger(folder / LEDGERS[1], Released),
         lambda: _budget(folder / BUDGET),
         lambda: _identity(folder, silos),
@@ -118,7 +118,7 @@ def _key(folder: Path) -> Iterator[Problem]:
 def _ledger(path: Path, kind: type[BaseModel]) -> Iterator[Problem]:
     if not path.exists():
         return
-    Ledger(path, kind, lambda line: None).catch_up()
+    SiteLedger(path, kind, lambda line: None).catch_up()
     if (content := path.read_bytes()) and not content.endswith(b"\n"):
         yield "note", f"{path}: its last line is torn, so what it was of never left; the next takes its place"
 

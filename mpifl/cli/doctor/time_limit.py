@@ -12,7 +12,7 @@ GRACE = 5
 """Seconds that other ranks give rank 0 to speak first, and that a thread gets that may not be let run."""
 
 
-class Watch:
+class TimeLimit:
     """Ends this process when the limit has passed; to be made in the main thread.
 
     A thread calls `late`. Where a library does not let it run, the kernel's alarm ends the process without a

@@ -98,7 +98,7 @@ def _losses() -> list[Item]:
     return _by_task(
         (task, Item(name, summary(loss), keys=options_of(loss)))
         for task, kind in tasks.TASKS.items()
-        if issubclass(kind, tasks.Named)
+        if issubclass(kind, tasks.PackageTask)
         for name, loss in kind.losses.items()
     )
 
@@ -107,7 +107,7 @@ def _metrics() -> list[Item]:
     return _by_task(
         (task, Item(name, summary(one.what), (), tuple(one.arguments), one.better))
         for task, kind in tasks.TASKS.items()
-        if issubclass(kind, tasks.Named)
+        if issubclass(kind, tasks.PackageTask)
         for name, one in kind.catalogue.items()
     )
 

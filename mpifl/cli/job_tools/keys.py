@@ -55,7 +55,7 @@ Schema = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Key:
+class JobKey:
     """A key of the job file: what it may hold, what it holds when it is left out, and what it means."""
 
     name: str
@@ -77,14 +77,14 @@ def schema() -> Schema:
     return {"$schema": DIALECT, "title": "a job of mpifl", **{k: v for k, v in made.items() if k != "title"}}
 
 
-def tables() -> dict[str, list[Key]]:
+def tables() -> dict[str, list[JobKey]]:
     """Return the keys of a job by table; "" holds those above all tables."""
     whole = schema()
-    found: dict[str, list[Key]] = {"": []}
+    found: dict[str, list[JobKey]] = {"": []}
     for name, entry in whole["properties"].items():
         if name in NAMED:
             names = f"{', '.join(NAMED[name])} or package.module:Class"
-            first = Key("name", names, json.dumps(entry["default"]["name"]), entry["description"])
+            first = JobKey("name", names, json.dumps(entry["default"]["name"]), entry["description"])
             found[name] = [first, *_own_keys(name, whole)]
         elif table := _table_of(entry):
             found[name] = _rows(whole["$defs"][table])
@@ -109,7 +109,7 @@ def show_keys(table: str | None) -> None:
         _show(console, f"[{name}]" if name else "above all tables", everything[name])
 
 
-def _show(console: Console, title: str, rows: list[Key]) -> None:
+def _show(console: Console, title: str, rows: list[JobKey]) -> None:
     if console.width >= LEAST_WIDTH:
         console.print(_drawn(title, rows), "")
         return
@@ -118,7 +118,7 @@ def _show(console: Console, title: str, rows: list[Key]) -> None:
     console.print()
 
 
-def _told(row: Key) -> list[str]:
+def _told(row: JobKey) -> list[str]:
     """Return what there is to say of a key, line by line."""
     usual = "required" if row.default == "required" else f"default {row.default}" if row.default else ""
     return [row.of and f"of {row.of}", "; ".join(filter(None, [row.values, usual])), row.meaning]
@@ -190,23 +190,23 @@ def _table_of(entry: Schema) -> str:
     return kinds[0].rpartition("/")[2] if kinds else ""
 
 
-def _own_keys(table: str, whole: Schema) -> list[Key]:
+def _own_keys(table: str, whole: Schema) -> list[JobKey]:
     """Return the keys beside `name`, each once with all that have it alike."""
-    owners: dict[Key, list[str]] = {}
+    owners: dict[JobKey, list[str]] = {}
     for name in NAMED[table]:
         for row in _rows(whole["$defs"][f"{table}.{name}"])[1:]:
             owners.setdefault(row, []).append(name)
     return [replace(row, of=", ".join(names)) for row, names in owners.items()]
 
 
-def _rows(table: Schema) -> list[Key]:
+def _rows(table: Schema) -> list[JobKey]:
     return [_row(name, entry, table.get("required", ())) for name, entry in table["properties"].items()]
 
 
-def _row(name: str, entry: Schema, required: Any) -> Key:
+def _row(name: str, entry: Schema, required: Any) -> JobKey:
     default = entry.get("default")
     usual = "required" if name in required else "" if default is None else json.dumps(default)
-    return Key(name, _values(entry), usual, entry.get("description", ""))
+    return JobKey(name, _values(entry), usual, entry.get("description", ""))
 
 
 def _values(entry: Schema) -> str:
@@ -227,7 +227,7 @@ def _values(entry: Schema) -> str:
     return f"{kind} {' and '.join(bounds)}".strip()
 
 
-def _drawn(title: str, rows: list[Key]) -> Table:
+def _drawn(title: str, rows: list[JobKey]) -> Table:
     of = any(row.of for row in rows)
     drawn = Table(title=Text(title), title_justify="left")
     for column in ["key", *(["of"] if of else []), "values", "default", "meaning"]:

@@ -21,7 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from mpifl.cli.sweep.settings_grid import Task, grid, validate_all
+from mpifl.cli.sweep.settings_grid import GridRun, grid, validate_all
 from mpifl.common import InputError, cannot_be_written, no_link
 from mpifl.report.observers import PLAIN, figures_of
 from mpifl.report.pages import write_best
@@ -39,7 +39,7 @@ LONGEST = 200
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def list_tasks(tasks: Sequence[Task]) -> str:
+def list_tasks(tasks: Sequence[GridRun]) -> str:
     """Return a line for each task: number, state (new, cut, lost or done) and run folder, by tabs."""
     return "".join(f"{task.number}\t{task.state}\t{task.run}\n" for task in tasks)
 
@@ -83,14 +83,16 @@ def sweep_command(
     return run_all(tasks, job, ranks, retry)
 
 
-def command(task: Task, job: Path, ranks: int) -> list[str]:
+def command(task: GridRun, job: Path, ranks: int) -> list[str]:
     """Return the command that runs a task, or goes on with it."""
     settings = [word for setting in task.settings for word in ("--set", setting)]
     train = [sys.executable, "-m", "mpifl", "train", str(job), "--out", str(task.run), "--resume", *settings]
     return [*train, "--ranks", str(ranks)] if ranks > 1 else train
 
 
-def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = lambda stopping: None) -> int:
+def run_task(
+    task: GridRun, job: Path, ranks: int, look: Callable[[bool], None] = lambda stopping: None
+) -> int:
     """Run one task, or go on with it, and return its exit code; what it prints goes to RUN/log.txt.
 
     A signal that asks this program to end asks the run to write its checkpoint, a second one to end at once;
@@ -131,7 +133,7 @@ def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = l
     return INTERRUPTED if asked else 128 - code if code < 0 else code  # as a shell says what a signal killed
 
 
-def run_all(tasks: Sequence[Task], job: Path, ranks: int, retry: bool = False) -> int:
+def run_all(tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False) -> int:
     """Run what is not done, one after another, and print the comparison of all.
 
     A run that was lost would be lost again, at the same bits: it goes on only with `retry`.
@@ -145,7 +147,7 @@ def run_all(tasks: Sequence[Task], job: Path, ranks: int, retry: bool = False) -
     codes: dict[int, int] = {}
     if ranks > 1:
         own_launcher()  # rather one line now than one for each run
-    with _Progress(tasks) as progress:
+    with _SweepProgress(tasks) as progress:
         for task in tasks:
             state = task.state
             if state == "done" or (state == "lost" and not retry):
@@ -169,10 +171,10 @@ def run_all(tasks: Sequence[Task], job: Path, ranks: int, retry: bool = False) -
     return next((code for code in codes.values() if code), 0)
 
 
-class _Progress:
+class _SweepProgress:
     """A line for each run, above a bar over the rounds of all of them."""
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    def __init__(self, tasks: Sequence[GridRun]) -> None:
         self._tasks = tasks
         self._console = Console(**PLAIN)
         self._bar = Progress(
@@ -184,7 +186,7 @@ class _Progress:
         self._all = self._bar.add_task("", total=sum(task.job.rounds for task in tasks), figures="")
         self._before = 0
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> _SweepProgress:
         self._bar.start()
         return self
 
@@ -194,7 +196,7 @@ class _Progress:
     def say(self, line: str) -> None:
         self._console.print(line, soft_wrap=True)
 
-    def skip(self, task: Task, state: str) -> None:
+    def skip(self, task: GridRun, state: str) -> None:
         self._before += task.job.rounds
         self._bar.reset(self._all, completed=self._before)
         why = ""
@@ -202,7 +204,7 @@ class _Progress:
             why = f": {shortened(why_lost(task.run) or '')}; give --retry to go on with it"
         self.say(f"{self._nth(task)} {state} before{why}")
 
-    def look(self, task: Task, stopping: bool) -> None:
+    def look(self, task: GridRun, stopping: bool) -> None:
         records = read_metrics(task.run)
         last = records[-1] if records else {"round": 0}
         told = f"round {last['round']} {figures_of(last, metric=task.metric)}"
@@ -210,7 +212,7 @@ class _Progress:
         done = self._before + last["round"]
         self._bar.update(self._all, completed=done, description=self._nth(task), figures=figures)
 
-    def end(self, task: Task, code: int) -> None:
+    def end(self, task: GridRun, code: int) -> None:
         self._before += task.job.rounds
         self._bar.update(self._all, completed=self._before)
         found = task.summary()
@@ -220,11 +222,11 @@ class _Progress:
         if code not in (0, INTERRUPTED):
             self.say(f"  ended with exit code {code}, {task.log} says: {_last_line(task)}")
 
-    def _nth(self, task: Task) -> str:
+    def _nth(self, task: GridRun) -> str:
         return f"[{task.number + 1}/{len(self._tasks)}] {task.name}"
 
 
-def _last_line(task: Task) -> str:
+def _last_line(task: GridRun) -> str:
     """Return what a run said last of its error."""
     lines = [line for line in task.log.read_text(errors="replace").splitlines() if line.strip(" -")]
     errors = [line for line in lines if line.startswith("error:")]

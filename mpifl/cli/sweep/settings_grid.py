@@ -26,7 +26,7 @@ LONGEST_NAME = 255
 
 
 @dataclass(frozen=True)
-class Task:
+class GridRun:
     """One run of a grid."""
 
     number: int
@@ -88,7 +88,7 @@ class Task:
         return None
 
 
-def grid(job: Path, given: Sequence[str], out: Path) -> list[Task]:
+def grid(job: Path, given: Sequence[str], out: Path) -> list[GridRun]:
     """Return a task for every combination of the values of all keys, the last key changing fastest.
 
     Args:
@@ -106,17 +106,17 @@ def grid(job: Path, given: Sequence[str], out: Path) -> list[Task]:
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise InputError(f"--set {twice}: given twice; give all its values at once, --set {twice}=A,B")
     varied = [key for key, values in axes if len(values) > 1]
-    tasks: list[Task] = []
+    tasks: list[GridRun] = []
     for number, values in enumerate(itertools.product(*(values for _, values in axes))):
         settings = tuple(f"{key}={value}" for key, value in zip(keys, values, strict=True))
         name = _name([s for s in settings if s.partition("=")[0] in varied], job.stem)
-        tasks.append(Task(number, name, out / name, settings, read_job(job, settings)))
+        tasks.append(GridRun(number, name, out / name, settings, read_job(job, settings)))
     _check_apart(tasks)
     _check_folders(tasks)
     return tasks
 
 
-def validate_all(tasks: Sequence[Task], job: Path) -> None:
+def validate_all(tasks: Sequence[GridRun], job: Path) -> None:
     """See that every task that has something to do could start; each model on each shards once.
 
     Raises:
@@ -163,10 +163,10 @@ def _name(settings: Sequence[str], otherwise: str) -> str:
     return re.sub(r"[^\w.,=+-]+", "_", ",".join(settings).replace('"', "").replace("'", "")) or otherwise
 
 
-def _check_apart(tasks: Sequence[Task]) -> None:
+def _check_apart(tasks: Sequence[GridRun]) -> None:
     """See that every task has a folder and a job of its own."""
-    by_name: dict[str, Task] = {}
-    by_job: dict[str, Task] = {}
+    by_name: dict[str, GridRun] = {}
+    by_job: dict[str, GridRun] = {}
     for task in tasks:
         if not task.job.tracking.jsonl:
             why = "a sweep compares runs by their metrics.jsonl; leave it true"
@@ -181,11 +181,11 @@ def _check_apart(tasks: Sequence[Task]) -> None:
             raise InputError(f"--set: {_both(other, task)} are the same job; leave one out")
 
 
-def _both(one: Task, other: Task) -> str:
+def _both(one: GridRun, other: GridRun) -> str:
     return f"{' '.join(one.settings)} and {' '.join(other.settings)}"
 
 
-def _check_folders(tasks: Sequence[Task]) -> None:
+def _check_folders(tasks: Sequence[GridRun]) -> None:
     """See that no folder holds a run of another job, or of this one on other shards."""
     shards = {task.job.shards: readable(task.job.shards) for task in tasks}
     for task in tasks:

@@ -4,7 +4,7 @@ from . import (
 )
 from .hdf5_reading import (
     Opened as Opened,
-    Stored as Stored,
+    StoredArray as StoredArray,
     opened as opened,
     start_parser as start_parser,
 )

@@ -36,7 +36,7 @@ start_parser = _parser.start
 atexit.register(_parser.end)
 
 
-class Stored(BaseModel):
+class StoredArray(BaseModel):
     """A data set in a file: its form and its place;
     `offset` is None where it is not in one piece as it is."""
 
@@ -63,7 +63,7 @@ class Stored(BaseModel):
 
 class _Content(BaseModel):
     attributes: dict[str, int | str | None]
-    sets: dict[str, Stored]
+    sets: dict[str, StoredArray]
 
 
 class Opened:
@@ -93,7 +93,7 @@ class Opened:
         mapped.note(self.path, self._size)
         return np.memmap(self._file, np.uint8, mode="c")
 
-    def _read(self, name: str, of: Stored) -> np.ndarray:
+    def _read(self, name: str, of: StoredArray) -> np.ndarray:
         if not of.readable:
             raise ShardError(
                 f"{self.path}: compressed with a filter that HDF5 lacks; pip install 'mpifl[compression]'"

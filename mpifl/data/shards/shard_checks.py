@@ -9,7 +9,7 @@ from typing import Any
 from mpifl.common import ShardError
 from mpifl.data import (
     OFFSETS,
-    Form,
+    ArrayForm,
     Targets,
     aims_by_path,
     check_counts,
@@ -18,7 +18,7 @@ from mpifl.data import (
     form_of,
     place,
 )
-from mpifl.data.hdf5 import Stored
+from mpifl.data.hdf5 import StoredArray
 from mpifl.data.shards.federation_spec import VERSIONS, FederationSpec, ShardEntry, arrays_of, other_version
 
 FORMAT = "mpifl-shard"
@@ -47,12 +47,12 @@ def check_attributes(
 
 
 def check_sets(
-    path: Path, split: str, sets: Mapping[str, Stored], entry: ShardEntry, spec: FederationSpec
+    path: Path, split: str, sets: Mapping[str, StoredArray], entry: ShardEntry, spec: FederationSpec
 ) -> None:
     """Hold what a file says of its data against what `federation.json` declares,
     before any of them is read."""
     where, declared = f"{path}: {split}", entry.examples.get(split)
-    forms: dict[str, Form] = dict(sets)
+    forms: dict[str, ArrayForm] = dict(sets)
     for name, one in arrays_of(spec.features, spec.targets).items():
         if one is not None and one.ragged:
             forms[name] = form_of(
@@ -72,5 +72,5 @@ def check_sets(
         check_counts(where, y["y"], entry.examples, entry.labels, most=ignored)
 
 
-def _rows(forms: Iterable[Form]) -> str:
+def _rows(forms: Iterable[ArrayForm]) -> str:
     return " or ".join(map(str, sorted({form.shape[0] for form in forms})))

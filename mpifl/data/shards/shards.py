@@ -37,7 +37,7 @@ from mpifl.data import (
     place,
     ragged_of,
 )
-from mpifl.data.hdf5 import Opened, Stored, opened
+from mpifl.data.hdf5 import Opened, StoredArray, opened
 from mpifl.data.shards.federation_spec import (
     FederationSpec as FederationSpec,
     Seen,
@@ -192,7 +192,7 @@ def _by_name(arrays: dict[str, Column]) -> Array:
     return {path.partition("/")[2]: array for path, array in arrays.items()}
 
 
-def splits_of(file: Opened, parts: Iterable[str]) -> Iterator[tuple[str, list[Stored]]]:
+def splits_of(file: Opened, parts: Iterable[str]) -> Iterator[tuple[str, list[StoredArray]]]:
     """Yield the splits that a file has, each with its data sets of these names;
     raise ShardError if one is missing."""
     for split in SPLITS:

@@ -3,21 +3,21 @@ from . import (
     placement as placement,
 )
 from .admission import (
-    Expected as Expected,
+    ExpectedUpdates as ExpectedUpdates,
     Knowledge as Knowledge,
 )
 from .cohort import (
-    Cohort as Cohort,
+    ServerCohort as ServerCohort,
 )
 from .costs import (
-    Ledger as Ledger,
+    ExchangeCosts as ExchangeCosts,
 )
 from .faults import (
     Judge as Judge,
     outcome_of as outcome_of,
 )
 from .gathering import (
-    Gathering as Gathering,
+    ReportGathering as ReportGathering,
 )
 from .membership import (
     Membership as Membership,

@@ -59,7 +59,7 @@ class Refusal(Report):
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedUpdates:
     """What the server knows of the updates that it asks for, before any comes.
 
     Attributes:
@@ -101,7 +101,7 @@ class Knowledge:
 
     def expected(
         self, server: Server, work: str, silos: Collection[int], message: Mapping[str, object]
-    ) -> Expected:
+    ) -> ExpectedUpdates:
         """Return what the answers of these silos to a message must be."""
         lengths = {name: len(value) for name, value in message.items() if isinstance(value, Tensor)}
         if "statistics" in server.state:
@@ -110,7 +110,7 @@ class Knowledge:
             lengths |= state_lengths(self.algorithm.task)
         weights = {silo: self.weight(work, silo) for silo in silos}
         lengths |= self.algorithm.lengths(server)
-        return Expected(weights, len(server.model.shared), lengths, self.budgets, self.sent.get(work))
+        return ExpectedUpdates(weights, len(server.model.shared), lengths, self.budgets, self.sent.get(work))
 
     def asked(self, round: int, work: str, silos: list[int]) -> list[int]:
         """Return the silos that a work is asked of, where these are to be asked."""
@@ -132,7 +132,7 @@ def screened(
     request: Request,
     rank: int,
     silos: Collection[int],
-    expected: Expected,
+    expected: ExpectedUpdates,
     accept: Callable[[Sequence[Any], Sequence[Header]], None],
 ) -> Report:
     """Return a report that keeps all rules, or the faults of the silos of one that does not.
@@ -162,7 +162,9 @@ def taking_part(reports: Mapping[int, Report]) -> list[int]:
     return sorted(rank for rank, report in reports.items() if not isinstance(report, Refusal))
 
 
-def _checked(report: Report, request: Request, silos: Collection[int], expected: Expected) -> list[Reply]:
+def _checked(
+    report: Report, request: Request, silos: Collection[int], expected: ExpectedUpdates
+) -> list[Reply]:
     """Return the replies of a report, those with a fault stripped of all else.
 
     Raises:
@@ -184,7 +186,7 @@ def _bare(reply: Reply) -> Reply:
     return Done(silo=reply.silo, seconds=reply.seconds, fault=reply.fault, passing=reply.passing)
 
 
-def _check_reply(reply: Reply, request: Request, expected: Expected) -> None:
+def _check_reply(reply: Reply, request: Request, expected: ExpectedUpdates) -> None:
     if type(reply) is not request.reply:
         raise Refused("it answers what was not asked")
     if rule := _RULES.get(type(request)):
@@ -200,7 +202,7 @@ def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them
         raise Refused(f"it says nothing of silo {missing[0]}")
 
 
-def _check_update(header: Header, request: Compute | Converse, expected: Expected) -> None:
+def _check_update(header: Header, request: Compute | Converse, expected: ExpectedUpdates) -> None:
     if header.weight != (weight := expected.weights.get(header.silo, header.weight)):
         raise Refused(wrong_weight(header.weight, weight))
     how = {common_name(name, header.silo): vector.combined for name, vector in header.vectors.items()}
@@ -221,25 +223,25 @@ def _check_update(header: Header, request: Compute | Converse, expected: Expecte
             raise Refused(f"the scalar '{name}' has the name of a figure of the server's; take another")
 
 
-def _check_end(header: Header, request: Converse, expected: Expected) -> None:
+def _check_end(header: Header, request: Converse, expected: ExpectedUpdates) -> None:
     _check_update(header, request, expected)
     if header.vectors:
         raise Refused(f"it sent '{min(header.vectors)}' at the end of a dialogue")
 
 
-def _check_begun(reply: FileReply, request: Save, expected: Expected) -> None:
+def _check_begun(reply: FileReply, request: Save, expected: ExpectedUpdates) -> None:
     if reply.sha256 is not None:
         raise Refused("it answers what was not asked")
 
 
-def _check_status(reply: FileReply, request: SaveStatus, expected: Expected) -> None:
+def _check_status(reply: FileReply, request: SaveStatus, expected: ExpectedUpdates) -> None:
     if reply.writing == (reply.sha256 is not None):
         raise Refused("it does not say whether its file is written")
     if reply.writing and request.wait:
         raise Refused("it was to wait for its file, and says that it writes it still")
 
 
-_RULES: dict[type[Request], Callable[[Any, Any, Expected], None]] = {
+_RULES: dict[type[Request], Callable[[Any, Any, ExpectedUpdates], None]] = {
     Compute: _check_update,
     Converse: _check_end,
     Save: _check_begun,

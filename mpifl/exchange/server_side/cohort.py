@@ -10,19 +10,19 @@ from torch import Tensor
 
 from mpifl.algorithms import Lead, Server, Work
 from mpifl.common import RoundLost
-from mpifl.exchange.server_side.admission import Expected, Knowledge
+from mpifl.exchange.server_side.admission import ExpectedUpdates, Knowledge
 from mpifl.exchange.server_side.outcome import Outcome
 from mpifl.transforms import Transform
 from mpifl.wire import DTYPES, Compute, Converse, Mean, Request, Scalar, VectorSpec
 
 
-class Asked(Protocol):
+class CohortFederation(Protocol):
     """The federation, as far as a cohort knows it."""
 
     transforms: Sequence[Transform]
     knowledge: Knowledge
 
-    def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
+    def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> ServerCohort:
         """Return the cohort of these silos for the server's current round."""
 
     def attempt(self, nth: int) -> int:
@@ -35,17 +35,17 @@ class Asked(Protocol):
         self,
         request: Request,
         vectors: Mapping[str, Tensor],
-        expected: Expected,
+        expected: ExpectedUpdates,
         lead: Lead | None = None,
     ) -> Outcome | None:
         """Run one exchange."""
 
 
 @dataclass
-class Cohort:
+class ServerCohort:
     """The silos of a round; see `algorithms.base.Cohort`."""
 
-    federation: Asked
+    federation: CohortFederation
     server: Server
     silos: list[int]
     population: int
@@ -74,7 +74,7 @@ class Cohort:
             mean = transform.mean(self.server, mean, purpose)
         return mean
 
-    def of(self, silos: Sequence[int]) -> Cohort:
+    def of(self, silos: Sequence[int]) -> ServerCohort:
         """Return the cohort of these silos, for a question of the same attempt at the round."""
         return self.federation.cohort(silos, self.server, self.attempt)
 
@@ -90,7 +90,7 @@ class Cohort:
         vectors, scalars = _parted(message)
         try:
             asked: dict[str, Any] = {"work": name, "longest": longest, "scalars": scalars}
-            outcome = self._exchange(Converse, vectors, Expected(weights), lead=lead, **asked)
+            outcome = self._exchange(Converse, vectors, ExpectedUpdates(weights), lead=lead, **asked)
         except RoundLost:
             if lead.error is not None:
                 raise lead.error from None
@@ -100,7 +100,7 @@ class Cohort:
         return outcome.mean()
 
     def _compute(
-        self, work: str, silos: list[int], message: Mapping[str, Tensor | Scalar], expected: Expected
+        self, work: str, silos: list[int], message: Mapping[str, Tensor | Scalar], expected: ExpectedUpdates
     ) -> Outcome:
         vectors, scalars = _parted(message)
         return self._exchange(
@@ -120,13 +120,13 @@ class Cohort:
         self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any
     ) -> Outcome:
         """Make a request of any kind, with the kind's own fields, to these silos; return what they reply."""
-        return self._exchange(kind, vectors or {}, Expected(), **fields)
+        return self._exchange(kind, vectors or {}, ExpectedUpdates(), **fields)
 
     def _exchange(
         self,
         kind: type[Request],
         vectors: Mapping[str, Tensor],
-        expected: Expected,
+        expected: ExpectedUpdates,
         *,
         lead: Lead | None = None,
         **fields: Any,

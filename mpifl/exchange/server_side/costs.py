@@ -14,7 +14,7 @@ RANKS_SHOWN = 64
 
 
 @dataclass
-class Ledger:
+class ExchangeCosts:
     """What exchanges have cost since it was last emptied; bytes are those between server and silos."""
 
     bytes_sent: int = 0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from mpifl.common import ranks_named
 from mpifl.common.machine import signals
-from mpifl.exchange.server_side.admission import Expected, screened
+from mpifl.exchange.server_side.admission import ExpectedUpdates, screened
 from mpifl.exchange.server_side.membership import Membership
 from mpifl.exchange.server_side.report_reading import Refused, longest_report, read
 from mpifl.sums import Aggregator
@@ -22,7 +22,7 @@ REMINDER = 60.0
 """Seconds after which the user is told who is waited for."""
 
 
-class Gathering:
+class ReportGathering:
     """Waits for reports, and checks them."""
 
     def __init__(self, transport: Transport, membership: Membership, deadline: float | None) -> None:
@@ -35,7 +35,7 @@ class Gathering:
         self._tell = tell
 
     def collect(
-        self, request: Request, own: Report, expected: Expected, aggregation: Aggregator
+        self, request: Request, own: Report, expected: ExpectedUpdates, aggregation: Aggregator
     ) -> dict[int, Report]:
         """Bring the reports of all ranks to the server, where they are held against what is known.
 
@@ -70,7 +70,12 @@ class Gathering:
         return Refused(f"it was told other than what the server said{relays}")
 
     def _checked(
-        self, rank: int, came: Report | Refused, request: Request, expected: Expected, aggregation: Aggregator
+        self,
+        rank: int,
+        came: Report | Refused,
+        request: Request,
+        expected: ExpectedUpdates,
+        aggregation: Aggregator,
     ) -> Report:
         silos = self._membership.answerable(request, rank)
         accept = functools.partial(aggregation.accept, self._transport, rank)

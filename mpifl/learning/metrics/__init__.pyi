@@ -7,7 +7,7 @@ from .catalogue import (
     VOXELS as VOXELS,
     YES_OR_NO as YES_OR_NO,
     Chosen as Chosen,
-    Entry as Entry,
+    MetricEntry as MetricEntry,
     choose as choose,
     names_in as names_in,
     plugin as plugin,

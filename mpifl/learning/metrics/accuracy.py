@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mpifl.learning.metrics.metric import Metric
-from mpifl.learning.tasks import Facts
+from mpifl.learning.tasks import TaskFacts
 
 
 class Accuracy:
@@ -34,6 +34,6 @@ class Accuracy:
         return float(self.right) / float(self.answers) if self.answers else math.nan
 
 
-def accuracy(form: str, facts: Facts) -> Metric:
+def accuracy(form: str, facts: TaskFacts) -> Metric:
     """Return the share of targets whose most likely class is right."""
     return Accuracy()

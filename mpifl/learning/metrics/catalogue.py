@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 
 from mpifl.common import InputError, choices, load_plugin
 from mpifl.learning.metrics.metric import Metric, MetricInfo
-from mpifl.learning.tasks import Facts
+from mpifl.learning.tasks import TaskFacts
 
 Number = float | int | bool
 
 
 @dataclass(frozen=True)
-class Entry:
+class MetricEntry:
     """A metric of the package.
 
     Attributes:
@@ -54,12 +54,12 @@ class Chosen:
     """A metric that a job has named, with its arguments."""
 
     name: str
-    kind: Entry | Any
+    kind: MetricEntry | Any
     arguments: Mapping[str, Any]
 
-    def make(self, form: str, facts: Facts) -> Metric:
+    def make(self, form: str, facts: TaskFacts) -> Metric:
         """Return it, new; `form` is that of torchmetrics' classes: "Binary", "Multiclass", "Multilabel"."""
-        if not isinstance(self.kind, Entry):
+        if not isinstance(self.kind, MetricEntry):
             made: Metric = self.kind(**self.arguments)
             return made
         module, _, maker = self.kind.maker.partition(":")
@@ -70,60 +70,64 @@ class Chosen:
     @property
     def info(self) -> MetricInfo:
         """What is to be known of it; the user's own is made for that."""
-        if not isinstance(self.kind, Entry):
+        if not isinstance(self.kind, MetricEntry):
             return MetricInfo.of(self.name, self.kind(**self.arguments))
         better = self.kind.higher_is_better
         return MetricInfo(name=self.name, higher_is_better=better, share=self.kind.share)
 
 
-Catalogue: TypeAlias = dict[str, Entry]
+Catalogue: TypeAlias = dict[str, MetricEntry]
 
 _COUNTED = {
-    "f1": Entry("torchmetrics_library:f1"),
-    "fbeta": Entry("torchmetrics_library:fbeta", {"beta": 1.0}),
-    "precision": Entry("torchmetrics_library:precision"),
-    "recall": Entry("torchmetrics_library:recall"),
+    "f1": MetricEntry("torchmetrics_library:f1"),
+    "fbeta": MetricEntry("torchmetrics_library:fbeta", {"beta": 1.0}),
+    "precision": MetricEntry("torchmetrics_library:precision"),
+    "recall": MetricEntry("torchmetrics_library:recall"),
 }
 _CURVES = {
-    "auroc": Entry("torchmetrics_library:auroc", {"thresholds": 200}),
-    "average_precision": Entry("torchmetrics_library:average_precision", {"thresholds": 200}),
+    "auroc": MetricEntry("torchmetrics_library:auroc", {"thresholds": 200}),
+    "average_precision": MetricEntry("torchmetrics_library:average_precision", {"thresholds": 200}),
 }
-_ACCURACY = {"accuracy": Entry("accuracy:accuracy")}
+_ACCURACY = {"accuracy": MetricEntry("accuracy:accuracy")}
 CLASSES: Catalogue = {
     **_ACCURACY,
     **_CURVES,
     **_COUNTED,
-    "balanced_accuracy": Entry("torchmetrics_library:balanced_accuracy"),
-    "calibration_error": Entry("summed_metrics:calibration_error", {"bins": 15}, higher_is_better=False),
-    "matthews": Entry("torchmetrics_library:matthews", share=False),
-    "cohen_kappa": Entry("torchmetrics_library:cohen_kappa", share=False),
+    "balanced_accuracy": MetricEntry("torchmetrics_library:balanced_accuracy"),
+    "calibration_error": MetricEntry(
+        "summed_metrics:calibration_error", {"bins": 15}, higher_is_better=False
+    ),
+    "matthews": MetricEntry("torchmetrics_library:matthews", share=False),
+    "cohen_kappa": MetricEntry("torchmetrics_library:cohen_kappa", share=False),
 }
-YES_OR_NO: Catalogue = {**CLASSES, "specificity": Entry("torchmetrics_library:specificity")}
+YES_OR_NO: Catalogue = {**CLASSES, "specificity": MetricEntry("torchmetrics_library:specificity")}
 LABELS: Catalogue = {
     **_CURVES,
     **_COUNTED,
-    "accuracy": Entry("torchmetrics_library:accuracy_of_labels"),
-    "hamming": Entry("torchmetrics_library:hamming", higher_is_better=False),
+    "accuracy": MetricEntry("torchmetrics_library:accuracy_of_labels"),
+    "hamming": MetricEntry("torchmetrics_library:hamming", higher_is_better=False),
 }
 VALUES: Catalogue = {
-    "mae": Entry("torchmetrics_library:mae", higher_is_better=False, share=False),
-    "mse": Entry("torchmetrics_library:mse", higher_is_better=False, share=False),
-    "rmse": Entry("torchmetrics_library:rmse", higher_is_better=False, share=False),
-    "r2": Entry("summed_metrics:r2", share=False),
+    "mae": MetricEntry("torchmetrics_library:mae", higher_is_better=False, share=False),
+    "mse": MetricEntry("torchmetrics_library:mse", higher_is_better=False, share=False),
+    "rmse": MetricEntry("torchmetrics_library:rmse", higher_is_better=False, share=False),
+    "r2": MetricEntry("summed_metrics:r2", share=False),
 }
 VOXELS: Catalogue = {
-    "dice": Entry("summed_metrics:dice", {"background": False}),
-    "iou": Entry("torchmetrics_library:iou", {"background": False}),
+    "dice": MetricEntry("summed_metrics:dice", {"background": False}),
+    "iou": MetricEntry("torchmetrics_library:iou", {"background": False}),
     **_ACCURACY,
 }
 TOKENS: Catalogue = {
-    "perplexity": Entry("summed_metrics:perplexity", higher_is_better=False, share=False),
+    "perplexity": MetricEntry("summed_metrics:perplexity", higher_is_better=False, share=False),
     **_ACCURACY,
 }
-RISKS: Catalogue = {"c_index": Entry("concordance:c_index")}
+RISKS: Catalogue = {"c_index": MetricEntry("concordance:c_index")}
 
 
-def choose(given: Iterable[str | Mapping[str, Any]], catalogue: Mapping[str, Entry]) -> dict[str, Chosen]:
+def choose(
+    given: Iterable[str | Mapping[str, Any]], catalogue: Mapping[str, MetricEntry]
+) -> dict[str, Chosen]:
     """Return the metrics that a job names, by the names that they have in files, in their order.
 
     Raises:
@@ -148,7 +152,7 @@ def names_in(table: Mapping[str, Any]) -> dict[str, str]:
     return {key: name for key, name in found.items() if isinstance(name, str)}
 
 
-def _chosen(name: str, table: dict[str, Any], catalogue: Mapping[str, Entry]) -> Chosen:
+def _chosen(name: str, table: dict[str, Any], catalogue: Mapping[str, MetricEntry]) -> Chosen:
     called = table.pop("as", None)
     if name in catalogue:
         _check_arguments(name, table, catalogue[name].arguments)

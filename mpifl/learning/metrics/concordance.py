@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mpifl.learning.metrics.metric import Metric
-from mpifl.learning.tasks import Facts
+from mpifl.learning.tasks import TaskFacts
 
 ROWS = 1000
 """Examples that are compared with all others at a time."""
@@ -48,6 +48,6 @@ class ConcordanceIndex:
         return right / pairs if pairs else math.nan
 
 
-def c_index(form: str, facts: Facts) -> Metric:
+def c_index(form: str, facts: TaskFacts) -> Metric:
     """Return Harrell's concordance: of comparable pairs, the share whose order by risk is right."""
     return ConcordanceIndex()

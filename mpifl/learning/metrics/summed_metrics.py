@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import Metric
 
-from mpifl.learning.tasks import Facts
+from mpifl.learning.tasks import TaskFacts
 
 ROUNDING = 1e-12
 """What a difference of two sums may be off by, of each; the variance of constants is no more."""
@@ -129,21 +129,21 @@ class Perplexity(Sums):
         return (self.entropy / self.tokens).exp()
 
 
-def calibration_error(form: str, facts: Facts, bins: int) -> Metric:
+def calibration_error(form: str, facts: TaskFacts, bins: int) -> Metric:
     """Return the expected calibration error: how far confidence is from accuracy, by bins."""
     return CalibrationError(bins)
 
 
-def r2(form: str, facts: Facts) -> Metric:
+def r2(form: str, facts: TaskFacts) -> Metric:
     """Return the coefficient of determination: the share of the variance that is explained."""
     return R2(facts.columns)
 
 
-def dice(form: str, facts: Facts, background: bool) -> Metric:
+def dice(form: str, facts: TaskFacts, background: bool) -> Metric:
     """Return the Dice coefficient; class 0 counts only as `background`."""
     return Dice(facts.classes or 1, background)
 
 
-def perplexity(form: str, facts: Facts) -> Metric:
+def perplexity(form: str, facts: TaskFacts) -> Metric:
     """Return the perplexity: exp of the mean cross entropy over tokens."""
     return Perplexity()

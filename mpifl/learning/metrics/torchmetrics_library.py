@@ -15,23 +15,23 @@ from torch import Tensor
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, classification
 
 from mpifl.learning.metrics.metric import Metric
-from mpifl.learning.tasks import Facts
+from mpifl.learning.tasks import TaskFacts
 
 Value = Callable[[Any, Tensor], Tensor]
 """Makes one number of a metric's states and of what torchmetrics makes of them, a number a class."""
 
 
-def accuracy_of_labels(form: str, facts: Facts) -> Metric:
+def accuracy_of_labels(form: str, facts: TaskFacts) -> Metric:
     """Return the share of right answers over all labels of all examples."""
     return _metric("MultilabelAccuracy", facts, _of_any, average="micro")
 
 
-def hamming(form: str, facts: Facts) -> Metric:
+def hamming(form: str, facts: TaskFacts) -> Metric:
     """Return the share of wrong answers over all labels of all examples."""
     return _metric("MultilabelHammingDistance", facts, _of_any, average="micro")
 
 
-def auroc(form: str, facts: Facts, thresholds: int) -> Metric:
+def auroc(form: str, facts: TaskFacts, thresholds: int) -> Metric:
     """Return the area under the ROC curve: of each class against all others, in the mean.
 
     One threshold lies above 1. Without it, examples whose probability rounds to 1 would cut the curve short.
@@ -40,52 +40,52 @@ def auroc(form: str, facts: Facts, thresholds: int) -> Metric:
     return _metric(f"{form}AUROC", facts, _of_both, thresholds=grid)
 
 
-def average_precision(form: str, facts: Facts, thresholds: int) -> Metric:
+def average_precision(form: str, facts: TaskFacts, thresholds: int) -> Metric:
     """Return the average precision: of each class against all others, in the mean."""
     return _metric(f"{form}AveragePrecision", facts, _of_drawn, thresholds=max(thresholds, 2))
 
 
-def f1(form: str, facts: Facts) -> Metric:
+def f1(form: str, facts: TaskFacts) -> Metric:
     """Return the harmonic mean of precision and recall."""
     return _metric(f"{form}F1Score", facts, _of_present)
 
 
-def fbeta(form: str, facts: Facts, beta: float) -> Metric:
+def fbeta(form: str, facts: TaskFacts, beta: float) -> Metric:
     """Return the F score in which recall counts beta times as much as precision."""
     return _metric(f"{form}FBetaScore", facts, _of_present, beta=float(beta))
 
 
-def precision(form: str, facts: Facts) -> Metric:
+def precision(form: str, facts: TaskFacts) -> Metric:
     """Return the share of what was found that is right; 0 for a class that is there and is never found."""
     return _metric(f"{form}Precision", facts, lambda m, each: _mean(each, m.tp + m.fp + m.fn))
 
 
-def recall(form: str, facts: Facts) -> Metric:
+def recall(form: str, facts: TaskFacts) -> Metric:
     """Return the share of what is there that was found."""
     return _metric(f"{form}Recall", facts, _of_present)
 
 
-def specificity(form: str, facts: Facts) -> Metric:
+def specificity(form: str, facts: TaskFacts) -> Metric:
     """Return the share of what is not there that was not found."""
     return _metric(f"{form}Specificity", facts, lambda m, each: _mean(each, m.tn + m.fp))
 
 
-def balanced_accuracy(form: str, facts: Facts) -> Metric:
+def balanced_accuracy(form: str, facts: TaskFacts) -> Metric:
     """Return the mean recall over classes."""
     return _metric(f"{form}Recall", facts, _of_yes_and_no if form == "Binary" else _of_present)
 
 
-def matthews(form: str, facts: Facts) -> Metric:
+def matthews(form: str, facts: TaskFacts) -> Metric:
     """Return the correlation of Matthews, between answers and targets; 0 where all answers are one class."""
     return _metric(f"{form}ConfusionMatrix", facts, _of_counts(_correlation))
 
 
-def cohen_kappa(form: str, facts: Facts) -> Metric:
+def cohen_kappa(form: str, facts: TaskFacts) -> Metric:
     """Return Cohen's kappa: agreement of answers and targets beyond chance."""
     return _metric(f"{form}ConfusionMatrix", facts, _of_counts(_kappa))
 
 
-def iou(form: str, facts: Facts, background: bool) -> Metric:
+def iou(form: str, facts: TaskFacts, background: bool) -> Metric:
     """Return intersection over union, in the mean over classes; class 0 counts only as `background`."""
     first = 0 if background else 1
 
@@ -96,22 +96,22 @@ def iou(form: str, facts: Facts, background: bool) -> Metric:
     return _metric(f"{form}ConfusionMatrix", facts, value)
 
 
-def mae(form: str, facts: Facts) -> Metric:
+def mae(form: str, facts: TaskFacts) -> Metric:
     """Return the mean absolute error."""
     return MeanAbsoluteError().set_dtype(torch.float64)
 
 
-def mse(form: str, facts: Facts) -> Metric:
+def mse(form: str, facts: TaskFacts) -> Metric:
     """Return the mean squared error."""
     return MeanSquaredError().set_dtype(torch.float64)
 
 
-def rmse(form: str, facts: Facts) -> Metric:
+def rmse(form: str, facts: TaskFacts) -> Metric:
     """Return the root of the mean squared error."""
     return MeanSquaredError(squared=False).set_dtype(torch.float64)
 
 
-def _metric(name: str, facts: Facts, value: Value, **arguments: Any) -> Metric:
+def _metric(name: str, facts: TaskFacts, value: Value, **arguments: Any) -> Metric:
     """Return a metric of torchmetrics, a number a class, of which `value` makes one."""
     kind = getattr(classification, name)
     sizes: dict[str, dict[str, Any]] = {"Multiclass": {"num_classes": facts.classes}}

@@ -39,7 +39,7 @@ def char_lstm(classes: int, embedding: int = 8, hidden: int = 256, layers: int =
     )
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One layer of a transformer: attention to what came before, then two linear maps at each character.
 
     Both are added to their input, which is normalised first (Radford et al. 2019, section 2.3).
@@ -78,7 +78,7 @@ class CausalStates(nn.Module):
         super().__init__()
         self.token = nn.Embedding(tokens, width)
         self.position = nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(TransformerBlock(width, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:

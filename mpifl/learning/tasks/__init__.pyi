@@ -7,14 +7,14 @@ from .classification import (
     Classification as Classification,
 )
 from .federation_view import (
-    Facts as Facts,
+    TaskFacts as TaskFacts,
 )
 from .losses import (
     Summed as Summed,
     mean as mean,
 )
 from .named import (
-    Named as Named,
+    PackageTask as PackageTask,
 )
 from .task import (
     Task as Task,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mpifl.learning.metrics import YES_OR_NO
 from mpifl.learning.tasks.class_tasks import OfAnswers, Weights
-from mpifl.learning.tasks.federation_view import Facts, Shards
+from mpifl.learning.tasks.federation_view import Shards, TaskFacts
 from mpifl.learning.tasks.losses import Summed, bce, focal_bce
 
 
@@ -51,10 +51,10 @@ class Binary(OfAnswers):
         """Return 2: no and yes, where an example has one answer."""
         return 2 if self.single else 0
 
-    def weighed(self, facts: Facts) -> int:
+    def weighed(self, facts: TaskFacts) -> int:
         """Return 2: no and yes."""
         return 2
 
-    def fits(self, facts: Facts) -> bool:
+    def fits(self, facts: TaskFacts) -> bool:
         """Return whether a federation's targets are of its kind."""
         return facts.classes == 2 or (facts.classes is None and facts.dtype == "bool")

@@ -8,13 +8,13 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from mpifl.learning.tasks.federation_view import Facts
-from mpifl.learning.tasks.named import Named
+from mpifl.learning.tasks.federation_view import TaskFacts
+from mpifl.learning.tasks.named import PackageTask
 
 Weights = list[NonNegativeFloat] | Literal["balanced"]
 
 
-class OfClasses(Named):
+class OfClasses(PackageTask):
     """Targets are class numbers, shape [n, ...]; outputs are logits, shape [n, classes, ...]."""
 
     logits: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class OfClasses(Named):
         kept = labels != self.ignored
         return rows[kept], labels[kept]
 
-    def fits(self, facts: Facts) -> bool:
+    def fits(self, facts: TaskFacts) -> bool:
         """Return whether a federation's targets are of its kind."""
         return facts.classes is not None
 
@@ -52,7 +52,7 @@ class OfClasses(Named):
 class OfPlaces(OfClasses):
     """A class for each place of an example: targets of shape [n, ...], at least one dimension more."""
 
-    def fits(self, facts: Facts) -> bool:
+    def fits(self, facts: TaskFacts) -> bool:
         """Return whether a federation's targets are of its kind."""
         return facts.classes is not None and facts.shape != ()
 
@@ -63,7 +63,7 @@ class OfPlaces(OfClasses):
             raise ValueError(f'{what}; take "classification"')
 
 
-class OfAnswers(Named):
+class OfAnswers(PackageTask):
     """Targets are 0 or 1; outputs are logits of 1, which `predict` makes probabilities of."""
 
     aligned: ClassVar[bool] = True

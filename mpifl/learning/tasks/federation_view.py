@@ -25,7 +25,7 @@ class Shards(Protocol):
 
 
 @dataclass(frozen=True)
-class Facts:
+class TaskFacts:
     """What the package's tasks go by.
 
     Attributes:
@@ -47,7 +47,7 @@ class Facts:
     ragged: bool = False
 
     @classmethod
-    def of(cls, spec: Shards) -> Facts:
+    def of(cls, spec: Shards) -> TaskFacts:
         """Read them from a federation; one whose targets are not described has class numbers."""
         targets = getattr(spec, "targets", None)
         labels = [entry.labels for entry in spec.silos if entry.labels is not None]

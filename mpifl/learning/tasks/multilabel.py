@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mpifl.learning.metrics import LABELS
 from mpifl.learning.tasks.class_tasks import OfAnswers
-from mpifl.learning.tasks.federation_view import Facts, Shards
+from mpifl.learning.tasks.federation_view import Shards, TaskFacts
 from mpifl.learning.tasks.losses import bce_of_labels, focal_of_labels
 
 PIECE = 1 << 22
@@ -47,7 +47,7 @@ class Multilabel(OfAnswers):
 
     def width(self, spec: Shards) -> int:
         """Return how many labels there are."""
-        return Facts.of(spec).columns
+        return TaskFacts.of(spec).columns
 
     def check_targets(self, split: str, y: Any) -> None:
         """See that all targets are 0, 1 or what does not count."""
@@ -62,11 +62,11 @@ class Multilabel(OfAnswers):
                 found = f"label {column} is {y[start + row, column]} in row {start + row}"
                 raise ValueError(f"{found}; multilabel takes {', '.join(map(str, known))}")
 
-    def fits(self, facts: Facts) -> bool:
+    def fits(self, facts: TaskFacts) -> bool:
         """Return whether a federation's targets are of its kind."""
         values = facts.classes is None and not facts.real and len(facts.shape or ()) == 1
         return values or facts.yes_or_no_of_each
 
-    def weighed(self, facts: Facts) -> int:
+    def weighed(self, facts: TaskFacts) -> int:
         """Return how many labels there are."""
         return facts.columns

@@ -14,13 +14,13 @@ from pydantic import Field, PrivateAttr, model_validator
 from torch import Tensor, nn
 
 from mpifl.common import InputError
-from mpifl.learning.metrics import Chosen, Entry, Metric, MetricInfo, choose, plugin
-from mpifl.learning.tasks.federation_view import Facts, Shards
+from mpifl.learning.metrics import Chosen, Metric, MetricEntry, MetricInfo, choose, plugin
+from mpifl.learning.tasks.federation_view import Shards, TaskFacts
 from mpifl.learning.tasks.losses import Summed
 from mpifl.learning.tasks.task import Task
 
 
-class Named(Task):
+class PackageTask(Task):
     """A task of the package: a file of its own says which losses and metrics it has, and what it predicts.
 
     The first of its losses is the default. A loss takes those keys of the task that its parameters are named
@@ -32,7 +32,7 @@ class Named(Task):
     form: ClassVar[str] = ""
     """What torchmetrics calls it: "Binary", "Multiclass", "Multilabel"."""
     losses: ClassVar[Mapping[str, Callable[..., Summed]]]
-    catalogue: ClassVar[Mapping[str, Entry]]
+    catalogue: ClassVar[Mapping[str, MetricEntry]]
     takes: ClassVar[str]
     """Which targets it takes, as an error says it."""
     usual: ClassVar[tuple[str, ...]]
@@ -49,15 +49,15 @@ class Named(Task):
     """Names, tables with a name and arguments (`as` renames a metric), or the user's own as
     "package.module:Class"."""
 
-    _facts: Facts = PrivateAttr(default=Facts())
+    _facts: TaskFacts = PrivateAttr(default=TaskFacts())
 
     @abstractmethod
-    def fits(self, facts: Facts) -> bool:
+    def fits(self, facts: TaskFacts) -> bool:
         """Return whether a federation's targets are of its kind."""
 
     def for_federation(self, spec: Shards) -> Task:
         """Return the task with what it must know of the federation."""
-        facts = Facts.of(spec)
+        facts = TaskFacts.of(spec)
         if not self.fits(facts) or (facts.ragged and facts.classes is None):
             what = f"takes {self.takes}; the shards have {facts.told}"
             one_hot = facts.told_of_one_hot if self.one_hot else ""
@@ -165,7 +165,7 @@ class Named(Task):
     @cached_property
     def given(self) -> dict[str, Any]:
         """The keys of the task beside those that all have, as far as the job gives them."""
-        own = type(self).model_fields.keys() - Named.model_fields.keys()
+        own = type(self).model_fields.keys() - PackageTask.model_fields.keys()
         return {key: value for key in sorted(own) if (value := getattr(self, key)) is not None}
 
     def _arguments(self, outputs: Tensor) -> dict[str, Any]:
@@ -176,11 +176,11 @@ class Named(Task):
         takes = _keys(self.criterion) if self.criterion in self.losses.values() else ()
         return {key: value for key, value in given.items() if key in takes}
 
-    def weighed(self, facts: Facts) -> int:
+    def weighed(self, facts: TaskFacts) -> int:
         """Return how many weights there are: one for each class, or for each label."""
         return facts.classes or facts.columns
 
-    def _check_weights(self, facts: Facts) -> None:
+    def _check_weights(self, facts: TaskFacts) -> None:
         given, wanted = getattr(self, "weights", None), self.weighed(facts)
         if given == "balanced" and not sum(facts.counts):
             raise InputError("[task] weights = 'balanced': the shards count no labels; give a list")
@@ -203,7 +203,7 @@ class Named(Task):
         return torch.where(kept, losses, torch.zeros_like(losses)).sum(), kept.sum()
 
     @model_validator(mode="after")
-    def _loss_takes_its_keys(self) -> Named:
+    def _loss_takes_its_keys(self) -> PackageTask:
         own = self.criterion in self.losses.values()
         takes = {"ignore", *(_keys(self.criterion) if own else ())}
         for key in self.given.keys() - takes:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from mpifl.common import InputError
 from mpifl.learning.metrics import VALUES
-from mpifl.learning.tasks.federation_view import Facts, Shards
+from mpifl.learning.tasks.federation_view import Shards, TaskFacts
 from mpifl.learning.tasks.losses import Summed, huber, mae, mse
-from mpifl.learning.tasks.named import Named
+from mpifl.learning.tasks.named import PackageTask
 from mpifl.learning.tasks.task import Task
 
 OWN_UNITS = ("mean", "deviation")
@@ -22,7 +22,7 @@ Many = Annotated[list[float], Field(min_length=1)]
 ManyPositive = Annotated[list[PositiveFloat], Field(min_length=1)]
 
 
-class Regression(Named):
+class Regression(PackageTask):
     """Numbers that a model is to come near to: the squared error; mean absolute error and R2.
 
     Outputs are values, shape [n, columns], or [n] of one; targets are the same values in their own shape.
@@ -46,7 +46,7 @@ class Regression(Named):
 
     def for_federation(self, spec: Shards) -> Task:
         """Return the task with what it must know of the federation."""
-        shape = Facts.of(spec).shape
+        shape = TaskFacts.of(spec).shape
         for key in OWN_UNITS:
             given, wanted = getattr(self, key), shape[-1] if shape else 1
             if isinstance(given, list) and len(given) != wanted:
@@ -97,8 +97,8 @@ class Regression(Named):
 
     def width(self, spec: Shards) -> int:
         """Return how many numbers a target has."""
-        return Facts.of(spec).columns
+        return TaskFacts.of(spec).columns
 
-    def fits(self, facts: Facts) -> bool:
+    def fits(self, facts: TaskFacts) -> bool:
         """Return whether a federation's targets are of its kind."""
         return facts.classes is None or not facts.shape

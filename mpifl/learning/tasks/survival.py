@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from mpifl.learning.metrics import RISKS
-from mpifl.learning.tasks.federation_view import Facts, Shards
+from mpifl.learning.tasks.federation_view import Shards, TaskFacts
 from mpifl.learning.tasks.losses import Summed, cox
-from mpifl.learning.tasks.named import Named
+from mpifl.learning.tasks.named import PackageTask
 
 
-class Survival(Named):
+class Survival(PackageTask):
     """Cox regression (Cox 1972) on the risk sets of a batch, judged by concordance.
 
     Outputs are logarithms of hazard ratios, shape [n, 1] or [n]. Targets have the shape [n, 2], or are named
@@ -51,7 +51,7 @@ class Survival(Named):
         """Return 1: the risk."""
         return 1
 
-    def fits(self, facts: Facts) -> bool:
+    def fits(self, facts: TaskFacts) -> bool:
         """Return whether a federation's targets are of its kind."""
         return facts.names == ("event", "time") or (facts.classes is None and facts.shape == (2,))
 

@@ -6,13 +6,13 @@ from mpifl.learning.tasks.binary import Binary
 from mpifl.learning.tasks.classification import Classification
 from mpifl.learning.tasks.language import Language
 from mpifl.learning.tasks.multilabel import Multilabel
-from mpifl.learning.tasks.named import Named
+from mpifl.learning.tasks.named import PackageTask
 from mpifl.learning.tasks.regression import Regression
 from mpifl.learning.tasks.segmentation import Segmentation
 from mpifl.learning.tasks.survival import Survival
 from mpifl.learning.tasks.task import Task
 
-_OWN: list[type[Named]] = [
+_OWN: list[type[PackageTask]] = [
     Classification,
     Binary,
     Multilabel,

@@ -41,7 +41,7 @@ FITTED = "cut the table by the spec of the training as `data-prep fit` states it
 
 
 @dataclass(frozen=True)
-class Shards:
+class PredictedShards:
     """The shards that are to be predicted.
 
     Attributes:
@@ -157,17 +157,17 @@ def check_names(data: Path, given: Sequence[str] | None, taken: Sequence[str] | 
             raise InputError(f"{data}: column {column} is '{found}', the model learned '{learned}'; {FITTED}")
 
 
-def _shards_at(data: Path) -> Shards:
+def _shards_at(data: Path) -> PredictedShards:
     """Return the shards of a folder, or the one that is named."""
     if not data.is_file():
         spec = read_federation(data)
-        return Shards(data, spec, _by_name(spec.silos))
+        return PredictedShards(data, spec, _by_name(spec.silos))
     for beside in (data.with_name("federation.json"), data.with_suffix(".json")):
         if beside.is_file():
             spec = read_spec(beside)
             entries = {**_by_name(spec.silos), **{e.name: e for e in (spec.test, spec.public) if e}}
             if named := {name: entry for name, entry in entries.items() if entry.file == data.name}:
-                return Shards(data.parent, spec, named)
+                return PredictedShards(data.parent, spec, named)
     what = f"neither federation.json nor {data.with_suffix('.json').name} beside it says what it holds"
     raise InputError(f"{data}: {what}; name a shard folder, as `data-prep partition` makes of any data")
 
@@ -189,7 +189,7 @@ def _spec_of(run: Path, job: Job, other: FederationSpec) -> FederationSpec:
 
 @torch.no_grad()
 def _predicted(
-    model: FlatModel, task: Task, shards: Shards, wanted: str | None, size: EvaluationBatch
+    model: FlatModel, task: Task, shards: PredictedShards, wanted: str | None, size: EvaluationBatch
 ) -> Iterator[Columns]:
     """Yield the rows of all shards, so many at a time."""
     module, longest = model.module.eval(), max(map(len, shards.entries))

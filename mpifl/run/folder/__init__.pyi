@@ -42,5 +42,5 @@ from .weights_file import (
     round_of as round_of,
 )
 from .writer import (
-    Writer as Writer,
+    StateWriter as StateWriter,
 )

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from mpifl.common import Buffer, write_atomic
 from mpifl.run.folder import checkpoint, serialization
-from mpifl.run.folder.writer import Writer
+from mpifl.run.folder.writer import StateWriter
 
 
 class Seal(Protocol):
@@ -32,7 +32,7 @@ class StateFiles:
 
     def __init__(self, run: Path, seal: Seal | None = None) -> None:
         self._run, self._seal = run, seal
-        self._writer = Writer()
+        self._writer = StateWriter()
 
     def begin(self, round: int, silo: int, state: Mapping[str, Any], oldest: int = 0) -> None:
         """Begin to write what a silo keeps; nothing is copied,

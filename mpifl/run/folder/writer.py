@@ -13,7 +13,7 @@ from mpifl.run.folder import serialization
 from mpifl.run.folder.checkpoint import CheckpointError
 
 
-class Writer:
+class StateWriter:
     """Writes states one after another in a thread, which only writes: it talks to no other rank."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from mpifl.algorithms import SGD, Algorithm
+from mpifl.algorithms import Algorithm, ServerSGD
 from mpifl.common import InputError
 from mpifl.run.job.fits import IN_EFFECT, why_not
 from mpifl.run.job.tables import POISSON
@@ -46,7 +46,7 @@ def _of_layout(job: Job, algorithm: Algorithm) -> Iterator[str]:
     if job.split is None and is_split:
         what = "the network is split by [split], and the job has none; it needs cut, the width of a line"
         yield f"[algorithm] name = '{name}': {what}"
-    if is_split and algorithm.server_optimizer != SGD():
+    if is_split and algorithm.server_optimizer != ServerSGD():
         yield "[server_optimizer]: there is no mean to step along; [local] says how each half steps"
 
 
@@ -100,7 +100,7 @@ def _of_halves(job: Job, algorithm: Algorithm) -> Iterator[str]:
     tables |= {f"bottoms.{silo}": table for silo, table in job.split.bottoms.items()}
     for key in (key for key, table in tables.items() if "buffers" in table):
         what = "each party keeps all buffers of its part of a split network; leave it out"
-        yield f"[vertical.{key}] buffers: {what}"
+        yield f"[split.{key}] buffers: {what}"
 
 
 Says = Callable[["Job", Algorithm], Iterator[str]]

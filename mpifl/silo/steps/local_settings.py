@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
 from mpifl.silo.steps.local_fits import LOCAL
-from mpifl.silo.steps.schedule import Schedule, Shape
+from mpifl.silo.steps.schedule import RateSchedule, Shape
 
 if TYPE_CHECKING:  # a job is looked at without paying for torch
     import torch
@@ -216,7 +216,7 @@ class LocalTraining(BaseModel):
         """Whether all steps of a round have one learning rate."""
         return self.schedule == "constant" and not self.warmup
 
-    def schedule_of(self, round: int, steps: int) -> Schedule:
+    def schedule_of(self, round: int, steps: int) -> RateSchedule:
         """Return the learning rates of a round, counted from 0, in which a silo takes so many steps."""
         done = round % self.schedule_rounds * steps
-        return Schedule(self.schedule, self.warmup, steps * self.schedule_rounds, done, self.lr)
+        return RateSchedule(self.schedule, self.warmup, steps * self.schedule_rounds, done, self.lr)

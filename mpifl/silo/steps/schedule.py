@@ -10,7 +10,7 @@ Shape = Literal["constant", "linear", "cosine"]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class RateSchedule:
     """The learning rate of each step of a round.
 
     It grows linearly over the first steps (Goyal et al. 2017, section 2.2). Then it falls to 0 at the last

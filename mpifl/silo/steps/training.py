@@ -19,7 +19,7 @@ from mpifl.silo.parameters import Allocate, FlatModel, Objective, in_precision
 from mpifl.silo.steps.batch_counts import steps_of
 from mpifl.silo.steps.local_optimizers import OPTIMIZERS, Batch, Correction, Optimizer
 from mpifl.silo.steps.local_settings import LocalTraining
-from mpifl.silo.steps.schedule import Schedule
+from mpifl.silo.steps.schedule import RateSchedule
 
 Counted: TypeAlias = Callable[..., Summed]
 """(module, x, y) -> the sum of a batch's losses and what it is to be divided by."""
@@ -88,7 +88,7 @@ class Training:
         return steps_of(self.settings, len(self.data))
 
     @functools.cached_property
-    def schedule(self) -> Schedule:
+    def schedule(self) -> RateSchedule:
         """The learning rate of each step: the one place that knows it."""
         return self.settings.schedule_of(self.round, self.steps)
 

@@ -24,7 +24,7 @@ from mpifl.wings.dpsgd.privacy_plan import Accounting, SiloPlan, guard_of, plans
 from mpifl.wings.dpsgd.private_silo import PrivateSilo
 from mpifl.wings.dpsgd.question_ledger import Protection
 from mpifl.wings.dpsgd.silo_level_plan import SiloAccounting, account_of, coins_of, mechanism_of, warning_of
-from mpifl.wings.privacy import Draws, Noising, Site, open_site
+from mpifl.wings.privacy import Draws, Noising, SiteFolder, open_site
 from mpifl.wings.site import SITES_FILE, lists_sites
 from mpifl.wire import Transport
 
@@ -172,7 +172,7 @@ def _noise_told(job: Job, spec: AnySpec, told: str) -> list[float]:
     return noise
 
 
-def _hold_against_budget(job: Job, site: Site) -> None:
+def _hold_against_budget(job: Job, site: SiteFolder) -> None:
     """See that a site with a budget is asked for nothing that the budget does not count.
 
     Raises:

@@ -19,7 +19,7 @@ from mpifl.run.job.tables import PrivacySettings
 from mpifl.silo.steps import steps_of
 from mpifl.wings.dpsgd.private_silo import Guard
 from mpifl.wings.dpsgd.question_ledger import LEFT, STEPS
-from mpifl.wings.privacy import Budgets, Draws, Site, Steps, check_countable, epsilon_of, noise_for
+from mpifl.wings.privacy import Budgets, Draws, SiteFolder, Steps, check_countable, epsilon_of, noise_for
 
 MOST_COUNTED = 16
 """Kinds of silos of which each one's epsilon is counted in every round; of more the largest alone."""
@@ -148,7 +148,7 @@ def _noise(job: Job, rate: float, steps: int) -> float:
     return noise_for(privacy.epsilon, privacy.delta, rate, steps, privacy.accountant)
 
 
-def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: Site) -> Guard:
+def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: SiteFolder) -> Guard:
     """Return what the private silos of a rank have in common.
 
     Args:

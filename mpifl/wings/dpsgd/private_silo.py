@@ -21,7 +21,7 @@ from mpifl.run.job.tables import PrivacySettings
 from mpifl.silo import Silo
 from mpifl.silo.steps import LOCAL, Constant, Correction, LocalRun, LocalTraining, Method, Proximal, steps_of
 from mpifl.wings.dpsgd.dpsgd import DPSGD
-from mpifl.wings.privacy import EDITION, Budgets, Draws, Entry, Site, Steps
+from mpifl.wings.privacy import EDITION, BudgetEntry, Budgets, Draws, SiteFolder, Steps
 from mpifl.wings.site import digest
 
 
@@ -46,7 +46,7 @@ class Guard:
             is, and so which.
     """
 
-    site: Site
+    site: SiteFolder
     settings: PrivacySettings
     job: str
     run: str
@@ -118,14 +118,14 @@ class PrivateSilo(Silo):
         told |= {"budget_left": float(entry.left)} if entry.left is not None else {}
         return told | self._unprotected()
 
-    def _entry(self, answer: str) -> Entry:
+    def _entry(self, answer: str) -> BudgetEntry:
         guard, name, shard = self._guard, self._guard.names[self.id], self._guard.shards[self.id]
         before = guard.site.of_silo(name, shard)
         taken = [Steps(way.noise, way.rate, way.steps) for way in self._ways]
         total = sum(one.count for one in taken)
         # another run may have spent since
         self._afford(before.spent, Steps(taken[0].noise, taken[0].rate, total))
-        return Entry(
+        return BudgetEntry(
             question=self.question,
             answer=answer,
             silo=name,

@@ -38,7 +38,7 @@ class Link(NamedTuple):
     learn: Callable[[Tensor, Tensor], None] | None = None
 
 
-class Part(NamedTuple):
+class LayerGradient(NamedTuple):
     """A layer's part in a loss: what it was given, a, and the gradient of its output, g, a row an example."""
 
     link: Link
@@ -56,7 +56,7 @@ class Taken(NamedTuple):
     """
 
     loss: Tensor
-    parts: Sequence[Part]
+    parts: Sequence[LayerGradient]
     before: Sequence[Tensor | None]
 
 
@@ -108,7 +108,7 @@ class Chain:
             for place in range(len(self._links) - 1, last - 1, -1):
                 link, a = self._links[place], passed[place]
                 if link.learn:
-                    parts.append(Part(link, a, g))
+                    parts.append(LayerGradient(link, a, g))
                 if place > last or onwards:
                     g = link.backward(g, a, passed[place + 1])
         return Taken(loss, parts, backward(x, (g,), self._parameters) if onwards else ())

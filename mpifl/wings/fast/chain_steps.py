@@ -13,7 +13,7 @@ from torch import nn
 
 from mpifl.data import rows
 from mpifl.silo.steps import Batch, Constant, Found, Proximal, Step, Training, along, by_autograd, is_plain
-from mpifl.wings.fast.chain_formulas import Chain, Part, chain
+from mpifl.wings.fast.chain_formulas import Chain, LayerGradient, chain
 
 SMALLEST = 1 << 18
 """Weights of a layer from which on one product pays: a megabyte, which leaves a core's own cache."""
@@ -66,7 +66,7 @@ class ChainStep:
         for data, gradient in [*self._small, *before]:
             data.add_(gradient, alpha=-lr)
 
-    def _learn(self, part: Part, lr: float) -> None:
+    def _learn(self, part: LayerGradient, lr: float) -> None:
         """Take a large layer's step; write the gradient of another."""
         layer: Any = part.link.layer
         if layer not in self._large:

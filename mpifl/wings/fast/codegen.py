@@ -52,7 +52,7 @@ _WITHOUT_ALPHA: dict[Any, Any] = {torch.ops.aten.add.Tensor: _add, torch.ops.ate
 and drops the sum's alpha: weight decay would be 1."""
 
 
-class Loss(nn.Module):
+class TracedLoss(nn.Module):
     """An objective and its model as one module: so tensors are replaced whatever it calls of the model.
 
     The modules are copies, the tensors are not. What a model keeps of its first pass, such as a table of

@@ -20,7 +20,7 @@ from torch import Tensor
 from mpifl.common.machine import DEBUGGING, debugging
 from mpifl.silo.parameters import FlatModel, Objective, scalar
 from mpifl.silo.steps import LOCAL, OWN_WORK, Batch, Constant, Correction, Proximal, Training
-from mpifl.wings.fast.codegen import Loss, NotCompiled, compile_graph, trace
+from mpifl.wings.fast.codegen import NotCompiled, TracedLoss, compile_graph, trace
 from mpifl.wings.fast.cuda_graphs import Graphs, recorded
 
 ALIKE = 0.05
@@ -245,7 +245,7 @@ def _step(t: Training, optimizer: Any, groups: Groups) -> Callable[..., tuple[()
     model, correct = t.model, type(t.correct)
     frozen = [name for name, _ in model.module.named_parameters() if name not in model.names]
     names = [*model.names, *frozen, *(name for name, _ in model.module.named_buffers())]
-    whole = Loss(model.module, t.objective)
+    whole = TracedLoss(model.module, t.objective)
 
     def step(*inputs: Tensor) -> tuple[()]:
         left = iter(inputs)

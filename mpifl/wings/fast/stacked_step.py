@@ -18,7 +18,7 @@ from torch import Tensor
 from mpifl.common.machine import accelerators
 from mpifl.silo.parameters import in_precision, scalar
 from mpifl.silo.steps import Batch, Training
-from mpifl.wings.fast.codegen import Loss, NotCompiled, trace
+from mpifl.wings.fast.codegen import NotCompiled, TracedLoss, trace
 from mpifl.wings.fast.same_rounding import ALIGNED, by_lines, by_vectors, rounds_by_place
 
 ALIKE = {"fp32": 1e-3, "tf32": 0.01, "bf16": 0.05}
@@ -45,7 +45,7 @@ class Stack:
         self._tf32 = asked.settings.precision == "tf32"
         self._objective = asked.loss.mean  # kept, so that the id in its key stays its own
         objective = in_precision(asked.settings.precision, asked.loss.weighted or asked.loss.mean)
-        self._whole = Loss(model.module, objective)
+        self._whole = TracedLoss(model.module, objective)
         self._length, self._shapes = len(model.trained), [p.shape for p in model.parameters]
         width = -(-self._length // ALIGNED) * ALIGNED
         self.trained = torch.zeros(size, width, device=model.device)

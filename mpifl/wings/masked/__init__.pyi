@@ -11,8 +11,8 @@ from .fixed_sum import (
     FixedSum as FixedSum,
 )
 from .masked_party import (
-    Party as Party,
-    Terms as Terms,
+    MaskedParty as MaskedParty,
+    MaskedTerms as MaskedTerms,
 )
 from .masked_wing import (
     wing as wing,

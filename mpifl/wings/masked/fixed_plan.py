@@ -13,7 +13,7 @@ from mpifl.sums import Rank, headers_of, read_records, updates_of
 from mpifl.wire import MOST_SCALARS, MOST_VECTORS, Combination, Header, Message, Name, Report
 
 
-class Part(Message):
+class PartyPlan(Message):
     """What one rank, a party, has of the sums.
 
     Attributes:
@@ -42,7 +42,7 @@ class SumPlan(Message):
 
     vectors: list[PlannedVector]
     scalars: list[str]
-    parties: dict[Rank, Part]
+    parties: dict[Rank, PartyPlan]
 
     def having(self, name: str) -> list[int]:
         """Return the parties that have a vector."""
@@ -53,10 +53,10 @@ class SumPlan(Message):
         return sum(number in part.scalars for part in self.parties.values())
 
 
-PARTS = TypeAdapter(Annotated[list[Part], Field(fail_fast=True)])
+PARTS = TypeAdapter(Annotated[list[PartyPlan], Field(fail_fast=True)])
 
 
-def part_of(parts: Sequence[Any], headers: Sequence[Header]) -> Part | None:
+def part_of(parts: Sequence[Any], headers: Sequence[Header]) -> PartyPlan | None:
     """Return what a rank says that it has, if its headers tell the same; None where it has nothing.
 
     Raises:

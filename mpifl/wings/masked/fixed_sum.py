@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mpifl.common import InputError, RoundLost, ranks_named
 from mpifl.sums import Combined
-from mpifl.wings.masked.fixed_plan import Part, PlannedVector, SumPlan, part_of, plan_of
+from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector, SumPlan, part_of, plan_of
 from mpifl.wings.masked.fixed_point import DIGITS, numbers_of
 from mpifl.wings.masked.masking import Question
 from mpifl.wings.masked.party_sums import PER_SCALAR, SENTINELS, FixedSums, PartySums, averages_in
@@ -64,7 +64,7 @@ class FixedSum:
         """Add one silo's update to this rank's sums; see `Aggregator`."""
         return self._here.add(silo, update)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PartyPlan]:
         """Say where this rank's sums will lie, once they are masked and released."""
         if not self._here.silos:
             return []
@@ -73,7 +73,7 @@ class FixedSum:
         }
         vectors = {name: self._memory.handle(room) for name, room in self._rooms.items()}
         offer = self._how.masking.offer if self._how.masking else None
-        return [Part(vectors=vectors, scalars=sorted(self._here.numbers), offer=offer)]
+        return [PartyPlan(vectors=vectors, scalars=sorted(self._here.numbers), offer=offer)]
 
     def accept(
         self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]

@@ -34,7 +34,7 @@ shares together, so that no sum wraps around; in the grid of the sum."""
 
 
 @dataclass(frozen=True)
-class Terms:
+class MaskedTerms:
     """What a party knows of its run by itself, whatever the server says.
 
     Attributes:
@@ -64,10 +64,10 @@ class Terms:
     rounds: int
 
 
-class Party:
+class MaskedParty:
     """Masks a rank's sums; see `aggregation.Masking`."""
 
-    def __init__(self, terms: Terms, session: Session, releases: Releases, secret: bytes) -> None:
+    def __init__(self, terms: MaskedTerms, session: Session, releases: Releases, secret: bytes) -> None:
         self._terms, self._session, self._releases, self._secret = terms, session, releases, secret
         self._serial = -1
         self._agreed: tuple[Released, dict[int, bytes], int, bytes] | None = None

@@ -17,12 +17,12 @@ from mpifl.run.job import Job
 from mpifl.run.job.tables import SecuritySettings
 from mpifl.training import drawn
 from mpifl.wings.dpsgd import digest_of, run_of
-from mpifl.wings.masked.masked_party import Party, Terms
+from mpifl.wings.masked.masked_party import MaskedParty, MaskedTerms
 from mpifl.wings.masked.party_sums import FixedSums
 from mpifl.wings.masked.released_file import ReleasedFile
 from mpifl.wings.masked.releases import Releases
 from mpifl.wings.masked.session import Offer, Session
-from mpifl.wings.privacy import Site
+from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.site import Sites, identity_of, site_folder, sites_of
 
 
@@ -113,7 +113,7 @@ def _party(
     placed: Mapping[int, Sequence[int]],
     rank: int,
     id: str,
-) -> Party:
+) -> MaskedParty:
     assert job.security is not None
     folder = site_folder("[security]", "this site's keys and what it released")
     names = names_of(spec)
@@ -123,7 +123,7 @@ def _party(
     party_of = {silo: party for party, silos in placed.items() for silo in silos}
     hosts = [party_of[silo] for silo in range(len(names))]
     identity, sites = identity_of(folder), sites_of(folder)
-    terms = Terms(
+    terms = MaskedTerms(
         run=known.run,
         digest=known.job,
         terms=digest_of(job),
@@ -137,7 +137,7 @@ def _party(
         rounds=job.rounds,
     )
     session = Session(known.run, [names[silo] for silo in placed[rank]], identity, sites)
-    return Party(terms, session, Releases(folder, EVALUATIONS), Site(folder).secret)
+    return MaskedParty(terms, session, Releases(folder, EVALUATIONS), SiteFolder(folder).secret)
 
 
 def _strictest(security: SecuritySettings, sites: Sites | None) -> SecuritySettings:

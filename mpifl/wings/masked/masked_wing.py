@@ -24,8 +24,8 @@ from mpifl.wings.masked.masked_training import sums_of
 from mpifl.wings.masked.party_sums import FixedSums
 from mpifl.wings.masked.released_file import ReleasedFile
 from mpifl.wings.masked.who_sees import about_rank, cost_of_masks, sharing
-from mpifl.wings.privacy import Site
-from mpifl.wings.site import Seal, site_folder
+from mpifl.wings.privacy import SiteFolder
+from mpifl.wings.site import SiteSeal, site_folder
 from mpifl.wire import Memory, Transport
 
 
@@ -90,7 +90,7 @@ class Masked(Wing):
             return context
         folder = site_folder("[security]", "this site's secret and its silos' own models")
         known = run_of(job, spec, told)
-        seal, personal = Seal(Site(folder).secret, known.job), f"{run.name}-{known.run[:8]}"
+        seal, personal = SiteSeal(SiteFolder(folder).secret, known.job), f"{run.name}-{known.run[:8]}"
         return dataclasses.replace(context, seal=seal, personal=folder / "personal" / personal)
 
     def about(self) -> dict[str, str]:

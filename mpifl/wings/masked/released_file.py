@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from mpifl.common import InputError
-from mpifl.wings.site import Ledger
+from mpifl.wings.site import SiteLedger
 
 FILE = "released.jsonl"
 
@@ -42,7 +42,7 @@ class ReleasedFile:
         """
         self._known: dict[tuple[int, str], list[int]] = {}
         self.id = id
-        self._ledger = Ledger(run / FILE, _Line, self._take)
+        self._ledger = SiteLedger(run / FILE, _Line, self._take)
         self._ledger.catch_up()
         self.id = self.id or os.urandom(16).hex()
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from mpifl.common import InputError
 from mpifl.wings.privacy import LEDGERS
-from mpifl.wings.site import Ledger, make_own
+from mpifl.wings.site import SiteLedger, make_own
 
 Names = Annotated[list[str], AfterValidator(sorted)]
 _Question = tuple[str, int, str]
@@ -84,7 +84,7 @@ class Releases:
         """The shard of each silo that has answered a message by some terms."""
         self._shares: dict[tuple[str, str, int], int] = {}
         """How many shares the noise of a message by some terms in a round was of."""
-        self._ledger = Ledger(folder / LEDGERS[1], Released, self._take)
+        self._ledger = SiteLedger(folder / LEDGERS[1], Released, self._take)
         self._ledger.catch_up()  # one that is none is better found before the first round
 
     def check(self, entry: Released) -> None:

@@ -34,8 +34,8 @@ from .silo_noise import (
 from .site_budget import (
     LEDGERS as LEDGERS,
     SECRET_BYTES as SECRET_BYTES,
-    Entry as Entry,
-    Site as Site,
+    BudgetEntry as BudgetEntry,
+    SiteFolder as SiteFolder,
     budget_of as budget_of,
     open_site as open_site,
     why_no_secret as why_no_secret,

@@ -15,7 +15,7 @@ from mpifl.wings.privacy.accountant import Steps, epsilon_of
 from mpifl.wings.privacy.budgets import Budgets
 from mpifl.wings.privacy.draws import Draws
 from mpifl.wings.privacy.secret import FOLDER, KEY, Secret
-from mpifl.wings.privacy.site_budget import Entry, Site
+from mpifl.wings.privacy.site_budget import BudgetEntry, SiteFolder
 
 EVENTS, LINES, ANSWERS_LEFT = "privacy events", "privacy answers", "privacy left"
 """In the server's state: how many answers the ledger had, by what these are known, and how many more the
@@ -41,7 +41,7 @@ class Account:
         self._budgets = Budgets(limits, settings.accountant)
 
     @property
-    def _site(self) -> Site:
+    def _site(self) -> SiteFolder:
         return self._secret.site
 
     def check(self, state: Mapping[str, Any]) -> None:
@@ -93,7 +93,7 @@ class Account:
         left, entries = {} if entry.left is None else {ANSWERS_LEFT: entry.left}, self._site.entries()
         return {KEY: self._secret.known_by, EVENTS: len(entries), LINES: self._known_by(entries), **left}
 
-    def _entry(self, question: str, answer: str, round: int, step: Steps) -> Entry:
+    def _entry(self, question: str, answer: str, round: int, step: Steps) -> BudgetEntry:
         entries, key = self._site.entries(), (self._digest, round)
         before = _of_rounds(one for one in entries if (one.run, one.round) != key)
         again = [steps for one in entries if (one.run, one.round) == key for steps in one.steps]
@@ -101,7 +101,7 @@ class Account:
             raise RoundLost(f"another answer would pass [privacy] {self._budgets}", in_vain=True)
         more = Steps(step.noise, step.rate, self._rounds - round - 1)
         about: dict[str, Any] = {"silo": "", "shard": "", "job": self._job, "run": self._digest}
-        return Entry(
+        return BudgetEntry(
             question=question,
             answer=answer,
             round=round,
@@ -112,7 +112,7 @@ class Account:
             **about,
         )
 
-    def _known_by(self, entries: Sequence[Entry]) -> int:
+    def _known_by(self, entries: Sequence[BudgetEntry]) -> int:
         """Return a number that tells these answers, and what each has cost, from any others.
 
         A question holds the sum without noise, so that only who has the secret may find the number.
@@ -126,7 +126,7 @@ class Account:
         return epsilon_of(spent, self._settings.delta, self._settings.accountant)
 
 
-def _of_rounds(entries: Iterable[Entry]) -> list[Steps]:
+def _of_rounds(entries: Iterable[BudgetEntry]) -> list[Steps]:
     """Return what each round has cost, however often it was answered."""
     rounds: dict[tuple[str, int], list[Steps]] = {}
     for entry in entries:

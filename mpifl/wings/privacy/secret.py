@@ -12,7 +12,7 @@ from typing import Any
 
 from mpifl.common import InputError
 from mpifl.wings.privacy.draws import Draws
-from mpifl.wings.privacy.site_budget import Site
+from mpifl.wings.privacy.site_budget import SiteFolder
 from mpifl.wings.site import VARIABLE
 
 FOLDER = "privacy"
@@ -28,9 +28,9 @@ class Secret:
         self.folder = folder
 
     @functools.cached_property
-    def site(self) -> Site:
+    def site(self) -> SiteFolder:
         """The folder, opened."""
-        return Site(self.folder, f"{self.folder}")
+        return SiteFolder(self.folder, f"{self.folder}")
 
     @property
     def known_by(self) -> int:

@@ -16,14 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mpifl.common import InputError, by_weight, closed, hint_of, read_toml
 from mpifl.wings.privacy.accountant import Steps
-from mpifl.wings.site import Ledger, make_once, make_own, site_folder
+from mpifl.wings.site import SiteLedger, make_once, make_own, site_folder
 
 SECRET_BYTES = 32
 LEDGERS = ("ledger.jsonl", "released.jsonl")
 """What a folder has of answers that it gave; none is there before the secret."""
 
 
-class Entry(BaseModel):
+class BudgetEntry(BaseModel):
     """A line of the ledger: a question that was answered, and what that cost.
 
     Attributes:
@@ -71,7 +71,7 @@ class OfSilo:
         by_run: Its steps in each run.
     """
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[BudgetEntry] = field(default_factory=list)
     seen: int = 0
     counts: Counter[tuple[float, float]] = field(default_factory=Counter)
     by_run: Counter[str] = field(default_factory=Counter)
@@ -81,7 +81,7 @@ class OfSilo:
         """What was taken, all steps of a kind together."""
         return [Steps(noise, rate, count) for (noise, rate), count in self.counts.items()]
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: BudgetEntry) -> None:
         """Add a line."""
         self.entries.append(entry)
         for noise, rate, count in entry.taken:
@@ -105,7 +105,7 @@ class Budget(BaseModel):
     evaluate_unprotected: bool = False
 
 
-class Site:
+class SiteFolder:
     """The site's folder, opened.
 
     Args:
@@ -121,19 +121,19 @@ class Site:
     def __init__(self, folder: Path, named: str = "") -> None:
         self.folder = folder
         make_own(folder, named)
-        self._answered: dict[str, Entry] = {}
+        self._answered: dict[str, BudgetEntry] = {}
         self._of_silo: dict[tuple[str, str], OfSilo] = {}
-        self._ledger = Ledger(folder / LEDGERS[0], Entry, self._take)
+        self._ledger = SiteLedger(folder / LEDGERS[0], BudgetEntry, self._take)
         self.secret = _secret(folder / "key")
         own = folder / "budget.toml"
         self.budget = budget_of(own) if os.path.lexists(own) else None
 
-    def answered(self, question: str) -> Entry | None:
+    def answered(self, question: str) -> BudgetEntry | None:
         """Return what the ledger says of a question."""
         self._ledger.catch_up()
         return self._answered.get(question)
 
-    def entries(self, silo: str = "", shard: str = "") -> list[Entry]:
+    def entries(self, silo: str = "", shard: str = "") -> list[BudgetEntry]:
         """Return all lines of a silo, known by its name or its shard; without either all that there are."""
         if silo or shard:
             return list(self.of_silo(silo, shard).entries)
@@ -150,11 +150,11 @@ class Site:
         found.seen = len(self._ledger.kept)
         return found
 
-    def record(self, make: Callable[[], Entry | None]) -> None:
+    def record(self, make: Callable[[], BudgetEntry | None]) -> None:
         """Write a line, and return when it is on the disk; see `Ledger.record`."""
         self._ledger.record(make)
 
-    def add(self, make: Callable[[], Entry | None]) -> None:
+    def add(self, make: Callable[[], BudgetEntry | None]) -> None:
         """Write a line, which is on the disk when `sync` returns; see `Ledger.add`."""
         self._ledger.add(make)
 
@@ -162,17 +162,17 @@ class Site:
         """Return when all lines that were added are on the disk; see `Ledger.sync`."""
         self._ledger.sync()
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: BudgetEntry) -> None:
         self._answered[entry.question] = entry
 
 
-def open_site() -> Site:
+def open_site() -> SiteFolder:
     """Open the folder that MPIFL_SITE names; it is made if it is not there.
 
     Raises:
         InputError: the variable is not set, or the folder is not the user's own.
     """
-    return Site(site_folder("[privacy]", "this site's secret and its ledger"))
+    return SiteFolder(site_folder("[privacy]", "this site's secret and its ledger"))
 
 
 def budget_of(path: Path) -> Budget:

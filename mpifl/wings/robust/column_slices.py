@@ -66,7 +66,7 @@ class ColumnsPlan(Message):
     result: int
 
 
-class Share(Message):
+class SliceShare(Message):
     """What a rank says of the columns that it made."""
 
     fault: Text | None = None
@@ -136,7 +136,7 @@ class Slices:
 
     def _hand_over_last(self) -> None:
         """Tell the server how this rank's part went."""
-        share = Share(fault=self.fault, suspects=sorted(self._suspects), outside=self._counted())
+        share = SliceShare(fault=self.fault, suspects=sorted(self._suspects), outside=self._counted())
         self._transport.hand_over(0, share.encode(), self._stamp(LAST))
 
     def _counted(self) -> list[int]:
@@ -230,9 +230,9 @@ class Slices:
     def _take_share(self, rank: int, record: bytes) -> None:
         """Take note of what a rank says of its columns; one that says what cannot be read is suspected."""
         try:
-            share = Share.model_validate_json(record)
+            share = SliceShare.model_validate_json(record)
         except ValidationError:
-            share = Share(suspects=[rank])
+            share = SliceShare(suspects=[rank])
         if share.suspects:
             self._suspects |= {rank, *share.suspects} & set(self._workers)
         if share.outside:

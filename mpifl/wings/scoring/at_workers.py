@@ -17,11 +17,11 @@ from mpifl.data.shards import Split
 from mpifl.exchange.server_side import Membership, Outcome
 from mpifl.silo import Score, as_fits
 from mpifl.wings.scoring.test_scores import SPLIT, Scores
-from mpifl.wings.scoring.test_shares import Share, score_of, share_of
+from mpifl.wings.scoring.test_shares import ScoreShare, score_of, share_of
 from mpifl.wire import ArraySpec, KeepTestSet, Request, ScoreBatches, Transport, VectorSpec
 
 
-class Asked(Protocol):
+class ScoringFederation(Protocol):
     """The federation, as far as this knows it."""
 
     transport: Transport
@@ -48,7 +48,7 @@ class AtWorkers:
     one after another.
     """
 
-    def __init__(self, federation: Asked, scores: Scores, note: Note) -> None:
+    def __init__(self, federation: ScoringFederation, scores: Scores, note: Note) -> None:
         self._federation, self._scores, self._note = federation, scores, note
         self._sent_to: tuple[int, ...] = ()
 
@@ -92,7 +92,7 @@ class AtWorkers:
         if scores.short and server.evaluation_batch == "auto" and size > 1:
             raise MemoryError("a worker's memory is short of these batches")
         task, sizes = server.task, request.sizes
-        shares: list[tuple[Sequence[int], Share]] = [*scores.shares.values()]
+        shares: list[tuple[Sequence[int], ScoreShare]] = [*scores.shares.values()]
         had = {number for numbers, _ in shares for number in numbers}
         if missing := [number for number in range(len(sizes)) if number not in had]:
             self._tell(server, request)

@@ -24,7 +24,7 @@ from mpifl.data.shards import FederationSpec, split_of
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.silo import short_of_memory
 from mpifl.sums import Combined, read_records
-from mpifl.wings.scoring.test_shares import Share, share_of, width_of
+from mpifl.wings.scoring.test_shares import ScoreShare, share_of, width_of
 from mpifl.wire import (
     Count,
     Header,
@@ -46,7 +46,7 @@ _MOST = 2.0**53
 """Whole numbers are exact in float64 up to here."""
 
 
-class Part(Message):
+class ScorePart(Message):
     """A rank's share of a score, as it travels.
 
     Attributes:
@@ -66,7 +66,7 @@ class Part(Message):
     short: bool = False
 
 
-_PARTS = TypeAdapter(list[Part])
+_PARTS = TypeAdapter(list[ScorePart])
 
 
 class Arrays:
@@ -100,11 +100,11 @@ class Scores:
     def __init__(self, context: WorkerContext, transport: Transport) -> None:
         self._context, self._transport = context, transport
         self._request: Request = KeepTestSet(arrays=[])
-        self._parts: list[Part] = []
+        self._parts: list[ScorePart] = []
         self._test: Batches | None = None
         self._why = "no test set came"
         self.hanging: set[int] = set()
-        self.shares: dict[int, tuple[range, Share]] = {}
+        self.shares: dict[int, tuple[range, ScoreShare]] = {}
         self.faults: dict[int, str] = {}
         self.short = False
 
@@ -175,15 +175,15 @@ class Scores:
             accelerators.check(device, error)
             self._why = _told(error)
 
-    def _scored(self, request: ScoreBatches, received: Mapping[str, Tensor], mine: range) -> Part:
+    def _scored(self, request: ScoreBatches, received: Mapping[str, Tensor], mine: range) -> ScorePart:
         device = self._context.models[0].device
         try:
             return _packed(self._share(request, received, mine))
         except Exception as error:
             accelerators.check(device, error)
-            return Part(fault=_told(error), short=short_of_memory(error))
+            return ScorePart(fault=_told(error), short=short_of_memory(error))
 
-    def _share(self, request: ScoreBatches, received: Mapping[str, Tensor], mine: range) -> Share:
+    def _share(self, request: ScoreBatches, received: Mapping[str, Tensor], mine: range) -> ScoreShare:
         if self._test is None:
             raise ValueError(self._why)
         if (found := len(self._test)) != request.examples or self._test.bounded(request.size) < request.size:
@@ -195,7 +195,7 @@ class Scores:
         own = algorithm.own_objective
         return share_of(model, algorithm.task, self._test, request.size, mine, own)
 
-    def _checked(self, part: Part, request: ScoreBatches, numbers: range) -> Share:
+    def _checked(self, part: ScorePart, request: ScoreBatches, numbers: range) -> ScoreShare:
         """Return a rank's share, if it can be one; raise ValueError."""
         width, wholes = width_of(self._context.algorithm.task)
         rows = _unpacked(part.rows, len(numbers) * width, "numbers of batches").view(len(numbers), width)
@@ -208,20 +208,20 @@ class Scores:
         counts = rows[:, 1]
         if bool((counts < 0).any()) or (part.counted == "int64" and bool((counts != counts.round()).any())):
             raise ValueError("what losses are divided by is no count")
-        return Share(rows, whole, part.examples, _DTYPES[part.counted])
+        return ScoreShare(rows, whole, part.examples, _DTYPES[part.counted])
 
 
 def _told(error: Exception) -> str:
     return one_line(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
 
 
-def _packed(share: Share) -> Part:
+def _packed(share: ScoreShare) -> ScorePart:
     if not (bool(share.rows.isfinite().all()) and bool(share.whole.isfinite().all())):
-        return Part(fault="its figures are not finite")
+        return ScorePart(fault="its figures are not finite")
     name = str(share.counted).removeprefix("torch.")
     counted: Any = name if name in _DTYPES else "float64"
     rows, whole = (base64.b64encode(one.numpy().tobytes()).decode() for one in (share.rows, share.whole))
-    return Part(rows=rows, whole=whole, examples=share.examples, counted=counted)
+    return ScorePart(rows=rows, whole=whole, examples=share.examples, counted=counted)
 
 
 def _unpacked(text: str, length: int, what: str) -> Tensor:

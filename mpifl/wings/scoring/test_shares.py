@@ -29,7 +29,7 @@ LOSS, COUNT, OWN, STATES = range(4)
 
 
 @dataclass(frozen=True)
-class Share:
+class ScoreShare:
     """What the score of a model is made of, for some batches.
 
     Attributes:
@@ -61,7 +61,7 @@ def share_of(
     numbers: Sequence[int],
     own_objective: Objective | None = None,
     lanes: Lanes = ALONE,
-) -> Share:
+) -> ScoreShare:
     """Score the model as it is on the batches of these numbers, of so many examples each at most."""
     given = model, task, batches, size, numbers, own_objective
     return purely(model, lanes, functools.partial(_shared, *given))
@@ -75,7 +75,7 @@ def _shared(
     numbers: Sequence[int],
     own_objective: Objective | None,
     lanes: Lanes,
-) -> Share:
+) -> ScoreShare:
     model.module.eval()
     width, wholes = width_of(task)
     scoring, whole = Scoring(task, model.device), torch.zeros(wholes, dtype=torch.float64)
@@ -99,11 +99,15 @@ def _shared(
         found.append(torch.cat([ahead, *states.values()]))
         examples += rows(y)
     table = torch.stack(found) if found else torch.zeros(0, width, dtype=torch.float64)
-    return Share(table, whole, examples, counted)
+    return ScoreShare(table, whole, examples, counted)
 
 
 def score_of(
-    task: Task, shares: Collection[tuple[Sequence[int], Share]], sizes: Sequence[int], *, own: bool = False
+    task: Task,
+    shares: Collection[tuple[Sequence[int], ScoreShare]],
+    sizes: Sequence[int],
+    *,
+    own: bool = False,
 ) -> Score:
     """Return the score of all batches.
 
@@ -132,7 +136,7 @@ def score_of(
 
 
 def _in_order(
-    shares: Collection[tuple[Sequence[int], Share]], batches: int
+    shares: Collection[tuple[Sequence[int], ScoreShare]], batches: int
 ) -> Iterator[tuple[Tensor, torch.dtype]]:
     """Yield the row of each batch, and the dtype of what its losses are divided by."""
     at = {number: (share, nth) for numbers, share in shares for nth, number in enumerate(numbers)}
@@ -141,6 +145,6 @@ def _in_order(
         yield share.rows[nth], share.counted
 
 
-def _whole(shares: Collection[tuple[Sequence[int], Share]]) -> Mapping[str, Tensor]:
+def _whole(shares: Collection[tuple[Sequence[int], ScoreShare]]) -> Mapping[str, Tensor]:
     whole = torch.stack([share.whole for _, share in shares]).sum(0)
     return {COUNTS: whole} if len(whole) else {}

@@ -11,7 +11,7 @@ from .digests import (
     digest as digest,
 )
 from .sealing import (
-    Seal as Seal,
+    SiteSeal as SiteSeal,
 )
 from .site_directory import (
     VARIABLE as VARIABLE,
@@ -33,7 +33,7 @@ from .site_identity import (
     sites_of as sites_of,
 )
 from .site_ledger import (
-    Ledger as Ledger,
+    SiteLedger as SiteLedger,
 )
 from .site_wing import (
     refuse_unbudgeted as refuse_unbudgeted,

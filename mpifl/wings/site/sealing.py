@@ -17,7 +17,7 @@ TAG = 16
 """Bytes that sealing adds to a piece."""
 
 
-class Seal:
+class SiteSeal:
     """Seals the texts of one run by the secret of one site.
 
     Args:

@@ -37,16 +37,16 @@ PublicKey = Annotated[str, StringConstraints(pattern=KEY)]
 """32 bytes in hexadecimal."""
 
 
-class _Record(BaseModel):
+class _IdentityFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class _KeyFile(_Record):
+class _KeyFile(_IdentityFile):
     name: SiteName
     private_key: PublicKey
 
 
-class ListedSite(_Record):
+class ListedSite(_IdentityFile):
     """A table `[[site]]` of `sites.toml`: a site, its silos, and its public key."""
 
     name: SiteName
@@ -54,7 +54,7 @@ class ListedSite(_Record):
     key: PublicKey
 
 
-class _Listed(_Record):
+class _Listed(_IdentityFile):
     least: PositiveInt = 1
     colluding: Annotated[float, Field(ge=0, lt=1)] = 0.0
     site: Annotated[list[ListedSite], Field(min_length=1)]

@@ -21,7 +21,7 @@ from mpifl.wings.site.site_directory import fsync_folder
 Line = TypeVar("Line", bound=BaseModel)
 
 
-class Ledger(Generic[Line]):
+class SiteLedger(Generic[Line]):
     """A ledger of records of one kind, each a line of JSON.
 
     Attributes:

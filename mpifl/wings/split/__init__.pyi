@@ -40,7 +40,7 @@ from .splitnn import (
     SplitNN as SplitNN,
 )
 from .wire_lines import (
-    Line as Line,
-    Lines as Lines,
-    Mark as Mark,
+    MessageMark as MessageMark,
+    SplitMessage as SplitMessage,
+    SplitMessages as SplitMessages,
 )

@@ -12,18 +12,18 @@ from mpifl.common import InputError, RoundLost
 from mpifl.sums import is_finite
 from mpifl.wings.split.line_codecs import LONGEST, Writing
 from mpifl.wings.split.speakers import Speaker
-from mpifl.wings.split.wire_lines import Line, Lines, Mark
+from mpifl.wings.split.wire_lines import MessageMark, SplitMessage, SplitMessages
 
 SHORTEST_LIMIT = 1 << 26
 """Bytes of a line that are taken in any case: a line of a wrong shape is to be named, and not to hang."""
 _MORE = "said more than it was asked"
 
 
-class Stopped(Exception):
+class DialogueStopped(Exception):
     """Some silo has stopped, or the server: the dialogue is over."""
 
 
-class Lead:
+class DialogueLead:
     """The server's side of a dialogue, until it is over.
 
     Args:
@@ -66,10 +66,10 @@ class Dialogue:
 
     def __init__(
         self,
-        lead: Lead,
+        lead: DialogueLead,
         silos: Sequence[int],
         speakers: Mapping[int, Speaker],
-        lines: Lines,
+        lines: SplitMessages,
         up: Writing,
         down: Writing,
     ) -> None:
@@ -90,7 +90,7 @@ class Dialogue:
         heard = {silo: self._own_line(silo, rows) for silo in asked if silo in self._here}
         heard |= {silo: self._line_of(silo, rows) for silo in asked if silo not in self._here}
         if any(line is None for line in heard.values()):
-            raise Stopped
+            raise DialogueStopped
         return [line for silo in asked if (line := heard[silo]) is not None]
 
     def say(self, answers: Sequence[Tensor] | None = None, silos: Sequence[int] | None = None) -> None:
@@ -126,7 +126,7 @@ class Dialogue:
             self._lead.talk(self)
             for silo in self.silos:
                 self._end_of(silo)
-        except Stopped:
+        except DialogueStopped:
             self._stop()
         except (InputError, RoundLost) as error:
             self._lead.error = error
@@ -161,7 +161,7 @@ class Dialogue:
         try:
             line = self._next(silo)
             if silo in self._over:
-                self._note_end(silo, ended=line.number == Mark.END)
+                self._note_end(silo, ended=line.number == MessageMark.END)
                 return None
             found = self._up.read(line.payload, silo, rows, width)
             if fault := self._fault_of(silo, found, rows):
@@ -172,7 +172,7 @@ class Dialogue:
         self._lead.heard[silo] += len(line.payload)
         return found
 
-    def _next(self, silo: int) -> Line:
+    def _next(self, silo: int) -> SplitMessage:
         """Return what a silo of another rank says next.
 
         Raises:
@@ -183,7 +183,7 @@ class Dialogue:
         line = self._lines.hear(self._lead.homes[silo], self._lead.longest)
         if line.silo != silo:
             raise ValueError(f"a line of silo {line.silo} came in place of its own")
-        if line.number in (Mark.STOP, Mark.END):
+        if line.number in (MessageMark.STOP, MessageMark.END):
             self._over.add(silo)
         elif line.number != due:
             raise ValueError(f"line {line.number} came in place of line {due}")
@@ -202,7 +202,7 @@ class Dialogue:
         """See that a silo has said all.
 
         Raises:
-            Stopped: it has not.
+            DialogueStopped: it has not.
         """
         if silo in self._here:
             if self._here[silo].speak(self._answers[silo]) is not None:
@@ -211,7 +211,7 @@ class Dialogue:
         else:
             ended = self._has_ended(silo)
         if not ended:
-            raise Stopped
+            raise DialogueStopped
 
     def _has_ended(self, silo: int) -> bool:
         """Hear from a silo of another rank that it has said all; return whether it has."""
@@ -219,7 +219,7 @@ class Dialogue:
             line = self._next(silo)
             if silo not in self._over:
                 raise ValueError(_MORE)
-            return line.number == Mark.END
+            return line.number == MessageMark.END
         except ValueError as wrong:
             self._refuse(silo, wrong)
             return False
@@ -243,14 +243,14 @@ class Dialogue:
         left = [silo for silo in self.silos if silo not in self._here and silo not in self._over]
         for silo in left:
             if self._heard[silo] > self._answered[silo]:
-                self._lines.say(self._lead.homes[silo], silo, Mark.STOP)
+                self._lines.say(self._lead.homes[silo], silo, MessageMark.STOP)
         for silo in left:
             if self._heard[silo] > self._answered[silo]:
                 continue
             with contextlib.suppress(ValueError):
                 self._next(silo)
             if silo not in self._over:
-                self._lines.say(self._lead.homes[silo], silo, Mark.STOP)
+                self._lines.say(self._lead.homes[silo], silo, MessageMark.STOP)
 
 
 def _check_finite(answer: Tensor) -> None:

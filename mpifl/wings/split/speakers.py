@@ -17,7 +17,7 @@ from mpifl.common import InputError
 from mpifl.exchange.worker_side import as_update, header_of_end
 from mpifl.silo import Silo
 from mpifl.wings.split.line_codecs import LONGEST, Writing
-from mpifl.wings.split.wire_lines import Lines, Mark
+from mpifl.wings.split.wire_lines import MessageMark, SplitMessages
 from mpifl.wire import STOPPED, AnyReply, Converse, Done, Update
 
 Half: TypeAlias = Generator[Tensor, "Tensor | None", Update]
@@ -98,7 +98,9 @@ class Speaker:
             self._half.close()
 
 
-def follow(speakers: Sequence[Speaker], lines: Lines, longest: int, up: Writing, down: Writing) -> None:
+def follow(
+    speakers: Sequence[Speaker], lines: SplitMessages, longest: int, up: Writing, down: Writing
+) -> None:
     """Have the silos of another rank than the server's talk with it to the end, by lines of so many bytes."""
     talking, number = {speaker.id: speaker for speaker in speakers}, 0
     heard: dict[int, Tensor | None] = dict.fromkeys(talking)
@@ -109,7 +111,7 @@ def follow(speakers: Sequence[Speaker], lines: Lines, longest: int, up: Writing,
             if payload is not None:
                 lines.say(0, silo, number, payload)
             else:
-                lines.say(0, silo, Mark.STOP if speaker.failed else Mark.END)
+                lines.say(0, silo, MessageMark.STOP if speaker.failed else MessageMark.END)
         talking = {silo: speaker for silo, speaker in talking.items() if speaker.reply is None}
         for silo, speaker in talking.items():
             heard[silo] = _answer(speaker, lines, number, down)
@@ -130,13 +132,13 @@ def _written(speaker: Speaker, said: Tensor, number: int, longest: int, up: Writ
         return None
 
 
-def _answer(speaker: Speaker, lines: Lines, number: int, down: Writing) -> Tensor | None:
+def _answer(speaker: Speaker, lines: SplitMessages, number: int, down: Writing) -> Tensor | None:
     """Return the server's answer to a silo's line; a silo that is told to stop does, or fails of it."""
     assert speaker.said is not None
     rows, width = speaker.said.shape
     try:
         line = lines.hear(0, LONGEST * rows * width)
-        if line.number == Mark.STOP:
+        if line.number == MessageMark.STOP:
             speaker.stop()
             return None
         if (line.silo, line.number) != (speaker.id, number):
@@ -146,7 +148,7 @@ def _answer(speaker: Speaker, lines: Lines, number: int, down: Writing) -> Tenso
         return down.read(line.payload, speaker.id, rows, width).to(speaker.said.device)
     except (ValueError, InputError) as wrong:
         speaker.refuse(wrong)
-        lines.say(0, speaker.id, Mark.STOP)
+        lines.say(0, speaker.id, MessageMark.STOP)
         return None
 
 

@@ -14,7 +14,7 @@ from mpifl.wings.split.split_training import assemble_vertical, tags_here
 from mpifl.wire import Transport
 
 
-class Split(Wing):
+class SplitWing(Wing):
     """Have parties with columns of the same rows train one network together."""
 
     def __init__(self, job: Job) -> None:
@@ -44,4 +44,4 @@ class Split(Wing):
 
 def wing(job: Job) -> Wing:
     """Return what a job's `[split]` makes of its training."""
-    return Split(job)
+    return SplitWing(job)

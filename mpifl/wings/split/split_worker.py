@@ -9,10 +9,10 @@ from torch import Tensor
 
 from mpifl.algorithms import Algorithm, Lead
 from mpifl.exchange.worker_side import Worker
-from mpifl.wings.split.dialogue import Dialogue, Lead as DialogueLead
+from mpifl.wings.split.dialogue import Dialogue, DialogueLead
 from mpifl.wings.split.line_codecs import LineCodecs
 from mpifl.wings.split.speakers import Speaker, follow, speaker_of
-from mpifl.wings.split.wire_lines import Lines
+from mpifl.wings.split.wire_lines import SplitMessages
 from mpifl.wire import AnyReply, Converse, Transport
 
 
@@ -37,7 +37,7 @@ class Converses:
     ) -> list[AnyReply]:
         """Answer a request; see `Together`."""
         speakers = {silo: self._speaker(silo, request, vectors) for silo in mine}
-        lines = Lines(self._transport, request.serial)
+        lines = SplitMessages(self._transport, request.serial)
         written = self._codecs.writing(request.work, request.round)
         if lead is not None:
             assert isinstance(lead, DialogueLead)

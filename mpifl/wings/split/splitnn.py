@@ -15,7 +15,7 @@ from mpifl.common import rng
 from mpifl.silo import Score, Scoring
 from mpifl.silo.steps import LOCAL, steps_of
 from mpifl.wings.split.column_silo import ColumnSilo, in_order
-from mpifl.wings.split.dialogue import Dialogue, Lead
+from mpifl.wings.split.dialogue import Dialogue, DialogueLead
 from mpifl.wings.split.network_half import Half, begun, order
 from mpifl.wings.split.split_server import SplitServer
 from mpifl.wire import Update
@@ -72,7 +72,7 @@ class SplitNN(Algorithm):
                         (said[here.holder],) = talk.hear(len(rows), holder)
                 count += len(rows)
 
-        mean = cohort.dialogue(self.bottom, Lead(lead, self._widths(cohort.silos)))
+        mean = cohort.dialogue(self.bottom, DialogueLead(lead, self._widths(cohort.silos)))
         server.state |= {name: _copied(value) for name, value in top.kept().items()}
         return {"train_loss": float(total) / count, **mean.scalars, **out.figures()}
 
@@ -127,7 +127,7 @@ class SplitNN(Algorithm):
                 talk.say()
                 take(self.task.outputs(module, z), held.targets(rows))
 
-        everyone.dialogue(self.forward, Lead(lead, self._widths(everyone.silos)), split=split)
+        everyone.dialogue(self.forward, DialogueLead(lead, self._widths(everyone.silos)), split=split)
 
     def forward(self, silo: ColumnSilo, split: str) -> Lines:
         """Say what the bottom makes of a split's rows."""

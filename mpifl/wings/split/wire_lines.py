@@ -24,7 +24,7 @@ LONGEST = (1 << 31) - 1 - _HEAD.size
 """Bytes of a payload at most; Open MPI 5 cannot count to 2^31."""
 
 
-class Mark(IntEnum):
+class MessageMark(IntEnum):
     """Numbers that no line has: what is said in place of one."""
 
     STOP = 0xFFFFFFFF
@@ -34,12 +34,12 @@ class Mark(IntEnum):
 
 
 @dataclass(frozen=True)
-class Line:
+class SplitMessage:
     """What one side said.
 
     Attributes:
         silo: Whose dialogue it belongs to.
-        number: Counts the lines of the dialogue, or a `Mark`.
+        number: Counts the lines of the dialogue, or a `MessageMark`.
         payload: The line itself.
     """
 
@@ -48,7 +48,7 @@ class Line:
     payload: memoryview
 
 
-class Lines:
+class SplitMessages:
     """The lines of one request, as one rank says and hears them.
 
     MPI keeps the order of what goes from one rank to another, so that the silos of a rank share one channel.
@@ -91,7 +91,7 @@ class Lines:
             self._transport.sent += length
         return handle
 
-    def hear(self, rank: int, limit: int) -> Line:
+    def hear(self, rank: int, limit: int) -> SplitMessage:
         """Return the next line of this request that a rank says.
 
         Args:
@@ -113,7 +113,7 @@ class Lines:
             payload = self._found(rank, handle, length) if handle else memoryview(record)[_HEAD.size :]
             if length != len(payload):
                 raise ValueError(f"a line of {len(payload)} bytes that says {length}")
-            return Line(silo, number, payload)
+            return SplitMessage(silo, number, payload)
         raise ValueError("line after line of requests that are over")
 
     def _found(self, rank: int, handle: int, length: int) -> memoryview:

@@ -4,7 +4,7 @@ from . import (
     libraries as libraries,
 )
 from .deaths import (
-    Watch as Watch,
+    DeathWatch as DeathWatch,
     joined_in_time as joined_in_time,
     met_or_lost as met_or_lost,
     renumbered as renumbered,
@@ -26,6 +26,6 @@ from .launcher import (
     started_by as started_by,
 )
 from .mpi_facts import (
-    Facts as Facts,
+    MPIFacts as MPIFacts,
     facts as facts,
 )

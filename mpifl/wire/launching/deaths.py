@@ -50,7 +50,7 @@ def joined_in_time(ground: Ground) -> Iterator[None]:
 def met_or_lost(comm: Any, ground: Ground) -> Iterator[None]:
     """Have a death among the ranks of a communicator, who are about to meet, raise StartLost: some may have
     met, and others not."""
-    watch = Watch(comm, ground)
+    watch = DeathWatch(comm, ground)
     try:
         yield
     except (RankLost, watch.error) as error:
@@ -62,7 +62,7 @@ def met_or_lost(comm: Any, ground: Ground) -> Iterator[None]:
         raise StartLost(f"{what}; run the same command again", speaks=first) from None
 
 
-class Watch:
+class DeathWatch:
     """Watches the ranks of a communicator; where deaths end the job anyway it sees none and costs nothing."""
 
     def __init__(self, comm: Any, ground: Ground) -> None:

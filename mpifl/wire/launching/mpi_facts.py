@@ -10,7 +10,7 @@ from mpifl.wire.launching.deaths import survivable
 from mpifl.wire.launching.launcher import library_file
 
 
-class Facts(Message):
+class MPIFacts(Message):
     """The MPI library as one rank sees it."""
 
     library: str
@@ -27,14 +27,14 @@ class Facts(Message):
     """Whether it takes buffers on GPUs; None if it does not say."""
 
 
-def facts() -> Facts:
+def facts() -> MPIFacts:
     """Ask the library; every rank for itself, in a world that it has joined."""
     from mpi4py import MPI
 
     vendor, version = MPI.get_vendor()
     levels = ("single", "funneled", "serialized", "multiple")
     known = (MPI.THREAD_SINGLE, MPI.THREAD_FUNNELED, MPI.THREAD_SERIALIZED, MPI.THREAD_MULTIPLE)
-    return Facts(
+    return MPIFacts(
         library=f"{vendor} {'.'.join(map(str, version))}",
         vendor=vendor,
         standard=".".join(map(str, MPI.Get_version())),

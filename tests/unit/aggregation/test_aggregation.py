@@ -14,7 +14,7 @@ from unit.builders import CPU, Alone, same_bits
 from mpifl.sums import kernels, mean, node_sums
 from mpifl.sums.exact import ExactSum, is_finite, peak_of, window_of
 from mpifl.sums.mean import WeightedMean
-from mpifl.sums.planning import Part, PartialSum, ReductionPlan, Window, plan
+from mpifl.sums.planning import PartialSum, ReductionPlan, Window, WindowPart, plan
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Header, Report, VectorHeader, Verdict
 from mpifl.wire.nodes import Nodes
@@ -292,7 +292,7 @@ def sums_of(aggregation):
             name=name,
             length=aggregation._here._sums[name].length,
             total=1.0,
-            windows=[Window(number=number, parts={0: [Part(handle=0)]}) for number in numbers],
+            windows=[Window(number=number, parts={0: [WindowPart(handle=0)]}) for number in numbers],
         )
         for name, numbers in sorted(windows.items())
     ]
@@ -412,15 +412,15 @@ def test_a_plan_lists_every_window_of_every_name_once_largest_first():
         4,
         3.5,
         [
-            Window(number=2, parts={2: [Part(handle=0)]}),
-            Window(number=-1, parts={1: [Part(handle=5)], 2: [Part(handle=7)]}),
+            Window(number=2, parts={2: [WindowPart(handle=0)]}),
+            Window(number=-1, parts={1: [WindowPart(handle=5)], 2: [WindowPart(handle=7)]}),
         ],
     )
     assert (other.name, other.length, other.total, other.windows) == (
         "b",
         3,
         2.0,
-        [Window(number=0, parts={2: [Part(handle=0)]})],
+        [Window(number=0, parts={2: [WindowPart(handle=0)]})],
     )
 
 

@@ -15,7 +15,7 @@ import torch
 
 from mpifl.sums.mean import WeightedMean
 from mpifl.wings.masked import FixedSums
-from mpifl.wings.masked.fixed_plan import Part, PlannedVector, SumPlan, part_of, plan_of
+from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector, SumPlan, part_of, plan_of
 from mpifl.wings.masked.fixed_point import DIGITS
 from mpifl.wings.masked.fixed_sum import FixedSum
 from mpifl.wings.masked.party_sums import PER_SCALAR, SENTINELS, PartySums
@@ -110,7 +110,7 @@ def test_a_plan_of_other_vectors_than_a_party_has_is_refused(names: list[str]) -
 
     def ready(named: list[str]) -> Any:
         vectors = [PlannedVector(name=name, length=40, combined="weighted", total=1.0) for name in named]
-        parties = {1: Part(vectors={}, scalars=[])}
+        parties = {1: PartyPlan(vectors={}, scalars=[])}
         plan = SumPlan(vectors=vectors, scalars=[], parties=parties)
         return sums._readiness(transport, verdict, plan, [])
 
@@ -211,7 +211,7 @@ def test_a_plan_has_the_weights_of_those_who_have_a_vector() -> None:
         3: Report(),
     }
     plan = plan_of(reports)
-    assert plan.parties == {1: Part(**GOOD), 2: Part(**GOOD)}
+    assert plan.parties == {1: PartyPlan(**GOOD), 2: PartyPlan(**GOOD)}
     assert [(v.name, v.length, v.total) for v in plan.vectors] == [("delta", 40, 45.0)]
     assert plan.scalars == ["loss"]
     assert plan_of(reports, least=3).scalars == []
@@ -240,7 +240,7 @@ def test_a_sum_over_more_or_fewer_silos_than_count_is_not_whole(counted: int) ->
     sums = FixedSum(HOW, Memory(shared=False))
     sums.begin(REQUEST, {}, [])
     delta = PlannedVector(name="delta", length=3, combined="weighted", total=1.0)
-    plan = SumPlan(vectors=[delta], scalars=[], parties={1: Part(vectors={"delta": 7}, scalars=[])})
+    plan = SumPlan(vectors=[delta], scalars=[], parties={1: PartyPlan(vectors={"delta": 7}, scalars=[])})
     total = torch.tensor([0, 0, 0, 1, counted])  # the sum of one party, over so many silos
     found = sums._result(plan, {"delta": total}, {1: torch.tensor([1, 2])}, silos=2)
     assert (found is not None) is (counted == 2)

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from mpifl.sums import exact, kernels, node_sums
 from mpifl.sums.kernels import Parts
 from mpifl.sums.node_sums import Turns, cut, place_in
-from mpifl.sums.planning import Part, ReductionPlan, Window
+from mpifl.sums.planning import ReductionPlan, Window, WindowPart
 from mpifl.wire import Nodes
 
 
@@ -32,10 +32,10 @@ def worlds(draw: st.DrawFn) -> tuple[list[int], list[Window]]:
     return of, sorted(windows, key=lambda window: -window.number)
 
 
-def parts_of(silos: int, rank: int) -> list[Part]:
+def parts_of(silos: int, rank: int) -> list[WindowPart]:
     """The vectors of so many silos, as they came; of none a sum."""
     weights = [1.0 + (rank + nth) % 3 for nth in range(silos)]
-    return [Part(handle=1, weight=weight) for weight in weights or [0.0]]
+    return [WindowPart(handle=1, weight=weight) for weight in weights or [0.0]]
 
 
 @given(worlds())

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from mpifl.cli.sweep.running import run_task
-from mpifl.cli.sweep.settings_grid import Task
+from mpifl.cli.sweep.settings_grid import GridRun
 from mpifl.common import lock
 from mpifl.common.errors import InputError, Unwritable
 from mpifl.common.files import write_atomic
@@ -44,7 +44,7 @@ WRITERS = {
     "metrics.jsonl": lambda run: JsonLines(run).round({"round": 1}),
     ".metrics.jsonl.PID.partial": lambda run: trim_metrics(run, 3),
     "model.safetensors": lambda run: serialization.write_tensors(run / "model.safetensors", {}),
-    "log.txt": lambda run: run_task(Task(0, "t", run, (), JOB), run / "none.toml", 1),
+    "log.txt": lambda run: run_task(GridRun(0, "t", run, (), JOB), run / "none.toml", 1),
 }
 
 

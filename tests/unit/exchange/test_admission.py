@@ -20,7 +20,7 @@ from mpifl.algorithms.server import Server
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.common.names import Names
 from mpifl.exchange.server_side import gathering
-from mpifl.exchange.server_side.admission import ABOUT, RESERVED, Expected, Knowledge, screened
+from mpifl.exchange.server_side.admission import ABOUT, RESERVED, ExpectedUpdates, Knowledge, screened
 from mpifl.exchange.server_side.faults import Judge
 from mpifl.exchange.server_side.membership import Membership
 from mpifl.exchange.server_side.report_reading import Refused, longest_report, read
@@ -46,7 +46,7 @@ from mpifl.wire.update import Mean
 
 P = 5
 SHA = "a" * 64
-EXPECTED = Expected(weights={0: 10.0, 1: 20.0}, parameters=P, lengths={"logits": 7})
+EXPECTED = ExpectedUpdates(weights={0: 10.0, 1: 20.0}, parameters=P, lengths={"logits": 7})
 
 
 def header(silo=0, weight=10.0, length=P, window=0, **more):
@@ -362,7 +362,9 @@ def test_a_report_with_other_vectors_than_silos_were_told_is_refused():
         ({"gain": "weighted"}, "it sent 'delta', other"),
         ({"delta": "uniform"}, "'delta' is weighted, and uniform"),
     ):
-        (reply,) = told(report(), expected=Expected({0: 10.0}, P, sent=sent), accept=lambda *_: None).headers
+        (reply,) = told(
+            report(), expected=ExpectedUpdates({0: 10.0}, P, sent=sent), accept=lambda *_: None
+        ).headers
         assert why in reply.fault
 
 
@@ -446,7 +448,7 @@ class Slow:
 def test_the_user_is_told_once_who_is_waited_for_and_the_wait_goes_on(monkeypatch):
     monkeypatch.setattr(gathering, "REMINDER", 0.01)
     told, first, second = [], Report(serial=7).encode(), Report(serial=7).encode()
-    waiting = gathering.Gathering(Slow((1, first), (2, second)), Membership({}), None)
+    waiting = gathering.ReportGathering(Slow((1, first), (2, second)), Membership({}), None)
     waiting.listen(told.append)
     assert [rank for rank, _ in waiting.reports(SEVENTH, None)] == [1, 2]
     assert told == ["waiting for rank 4"]
@@ -455,7 +457,7 @@ def test_the_user_is_told_once_who_is_waited_for_and_the_wait_goes_on(monkeypatc
 
 def test_a_report_of_before_is_dropped_and_one_of_the_future_is_refused():
     reports = (1, Report(serial=6).encode()), (1, b""), (2, Report(serial=9).encode())
-    waiting = gathering.Gathering(Slow(*reports), Membership({}), None)
+    waiting = gathering.ReportGathering(Slow(*reports), Membership({}), None)
     waiting._transport.asked = 2
     came = dict(waiting.reports(SEVENTH, None))
     assert "a request that was not made yet" in str(came[2])
@@ -463,7 +465,7 @@ def test_a_report_of_before_is_dropped_and_one_of_the_future_is_refused():
 
 
 def test_a_rank_that_reports_of_before_without_end_does_not_keep_the_deadline_from_biting():
-    waiting = gathering.Gathering(Slow(), Membership({}), 0.05)
+    waiting = gathering.ReportGathering(Slow(), Membership({}), 0.05)
     waiting._transport.asked, waiting._transport.reports = 2, itertools.repeat((1, Report(serial=6).encode()))
     assert list(waiting.reports(SEVENTH, 0.05)) == []
     assert waiting._membership.timed_out == {1, 2}
@@ -592,7 +594,7 @@ def test_nobody_waits_for_a_silent_rank_until_it_answers() -> None:
     def gathered(silent, *reports):
         members = Membership({})
         members.silent = silent
-        waiting = gathering.Gathering(Slow(*reports), members, None)
+        waiting = gathering.ReportGathering(Slow(*reports), members, None)
         waiting._transport.asked = 2
         return [rank for rank, _ in waiting.reports(SEVENTH, None)], members.silent, members.timed_out
 

@@ -10,8 +10,8 @@ import torch
 from mpifl.common import Names, RoundLost
 from mpifl.exchange import Telling
 from mpifl.wings.compression.codecs import QSGD
-from mpifl.wings.split import PLAIN_LINES, Line, LineCodecs, Mark
-from mpifl.wings.split.dialogue import Dialogue, Lead
+from mpifl.wings.split import PLAIN_LINES, LineCodecs, MessageMark, SplitMessage
+from mpifl.wings.split.dialogue import Dialogue, DialogueLead
 from mpifl.wings.split.speakers import Speaker, follow
 from mpifl.wire import Done
 
@@ -21,16 +21,16 @@ LINE = memoryview(bytearray(torch.ones(3, 2).numpy().tobytes()))
 class Played:
     """What ranks say, in order; and what they do once they are told: a rank speaks for its silos in turns."""
 
-    def __init__(self, lines: dict[int, list[Line]], hosted: dict[int, list[int]]) -> None:
+    def __init__(self, lines: dict[int, list[SplitMessage]], hosted: dict[int, list[int]]) -> None:
         self.lines, self.hosted = lines, hosted
         self.told: list[tuple[int, int]] = []
 
-    def hear(self, rank: int, limit: int) -> Line:
+    def hear(self, rank: int, limit: int) -> SplitMessage:
         if self.lines[rank]:
             return self.lines[rank].pop(0)
         waiting = [silo for silo in self.hosted[rank] if silo not in [one for one, _ in self.told]]
         assert not waiting, f"rank {rank} says nothing: silo {waiting[0]} waits for its answer"
-        return Line(self.hosted[rank][0], 1, LINE)
+        return SplitMessage(self.hosted[rank][0], 1, LINE)
 
     def say(self, rank: int, silo: int, number: int, payload: object = b"") -> None:
         self.told.append((silo, number))
@@ -39,9 +39,9 @@ class Played:
         pass
 
 
-def led(played: Played, talk: Callable[[Dialogue], None]) -> Lead:
+def led(played: Played, talk: Callable[[Dialogue], None]) -> DialogueLead:
     """Lead a dialogue with silos 1 and 2."""
-    lead = Lead(talk, {1: 2, 2: 2})
+    lead = DialogueLead(talk, {1: 2, 2: 2})
     lead.begin(3)
     lead.homes = {silo: rank for rank, silos in played.hosted.items() for silo in silos}
     Dialogue(lead, [1, 2], {}, played, *PLAIN_LINES.writing("bottom", 0)).run()
@@ -51,7 +51,7 @@ def led(played: Played, talk: Callable[[Dialogue], None]) -> Lead:
 @pytest.mark.parametrize("bad", [torch.full((3, 2), torch.nan), None])
 def test_of_a_rank_with_two_silos_the_one_that_waits_is_stopped_before_the_other_is_heard(bad) -> None:
     """Silo 1 has its answer, silo 2's cannot be said. Their rank says silo 1's next line after both came."""
-    played = Played({1: [Line(1, 0, LINE), Line(2, 0, LINE)]}, {1: [1, 2]})
+    played = Played({1: [SplitMessage(1, 0, LINE), SplitMessage(2, 0, LINE)]}, {1: [1, 2]})
 
     def talk(dialogue: Dialogue) -> None:
         dialogue.hear(3)
@@ -62,15 +62,17 @@ def test_of_a_rank_with_two_silos_the_one_that_waits_is_stopped_before_the_other
 
     lead = led(played, talk)
     assert isinstance(lead.error, RoundLost)
-    assert played.told == [(1, 0), (2, Mark.STOP), (1, Mark.STOP)]
+    assert played.told == [(1, 0), (2, MessageMark.STOP), (1, MessageMark.STOP)]
 
 
-@pytest.mark.parametrize("mark", [Mark.STOP, Mark.END])
+@pytest.mark.parametrize("mark", [MessageMark.STOP, MessageMark.END])
 def test_a_mark_in_anothers_name_ends_nobody_else(mark) -> None:
-    played = Played({1: [Line(2, mark, memoryview(b""))], 2: [Line(2, 0, LINE)]}, {1: [1], 2: [2]})
+    played = Played(
+        {1: [SplitMessage(2, mark, memoryview(b""))], 2: [SplitMessage(2, 0, LINE)]}, {1: [1], 2: [2]}
+    )
     lead = led(played, lambda dialogue: dialogue.hear(3))
     assert "silo 1: a line of silo 2 came in place of its own" in str(lead.error)
-    assert sorted(played.told) == [(1, Mark.STOP), (2, Mark.STOP)]
+    assert sorted(played.told) == [(1, MessageMark.STOP), (2, MessageMark.STOP)]
 
 
 def said_of(line: torch.Tensor, kind: type[Telling] = Telling) -> tuple[Speaker, Telling]:
@@ -92,7 +94,7 @@ def test_a_line_that_no_codec_can_write_is_a_fault_in_one_line(value, at_the_ser
     written = LineCodecs(upload=QSGD(norm="l2")).writing("bottom", 0)
     played = Played({0: []}, {0: [1]})
     if at_the_server:
-        lead = Lead(lambda dialogue: dialogue.hear(3), {1: 2})
+        lead = DialogueLead(lambda dialogue: dialogue.hear(3), {1: 2})
         Dialogue(lead, [1], {1: speaker}, played, *written).run()
     else:
         follow([speaker], played, 1 << 20, *written)

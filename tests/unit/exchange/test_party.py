@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mpifl.common import InputError
 from mpifl.run.job.tables import SecuritySettings
-from mpifl.wings.masked import Party, Question, Releases, Session, SumPlan, Terms
-from mpifl.wings.masked.fixed_plan import Part, PlannedVector
+from mpifl.wings.masked import MaskedParty, MaskedTerms, Question, Releases, Session, SumPlan
+from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector
 from mpifl.wire import Compute
 
 HOSTED = {1: [0, 1], 2: [2], 3: [3], 4: [4], 5: [5], 6: [6]}
@@ -31,7 +31,7 @@ class World:
         self, folder: Path, drawn: Collection[int] = EVERYONE, run: str = "run", **keys: Any
     ) -> None:
         settings = SecuritySettings(**keys)
-        terms = Terms(
+        terms = MaskedTerms(
             run=run,
             digest="job",
             terms="terms",
@@ -46,7 +46,7 @@ class World:
         )
         sessions = {rank: Session(run, [NAMES[k] for k in silos]) for rank, silos in HOSTED.items()}
         sites = {rank: Releases(folder / f"site{rank}") for rank in HOSTED}
-        self.parties = {rank: Party(terms, sessions[rank], sites[rank], bytes(32)) for rank in HOSTED}
+        self.parties = {rank: MaskedParty(terms, sessions[rank], sites[rank], bytes(32)) for rank in HOSTED}
         self.offers = {rank: party.offer for rank, party in self.parties.items()}
         self.serial = 0
 
@@ -56,7 +56,9 @@ class World:
         """What an honest server asks a party: the parties of the accepted silos, in a request of its own."""
         accepted = [silo for silo in cohort if silo != without]
         ranks = [one for one, silos in HOSTED.items() if set(silos) & set(accepted)]
-        parties = {one: Part(vectors={"delta": 0}, scalars=["loss"], offer=self.offers[one]) for one in ranks}
+        parties = {
+            one: PartyPlan(vectors={"delta": 0}, scalars=["loss"], offer=self.offers[one]) for one in ranks
+        }
         vector = PlannedVector(name="delta", length=LENGTH, combined="weighted", total=7.0)
         request = Compute(round=3, work="train", cohort=list(cohort), serial=self.serial, scalars={"lr": 0.1})
         given = {

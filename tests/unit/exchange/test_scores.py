@@ -18,7 +18,7 @@ from mpifl.algorithms.server import Server, scored_here
 from mpifl.common.errors import InputError
 from mpifl.data.batches.batches import Batches
 from mpifl.data.shards.shards import open_shard, read_federation
-from mpifl.exchange.server_side.admission import Expected, screened
+from mpifl.exchange.server_side.admission import ExpectedUpdates, screened
 from mpifl.exchange.server_side.report_reading import Refused, read
 from mpifl.learning.tasks import TASKS
 from mpifl.silo.parameters.flat_model import FlatModel
@@ -78,7 +78,7 @@ class World:
             if report is not None:
                 accept = functools.partial(self.scores.accept, None, rank)
                 came = report if isinstance(report, Refused) else read(report.encode())
-                screened(came, asked, rank, [], Expected(), accept)
+                screened(came, asked, rank, [], ExpectedUpdates(), accept)
 
     def score(self):
         self.wings[0].begin(self.server, self, lambda text, once=None: self.notes.append(text))

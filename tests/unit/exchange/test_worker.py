@@ -20,8 +20,8 @@ from mpifl.run.job.tables import PrivacySettings
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.wings.dpsgd import Guard, PrivateSilo, Protection
-from mpifl.wings.privacy import Budgets, Site
-from mpifl.wings.site import Seal
+from mpifl.wings.privacy import Budgets, SiteFolder
+from mpifl.wings.site import SiteSeal
 from mpifl.wire.messages import FileReply, Report, Verdict
 from mpifl.wire.requests import Compute, Finish, Load, Migrate, Open, Save, SaveStatus
 
@@ -358,7 +358,7 @@ def test_a_final_model_that_a_full_disk_does_not_take_is_a_line_and_no_fault(fol
 def test_a_sealed_state_loads_where_its_site_hosts_it_and_no_silo_takes_anothers(folder):
     def sealing(secret):
         given = folder, read_federation(folder), Counting()
-        return make_worker(*given, silos=[0, 1, 2], seal=Seal(secret, "run"))
+        return make_worker(*given, silos=[0, 1, 2], seal=SiteSeal(secret, "run"))
 
     worker = sealing(bytes(32))
     ask(worker, 0)
@@ -390,7 +390,7 @@ class Training(Counting):
 @pytest.fixture
 def private(folder, tmp_path):
     """A worker of three private silos, its site, and what it is asked."""
-    site, spec = Site(tmp_path / "site"), read_federation(folder)
+    site, spec = SiteFolder(tmp_path / "site"), read_federation(folder)
     settings, names = PrivacySettings(clip=1.0, noise=1.0, delta=0.01), ["a", "b", "c"]
     guard = Guard(site, settings, "toy", "run", 9, names, names, [1.0] * 3, Budgets([], "pld"))
     model = FlatModel(net())

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from mpifl.common import InputError
-from mpifl.wings.site.site_ledger import Ledger
+from mpifl.wings.site.site_ledger import SiteLedger
 
 
 class Line(BaseModel):
@@ -20,7 +20,7 @@ class Line(BaseModel):
 
 def test_no_other_process_can_write_while_a_line_is_made(tmp_path: Path):
     taken: list[Line] = []
-    ledger = Ledger(tmp_path / "numbers.jsonl", Line, taken.append)
+    ledger = SiteLedger(tmp_path / "numbers.jsonl", Line, taken.append)
 
     def make() -> Line:
         with (tmp_path / "numbers.jsonl").open() as other, pytest.raises(BlockingIOError):
@@ -37,8 +37,8 @@ def test_no_other_process_can_write_while_a_line_is_made(tmp_path: Path):
 
 def test_each_line_is_told_once_and_in_its_order(tmp_path: Path):
     told: list[int] = []
-    reader = Ledger(tmp_path / "numbers.jsonl", Line, lambda line: told.append(line.number))
-    writer = Ledger(tmp_path / "numbers.jsonl", Line, lambda line: None)
+    reader = SiteLedger(tmp_path / "numbers.jsonl", Line, lambda line: told.append(line.number))
+    writer = SiteLedger(tmp_path / "numbers.jsonl", Line, lambda line: None)
     reader.catch_up()
     assert not (tmp_path / "numbers.jsonl").exists(), "to read makes no file"
     for number in (3, 1, 2):
@@ -58,7 +58,7 @@ def test_lines_wait_for_one_sync_and_others_see_them_before(tmp_path: Path, monk
         sync(file)
 
     monkeypatch.setattr(os, "fsync", counted)
-    ledger, other = (Ledger(path, Line, lambda line: None) for _ in range(2))
+    ledger, other = (SiteLedger(path, Line, lambda line: None) for _ in range(2))
     for number in range(3):
         ledger.add(lambda: Line(number=number))  # noqa: B023
     other.catch_up()
@@ -75,7 +75,7 @@ def test_lines_wait_for_one_sync_and_others_see_them_before(tmp_path: Path, monk
 
 def test_what_a_disk_has_lost_is_never_taken_for_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """After a failed sync the system forgets what it could not write, and the next one succeeds."""
-    ledger = Ledger(tmp_path / "numbers.jsonl", Line, lambda line: None)
+    ledger = SiteLedger(tmp_path / "numbers.jsonl", Line, lambda line: None)
     ledger.record(lambda: Line(number=0))
 
     def fail(file: int) -> None:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.cmac import CMAC
 from scipy import stats
 
-from mpifl.wings.site import Seal, sealing
+from mpifl.wings.site import SiteSeal, sealing
 
 SECRET = bytes(range(32))
 TEXT = bytes(range(256)) * 40 + b"a silo's state"
@@ -54,30 +54,30 @@ def test_what_is_sealed_is_what_the_formulas_of_the_standard_say():
     text = b"this is some plaintext to encrypt using SIV-AES"
     assert siv(key, parts, text)[:16].hex() == "7bdb6e3b432667eb06f4d14bff2fbd0f"
     own = hmac.new(SECRET, b"mpifl seal\0the run", hashlib.sha512).digest()
-    assert Seal(SECRET, "the run").close(TEXT, "round", 3) == siv(own, [b"round", b"3", b"0", b"1"], TEXT)
+    assert SiteSeal(SECRET, "the run").close(TEXT, "round", 3) == siv(own, [b"round", b"3", b"0", b"1"], TEXT)
 
 
 def test_the_same_state_has_the_same_bytes_and_opens_again():
-    sealed = Seal(SECRET, "run").close(TEXT, "round", 3, "silo", 1)
-    assert sealed == Seal(SECRET, "run").close(memoryview(TEXT), "round", 3, "silo", 1)
-    assert Seal(SECRET, "run").open(sealed, "round", 3, "silo", 1) == TEXT
+    sealed = SiteSeal(SECRET, "run").close(TEXT, "round", 3, "silo", 1)
+    assert sealed == SiteSeal(SECRET, "run").close(memoryview(TEXT), "round", 3, "silo", 1)
+    assert SiteSeal(SECRET, "run").open(sealed, "round", 3, "silo", 1) == TEXT
     assert len(sealed) == len(TEXT) + 16
 
 
 @pytest.mark.parametrize("where", [0, 7, 15, 16, 17, 5000, -17, -1])
 def test_a_byte_that_was_altered_is_seen(where):
-    sealed = bytearray(Seal(SECRET, "run").close(TEXT, 3))
+    sealed = bytearray(SiteSeal(SECRET, "run").close(TEXT, 3))
     sealed[where] ^= 1
     with pytest.raises(ValueError, match="is not what this site has sealed as 3 of this run, or was altered"):
-        Seal(SECRET, "run").open(bytes(sealed), 3)
+        SiteSeal(SECRET, "run").open(bytes(sealed), 3)
 
 
 @pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 5000])
 def test_a_file_that_was_cut_short_or_goes_on_is_seen(length):
-    sealed = Seal(SECRET, "run").close(TEXT, 3)
+    sealed = SiteSeal(SECRET, "run").close(TEXT, 3)
     for altered in (sealed[:length], sealed + bytes(length + 1)):
         with pytest.raises(ValueError, match="put back that file"):
-            Seal(SECRET, "run").open(altered, 3)
+            SiteSeal(SECRET, "run").open(altered, 3)
 
 
 OTHERS = {
@@ -95,17 +95,17 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_what_another_has_sealed_or_of_something_else_does_not_open(other):
     secret, run, about = other
-    sealed = Seal(SECRET, "run").close(TEXT, "round", 20, "silo", 1)
+    sealed = SiteSeal(SECRET, "run").close(TEXT, "round", 20, "silo", 1)
     with pytest.raises(ValueError, match="is not what this site has sealed"):
-        Seal(secret, run).open(sealed, *about)
-    assert Seal(secret, run).close(TEXT, *about) != sealed
+        SiteSeal(secret, run).open(sealed, *about)
+    assert SiteSeal(secret, run).close(TEXT, *about) != sealed
 
 
 def test_sealed_bytes_are_like_chance_whatever_was_sealed():
     """Zeros, the same text about other rounds, and what two sealed texts differ in."""
-    zeros = Seal(SECRET, "run").close(bytes(1 << 20), 0)
-    rounds = b"".join(Seal(SECRET, "run").close(TEXT, round) for round in range(100))
-    one, other = (Seal(SECRET, "run").close(bytes([n]) + bytes(1 << 20), 0) for n in (0, 1))
+    zeros = SiteSeal(SECRET, "run").close(bytes(1 << 20), 0)
+    rounds = b"".join(SiteSeal(SECRET, "run").close(TEXT, round) for round in range(100))
+    one, other = (SiteSeal(SECRET, "run").close(bytes([n]) + bytes(1 << 20), 0) for n in (0, 1))
     for sample in (zeros, rounds, xor(one, other)):
         counts = np.bincount(np.frombuffer(sample, np.uint8), minlength=256)
         assert stats.chisquare(counts).pvalue > 1e-6
@@ -113,7 +113,7 @@ def test_sealed_bytes_are_like_chance_whatever_was_sealed():
 
 def test_a_long_text_is_sealed_in_pieces_that_keep_their_places(monkeypatch):
     monkeypatch.setattr(sealing, "PIECE", 1000)
-    seal = Seal(SECRET, "run")
+    seal = SiteSeal(SECRET, "run")
     sealed = seal.close(TEXT, 3)
     assert len(sealed) == len(TEXT) + 16 * -(-len(TEXT) // 1000)
     assert seal.open(sealed, 3) == TEXT

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from mpifl.run.folder import CheckpointError, StateFiles, checkpoint, serialization
-from mpifl.wings.site import Seal
+from mpifl.wings.site import SiteSeal
 
 CPU = torch.device("cpu")
 STATE = {"c": torch.arange(500.0), "n": 3}
 
 
 def files(run, secret=bytes(32), name="run"):
-    return StateFiles(run, Seal(secret, name))
+    return StateFiles(run, SiteSeal(secret, name))
 
 
 def write(these, round, silo, state=STATE):

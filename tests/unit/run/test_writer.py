@@ -9,7 +9,7 @@ from unit.builders import room_for
 
 from mpifl.run.folder import checkpoint, serialization
 from mpifl.run.folder.checkpoint import CheckpointError
-from mpifl.run.folder.writer import Writer
+from mpifl.run.folder.writer import StateWriter
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def gate(monkeypatch):
 
 
 def test_what_is_written_is_the_state_as_it_was(tmp_path, gate):
-    writer, path, state = Writer(), tmp_path / "round" / "a.safetensors", {"c": torch.ones(5), "n": 1}
+    writer, path, state = StateWriter(), tmp_path / "round" / "a.safetensors", {"c": torch.ones(5), "n": 1}
     writer.begin(path, state)
     assert writer.writing(path)
     state |= {"c": torch.zeros(5), "n": 2}  # as a silo's state is replaced when it keeps something
@@ -40,7 +40,7 @@ def test_what_is_written_is_the_state_as_it_was(tmp_path, gate):
 
 
 def test_a_tensor_that_changes_while_it_is_written_makes_no_checkpoint(tmp_path, gate):
-    writer, path, state = Writer(), tmp_path / "a.safetensors", {"c": torch.ones(5)}
+    writer, path, state = StateWriter(), tmp_path / "a.safetensors", {"c": torch.ones(5)}
     writer.begin(path, state)
     state["c"].add_(1)
     gate.set()
@@ -49,7 +49,7 @@ def test_a_tensor_that_changes_while_it_is_written_makes_no_checkpoint(tmp_path,
 
 
 def test_a_full_disk_is_one_line_and_the_next_file_is_written(tmp_path):
-    writer, path = Writer(), tmp_path / "a.safetensors"
+    writer, path = StateWriter(), tmp_path / "a.safetensors"
     with room_for(64):
         writer.begin(path, {"c": torch.ones(5)})
         with pytest.raises(CheckpointError) as caught:
@@ -61,7 +61,7 @@ def test_a_full_disk_is_one_line_and_the_next_file_is_written(tmp_path):
 
 
 def test_a_file_that_was_not_begun_here_is_refused_and_another_folder_forgets(tmp_path):
-    writer, old, new = Writer(), tmp_path / "1" / "a", tmp_path / "2" / "a"
+    writer, old, new = StateWriter(), tmp_path / "1" / "a", tmp_path / "2" / "a"
     writer.begin(old, {"n": 1})
     writer.begin(new, {"n": 2})
     assert writer.digest(new)

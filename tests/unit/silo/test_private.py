@@ -23,7 +23,7 @@ from mpifl.silo.parameters import FlatModel
 from mpifl.silo.steps import Constant, LocalTraining, Proximal
 from mpifl.wings.dpsgd import Guard, PrivateSilo
 from mpifl.wings.dpsgd.dpsgd import DPSGD
-from mpifl.wings.privacy import EDITION, Budgets, Draws, Site
+from mpifl.wings.privacy import EDITION, Budgets, Draws, SiteFolder
 
 N = 12
 LOCAL = LocalTraining(lr=0.1, batch_size=4, steps=3)
@@ -33,7 +33,7 @@ def guard(folder, noise=1.0, clip=0.5, limits=(), rounds=10, **more):
     settings = PrivacySettings(clip=clip, noise=noise, delta=0.01, **more)
     budgets = Budgets(limits, "pld")
     return Guard(
-        Site(folder), settings, "toy", "run", rounds, ["a", "b"], ["s", "t"], [noise, noise], budgets
+        SiteFolder(folder), settings, "toy", "run", rounds, ["a", "b"], ["s", "t"], [noise, noise], budgets
     )
 
 
@@ -58,7 +58,7 @@ def test_the_same_question_has_the_same_answer_and_costs_nothing_again(tmp_path)
     again = answered(private(tmp_path / "site"))
     assert first[0].delta.equal(again[0].delta)
     assert first[1] == again[1] == {"private_steps": 3.0}
-    assert len(Site(tmp_path / "site").entries()) == 1
+    assert len(SiteFolder(tmp_path / "site").entries()) == 1
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_another_question_has_noise_of_its_own(tmp_path, other):
         other, w = {}, torch.zeros(len(one.delta)) + 0.1000001
     two = answered(private(tmp_path / "site", guarded=guarded, **other), w)[0]
     assert abs(torch.corrcoef(torch.stack([one.delta, two.delta]))[0, 1]) < 5 / math.sqrt(len(one.delta))
-    assert len(Site(tmp_path / "site").entries()) == 2
+    assert len(SiteFolder(tmp_path / "site").entries()) == 2
 
 
 def test_what_an_older_edition_was_asked_is_another_question(tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_what_an_older_edition_was_asked_is_another_question(tmp_path, monkeypat
     monkeypatch.setattr("mpifl.wings.dpsgd.private_silo.EDITION", EDITION - 1)
     old = answered(private(tmp_path / "site", guarded=guarded))[0]
     assert abs(torch.corrcoef(torch.stack([new.delta, old.delta]))[0, 1]) < 5 / math.sqrt(len(new.delta))
-    assert len({entry.question for entry in Site(tmp_path / "site").entries()}) == 2
+    assert len({entry.question for entry in SiteFolder(tmp_path / "site").entries()}) == 2
 
 
 def test_another_answer_to_the_same_question_is_refused(tmp_path):
@@ -98,7 +98,7 @@ def test_another_answer_to_the_same_question_is_refused(tmp_path):
 def test_a_site_that_moved_to_another_processor_is_told_which_one_answered_first(tmp_path, monkeypatch):
     monkeypatch.setattr("mpifl.wings.dpsgd.private_silo.processor", lambda: "old (AVX2)")
     answered(private(tmp_path / "site"))
-    assert [entry.processor for entry in Site(tmp_path / "site").entries()] == ["old (AVX2)"]
+    assert [entry.processor for entry in SiteFolder(tmp_path / "site").entries()] == ["old (AVX2)"]
     silo = private(tmp_path / "site")
     silo.ask({"w": torch.zeros(len(silo.model.trained)) + 0.1})
     run = silo.train_locally(torch.zeros(len(silo.model.trained)) + 0.1, LOCAL)
@@ -116,7 +116,7 @@ def test_a_step_is_the_clipped_sum_with_noise_by_the_expected_batch(tmp_path):
     w = torch.cat([p.detach().flatten() for p in model.parameters]).clone()
     silo.ask({"w": w})
     run = silo.train_locally(w, LocalTraining(lr=1.0, batch_size=4, steps=1))
-    secret, purpose = Site(tmp_path / "site").secret, f"{silo.question} 0"
+    secret, purpose = SiteFolder(tmp_path / "site").secret, f"{silo.question} 0"
     drawn = Draws(secret, purpose, 0, "batch").chosen(N, 4 / N)
     x, y = Batches(Split(*arrays(N)), FEATURES, torch.device("cpu")).take(drawn)
     total = torch.zeros(len(w), dtype=torch.float64)
@@ -207,7 +207,7 @@ def test_batches_are_filled_up_to_multiples_of_one_size(tmp_path):
 def test_settings_that_would_go_round_the_noise_are_refused(tmp_path, key):
     with pytest.raises(InputError, match=r"takes steps by accumulate"):
         answered(private(tmp_path / "site"), settings=LOCAL.model_copy(update=key))
-    assert not Site(tmp_path / "site").entries()
+    assert not SiteFolder(tmp_path / "site").entries()
 
 
 def test_what_the_server_tells_of_other_silos_is_asked_where_noise_is_in_the_sum(tmp_path):
@@ -320,7 +320,7 @@ def test_a_run_beside_that_spends_meanwhile_is_counted(tmp_path):
     silos[0].settle({"delta": runs[0].delta}, {})
     with pytest.raises(InputError, match="its privacy budget is spent"):
         silos[1].settle({"delta": runs[1].delta}, {})
-    assert len(Site(tmp_path / "site").entries()) == 1
+    assert len(SiteFolder(tmp_path / "site").entries()) == 1
 
 
 class Counts(torch.nn.Module):

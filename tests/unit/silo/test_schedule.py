@@ -8,10 +8,10 @@ from pydantic import ValidationError
 from unit.builders import batches, cross_entropy, net, stream, training
 
 from mpifl.algorithms.algorithm_registry import ALGORITHMS
-from mpifl.algorithms.server_optimizers import SGD
+from mpifl.algorithms.server_optimizers import ServerSGD
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_settings import LocalTraining
-from mpifl.silo.steps.schedule import Schedule
+from mpifl.silo.steps.schedule import RateSchedule
 from mpifl.wings.fast import quickly
 
 ADAMW = {"optimizer": "adamw", "lr": 0.02, "weight_decay": 0.1, "batch_size": "full"}
@@ -83,10 +83,10 @@ def test_a_gradient_is_clipped_only_where_it_is_longer():
 @pytest.mark.parametrize(
     ("schedule", "factors"),
     [
-        (Schedule("linear", 0, 4), [1, 0.75, 0.5, 0.25, 0, 0]),
-        (Schedule("constant", 2, 4), [0.5, 1, 1, 1]),
-        (Schedule("linear", 2, 8, done=4), [4 / 6, 3 / 6, 2 / 6, 1 / 6]),
-        (Schedule("cosine", 0, 2), [1, 0.5]),
+        (RateSchedule("linear", 0, 4), [1, 0.75, 0.5, 0.25, 0, 0]),
+        (RateSchedule("constant", 2, 4), [0.5, 1, 1, 1]),
+        (RateSchedule("linear", 2, 8, done=4), [4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        (RateSchedule("cosine", 0, 2), [1, 0.5]),
     ],
 )
 def test_the_factors_of_schedules(schedule, factors):
@@ -97,8 +97,8 @@ def test_nesterov_at_the_server_is_that_of_torch():
     drawn = torch.Generator().manual_seed(0)
     w = torch.randn(50, generator=drawn)
     ours, theirs = {"w": w.clone()}, torch.nn.Parameter(w.clone())
-    optimizer = torch.optim.SGD([theirs], lr=0.7, momentum=0.9, nesterov=True)
-    server = SGD(lr=0.7, momentum=0.9, nesterov=True)
+    optimizer = torch.optim.ServerSGD([theirs], lr=0.7, momentum=0.9, nesterov=True)
+    server = ServerSGD(lr=0.7, momentum=0.9, nesterov=True)
     for _ in range(20):
         delta = torch.randn(50, generator=drawn)
         server.step(ours, delta.clone())
@@ -108,9 +108,9 @@ def test_nesterov_at_the_server_is_that_of_torch():
 
 
 REFUSED = {
-    "nesterov needs momentum": lambda: SGD(nesterov=True),
+    "nesterov needs momentum": lambda: ServerSGD(nesterov=True),
     "give steps": lambda: LocalTraining(schedule="cosine", schedule_rounds=3),
-    "stragglers take fewer": lambda: LocalTraining(steps=4, schedule_rounds=3, stragglers=0.5),
+    "straggler_chance takes fewer": lambda: LocalTraining(steps=4, schedule_rounds=3, straggler_chance=0.5),
     "has nothing to keep": lambda: LocalTraining(keep_optimizer_state=True),
 }
 

@@ -21,7 +21,7 @@ from mpifl.data import Features, Targets
 from mpifl.data.shards import FederationSpec, Shard, Split
 from mpifl.data.shards.shards import write_shard
 from mpifl.learning import models
-from mpifl.learning.tasks import CLASSIFICATION, TASKS, Facts, multilabel
+from mpifl.learning.tasks import CLASSIFICATION, TASKS, TaskFacts, multilabel
 from mpifl.report.judging.evaluate import evaluate_run
 from mpifl.run.job import read_job
 from mpifl.silo import evaluate, learnable
@@ -221,7 +221,7 @@ def test_a_model_answers_what_a_task_takes(kind):
 def test_classes_behind_the_places_are_told_where_they_belong(shape):
     spec = FEDERATIONS["language"] if shape else federation(CLASSES)
     task = TASKS["language"]()
-    task._facts = Facts.of(spec)
+    task._facts = TaskFacts.of(spec)
     line = r"shape \[2, 7, 4\], not \[2, 4, 7\]; classes come before places, as outputs.movedim\(-1, 1\)"
     with pytest.raises(ValueError, match=line):
         task.check_outputs(torch.zeros(2, 7, 4), 2, 4)
@@ -269,7 +269,7 @@ def test_the_accuracy_alone_looks_at_logits():
 def test_an_algorithm_is_told_through_its_task(tmp_path, classes):
     spec = write_folder(tmp_path, [8, 9], classes=classes)
     algorithm = FedAvg(task=TASKS["classification"](metrics=["auroc"])).for_federation(spec)
-    assert algorithm.task._facts == Facts.of(spec)
+    assert algorithm.task._facts == TaskFacts.of(spec)
     model = FlatModel(models.build("logreg", {}, FEATURES, classes, 0))
     silo = make_silo(model, splits={"valid": 9}, task=algorithm.task)
     assert FedAvg(task=TASKS["classification"]()).for_federation(spec).task != CLASSIFICATION

@@ -15,7 +15,7 @@ from unit.builders import stream
 from mpifl.learning.metrics import computed, read_states, summable, write_states
 from mpifl.learning.metrics.metric import MetricInfo
 from mpifl.learning.metrics.torchmetrics_library import counts
-from mpifl.learning.tasks import TASKS, Facts
+from mpifl.learning.tasks import TASKS, TaskFacts
 
 N, CLASSES = 300, 4
 
@@ -365,9 +365,9 @@ def test_a_users_metric_of_torchmetrics_knows_itself():
 
 
 def test_facts_of_a_federation_are_summed_over_silos():
-    assert Facts.of(federation(2)).counts == (7, 5)
-    assert Facts.of(federation(2)) == Facts(2, counts=(7, 5))
-    facts = Facts.of(federation(None, (3,), "float16", labels=((), ())))
+    assert TaskFacts.of(federation(2)).counts == (7, 5)
+    assert TaskFacts.of(federation(2)) == TaskFacts(2, counts=(7, 5))
+    facts = TaskFacts.of(federation(None, (3,), "float16", labels=((), ())))
     assert (facts.columns, facts.real, facts.told) == (3, True, "float16 values of shape [3]")
 
 

@@ -14,7 +14,7 @@ from unit.builders import write_folder
 
 from mpifl.cli import main
 from mpifl.cli.doctor import contract
-from mpifl.cli.doctor.condition import Condition, Plan, Shards, _deaf
+from mpifl.cli.doctor.condition import Condition, FoundShards, Plan, _deaf
 from mpifl.cli.doctor.disk import Disk, examine_folder, file_system
 from mpifl.cli.doctor.findings import Finding, hurts
 from mpifl.cli.doctor.gpus import Gpu
@@ -25,7 +25,7 @@ from mpifl.wings.fast import Trial
 from mpifl.wings.privacy import open_site
 from mpifl.wire.launching import libraries
 from mpifl.wire.launching.joining import world
-from mpifl.wire.launching.mpi_facts import Facts
+from mpifl.wire.launching.mpi_facts import MPIFacts
 
 JOB = 'name = "toy"\nshards = "{shards}"\nrounds = 1\ndevice = "{device}"\n[model]\nname = "logreg"\n'
 
@@ -263,7 +263,7 @@ def test_a_transport_that_alters_what_it_moves_is_found(monkeypatch, part):
     assert contract.check(transport)
 
 
-MPI = Facts(
+MPI = MPIFacts(
     library="Open MPI 5",
     vendor="Open MPI",
     standard="3.1",
@@ -299,7 +299,7 @@ ONE_BAD = {
     "other bits": ({"computes": {"processor": "b", "bits": "2"}}, "processors", "warning"),
     "not pinned": ({"computes": {"processor": "b", "fault": "it cannot"}}, "processors", "bad"),
     "no g++": ({"cpp": None}, "compile = true", "warning"),
-    "shard": ({"shards": Shards(count=1, faults=["cut"])}, "shards", "bad"),
+    "shard": ({"shards": FoundShards(count=1, faults=["cut"])}, "shards", "bad"),
     "disk": ({"run": Disk(folder="/", system="nfs4", fault="Read-only")}, "run folder", "bad"),
     "no locks": (
         {"run": Disk(folder="/", system="nfs4", free=1 << 40, locks="none")},

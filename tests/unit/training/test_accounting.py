@@ -26,7 +26,7 @@ from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.dpsgd import privacy_plan
 from mpifl.wings.dpsgd.privacy_plan import digest_of
-from mpifl.wings.privacy import Site, Steps, epsilon_of
+from mpifl.wings.privacy import SiteFolder, Steps, epsilon_of
 
 SIZES = [20, 30]
 
@@ -92,20 +92,20 @@ def test_the_same_job_again_costs_nothing_and_another_seed_does(start):
     first, again, other = start("a"), start("a", out="b"), start("a", out="c", seed=1)
     assert same(first, again)
     assert not same(first, other)
-    assert len(Site(start.site).entries()) == 2 * 4 * 2
+    assert len(SiteFolder(start.site).entries()) == 2 * 4 * 2
 
 
 @pytest.mark.parametrize("stopped", [1, 3])
 def test_a_run_that_goes_on_has_the_bits_and_the_cost_of_one_never_stopped(start, stopped):
     """After the checkpoint of round 2 or of none rounds are asked again."""
     start("whole", out="half", checkpoint={"every": 2}, overrides=[f"rounds={stopped}"])
-    entries = len(Site(start.site).entries())
+    entries = len(SiteFolder(start.site).entries())
     for name in ("model.safetensors", *(f"checkpoints/round_{stopped:06d}/checkpoint.json",)):
         (start.site.parent / "half" / name).unlink(missing_ok=True)
     start("whole", out="half", checkpoint={"every": 2}, resume=True)
     whole = start("whole", checkpoint={"every": 2})
     assert entries == stopped * 2
-    assert len(Site(start.site).entries()) == 4 * 2
+    assert len(SiteFolder(start.site).entries()) == 4 * 2
     assert same(start.site.parent / "half", whole)
     costs = [{k: r[k] for k in ("epsilon", "epsilon_silos")} for r in records(whole)]
     assert [
@@ -137,7 +137,7 @@ def test_a_lost_round_is_asked_again_and_costs_nothing(start):
     assert failed == [1]
     assert "attempts_lost" in records(lost)[1]
     assert same(lost, untroubled)
-    assert len(Site(start.site).entries()) == 4 * 2
+    assert len(SiteFolder(start.site).entries()) == 4 * 2
     assert records(lost)[-1]["epsilon"] == records(untroubled)[-1]["epsilon"]
 
 
@@ -197,7 +197,7 @@ def test_a_sites_own_budget_ends_a_run_before_it_is_passed(start, capsys):
     said = capsys.readouterr().err
     assert "silo 0: its privacy budget allows 2 of 4 rounds: epsilon " in said
     assert "ends after round 2 of 4: another would pass a silo's privacy budget" in said
-    spent = [one for entry in Site(start.site).entries("", "") for one in entry.steps]
+    spent = [one for entry in SiteFolder(start.site).entries("", "") for one in entry.steps]
     assert epsilon_of(spent[: len(spent) // 2], 0.001) <= budget
 
 

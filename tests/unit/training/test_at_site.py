@@ -21,7 +21,7 @@ from mpifl.wings import wings_of
 from mpifl.wings.dpsgd import PrivateSilo
 from mpifl.wings.masked import wing
 from mpifl.wings.masked.who_sees import sharing
-from mpifl.wings.privacy import Site
+from mpifl.wings.privacy import SiteFolder
 
 SECURE = {"security": {"least": 1, "colluding": 0.0}}
 PRIVACY = {"clip": 1.0, "noise": 5.0, "delta": 0.01}
@@ -122,7 +122,7 @@ def test_without_a_site_one_line_says_what_would_do(common, monkeypatch):
 @pytest.mark.parametrize(("name", "tables"), [("ledger.jsonl", "privacy"), ("released.jsonl", "security")])
 def test_a_ledger_that_is_none_is_found_before_anything_is_trained(tmp_path, monkeypatch, name, tables):
     monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
-    Site(tmp_path / "site")
+    SiteFolder(tmp_path / "site")
     (tmp_path / "site" / name).write_text("{}\n")
     write_folder(tmp_path / "shards", [20, 30], test=20)
     job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 2, "device": "cpu"}

@@ -20,7 +20,7 @@ from mpifl.data.shards.shards import FederationSpec, write_shard
 from mpifl.run.job import read_job
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
-from mpifl.wings.privacy import Draws, Site, Steps, epsilon_of, noise_for
+from mpifl.wings.privacy import Draws, SiteFolder, Steps, epsilon_of, noise_for
 from mpifl.wings.site import make_identity
 
 UNION = 120
@@ -173,7 +173,7 @@ def test_epsilon_and_the_ledgers_are_those_of_the_union(
         assert record["epsilon"] == pytest.approx(accountant.get_epsilon(1e-3), rel=1e-3)
         assert set(record["epsilon_silos"].values()) == {record["epsilon"]}
     for silo in ("s0", "s1", "s2", "s3"):
-        taken = [one.taken for one in Site(tmp_path / "site").entries(silo)]
+        taken = [one.taken for one in SiteFolder(tmp_path / "site").entries(silo)]
         assert taken == [[(1.0, pytest.approx(rate), 1)]] * 3
 
 
@@ -202,7 +202,7 @@ def test_a_site_whose_own_budget_is_too_small_refuses(
     (site / "sites.toml").write_text(own.listing([f"s{k}" for k in range(len(SIZES[4]))]))
     with pytest.raises(InputError, match=r"^silo s0: privacy budget is spent \(and \d more silos\); "):
         train_over(tmp_path, monkeypatch, SIZES[4], rounds=2)
-    assert not Site(site).entries()
+    assert not SiteFolder(site).entries()
 
 
 @pytest.mark.parametrize("silos", [1, 10])

@@ -29,7 +29,7 @@ from mpifl.run.job import read_job
 from mpifl.training.beforehand.run_checks import plan_wings, validate_job
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
-from mpifl.wings.privacy import Site, Steps, epsilon_of
+from mpifl.wings.privacy import SiteFolder, Steps, epsilon_of
 
 SILOS = 8
 PRIVACY = {"level": "silo", "clip": 0.05, "noise": 2.0, "delta": 0.1}
@@ -143,7 +143,7 @@ def test_a_run_that_goes_on_has_the_bits_and_the_cost_of_one_never_stopped(start
     half = start("whole", out="half", checkpoint={"every": 2}, resume=True)
     whole = start("whole", checkpoint={"every": 2})
     assert same(half, whole)
-    assert len(Site(half / "privacy").entries()) == 3
+    assert len(SiteFolder(half / "privacy").entries()) == 3
     assert records(half)[-1]["epsilon"] == records(whole)[-1]["epsilon"]
 
 
@@ -170,7 +170,7 @@ def test_a_lost_round_costs_nothing(start, monkeypatch):
     lost = start("own", out="lost", algorithm=OWN)
     assert "attempts_lost" in records(lost)[1]
     assert same(lost, untroubled)
-    assert len(Site(lost / "privacy").entries()) == 3
+    assert len(SiteFolder(lost / "privacy").entries()) == 3
 
 
 def test_the_same_round_over_another_set_has_noise_of_its_own_and_is_an_event(start, monkeypatch):
@@ -187,7 +187,7 @@ def test_the_same_round_over_another_set_has_noise_of_its_own_and_is_an_event(st
     without = load_file(run / "checkpoints/round_000002/server.safetensors")["w"]
     away = with_all.astype(float) - without
     assert np.abs(away).max() > 0.05 / SILOS, "no single silo accounts for that: the noise is another"
-    assert len(Site(run / "privacy").entries()) == 4
+    assert len(SiteFolder(run / "privacy").entries()) == 4
     assert records(run)[-1]["epsilon"] == pytest.approx(closed_form(0.1, *[2.0] * 4), abs=1e-6)
 
 
@@ -248,7 +248,7 @@ def test_another_set_ends_a_run_before_it_passes_its_budget(start, monkeypatch, 
     told.write_text("always")
     with pytest.raises(RoundLost, match=r"another answer would pass \[privacy\] epsilon 2 at delta 0\.1"):
         start("spent", **tables, resume=True)
-    assert len(Site(run / "privacy").entries()) == 3
+    assert len(SiteFolder(run / "privacy").entries()) == 3
 
 
 def test_leaving_a_silo_out_moves_the_noiseless_mean_by_no_more_than_its_bound(start, monkeypatch):
@@ -332,7 +332,7 @@ def test_masks_change_no_bit_of_what_a_server_of_one_secret_lets_out(start, monk
     runs = [start(f"{masks}", **tables, security={"masks": masks, "least": 1}) for masks in (True, False)]
     one, other = ((run / "model.safetensors").read_bytes() for run in runs)
     assert one == other
-    let_out = [[(one.question, one.answer) for one in Site(run / "privacy").entries()] for run in runs]
+    let_out = [[(one.question, one.answer) for one in SiteFolder(run / "privacy").entries()] for run in runs]
     assert let_out[0] == let_out[1]
 
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 import torch
 
-from mpifl.wings.split import Lines
+from mpifl.wings.split import SplitMessages
 from mpifl.wire.launching.joining import world
 from mpifl.wire.nodes import Neighbour
 from mpifl.wire.point_to_point import MOST_STALE
@@ -27,7 +27,7 @@ def transport():
 
 def heard(transport, handle, length, silo=3, number=7, serial=SERIAL):
     transport.post(0, struct.pack("<QIIQQ", serial, silo, number, length, handle), LINE_UP)
-    return Lines(transport, SERIAL).hear(0, LIMIT)
+    return SplitMessages(transport, SERIAL).hear(0, LIMIT)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_lines_of_earlier_requests_without_end_are_refused(transport):
         transport.post(0, struct.pack("<QIIQQ", SERIAL - 1, 3, 7, 0, 0), LINE_UP)
     with pytest.raises(ValueError, match="line after line"):
         heard(transport, 0, 0)
-    assert Lines(transport, SERIAL).hear(0, LIMIT).number == 7
+    assert SplitMessages(transport, SERIAL).hear(0, LIMIT).number == 7
 
 
 @pytest.mark.parametrize("until", [0.0, -math.inf, math.nan, 5e-324])

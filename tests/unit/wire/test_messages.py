@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from unit import builders  # noqa: F401 - its settings of hypothesis
 
 from mpifl.common import LARGEST_FIGURE, RoundLost
-from mpifl.sums.planning import Part, PartialSum, ReductionPlan, Window, parts_of, pieces_in
+from mpifl.sums.planning import PartialSum, ReductionPlan, Window, WindowPart, parts_of, pieces_in
 from mpifl.wire.messages import (
     DTYPES,
     LARGEST,
@@ -75,7 +75,7 @@ replies = (
     | st.builds(FileReply, **answered, writing=st.booleans(), sha256=digests)
     | st.builds(FinishReply, **answered, unwritten=st.none() | shown)
 )
-found = st.lists(st.builds(Part, handle=counts, weight=st.floats(0, LARGEST)), min_size=1, max_size=2)
+found = st.lists(st.builds(WindowPart, handle=counts, weight=st.floats(0, LARGEST)), min_size=1, max_size=2)
 windows = st.builds(Window, number=numbered, parts=st.dictionaries(st.integers(0, 9), found, max_size=3))
 pieces = st.builds(
     ReductionPlan,

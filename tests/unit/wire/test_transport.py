@@ -218,7 +218,7 @@ def test_memory_that_is_no_segment_is_never_locked(monkeypatch):
 
 def test_a_suspected_death_that_mpi_does_not_confirm_is_waited_for_in_vain(monkeypatch):
     monkeypatch.setattr(deaths, "DETECTION_TIMEOUT", 0.02)
-    watch = deaths.Watch(world()._comm.Dup(), HERE)
+    watch = deaths.DeathWatch(world()._comm.Dup(), HERE)
     watch._on, looks = True, []
     watch.check = lambda: looks.append(1)
     watch.wait_for_failure()
