@@ -323,7 +323,7 @@ def test_the_wire_alone_joins_the_world_and_its_library_is_asked_whose_it_is():
     assert asked == {"mpi.get_vendor"}
 
 
-GENERATOR = "self._half"
+GENERATOR = "self._method"
 """A silo's half of a dialogue, whose `send` hands over a value in the process."""
 
 

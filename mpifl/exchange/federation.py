@@ -1,4 +1,4 @@
-"""The exchange between the server and the silos: one function that all ranks run alike, in two beats.
+"""The exchange between the server and the silos: one function that all ranks run alike, in two phases.
 
 First the request goes out and each rank does the work of its silos; small headers come back and the server's
 verdict says whose updates count. Only then do vectors move, so that a silo that failed breaks no collective.

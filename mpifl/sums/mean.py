@@ -16,7 +16,7 @@ from mpifl.sums.aggregator import Aggregator, Combined, read_records
 from mpifl.sums.exact import anchor_of, is_finite
 from mpifl.sums.kernels import Parts
 from mpifl.sums.local_sums import LocalSums
-from mpifl.sums.node_sums import ALIGNED, Turns, carriers_of
+from mpifl.sums.node_sums import ALIGNED, RoundRobin, relays_of
 from mpifl.sums.planning import (
     PARTS,
     PartialSum,
@@ -29,7 +29,7 @@ from mpifl.sums.planning import (
     plan,
 )
 from mpifl.sums.vector_checks import are_readable, refuse_noise, slice_of
-from mpifl.wire import Header, Memory, Rail, Report, Request, Transport, Update, VectorHeader, Verdict
+from mpifl.wire import Header, Memory, Pipeline, Report, Request, Transport, Update, VectorHeader, Verdict
 
 
 class Averaging:
@@ -143,8 +143,8 @@ class WeightedMean:
         self.hanging.clear()
         if transport.rank not in (0, *verdict.ranks):
             return {}
-        with Rail(transport, verdict.serial) as rail:
-            turns = Turns(transport, rail, carriers_of(transport, verdict.ranks))
+        with Pipeline(transport, verdict.serial) as pipeline:
+            turns = RoundRobin(transport, pipeline, relays_of(transport, verdict.ranks))
             for piece in pieces:
                 self._combine(transport, piece, workers, turns)
             self.hanging |= turns.end(self.hanging)
@@ -154,17 +154,17 @@ class WeightedMean:
         return means
 
     def _combine(
-        self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], turns: Turns
+        self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], turns: RoundRobin
     ) -> None:
         """Have a mean made by those of this node's workers, and of other nodes', that it takes."""
         if not piece.windows:
             if transport.is_server:
                 self._means[piece.name].zero_()
         elif all(transport.nodes.of[rank] == 0 for window in piece.windows for rank in window.parts):
-            self._combine_here(transport, piece, workers, turns.rail.serial)
+            self._combine_here(transport, piece, workers, turns.pipeline.serial)
             if transport.is_server:
                 awaited = [rank for rank in workers if rank not in self.hanging]
-                self.hanging |= transport.await_done(awaited, turns.rail.serial)
+                self.hanging |= transport.await_done(awaited, turns.pipeline.serial)
             if self.hanging:
                 self._combine_alone(transport, piece)
         else:

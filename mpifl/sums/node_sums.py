@@ -16,7 +16,7 @@ from torch import Tensor
 from mpifl.sums import kernels
 from mpifl.sums.kernels import Parts
 from mpifl.sums.planning import ReductionPlan, Window
-from mpifl.wire import ExpectedPiece, Rail, Transport, pieces_of
+from mpifl.wire import ExpectedPiece, Pipeline, Transport, pieces_of
 
 ALIGNED = 1 << 10
 """Elements to a multiple of which a vector is cut."""
@@ -86,7 +86,7 @@ def _weight(window: Window, of: Sequence[int], nodes: Sequence[int]) -> float:
     return parts[0].weight if len(parts) == 1 else 0.0
 
 
-def carriers_of(transport: Transport, ranks: Sequence[int]) -> list[list[int]]:
+def relays_of(transport: Transport, ranks: Sequence[int]) -> list[list[int]]:
     """Return for each node the ranks that take turns at the pieces, of these and the server."""
     nodes, able = transport.nodes, sorted({0, *ranks})
     return [[rank for rank in able if nodes.of[rank] == node] for node in range(len(nodes))]
@@ -97,22 +97,22 @@ def cut(length: int) -> Iterator[slice]:
     return pieces_of(length, WHOLE if length <= WHOLE else PIECE)
 
 
-class Turns:
+class RoundRobin:
     """The sums of one exchange over the nodes, as one rank takes turns at their pieces.
 
     Args:
         transport: The world.
-        rail: On which the pieces travel.
-        carriers: The ranks of each node that take turns.
+        pipeline: On which the pieces travel.
+        relays: The ranks of each node that take turns.
 
     Attributes:
-        rail: The same.
+        pipeline: The same.
         made: Whether this rank's node had a part in any.
     """
 
-    def __init__(self, transport: Transport, rail: Rail, carriers: Sequence[Sequence[int]]) -> None:
-        self._transport, self.rail, self._carriers = transport, rail, carriers
-        self._mine = carriers[transport.nodes.number]
+    def __init__(self, transport: Transport, pipeline: Pipeline, relays: Sequence[Sequence[int]]) -> None:
+        self._transport, self.pipeline, self._relays = transport, pipeline, relays
+        self._mine = relays[transport.nodes.number]
         self._depth = 0
         self.made = False
 
@@ -133,7 +133,7 @@ class Turns:
         turn, turns = self._mine.index(self._transport.rank), len(self._mine)
         pieces = list(enumerate(cut(plan.length)))[turn::turns]
         expected = [one for nth, where in pieces for one in self._expected(places, nth, where)]
-        coming = self.rail.receive(expected)
+        coming = self.pipeline.receive(expected)
         for nth, where in pieces:
             windows = [
                 (place, _joined(place, parts.cut(where), coming))
@@ -142,7 +142,7 @@ class Turns:
             ]
             for place, window in windows:
                 if place.parent is not None:
-                    self.rail.post(_sent(place, window), self._carrier(place.parent, nth))
+                    self.pipeline.post(_sent(place, window), self._relay(place.parent, nth))
             if mean is not None:
                 kernels.mean(mean[where], [window for _, window in windows], 1 / plan.total)
 
@@ -159,17 +159,17 @@ class Turns:
         transport = self._transport
         if not self.made:
             return set()
-        self.rail.send_off()
-        transport.done(self.rail.serial)
+        self.pipeline.send_off()
+        transport.done(self.pipeline.serial)
         if not transport.nodes.leads:
             return set()
         others = [rank for rank in self._mine if rank not in hanging]
         patience = (1 + self._depth) * transport.transfer_timeout  # they may wait for nodes below
-        late = transport.await_done(others, self.rail.serial, patience)
+        late = transport.await_done(others, self.pipeline.serial, patience)
         if not transport.is_server:
             return late
-        transport.silent |= {rank for rank in self.rail.missing if transport.nodes.is_leader(rank)}
-        return late | self.rail.missing
+        transport.silent |= {rank for rank in self.pipeline.missing if transport.nodes.is_leader(rank)}
+        return late | self.pipeline.missing
 
     def _expected(
         self, places: Sequence[TreePlace | None], nth: int, where: slice
@@ -178,10 +178,10 @@ class Turns:
         for child in (child for place in places if place for child in place.children):
             dtype = torch.float32 if child.weight else torch.float64
             seconds = child.depth * self._transport.transfer_timeout
-            yield ExpectedPiece(self._carrier(child.node, nth), where.stop - where.start, dtype, seconds)
+            yield ExpectedPiece(self._relay(child.node, nth), where.stop - where.start, dtype, seconds)
 
-    def _carrier(self, node: int, nth: int) -> int:
-        return self._carriers[node][nth % len(self._carriers[node])]
+    def _relay(self, node: int, nth: int) -> int:
+        return self._relays[node][nth % len(self._relays[node])]
 
 
 def _joined(place: TreePlace, here: Parts, coming: Iterator[Tensor]) -> Parts:

@@ -1,8 +1,8 @@
 from . import (
     memory as memory,
     nodes as nodes,
+    pipeline as pipeline,
     point_to_point as point_to_point,
-    rails as rails,
     spreading as spreading,
     stamped as stamped,
     transport as transport,
@@ -51,17 +51,17 @@ from .nodes import (
     split as split,
     split_leaders as split_leaders,
 )
+from .pipeline import (
+    ExpectedPiece as ExpectedPiece,
+    Pipeline as Pipeline,
+    Pipelines as Pipelines,
+)
 from .point_to_point import (
     EAGER as EAGER,
     MOST_STALE as MOST_STALE,
     PIECE as PIECE,
     RECORD_LIMIT as RECORD_LIMIT,
     PointToPoint as PointToPoint,
-)
-from .rails import (
-    ExpectedPiece as ExpectedPiece,
-    Rail as Rail,
-    Railway as Railway,
 )
 from .requests import (
     Compute as Compute,

@@ -11,10 +11,10 @@ from mpifl.wire.ground import HERE, Ground
 from mpifl.wire.launching import DeathWatch, renumbered, survivors
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import left_of, split_leaders
-from mpifl.wire.rails import Railway
+from mpifl.wire.pipeline import Pipelines
 
 
-class Recovering(Railway):
+class Recovering(Pipelines):
     """A rank's end of the wire whose world may become that of survivors.
 
     Attributes:

@@ -14,7 +14,7 @@ from torch import Tensor
 from mpifl.common import RankLost
 from mpifl.wire.memory import pieces_of
 from mpifl.wire.nodes import children
-from mpifl.wire.rails import ExpectedPiece, Rail
+from mpifl.wire.pipeline import ExpectedPiece, Pipeline
 from mpifl.wire.transport import Transport
 
 LONG = 4 << 20
@@ -37,10 +37,10 @@ class Spreading:
     """
 
     def __init__(self, transport: Transport, serial: int, resting: Collection[int]) -> None:
-        self._transport, self._rail = transport, Rail(transport, serial)
+        self._transport, self._pipeline = transport, Pipeline(transport, serial)
         nodes, able = transport.nodes, [rank for rank in range(transport.size) if rank not in resting]
-        self._carriers = [[rank for rank in able if nodes.of[rank] == node] for node in range(len(nodes))]
-        self._mine = self._carriers[nodes.number]
+        self._relays = [[rank for rank in able if nodes.of[rank] == node] for node in range(len(nodes))]
+        self._mine = self._relays[nodes.number]
         self.whole = True
         self.hanging: set[int] = set()
 
@@ -56,7 +56,7 @@ class Spreading:
         else:
             here = self._transport.handed_out(length, dtype)
         try:
-            with self._rail:
+            with self._pipeline:
                 self._put_together(here)
         except RankLost:
             self._transport.abandon(here)  # other ranks of the node may still be receiving there
@@ -65,13 +65,13 @@ class Spreading:
 
     def end(self) -> bool:
         """See that others take what this rank sends them; return whether all vectors came to this node."""
-        with self._rail as rail:
-            rail.send_off()
+        with self._pipeline as pipeline:
+            pipeline.send_off()
         return self.whole
 
     def _put_together(self, here: Tensor) -> None:
         """Carry this rank's pieces of a vector, and know whether the others of the node have theirs."""
-        wire, nodes, serial = self._transport, self._transport.nodes, self._rail.serial
+        wire, nodes, serial = self._transport, self._transport.nodes, self._pipeline.serial
         carried = wire.rank in self._mine and self.whole and self._carry(here)
         if nodes.number == 0:
             return  # it was all there before
@@ -95,22 +95,22 @@ class Spreading:
         turn, turns = self._mine.index(self._transport.rank), len(self._mine)
         pieces = list(enumerate(pieces_of(len(here), PIECE // here.itemsize)))[turn::turns]
         seconds, above = self._transport.part_of_limit(1 / 2), nodes.number & (nodes.number - 1)
-        coming = self._rail.receive(
-            [ExpectedPiece.into(here[where], self._carrier(above, nth), seconds) for nth, where in pieces]
+        coming = self._pipeline.receive(
+            [ExpectedPiece.into(here[where], self._relay(above, nth), seconds) for nth, where in pieces]
             if nodes.number
             else []
         )
         for nth, where in pieces:
             if nodes.number:
                 next(coming)
-                if self._rail.missing:
+                if self._pipeline.missing:
                     return False
             for node in children(nodes.number, len(nodes)):
-                self._rail.post(here[where], self._carrier(node, nth))
+                self._pipeline.post(here[where], self._relay(node, nth))
         return True
 
-    def _carrier(self, node: int, nth: int) -> int:
-        return self._carriers[node][nth % len(self._carriers[node])]
+    def _relay(self, node: int, nth: int) -> int:
+        return self._relays[node][nth % len(self._relays[node])]
 
 
 def is_long(length: int, dtype: torch.dtype) -> bool:

@@ -38,7 +38,7 @@ from mpifl.sums.aggregator import Combined
 from mpifl.sums.mean import WeightedMean
 from mpifl.wings.robust import column_slices
 from mpifl.wire import spreading
-from mpifl.wire.rails import FIRST_TAG
+from mpifl.wire.pipeline import FIRST_TAG
 from mpifl.wire.transport import DONE, Transport
 from mpifl.wire.update import Update, uniform
 

@@ -69,12 +69,12 @@ from mpifl.silo.silo import Silo
 from mpifl.sums import node_sums
 from mpifl.sums.mean import WeightedMean
 from mpifl.training import rank_agreement
-from mpifl.wings.masked import fixed_sum, masked_party, release_beats
+from mpifl.wings.masked import fixed_sum, masked_party, release_phases
 from mpifl.wings.split.column_silo import ColumnSilo
 from mpifl.wings.split.splitnn import SplitNN
 from mpifl.wire import spreading
+from mpifl.wire.pipeline import Pipeline
 from mpifl.wire.point_to_point import PointToPoint
-from mpifl.wire.rails import Rail
 from mpifl.wire.transport import RECORD, Transport
 from mpifl.wire.update import Update
 
@@ -192,7 +192,7 @@ def _without_room(content: bytes | Iterable[bytes]) -> Iterator[bytes]:
 _RANK = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
 _answer, _open_shard = mpifl.exchange.worker_side.worker.Worker.answer, mpifl.training.build.open_shard
 _combine, _part = WeightedMean.combine, mpifl.exchange.federation.Federation._part
-_post, _carry, _read = Rail.post, spreading.Spreading._carry, mpifl.exchange.broadcast.read_request
+_post, _carry, _read = Pipeline.post, spreading.Spreading._carry, mpifl.exchange.broadcast.read_request
 _started = PointToPoint._started
 _heard: list[tuple[str, int]] = []
 _asked: list[tuple[str, int]] = []
@@ -223,9 +223,9 @@ def _combine_or_die(mean: Any, transport: Any, verdict: Any) -> Any:
     return _combine(mean, transport, verdict)
 
 
-def _post_or_die(rail: Any, piece: Tensor, rank: int) -> None:
+def _post_or_die(pipeline: Any, piece: Tensor, rank: int) -> None:
     _die_if("carrying")
-    _post(rail, piece, rank)
+    _post(pipeline, piece, rank)
 
 
 def _read_and_note(record: bytes) -> Any:
@@ -271,13 +271,13 @@ def _die_in_a_beat() -> None:
         return now[0]
 
     real = sums.combine
-    before = _dying("ready", release_beats.Beats.release, of_now)
+    before = _dying("ready", release_phases.Phases.release, of_now)
     after = _dying("released", lambda told: told, of_now)
     sums.combine = combine  # type: ignore[method-assign]
     sums._readiness = _dying("readying", sums._readiness, of_now)  # type: ignore[method-assign]
-    release_beats.Beats.release = released  # type: ignore[method-assign]
+    release_phases.Phases.release = released  # type: ignore[method-assign]
     masked_party.MaskedParty.mask = _dying("noted", masked_party.MaskedParty.mask, of_now)  # type: ignore[method-assign]
-    release_beats.Beats.tails = _dying("handed", release_beats.Beats.tails, of_now)  # type: ignore[method-assign]
+    release_phases.Phases.tails = _dying("handed", release_phases.Phases.tails, of_now)  # type: ignore[method-assign]
 
 
 def _agree_or_die(transport: Transport, *arguments: Any) -> None:
@@ -307,7 +307,7 @@ def _open_or_not(folder: Path, entry: Any, spec: Any) -> Any:
 if "die" in TROUBLE or "freeze" in TROUBLE:
     mpifl.exchange.worker_side.worker.Worker.answer = _answer_or_die
     WeightedMean.combine = _combine_or_die
-    Rail.post = _post_or_die  # type: ignore[method-assign]
+    Pipeline.post = _post_or_die  # type: ignore[method-assign]
     node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED  # so that every rank of a node carries a piece
     spreading.LONG, spreading.PIECE = 1000, 256
     spreading.Spreading._carry = _carry_or_die  # type: ignore[method-assign]

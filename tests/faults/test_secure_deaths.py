@@ -30,7 +30,7 @@ BEATS = {
     "server-asked": (0, "asked"),
 }
 BEFORE = ("asked", "worked")
-"""What comes before the beats of the sum."""
+"""What comes before the phases of the sum."""
 SHORT = ("server-ready", "party-released")
 """What the suite looks at; all of them by MPIFL_SLOW=1."""
 if not os.environ.get("MPIFL_SLOW"):

@@ -89,14 +89,14 @@ CASES = {
         same=False,
     ),
     "leader": Case({"2": ("judged", "learn", 3)}, "rank 2 died", CHOICE, nodes_of="2", like="choice"),
-    "rail": Case({"3": ("carrying", "learn", 3)}, "rank 3 died", nodes_of="2"),
-    "rail-down": Case({"3": ("receiving", "learn", 3)}, "rank 3 died", nodes_of="2"),
-    "rail-leader": Case({"2": ("carrying", "learn", 3)}, "rank 2 died", nodes_of="2"),
+    "pipeline": Case({"3": ("carrying", "learn", 3)}, "rank 3 died", nodes_of="2"),
+    "pipeline-down": Case({"3": ("receiving", "learn", 3)}, "rank 3 died", nodes_of="2"),
+    "pipeline-leader": Case({"2": ("carrying", "learn", 3)}, "rank 2 died", nodes_of="2"),
     "leader-serving": Case({"0": ("judged", "learn", 3)}, f"{SERVER} from the mirror", MIRROR, nodes_of="2"),
 }
 
 
-SHORT = ("asked", "server", "mirror", "leader", "rail", "scoring")
+SHORT = ("asked", "server", "mirror", "leader", "pipeline", "scoring")
 """What the suite looks at; all of them by MPIFL_SLOW=1."""
 if not os.environ.get("MPIFL_SLOW"):
     CASES = {name: CASES[name] for name in SHORT}

@@ -34,7 +34,7 @@ from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.masked import MaskedParty
 from mpifl.wings.masked.fixed_sum import FixedSum
-from mpifl.wings.masked.release_beats import Beats
+from mpifl.wings.masked.release_phases import Phases
 from mpifl.wings.site import make_identity
 from mpifl.wire.launching.joining import abort_world, world
 from mpifl.wire.memory import SEALS
@@ -105,7 +105,7 @@ _real = {
             ("_next_buffer", "read", "broadcast_record", "attested", "broadcast_vector", "hand_over"),
         ),
         (FixedSum, ("accumulate", "parts", "combine", "_result", "_hand_over", "_readiness")),
-        (Beats, ("release",)),
+        (Phases, ("release",)),
         (MaskedParty, ("release", "mask")),
     )
     for name in names
@@ -204,8 +204,8 @@ def _readiness(sums: Any, transport: Any, verdict: Any, plan: Any, own: Any) -> 
     return _real[FixedSum, "_readiness"](sums, transport, verdict, plan, own)
 
 
-def _release(beats: Any, told: Any, ranks: Any) -> Any:
-    found = _real[Beats, "release"](beats, told, ranks)
+def _release(phases: Any, told: Any, ranks: Any) -> Any:
+    found = _real[Phases, "release"](phases, told, ranks)
     if "released" in CHANGES:
         CHANGES["released"](told)
     return found

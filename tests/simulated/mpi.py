@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mpifl.wire import point_to_point, rails, stamped, transport
+from mpifl.wire import pipeline, point_to_point, stamped, transport
 from tests.simulated.world import LATENCY, Rank, World, here, simulated
 
 SUCCESS, ERR_TRUNCATE, ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING, ERR_REVOKED = 0, 15, 75, 76, 77
@@ -28,7 +28,7 @@ TAGS = {
     for module, names in (
         (transport, "RECORD REPORT HANDLE SUM DONE VECTOR LINE_UP LINE_DOWN"),
         (point_to_point, "PIECE ATTESTED"),
-        (rails, "KEPT"),
+        (pipeline, "KEPT"),
         (stamped, "ROWS SHARE"),
     )
     for name in names.split()

@@ -3,13 +3,13 @@ from . import (
     curve as curve,
     ring as ring,
 )
-from .align_beats import (
-    AlignmentStopped as AlignmentStopped,
-)
 from .align_party import (
     AlignParty as AlignParty,
     Means as Means,
     PartyTable as PartyTable,
+)
+from .align_phases import (
+    AlignmentStopped as AlignmentStopped,
 )
 from .align_server import (
     Aligned as Aligned,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpifl.cli.align.align_beats import tell
+from mpifl.cli.align.align_phases import tell
 from mpifl.cli.align.align_records import (
     AlignedLabels,
     AlignedShard,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpifl.cli.align.align_beats import decide
+from mpifl.cli.align.align_phases import decide
 from mpifl.cli.align.align_records import (
     AlignedLabels,
     AlignedShard,

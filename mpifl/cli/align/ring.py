@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from mpifl.cli.align.align_beats import AlignmentStopped
+from mpifl.cli.align.align_phases import AlignmentStopped
 from mpifl.cli.align.curve import POINT
 from mpifl.common import InputError
 from mpifl.wire import Transport

@@ -1,7 +1,7 @@
-"""A worker whose silos train together: their halves of an algorithm stop where they train.
+"""A worker whose silos train together: their calls of an algorithm stop where they train.
 
-A half that stops has done nothing yet: what it was going to keep or answer is forgotten. When the trainings
-of a chunk are done, it is asked once more from its beginning, and finds its own done. So a half must follow
+A call that stops has done nothing yet: what it was going to keep or answer is forgotten. When the trainings
+of a chunk are done, it is asked once more from its beginning, and finds its own done. So a call must follow
 from the silo and the message alone, as all of the exchange wants it.
 """
 
@@ -21,7 +21,7 @@ from mpifl.wire import AnyReply, Request
 
 
 class Waits(BaseException):
-    """A silo's half of an algorithm waits for a training; no half may hold it for an error of its own."""
+    """A silo's call of an algorithm waits for a training; no call may hold it for an error of its own."""
 
     def __init__(self, asked: Training) -> None:
         super().__init__()
@@ -29,8 +29,8 @@ class Waits(BaseException):
 
 
 @dataclass
-class _Half:
-    """One silo's half of a request.
+class _Call:
+    """One silo's call of a request.
 
     Attributes:
         asked: The training that it waits for, if it does.
@@ -56,7 +56,7 @@ class _Half:
 
 
 class _Done:
-    """Answers what a half asks to train: those trainings that are done, then none."""
+    """Answers what a call asks to train: those trainings that are done, then none."""
 
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self._outcomes = iter(outcomes)
@@ -78,47 +78,47 @@ class Batching(Worker):
         order = sorted(mine, key=lambda silo: -examples[silo].examples["train"])
         found: dict[int, AnyReply] = {}
         for begin in range(0, len(order), size):
-            chunk = {silo: _Half(handler, silo, request, vectors) for silo in order[begin : begin + size]}
+            chunk = {silo: _Call(handler, silo, request, vectors) for silo in order[begin : begin + size]}
             self._carry_out(chunk)
-            found |= {silo: half.reply for silo, half in chunk.items() if half.reply is not None}
+            found |= {silo: call.reply for silo, call in chunk.items() if call.reply is not None}
         return [found[silo] for silo in mine]
 
-    def _carry_out(self, chunk: Mapping[int, _Half]) -> None:
-        """Have halves answer: all up to their next training, all trainings as one, and on."""
-        for half in chunk.values():
-            self._ask(half)
-        while waiting := [half for half in chunk.values() if half.reply is None]:
-            start, steps = time.perf_counter(), [half.steps for half in waiting]
+    def _carry_out(self, chunk: Mapping[int, _Call]) -> None:
+        """Have calls answer: all up to their next training, all trainings as one, and on."""
+        for call in chunk.values():
+            self._ask(call)
+        while waiting := [call for call in chunk.values() if call.reply is None]:
+            start, steps = time.perf_counter(), [call.steps for call in waiting]
             self._train(waiting)
             spent = time.perf_counter() - start
-            for half, own in zip(waiting, steps, strict=True):
-                half.seconds += spent * own / sum(steps)
-                self._ask(half)
+            for call, own in zip(waiting, steps, strict=True):
+                call.seconds += spent * own / sum(steps)
+                self._ask(call)
 
-    def _ask(self, half: _Half) -> None:
-        """Ask a half from its beginning, up to a training that is not done yet."""
-        usual, self._trains = self._trains, _Done(half.outcomes)
+    def _ask(self, call: _Call) -> None:
+        """Ask a call from its beginning, up to a training that is not done yet."""
+        usual, self._trains = self._trains, _Done(call.outcomes)
         try:
-            reply = self._guarded(half.handler, half.silo, half.request, half.vectors)
-            seconds = self._tells.seconds(reply.seconds + half.seconds)
-            half.reply = reply.model_copy(update={"seconds": seconds})
+            reply = self._guarded(call.handler, call.silo, call.request, call.vectors)
+            seconds = self._tells.seconds(reply.seconds + call.seconds)
+            call.reply = reply.model_copy(update={"seconds": seconds})
         except Waits as waits:
-            half.asked = waits.asked
+            call.asked = waits.asked
         finally:
             self._trains = usual
 
-    def _train(self, halves: Sequence[_Half]) -> None:
-        """Train what halves wait for; each by itself, in the same steps, where that fails for all."""
+    def _train(self, calls: Sequence[_Call]) -> None:
+        """Train what calls wait for; each by itself, in the same steps, where that fails for all."""
         try:
             outcomes = train_together(
-                [half.asked for half in halves], self._context.algorithm.local.silos_per_step
+                [call.asked for call in calls], self._context.algorithm.local.silos_per_step
             )
         except Exception as error:
-            if len(halves) == 1:
-                halves[0].outcomes.append(Failed(error))
-            for half in halves if len(halves) > 1 else []:
-                self._ask(half)  # anew: its batches have been drawn
-                self._train([half] if half.reply is None else [])
+            if len(calls) == 1:
+                calls[0].outcomes.append(Failed(error))
+            for call in calls if len(calls) > 1 else []:
+                self._ask(call)  # anew: its batches have been drawn
+                self._train([call] if call.reply is None else [])
             return
-        for half, outcome in zip(halves, outcomes, strict=True):
-            half.outcomes.append(outcome)
+        for call, outcome in zip(calls, outcomes, strict=True):
+            call.outcomes.append(outcome)

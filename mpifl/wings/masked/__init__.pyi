@@ -2,7 +2,7 @@ from . import (
     fixed_sum as fixed_sum,
     masked_party as masked_party,
     masked_training as masked_training,
-    release_beats as release_beats,
+    release_phases as release_phases,
 )
 from .fixed_plan import (
     SumPlan as SumPlan,

@@ -15,7 +15,7 @@ from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector, SumPlan, par
 from mpifl.wings.masked.fixed_point import DIGITS, numbers_of
 from mpifl.wings.masked.masking import Question
 from mpifl.wings.masked.party_sums import PER_SCALAR, SENTINELS, FixedSums, PartySums, averages_in
-from mpifl.wings.masked.release_beats import Beats, Ready, Release
+from mpifl.wings.masked.release_phases import Phases, Ready, Release
 from mpifl.wire import (
     Compute,
     Header,
@@ -108,41 +108,41 @@ class FixedSum:
             return Combined()
         plan = SumPlan.model_validate(verdict.pieces[0])
         own = self._own(plan) if transport.rank in plan.parties else []
-        beats = Beats(transport, verdict.serial, plan.parties)
+        phases = Phases(transport, verdict.serial, plan.parties)
         if self._how.masks:
-            lost = self._agree(transport, beats, verdict, plan, own)
+            lost = self._agree(transport, phases, verdict, plan, own)
             if lost is not None:
                 return lost
         tail = self._hand_over(plan, own) if own else None
-        tails = beats.tails(tail, len(plan.scalars) * PER_SCALAR + SENTINELS)
+        tails = phases.tails(tail, len(plan.scalars) * PER_SCALAR + SENTINELS)
         if own:  # said in the order in which it is awaited: MPI need not buffer the least message
             transport.done(verdict.serial)
         totals = self._totals(transport, verdict, plan)
-        self.hanging |= beats.missing
+        self.hanging |= phases.missing
         if not transport.is_server:
             return Combined()
         found = self._result(plan, totals, tails, len(verdict.accepted))
-        return self._not_whole(transport, beats.empty) if found is None else found
+        return self._not_whole(transport, phases.empty) if found is None else found
 
     def _own(self, plan: SumPlan) -> list[Tensor]:
         return self._here.own([vector.name for vector in plan.vectors], plan.scalars)
 
     def _agree(
-        self, transport: Transport, beats: Beats, verdict: Verdict, plan: SumPlan, own: Sequence[Tensor]
+        self, transport: Transport, phases: Phases, verdict: Verdict, plan: SumPlan, own: Sequence[Tensor]
     ) -> Combined | None:
         """Have all parties say that they are ready, and the server release the sum.
 
         Returns:
             None if it is released; else why not.
         """
-        answers = beats.ready(self._readiness(transport, verdict, plan, own) if own else None)
+        answers = phases.ready(self._readiness(transport, verdict, plan, own) if own else None)
         concerned = _concerned(transport, plan)
         if not transport.is_server:
             waits = transport.rank in concerned
-            told = beats.release(None, ()) if waits else Release()
+            told = phases.release(None, ()) if waits else Release()
             return Combined() if told.lost is not None else None
-        lost = _unready(transport, beats, answers) or self._unnoted(verdict)
-        beats.release(Release(lost=lost.lost if lost else None), concerned)
+        lost = _unready(transport, phases, answers) or self._unnoted(verdict)
+        phases.release(Release(lost=lost.lost if lost else None), concerned)
         return lost
 
     def _unnoted(self, verdict: Verdict) -> Combined | None:
@@ -278,16 +278,16 @@ def _concerned(transport: Transport, plan: SumPlan) -> list[int]:
     return sorted(leaders.union(plan.parties) - {0})
 
 
-def _unready(transport: Transport, beats: Beats, answers: Mapping[int, Ready]) -> Combined | None:
+def _unready(transport: Transport, phases: Phases, answers: Mapping[int, Ready]) -> Combined | None:
     """Say, at the server, why a sum is not released; None if all parties are ready for the same."""
     origins = transport.origins
     refused = {origins[rank]: one.refused for rank, one in sorted(answers.items()) if one.context is None}
     if refused:
         rank, why = next(iter(refused.items()))
         return Combined(lost=f"rank {rank} hands over no sum: {why or 'it does not say why'}", in_vain=True)
-    if beats.missing:
+    if phases.missing:
         return Combined(
-            lost=f"{ranks_named(sorted(origins[one] for one in beats.missing))} did not get ready"
+            lost=f"{ranks_named(sorted(origins[one] for one in phases.missing))} did not get ready"
         )
     told = Counter(one.context for one in answers.values())
     if len(told) > 1:

@@ -1,6 +1,11 @@
 from . import (
     dialogue as dialogue,
-    network_half as network_half,
+    network_part as network_part,
+)
+from .activation_codecs import (
+    LONGEST as LONGEST,
+    PLAIN_LINES as PLAIN_LINES,
+    ActivationCodecs as ActivationCodecs,
 )
 from .column_silo import (
     ColumnSilo as ColumnSilo,
@@ -12,23 +17,23 @@ from .label_gate import (
     Gate as Gate,
     randomised as randomised,
 )
-from .line_codecs import (
-    LONGEST as LONGEST,
-    PLAIN_LINES as PLAIN_LINES,
-    LineCodecs as LineCodecs,
-)
-from .network_half import (
+from .network_part import (
     begun as begun,
     order as order,
-)
-from .speakers import (
-    Speaker as Speaker,
-    follow as follow,
-    speaker_of as speaker_of,
 )
 from .split_answers import (
     Network as Network,
     all_together as all_together,
+)
+from .split_clients import (
+    SplitClient as SplitClient,
+    client_of as client_of,
+    follow as follow,
+)
+from .split_messages import (
+    MessageMark as MessageMark,
+    SplitMessage as SplitMessage,
+    SplitMessages as SplitMessages,
 )
 from .split_training import (
     placement as placement,
@@ -38,9 +43,4 @@ from .split_wing import (
 )
 from .splitnn import (
     SplitNN as SplitNN,
-)
-from .wire_lines import (
-    MessageMark as MessageMark,
-    SplitMessage as SplitMessage,
-    SplitMessages as SplitMessages,
 )

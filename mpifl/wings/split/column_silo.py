@@ -16,7 +16,7 @@ from mpifl.data.shards import Shard
 from mpifl.silo import Answering, placed
 from mpifl.silo.parameters import FlatModel
 from mpifl.silo.steps import EVALUATION_BATCH, EvaluationBatch, LocalTraining, steps_of
-from mpifl.wings.split.network_half import Half, begun, load, order
+from mpifl.wings.split.network_part import NetworkPart, begun, load, order
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class ColumnSilo(Answering):
         """What was kept of the bottom, its first state where that is nothing."""
         return self.state if "w" in self.state else self._first
 
-    def half(self, local: LocalTraining, times: int = 1) -> Half:
+    def part(self, local: LocalTraining, times: int = 1) -> NetworkPart:
         """Return its bottom, to be trained in this round with so many steps a batch."""
         steps = steps_of(local.at_round(self.round), len(self._splits["train"])) * times
-        half = Half(self.model, local, self.round, steps, self.bottom_state)
+        part = NetworkPart(self.model, local, self.round, steps, self.bottom_state)
         self.model.module.train()
-        return half
+        return part
 
     def batches(self, local: LocalTraining) -> Iterator[Tensor]:
         """Yield its columns of each batch of the round, shape [rows, ...]; all silos have the same rows."""

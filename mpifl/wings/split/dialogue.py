@@ -10,9 +10,9 @@ from torch import Tensor
 
 from mpifl.common import InputError, RoundLost
 from mpifl.sums import is_finite
-from mpifl.wings.split.line_codecs import LONGEST, Writing
-from mpifl.wings.split.speakers import Speaker
-from mpifl.wings.split.wire_lines import MessageMark, SplitMessage, SplitMessages
+from mpifl.wings.split.activation_codecs import LONGEST, Writing
+from mpifl.wings.split.split_clients import SplitClient
+from mpifl.wings.split.split_messages import MessageMark, SplitMessage, SplitMessages
 
 SHORTEST_LIMIT = 1 << 26
 """Bytes of a line that are taken in any case: a line of a wrong shape is to be named, and not to hang."""
@@ -58,7 +58,7 @@ class Dialogue:
     Args:
         lead: Who leads it, and where silos live.
         silos: Those that talk.
-        speakers: Those of them that this rank hosts.
+        clients: Those of them that this rank hosts.
         lines: Reaches the others.
         up: How lines of silos are written.
         down: How answers are.
@@ -68,15 +68,15 @@ class Dialogue:
         self,
         lead: DialogueLead,
         silos: Sequence[int],
-        speakers: Mapping[int, Speaker],
+        clients: Mapping[int, SplitClient],
         lines: SplitMessages,
         up: Writing,
         down: Writing,
     ) -> None:
         self.silos = sorted(silos)
-        self._lead, self._here, self._lines = lead, speakers, lines
+        self._lead, self._here, self._lines = lead, clients, lines
         self._up, self._down = up, down
-        self._answers: dict[int, Tensor | None] = dict.fromkeys(speakers)
+        self._answers: dict[int, Tensor | None] = dict.fromkeys(clients)
         self._heard = dict.fromkeys(self.silos, 0)
         """How many lines of each silo were heard."""
         self._answered = dict.fromkeys(self.silos, 0)
@@ -135,9 +135,9 @@ class Dialogue:
 
     def _own_line(self, silo: int, rows: int) -> Tensor | None:
         """Return the next line of a silo of this rank; None if it has ended, or failed."""
-        speaker = self._here[silo]
-        if (line := speaker.speak(self._answers[silo])) is None:
-            self._note_end(silo, ended=not speaker.failed)
+        client = self._here[silo]
+        if (line := client.speak(self._answers[silo])) is None:
+            self._note_end(silo, ended=not client.failed)
         else:
             line = self._carried(silo, line, rows)
         self._heard[silo] += 1
@@ -238,8 +238,8 @@ class Dialogue:
         Those that wait for an answer come first: their rank says nothing for its other silos before it has
         them all.
         """
-        for speaker in self._here.values():
-            speaker.stop()
+        for client in self._here.values():
+            client.stop()
         left = [silo for silo in self.silos if silo not in self._here and silo not in self._over]
         for silo in left:
             if self._heard[silo] > self._answered[silo]:

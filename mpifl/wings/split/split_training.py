@@ -26,12 +26,12 @@ from mpifl.silo.parameters import FlatModel
 from mpifl.training import BOTTOMS, Changed, about_rank, rank_device, settle
 from mpifl.wings.privacy import own_secret
 from mpifl.wings.site import wing as own_rules
+from mpifl.wings.split.activation_codecs import ActivationCodecs
 from mpifl.wings.split.column_silo import Bottom, ColumnSilo
-from mpifl.wings.split.halves import check_half, checked_bottom, load_half, top_of
 from mpifl.wings.split.label_gate import Gate, randomised
-from mpifl.wings.split.line_codecs import LineCodecs
 from mpifl.wings.split.split_server import SplitServer
 from mpifl.wings.split.split_worker import Converses
+from mpifl.wings.split.top_and_bottoms import check_part, checked_bottom, load_part, top_of
 from mpifl.wire import Converse, Transport
 from mpifl.wire.launching import survivable
 
@@ -70,7 +70,7 @@ def assemble_vertical(
     context = _changed(job, transport, changed, context, placed)
     told = {BOTTOMS: ", ".join(f"{len(bottom.model.trained):,}" for bottom in bottoms.values())}
     worker = Worker(context, silos, about_rank(top.device, len(silos)) | told, transport)
-    codecs = LineCodecs.of(job.compression, spec.holder, job.seed)
+    codecs = ActivationCodecs.of(job.compression, spec.holder, job.seed)
     worker.together[Converse] = Converses(worker, algorithm, transport, codecs)
     server = SplitServer([top], job.seed, task=algorithm.task, evaluation_batch=job.evaluate.batch_size)
     if transport.is_server:
@@ -123,9 +123,9 @@ def _top(
     device = rank_device(job, nth, is_worker=True)
     module = top_of(job, spec, algorithm)
     if trained is None:
-        check_half(job, spec, algorithm, module)
+        check_part(job, spec, algorithm, module)
     elif transport.is_server:
-        load_half(module, run / "model.safetensors")
+        load_part(module, run / "model.safetensors")
     return FlatModel(module, device, is_reporter=nth == 0, apart=True)
 
 
@@ -199,9 +199,9 @@ def _bottom(
 ) -> Bottom:
     module = checked_bottom(job, spec, algorithm, silo)
     if trained is None:
-        check_half(job, spec, algorithm, module, silo)
+        check_part(job, spec, algorithm, module, silo)
     else:
-        load_half(module, run / "personal" / f"silo_{silo:04d}.safetensors", trained)
+        load_part(module, run / "personal" / f"silo_{silo:04d}.safetensors", trained)
     model = FlatModel(module, device, apart=True)
     features = spec.silos[silo].features
     return Bottom.of(model, job.local, features, holds_labels=silo == spec.holder)

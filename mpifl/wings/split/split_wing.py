@@ -9,8 +9,8 @@ from mpifl.data.shards import AnySpec, VerticalSpec
 from mpifl.exchange import Federation
 from mpifl.run.job import Job
 from mpifl.training import Changed, Wing
-from mpifl.wings.split.halves import check_halves
 from mpifl.wings.split.split_training import assemble_vertical, tags_here
+from mpifl.wings.split.top_and_bottoms import check_parts
 from mpifl.wire import Transport
 
 
@@ -27,7 +27,7 @@ class SplitWing(Wing):
             InputError: one does not, or cannot.
         """
         assert isinstance(spec, VerticalSpec)
-        check_halves(self._job, spec, algorithm)
+        check_parts(self._job, spec, algorithm)
 
     def assembled(
         self, spec: AnySpec, run: Path, transport: Transport, changed: Changed

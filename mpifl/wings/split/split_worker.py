@@ -9,10 +9,10 @@ from torch import Tensor
 
 from mpifl.algorithms import Algorithm, Lead
 from mpifl.exchange.worker_side import Worker
+from mpifl.wings.split.activation_codecs import ActivationCodecs
 from mpifl.wings.split.dialogue import Dialogue, DialogueLead
-from mpifl.wings.split.line_codecs import LineCodecs
-from mpifl.wings.split.speakers import Speaker, follow, speaker_of
-from mpifl.wings.split.wire_lines import SplitMessages
+from mpifl.wings.split.split_clients import SplitClient, client_of, follow
+from mpifl.wings.split.split_messages import SplitMessages
 from mpifl.wire import AnyReply, Converse, Transport
 
 
@@ -27,7 +27,7 @@ class Converses:
     """
 
     def __init__(
-        self, worker: Worker, algorithm: Algorithm, transport: Transport, codecs: LineCodecs
+        self, worker: Worker, algorithm: Algorithm, transport: Transport, codecs: ActivationCodecs
     ) -> None:
         self._worker, self._algorithm = worker, algorithm
         self._transport, self._codecs = transport, codecs
@@ -36,18 +36,18 @@ class Converses:
         self, mine: Sequence[int], request: Converse, vectors: dict[str, Tensor], lead: Lead | None
     ) -> list[AnyReply]:
         """Answer a request; see `Together`."""
-        speakers = {silo: self._speaker(silo, request, vectors) for silo in mine}
+        clients = {silo: self._client(silo, request, vectors) for silo in mine}
         lines = SplitMessages(self._transport, request.serial)
         written = self._codecs.writing(request.work, request.round)
         if lead is not None:
             assert isinstance(lead, DialogueLead)
-            Dialogue(lead, request.cohort, speakers, lines, *written).run()
+            Dialogue(lead, request.cohort, clients, lines, *written).run()
         else:
-            follow([*speakers.values()], lines, request.longest, *written)
-        return [speaker.reply for speaker in speakers.values() if speaker.reply is not None]
+            follow([*clients.values()], lines, request.longest, *written)
+        return [client.reply for client in clients.values() if client.reply is not None]
 
-    def _speaker(self, id: int, request: Converse, vectors: dict[str, Tensor]) -> Speaker:
+    def _client(self, id: int, request: Converse, vectors: dict[str, Tensor]) -> SplitClient:
         worker = self._worker
         lend = functools.partial(worker.lend, id, request.round, work=request.work)
         keep, fault = functools.partial(worker.states.keep, id), functools.partial(worker.fault, id)
-        return speaker_of(id, lend, self._algorithm, request, vectors=vectors, keep=keep, fault=fault)
+        return client_of(id, lend, self._algorithm, request, vectors=vectors, keep=keep, fault=fault)

@@ -16,7 +16,7 @@ from mpifl.silo import Score, Scoring
 from mpifl.silo.steps import LOCAL, steps_of
 from mpifl.wings.split.column_silo import ColumnSilo, in_order
 from mpifl.wings.split.dialogue import Dialogue, DialogueLead
-from mpifl.wings.split.network_half import Half, begun, order
+from mpifl.wings.split.network_part import NetworkPart, begun, order
 from mpifl.wings.split.split_server import SplitServer
 from mpifl.wire import Update
 
@@ -51,7 +51,7 @@ class SplitNN(Algorithm):
         here = _split(server)
         train = here.held["train"]
         steps = steps_of(self.local.at_round(server.round), len(train)) * self.local_steps
-        top = Half(server.model, self.local, server.round, steps, server.state)
+        top = NetworkPart(server.model, self.local, server.round, steps, server.state)
         out = here.gate.open(server.state, server.round)
         total, count = torch.zeros((), dtype=torch.float64), 0
 
@@ -78,17 +78,17 @@ class SplitNN(Algorithm):
 
     def bottom(self, silo: ColumnSilo) -> Lines:
         """Train the silo's bottom: say what it makes of each batch, and step along what is answered."""
-        half = silo.half(self.local, self.local_steps)
+        part = silo.part(self.local, self.local_steps)
         for x in silo.batches(self.local):
             z = silo.forward(x)
             gradient = yield z
-            half.learn(z, gradient)
+            part.learn(z, gradient)
             for _ in range(self.local_steps - 1):
                 z = silo.forward(x)
                 if silo.holds_labels:
                     gradient = yield z
-                half.learn(z, gradient)
-        silo.keep(**half.kept())
+                part.learn(z, gradient)
+        silo.keep(**part.kept())
         return silo.update()
 
     def global_model(self, server: Server) -> dict[str, Tensor]:
@@ -142,7 +142,7 @@ class SplitNN(Algorithm):
         return functools.reduce(torch.add, here)
 
     def _gradients(
-        self, server: Server, top: Half, said: Sequence[Tensor], y: Tensor, step: int
+        self, server: Server, top: NetworkPart, said: Sequence[Tensor], y: Tensor, step: int
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the loss, and its gradient for each line."""
         device = server.model.device

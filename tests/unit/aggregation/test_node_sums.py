@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from mpifl.sums import exact, kernels, node_sums
 from mpifl.sums.kernels import Parts
-from mpifl.sums.node_sums import Turns, cut, place_in
+from mpifl.sums.node_sums import RoundRobin, cut, place_in
 from mpifl.sums.planning import ReductionPlan, Window, WindowPart
 from mpifl.wire import Nodes
 
@@ -55,8 +55,8 @@ def test_each_part_goes_up_the_tree_once(world):
                 assert child.depth > max((one.depth for one in below.children), default=0)
 
 
-class Rails:
-    """The rails of a world in one process: whoever receives does so after all have sent."""
+class Pipelines:
+    """The pipeline of a world in one process: whoever receives does so after all have sent."""
 
     def __init__(self) -> None:
         self.between: defaultdict[tuple[int, int], deque[torch.Tensor]] = defaultdict(deque)
@@ -105,15 +105,15 @@ def test_any_nodes_windows_and_pieces_give_the_bits_of_one_sum(by, world, length
         patched.setattr(node_sums, "PIECE", piece)
         if by == "tensors":
             patched.setattr(kernels, "compiled", lambda: None)
-        expected, mean, rails = torch.empty(length), torch.full((length,), torch.nan), Rails()
+        expected, mean, pipeline = torch.empty(length), torch.full((length,), torch.nan), Pipelines()
         kernels.mean(expected, parts(range(len(of))), 1 / 3)
-        carriers = [[rank for rank in range(len(of)) if of[rank] == node] for node in range(max(of) + 1)]
+        relays = [[rank for rank in range(len(of)) if of[rank] == node] for node in range(max(of) + 1)]
         for rank in sorted(range(len(of)), key=lambda rank: -of[rank]):  # no node waits for a lower one
             transport = SimpleNamespace(nodes=Nodes(of, rank), rank=rank, transfer_timeout=1.0)
-            turns = Turns(transport, rails.of(rank), carriers)
-            turns.make(plan, parts(carriers[of[rank]]), mean if of[rank] == 0 else None)
+            turns = RoundRobin(transport, pipeline.of(rank), relays)
+            turns.make(plan, parts(relays[of[rank]]), mean if of[rank] == 0 else None)
     assert mean.equal(expected)
-    assert not any(rails.between.values())
+    assert not any(pipeline.between.values())
 
 
 @given(st.integers(0, 3 * node_sums.WHOLE))

@@ -19,8 +19,8 @@ from mpifl.data.shards.column_shards import open_vertical
 from mpifl.data.targets import Targets
 from mpifl.run.job.job import check_job
 from mpifl.silo.steps.local_settings import LocalTraining
-from mpifl.wings.split.halves import bottom_of, top_of
-from mpifl.wings.split.network_half import order
+from mpifl.wings.split.network_part import order
+from mpifl.wings.split.top_and_bottoms import bottom_of, top_of
 
 ROWS = {"train": 57, "test": 11}
 WIDTHS = (4, 7, 2)

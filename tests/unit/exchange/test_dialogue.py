@@ -10,9 +10,9 @@ import torch
 from mpifl.common import Names, RoundLost
 from mpifl.exchange import Telling
 from mpifl.wings.compression.codecs import QSGD
-from mpifl.wings.split import PLAIN_LINES, LineCodecs, MessageMark, SplitMessage
+from mpifl.wings.split import PLAIN_LINES, ActivationCodecs, MessageMark, SplitMessage
 from mpifl.wings.split.dialogue import Dialogue, DialogueLead
-from mpifl.wings.split.speakers import Speaker, follow
+from mpifl.wings.split.split_clients import SplitClient, follow
 from mpifl.wire import Done
 
 LINE = memoryview(bytearray(torch.ones(3, 2).numpy().tobytes()))
@@ -75,7 +75,7 @@ def test_a_mark_in_anothers_name_ends_nobody_else(mark) -> None:
     assert sorted(played.told) == [(1, MessageMark.STOP), (2, MessageMark.STOP)]
 
 
-def said_of(line: torch.Tensor, kind: type[Telling] = Telling) -> tuple[Speaker, Telling]:
+def said_of(line: torch.Tensor, kind: type[Telling] = Telling) -> tuple[SplitClient, Telling]:
     """Return a silo that says one line, and what is told of its faults."""
 
     def half():
@@ -83,25 +83,25 @@ def said_of(line: torch.Tensor, kind: type[Telling] = Telling) -> tuple[Speaker,
 
     telling = kind(Names())
     fault = lambda error: Done(silo=1, fault=telling.fault(1, error))  # noqa: E731
-    return Speaker(1, half, lambda update: Done(silo=1), fault), telling
+    return SplitClient(1, half, lambda update: Done(silo=1), fault), telling
 
 
 @pytest.mark.parametrize("at_the_server", [True, False])
 @pytest.mark.parametrize("value", [torch.nan, 3e38])
 def test_a_line_that_no_codec_can_write_is_a_fault_in_one_line(value, at_the_server, capsys) -> None:
     """It is no surprise whose traceback would help: training diverged."""
-    speaker, telling = said_of(torch.full((3, 2), value))
-    written = LineCodecs(upload=QSGD(norm="l2")).writing("bottom", 0)
+    client, telling = said_of(torch.full((3, 2), value))
+    written = ActivationCodecs(upload=QSGD(norm="l2")).writing("bottom", 0)
     played = Played({0: []}, {0: [1]})
     if at_the_server:
         lead = DialogueLead(lambda dialogue: dialogue.hear(3), {1: 2})
-        Dialogue(lead, [1], {1: speaker}, played, *written).run()
+        Dialogue(lead, [1], {1: client}, played, *written).run()
     else:
-        follow([speaker], played, 1 << 20, *written)
-    assert speaker.reply is not None
-    assert speaker.reply.fault is not None
-    assert "line" in speaker.reply.fault
-    assert "Error" not in speaker.reply.fault
-    assert "Diverged" not in speaker.reply.fault
+        follow([client], played, 1 << 20, *written)
+    assert client.reply is not None
+    assert client.reply.fault is not None
+    assert "line" in client.reply.fault
+    assert "Error" not in client.reply.fault
+    assert "Diverged" not in client.reply.fault
     telling.explain([1])
     assert capsys.readouterr().err == ""

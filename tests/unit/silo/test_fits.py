@@ -29,7 +29,7 @@ from mpifl.wings.dpsgd.dpsgd import DPSGD
 from mpifl.wings.fast import compiled, train_together
 from mpifl.wings.fast.codegen import NotCompiled
 from mpifl.wings.split import begun, order
-from mpifl.wings.split.network_half import Half
+from mpifl.wings.split.network_part import Half
 
 N, ROUND = 23, 1
 MODEL = FlatModel(net(), recalls=True)

@@ -35,7 +35,7 @@ from mpifl.silo.steps import steps_of, training_loop as local
 from mpifl.silo.steps.local_fits import LOCAL
 from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
-from mpifl.wings.split import network_half
+from mpifl.wings.split import network_part
 
 
 @how(deadline=None, max_examples=30)
@@ -47,7 +47,7 @@ def test_a_training_of_so_many_steps_ends_after_them(examples, size, steps, accu
     assert len(drawn) == steps == asked.steps
     assert all(1 <= count <= accumulate for count in drawn)
     table = LocalTraining(steps=steps, batch_size=size, drop_last=drop_last)
-    assert len(list(itertools.islice(network_half.order(table, examples, 1, 0), steps + 1))) == steps
+    assert len(list(itertools.islice(network_part.order(table, examples, 1, 0), steps + 1))) == steps
 
 
 def trained(settings, n=24, seed=0, model=None, objective=cross_entropy, **more):

@@ -7,7 +7,7 @@ from reference.split import float16, grid
 
 from mpifl.common import BeyondRange, Diverged
 from mpifl.run.job.tables import CompressionSettings
-from mpifl.wings.split import LONGEST, PLAIN_LINES, LineCodecs
+from mpifl.wings.split import LONGEST, PLAIN_LINES, ActivationCodecs
 
 ROWS, WIDTH, HOME = 40, 6, 1
 
@@ -18,7 +18,7 @@ def line(seed=0, rows=ROWS, width=WIDTH):
 
 
 def writing(up="none", seed=3, work="bottom", round=2, **keys):
-    return LineCodecs.of(CompressionSettings(upload=up, **keys), HOME, seed).writing(work, round)[0]
+    return ActivationCodecs.of(CompressionSettings(upload=up, **keys), HOME, seed).writing(work, round)[0]
 
 
 def there(way, sent, silo=0, number=0):
@@ -77,7 +77,7 @@ def test_each_line_has_draws_of_its_own_and_the_same_when_it_is_said_again():
     others = [read(2), read(0, 1), read(seed=4), read(round=3), read(work="forward")]
     assert torch.equal(read(), read())
     assert not any(torch.equal(read(), other) for other in others)
-    down = LineCodecs.of(CompressionSettings(upload="qsgd", download="qsgd", bits=2), HOME, 3).writing(
+    down = ActivationCodecs.of(CompressionSettings(upload="qsgd", download="qsgd", bits=2), HOME, 3).writing(
         "bottom", 2
     )[1]
     assert not torch.equal(read(), there(down, line())[0])

@@ -10,8 +10,8 @@ import torch
 from mpifl.wings.split import SplitMessages
 from mpifl.wire.launching.joining import world
 from mpifl.wire.nodes import Neighbour
+from mpifl.wire.pipeline import KEPT
 from mpifl.wire.point_to_point import MOST_STALE
-from mpifl.wire.rails import KEPT
 from mpifl.wire.stamped import SHARE
 from mpifl.wire.transport import DONE, LINE_UP, Transport
 

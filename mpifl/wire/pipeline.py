@@ -26,8 +26,8 @@ AHEAD = 3
 """Pieces that are under way from a rank at a time."""
 
 
-class Railway(StampedPointToPoint):
-    """Sends and receives pieces, as `Rail` has it do."""
+class Pipelines(StampedPointToPoint):
+    """Sends and receives pieces, as `Pipeline` has it do."""
 
     def send_piece(self, piece: Tensor, rank: int, serial: int) -> Any:
         """Begin to send a piece, which must stay as it is, and return MPI's request."""
@@ -86,7 +86,7 @@ class ExpectedPiece:
         return cls(rank, len(room), room.dtype, seconds, room)
 
 
-class Rail:
+class Pipeline:
     """The pieces of one exchange, as one rank sends and receives them.
 
     Attributes:
@@ -94,14 +94,14 @@ class Rail:
         missing: Ranks whose pieces did not come in time; none is waited for any more.
     """
 
-    def __init__(self, wire: Railway, serial: int) -> None:
+    def __init__(self, wire: Pipelines, serial: int) -> None:
         self._wire, self.serial = wire, serial
         self._underway: deque[tuple[int, Any, Tensor]] = deque()
         self._coming: tuple[Any, Tensor] | None = None
         self._stuck: set[int] = set()
         self.missing: set[int] = set()
 
-    def __enter__(self) -> Rail:
+    def __enter__(self) -> Pipeline:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from mpifl.common import Diverged, rng
 from mpifl.run.job.tables import CompressionSettings
 from mpifl.wings.compression import Codec, codec_of
-from mpifl.wings.split.wire_lines import floats
+from mpifl.wings.split.split_messages import floats
 
 LONGEST = 8
 """Bytes of a payload for each number of a line, at most: a row of one number has a norm of its own."""
@@ -104,7 +104,7 @@ def _bytes_of(found: Tensor) -> memoryview:
 
 
 @dataclass(frozen=True)
-class LineCodecs:
+class ActivationCodecs:
     """How lines of all dialogues of a job are written: to the server (up), and as its answers (down)."""
 
     upload: Codec | None = None
@@ -113,7 +113,7 @@ class LineCodecs:
     seed: int = 0
 
     @classmethod
-    def of(cls, settings: CompressionSettings, home: int, seed: int) -> LineCodecs:
+    def of(cls, settings: CompressionSettings, home: int, seed: int) -> ActivationCodecs:
         """Return what a job's `[compression]` asks for."""
         return cls(codec_of(settings, settings.upload), codec_of(settings, settings.download), home, seed)
 
@@ -123,5 +123,5 @@ class LineCodecs:
         return Writing(self.upload, "up", *about), Writing(self.download, "down", *about)
 
 
-PLAIN_LINES = LineCodecs()
+PLAIN_LINES = ActivationCodecs()
 """All lines are float32."""

@@ -61,7 +61,7 @@ def bottom_of(job: Job, spec: VerticalSpec, silo: int) -> nn.Module:
     return module
 
 
-def load_half(module: nn.Module, path: Path, top: str = "") -> None:
+def load_part(module: nn.Module, path: Path, top: str = "") -> None:
     """Give one half of a network the weights that a training has left of it.
 
     Args:
@@ -81,19 +81,19 @@ def load_half(module: nn.Module, path: Path, top: str = "") -> None:
         raise InputError(f"{path}: {what}; have each party bring its half of one training")
 
 
-def check_halves(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> None:
+def check_parts(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> None:
     """See that the top and all bottoms can be built, fit, and can be trained on the batches of a round.
 
     Raises:
         InputError: one does not, or cannot.
     """
-    check_half(job, spec, algorithm, top_of(job, spec, algorithm))
+    check_part(job, spec, algorithm, top_of(job, spec, algorithm))
     for entry in spec.silos:
         bottom = checked_bottom(job, spec, algorithm, entry.silo)
-        check_half(job, spec, algorithm, bottom, entry.silo)
+        check_part(job, spec, algorithm, bottom, entry.silo)
 
 
-def check_half(
+def check_part(
     job: Job, spec: VerticalSpec, algorithm: Algorithm, half: nn.Module, silo: int | None = None
 ) -> None:
     """See that a silo's bottom, or without a silo the top, can be trained on each batch of a round.

@@ -16,20 +16,20 @@ from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
 from mpifl.exchange.worker_side import as_update, header_of_end
 from mpifl.silo import Silo
-from mpifl.wings.split.line_codecs import LONGEST, Writing
-from mpifl.wings.split.wire_lines import MessageMark, SplitMessages
+from mpifl.wings.split.activation_codecs import LONGEST, Writing
+from mpifl.wings.split.split_messages import MessageMark, SplitMessages
 from mpifl.wire import STOPPED, AnyReply, Converse, Done, Update
 
-Half: TypeAlias = Generator[Tensor, "Tensor | None", Update]
-"""A silo's half: yields lines, shape [rows, width], is sent the answers, and returns an update."""
+ClientMethod: TypeAlias = Generator[Tensor, "Tensor | None", Update]
+"""A silo's client method: yields lines, shape [rows, width], is sent the answers, and returns an update."""
 
 
-class Speaker:
-    """A silo's half of a dialogue, at the rank that hosts it.
+class SplitClient:
+    """A silo's client method of a dialogue, at the rank that hosts it.
 
     Args:
         id: The silo.
-        begin: Makes its half.
+        begin: Makes its client method.
         end: Makes a reply of what it returned.
         fault: Makes a reply of what it raised.
 
@@ -41,7 +41,7 @@ class Speaker:
     def __init__(
         self,
         id: int,
-        begin: Callable[[], Half],
+        begin: Callable[[], ClientMethod],
         end: Callable[[Update], AnyReply],
         fault: Callable[[Exception], AnyReply],
     ) -> None:
@@ -49,14 +49,14 @@ class Speaker:
         self.reply: AnyReply | None = None
         self.said: Tensor | None = None
         self._begin, self._end, self._fault = begin, end, fault
-        self._half: Half | None = None
+        self._method: ClientMethod | None = None
 
     def speak(self, heard: Tensor | None = None) -> Tensor | None:
         """Have it say its next line, given the answer to the one before; None if it has ended or failed."""
         try:
-            if self._half is None:
-                self._half = self._begin()
-            self.said = _line(self._half.send(heard))
+            if self._method is None:
+                self._method = self._begin()
+            self.said = _line(self._method.send(heard))
             return self.said
         except StopIteration as end:
             self._ended(end.value)
@@ -94,65 +94,65 @@ class Speaker:
         self._close()
 
     def _close(self) -> None:
-        if self._half is not None:
-            self._half.close()
+        if self._method is not None:
+            self._method.close()
 
 
 def follow(
-    speakers: Sequence[Speaker], lines: SplitMessages, longest: int, up: Writing, down: Writing
+    clients: Sequence[SplitClient], lines: SplitMessages, longest: int, up: Writing, down: Writing
 ) -> None:
     """Have the silos of another rank than the server's talk with it to the end, by lines of so many bytes."""
-    talking, number = {speaker.id: speaker for speaker in speakers}, 0
+    talking, number = {client.id: client for client in clients}, 0
     heard: dict[int, Tensor | None] = dict.fromkeys(talking)
     while talking:
-        for silo, speaker in talking.items():
-            said = speaker.speak(heard[silo])
-            payload = None if said is None else _written(speaker, said, number, longest, up)
+        for silo, client in talking.items():
+            said = client.speak(heard[silo])
+            payload = None if said is None else _written(client, said, number, longest, up)
             if payload is not None:
                 lines.say(0, silo, number, payload)
             else:
-                lines.say(0, silo, MessageMark.STOP if speaker.failed else MessageMark.END)
-        talking = {silo: speaker for silo, speaker in talking.items() if speaker.reply is None}
-        for silo, speaker in talking.items():
-            heard[silo] = _answer(speaker, lines, number, down)
-        talking = {silo: speaker for silo, speaker in talking.items() if speaker.reply is None}
+                lines.say(0, silo, MessageMark.STOP if client.failed else MessageMark.END)
+        talking = {silo: client for silo, client in talking.items() if client.reply is None}
+        for silo, client in talking.items():
+            heard[silo] = _answer(client, lines, number, down)
+        talking = {silo: client for silo, client in talking.items() if client.reply is None}
         number += 1
     lines.settle()
 
 
-def _written(speaker: Speaker, said: Tensor, number: int, longest: int, up: Writing) -> memoryview | None:
+def _written(client: SplitClient, said: Tensor, number: int, longest: int, up: Writing) -> memoryview | None:
     """Return a silo's line as bytes; a silo whose line cannot be written fails of it."""
     try:
-        payload = up.write(said, speaker.id, number)
+        payload = up.write(said, client.id, number)
         if len(payload) <= longest:
             return payload
         raise InputError(f"a line has shape {list(said.shape)}: {len(payload)} bytes, and at most {longest}")
     except (ValueError, InputError) as wrong:
-        speaker.refuse(wrong)
+        client.refuse(wrong)
         return None
 
 
-def _answer(speaker: Speaker, lines: SplitMessages, number: int, down: Writing) -> Tensor | None:
+def _answer(client: SplitClient, lines: SplitMessages, number: int, down: Writing) -> Tensor | None:
     """Return the server's answer to a silo's line; a silo that is told to stop does, or fails of it."""
-    assert speaker.said is not None
-    rows, width = speaker.said.shape
+    assert client.said is not None
+    rows, width = client.said.shape
     try:
         line = lines.hear(0, LONGEST * rows * width)
         if line.number == MessageMark.STOP:
-            speaker.stop()
+            client.stop()
             return None
-        if (line.silo, line.number) != (speaker.id, number):
+        if (line.silo, line.number) != (client.id, number):
             raise InputError(f"the server answered line {line.number} of silo {line.silo}, not line {number}")
         if not line.payload:
             return None
-        return down.read(line.payload, speaker.id, rows, width).to(speaker.said.device)
+        return down.read(line.payload, client.id, rows, width).to(client.said.device)
     except (ValueError, InputError) as wrong:
-        speaker.refuse(wrong)
-        lines.say(0, speaker.id, MessageMark.STOP)
+        client.refuse(wrong)
+        lines.say(0, client.id, MessageMark.STOP)
         return None
 
 
-def speaker_of(
+def client_of(
     id: int,
     lend: Callable[[], Silo],
     algorithm: Algorithm,
@@ -160,8 +160,8 @@ def speaker_of(
     vectors: Mapping[str, Tensor],
     keep: Callable[[dict[str, Any]], None],
     fault: Callable[[Exception], AnyReply],
-) -> Speaker:
-    """Return the speaker of a silo, which runs the half of the algorithm that a request names.
+) -> SplitClient:
+    """Return the client of a silo, which runs the client method of the algorithm that a request names.
 
     Args:
         id: The silo.
@@ -174,24 +174,24 @@ def speaker_of(
     """
     lent: list[Silo] = []
 
-    def begin() -> Half:
+    def begin() -> ClientMethod:
         lent.append(lend())
-        half: Any = algorithm.work(request.work)(*lent, **request.scalars, **vectors)
-        if isinstance(half, Generator):
-            return half
+        method: Any = algorithm.work(request.work)(*lent, **request.scalars, **vectors)
+        if isinstance(method, Generator):
+            return method
         what = "write it as a generator that yields lines"
-        raise InputError(f"{request.work} returned a {type(half).__name__}; {what}")
+        raise InputError(f"{request.work} returned a {type(method).__name__}; {what}")
 
     def end(returned: Update) -> AnyReply:
         header = header_of_end(lent[0], as_update(returned, algorithm, request.work))
         keep(lent[0].kept)
         return header
 
-    return Speaker(id, begin, end, fault)
+    return SplitClient(id, begin, end, fault)
 
 
 def _line(said: Any) -> Tensor:
-    """Return what a silo's half has yielded, if it is a line.
+    """Return what a silo's client method has yielded, if it is a line.
 
     Raises:
         InputError: it is none.

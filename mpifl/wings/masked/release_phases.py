@@ -1,4 +1,4 @@
-"""Two beats between a verdict and its sum: all parties are ready, and the server releases it."""
+"""Two phases between a verdict and its sum: all parties are ready, and the server releases it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Release(Message):
     """Why nothing is handed over, if so."""
 
 
-class Beats:
+class Phases:
     """What the parties of one sum and the server tell each other.
 
     Attributes:

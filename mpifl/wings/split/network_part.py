@@ -1,4 +1,4 @@
-"""One half of a split network: a model, the optimizer that steps it, and what both keep from round to
+"""One part of a split network: a model, the optimizer that steps it, and what both keep from round to
 round."""
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ OPTIMIZER = "optimizer"
 """What the names of an optimizer's state begin with, in a state."""
 
 
-class Half:
-    """One half of a split network in one round.
+class NetworkPart:
+    """One part of a split network in one round.
 
     Args:
-        model: The half; what is in it is gone afterwards.
+        model: The part; what is in it is gone afterwards.
         local: The job's `[local]`. The optimizer goes on over all rounds.
         round: The round, counted from 0.
         steps: How many steps it takes in a round.
-        state: What was kept of it; where that is nothing, the half is as the model was built.
+        state: What was kept of it; where that is nothing, the part is as the model was built.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Half:
 
 
 def begun(model: FlatModel, local: LocalTraining) -> dict[str, Tensor | int]:
-    """Return the state of a half that has learned nothing yet."""
+    """Return the state of a part that has learned nothing yet."""
     vectors = range(OPTIMIZERS[local.optimizer].vectors(local))
     moments = {f"{OPTIMIZER} {i}": torch.zeros_like(model.trained) for i in vectors}
     return {"w": model.trained.clone(), **moments, f"{OPTIMIZER} steps": 0, **_statistics_of(model)}
 
 
 def load(model: FlatModel, state: Mapping[str, Any]) -> None:
-    """Put what was kept of a half into its model."""
+    """Put what was kept of a part into its model."""
     model.trained.copy_(state["w"])
     model.put_back(state.get("statistics"))
 
