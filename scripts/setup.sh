@@ -63,34 +63,20 @@ has_extras() {
 
 every=5                                          # seconds between two lines that say how far it is
 
-# pip's words go to the log; to the terminal what takes long, every few seconds how far it is, and on a failure their end.
+# pip's words go to the log; to the terminal every few seconds the last of them, and on a failure their end.
 pip_install() {
-    local line code count=0 doing='starting pip' begun=$SECONDS told=$SECONDS tick=()
-    ((BASH_VERSINFO[0] < 4)) || tick=(-t 1)      # macOS has 3.2, where a pause is told from the end by nothing
-    local downloads='^ *Downloading .*\(([0-9]{2,}(\.[0-9]+)? MB|.* GB)\)' found='^(Collecting|Processing) ([^ ]+)'
-    if ! "$py" -m pip install -c "$root/scripts/constraints.txt" "$@" 2>&1 | while
-        code=0
-        IFS= read -r ${tick[@]+"${tick[@]}"} line || code=$?
-        ((code == 0 || code > 128))              # above 128: nothing came for a second
-    do
-        if ((code)); then
-            printf '%s' "$line" >>"$log"
-        else
-            printf '%s\n' "$line" >>"$log"
-        fi
-        if [[ $line =~ $downloads ]]; then
-            printf '  %s\n' "${line#"${line%%[! ]*}"}"
-            told=$SECONDS
-        elif [[ $line =~ $found ]]; then
-            count=$((count + 1)) doing="package $count, $(basename "${BASH_REMATCH[2]}")"
-        elif [[ $line == "Installing collected packages: "* ]]; then
-            line=${line//[!,]/} doing="installing $((${#line} + 1)) package${line:+s}"
-            echo "  Installing ${doing#* }" && told=$SECONDS
-        fi
+    local begun=$SECONDS told=$SECONDS pid
+    "$py" -m pip install -c "$root/scripts/constraints.txt" "$@" >>"$log" 2>&1 &
+    pid=$!
+    trap 'kill "$pid"' EXIT                      # Ctrl-C does not reach what runs in the background
+    while kill -0 "$pid" 2>/dev/null; do
+        sleep 0.2
         if ((SECONDS - told >= every)); then
-            echo "  $((SECONDS - begun)) s: $doing" && told=$SECONDS
+            echo "  $((SECONDS - begun)) s: $(tail -n 1 "$log" | cut -c -100)" && told=$SECONDS
         fi
-    done; then
+    done
+    trap - EXIT
+    if ! wait "$pid"; then
         tail -n 15 "$log" >&2
         die "pip failed; all it said is in $log"
     fi
