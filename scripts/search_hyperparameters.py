@@ -20,9 +20,10 @@ from statistics import mean
 import numpy as np
 from algorithm_tables import percent, records
 from compare_algorithms import DATA, QUICK_ROUNDS, jobs_of, options_of, train_all
+from write_shard import write_shard
 
 from mpifl.common.rng import numpy_stream
-from mpifl.data.shards.shards import FederationSpec, ShardEntry, open_shard, read_federation, write_shard
+from mpifl.data.shards.shards import FederationSpec, ShardEntry, open_shard, read_federation
 
 SEARCHED = 0.28
 """The share of a job's rounds that a trial goes."""

@@ -23,7 +23,8 @@ sys.path.insert(0, str(ROOT))  # measure the tree that this file stands in, what
 
 from data_prep.sources.registry import SOURCES  # noqa: E402
 from mpifl.common.errors import InputError  # noqa: E402
-from mpifl.data.shards.shards import Features, FederationSpec, write_shard  # noqa: E402
+from mpifl.data.shards.shards import Features, FederationSpec  # noqa: E402
+from scripts.write_shard import write_shard  # noqa: E402
 
 MPIRUN = shlex.split(os.environ.get("MPIFL_MPIRUN", "mpirun"))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}

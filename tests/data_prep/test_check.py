@@ -12,7 +12,8 @@ from data_prep.check.checking import Finite
 from data_prep.check.duplicates import Hashes, duplicates
 from data_prep.cli import main
 from mpifl.common.files import sha256_of
-from mpifl.data.shards.shards import Features, FederationSpec, read_federation, write_shard
+from mpifl.data.shards.shards import Features, FederationSpec, read_federation
+from scripts.write_shard import write_shard
 
 FEATURES = Features(shape=(3,), dtype="float32")
 

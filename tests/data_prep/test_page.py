@@ -17,7 +17,8 @@ from data_prep.inspect.figures import faces, is_image, is_table
 from data_prep.inspect.page import page
 from data_prep.inspect.summary import Summary, summarise
 from mpifl.common.pages import BLUES, coloured, encoded
-from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry, write_shard
+from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
+from scripts.write_shard import write_shard
 
 
 def command(*words):

@@ -13,7 +13,8 @@ from conftest import ranks
 from reference.oracles import network
 from safetensors.torch import save_file
 
-from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry, write_shard
+from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
+from scripts.write_shard import write_shard
 
 HERE = Path(__file__).parent
 SIZES = (20, 5, 31, 12, 40, 18, 24)

@@ -15,7 +15,7 @@ from mpifl.data.batches.batches import Batches
 from mpifl.data.shards.column_shards import VerticalSplit, write_vertical
 from mpifl.data.shards.column_spec import VerticalSpec
 from mpifl.data.shards.federation_spec import version_of
-from mpifl.data.shards.shards import Features, FederationSpec, Shard, Split, open_shard, write_shard
+from mpifl.data.shards.shards import Features, FederationSpec, Shard, Split, open_shard
 from mpifl.exchange.federation import Federation
 from mpifl.exchange.server_side.admission import ABOUT, Knowledge
 from mpifl.exchange.worker_side.worker import Worker
@@ -30,6 +30,7 @@ from mpifl.wings.fast import quickly
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport
+from scripts.write_shard import write_shard
 
 settings.register_profile("unit", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("unit")

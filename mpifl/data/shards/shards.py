@@ -11,7 +11,6 @@ This file needs no torch: `data_prep` is built on it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from mpifl.common import ShardError, sha256_of
+from mpifl.common import ShardError
 from mpifl.data import (
     FEATURE_DTYPES as FEATURE_DTYPES,
     OFFSETS,
@@ -31,9 +30,7 @@ from mpifl.data import (
     Ragged,
     Targets,
     aims_by_path,
-    check_arrays,
     check_labels,
-    label_counts,
     place,
     ragged_of,
 )
@@ -204,56 +201,6 @@ def splits_of(file: Opened, parts: Iterable[str]) -> Iterator[tuple[str, list[St
                 )
             continue
         yield split, [file.sets[name] for name in names]
-
-
-def write_shard(
-    path: Path,
-    arrays: Arrays,
-    *,
-    silo: int | None,
-    name: str,
-    features: Inputs,
-    classes: int | None,
-    targets: Aims | None = None,
-) -> ShardEntry:
-    """Write one shard aside, rename it into place and return its entry;
-    raise ShardError if the arrays do not fit."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    splits = {split: Split(*pair) for split, pair in arrays.items()}
-    common: dict[str, Any] = {"features": features, "classes": classes, "targets": targets}
-    try:
-        for split, held in splits.items():
-            check_arrays(f"{path}: {split}", held.x, held.y, **common)
-        shapes = {split: (len(held), *_label_shape(held)) for split, held in splits.items()}
-        rows = {
-            f"{split}/{path}": len(array)
-            for split, held in splits.items()
-            for path, array in held.stored.items()
-        }
-        with new_shard(aside, shapes, silo=silo, name=name, rows=rows, **common) as file:
-            for split, held in splits.items():
-                for part, array in held.stored.items():
-                    room = file[f"{split}/{part}"]
-                    room[...] = np.asarray(array, room.dtype)
-        digest, size = sha256_of(aside), aside.stat().st_size
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
-    counted = splits["train" if "train" in splits else next(iter(splits))].arrays
-    return ShardEntry(
-        silo=silo,
-        name=name,
-        file=path.name,
-        examples={split: len(held) for split, held in splits.items()},
-        labels=label_counts(counted.get("y"), classes, targets),
-        bytes=size,
-        sha256=digest,
-    )
-
-
-def _label_shape(held: Split) -> tuple[int, ...]:
-    """Return the shape of an example's label, where targets have no names."""
-    return () if isinstance(held.y, dict) else held.y.shape[1:]
 
 
 def stored_dtype(of: Features | Targets | None) -> np.dtype[Any]:

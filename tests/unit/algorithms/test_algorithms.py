@@ -14,12 +14,13 @@ from mpifl.algorithms.qffl import QFedAvg
 from mpifl.algorithms.server import Server
 from mpifl.common import rng
 from mpifl.common.errors import InputError
-from mpifl.data.shards.shards import Features, FederationSpec, write_shard
+from mpifl.data.shards.shards import Features, FederationSpec
 from mpifl.learning.models.perceptrons import logreg
 from mpifl.run.job.tables.cohort_table import CohortTable
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.wire.update import Mean
+from scripts.write_shard import write_shard
 
 
 class Flat(FedProx):

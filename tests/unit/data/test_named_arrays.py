@@ -13,8 +13,9 @@ from mpifl.common.errors import ShardError
 from mpifl.data.batches.batches import Batches
 from mpifl.data.features import Features
 from mpifl.data.shards.federation_spec import FederationSpec, read_federation
-from mpifl.data.shards.shards import open_shard, write_shard
+from mpifl.data.shards.shards import open_shard
 from mpifl.data.targets import Targets
+from scripts.write_shard import write_shard
 
 DRAW = np.random.default_rng(0)
 N = 12

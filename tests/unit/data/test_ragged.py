@@ -15,8 +15,9 @@ from mpifl.data.batches.batches import Batches
 from mpifl.data.features import Features
 from mpifl.data.ragged_arrays import Ragged
 from mpifl.data.shards.federation_spec import FederationSpec, read_federation
-from mpifl.data.shards.shards import Split, open_shard, write_shard
+from mpifl.data.shards.shards import Split, open_shard
 from mpifl.data.targets import Targets
+from scripts.write_shard import write_shard
 
 DRAW = np.random.default_rng(0)
 LENGTHS = [3, 1, 0, 5, 2]

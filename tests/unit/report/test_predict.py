@@ -16,13 +16,14 @@ from mpifl.cli import app
 from mpifl.common.errors import InputError
 from mpifl.data.features import Features
 from mpifl.data.shards.federation_spec import FederationSpec, read_federation, version_of
-from mpifl.data.shards.shards import open_shard, write_shard
+from mpifl.data.shards.shards import open_shard
 from mpifl.data.targets import Targets
 from mpifl.report.judging import prediction_tables
 from mpifl.report.judging.predict import predict_run
 from mpifl.run.job import read_job
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
+from scripts.write_shard import write_shard
 
 ENDINGS = ["parquet", "csv", "npz"]
 

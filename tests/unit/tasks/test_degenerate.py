@@ -15,11 +15,11 @@ from unit.tasks.test_metrics import CLASSES, all_metrics, naive_concordance, tas
 
 from mpifl.data import Targets
 from mpifl.data.shards import FederationSpec
-from mpifl.data.shards.shards import write_shard
 from mpifl.learning.metrics import computed, pack_states, pooled, read_states, summable, write_states
 from mpifl.learning.tasks import TASKS
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
+from scripts.write_shard import write_shard
 
 UNSURE = {"thresholds": 12}
 """Curves that count between all the probabilities below, so that binning changes none."""

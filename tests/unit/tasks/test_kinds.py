@@ -19,7 +19,6 @@ from mpifl.cli.job_tools.keys import tables
 from mpifl.common import InputError, ShardError
 from mpifl.data import Features, Targets
 from mpifl.data.shards import FederationSpec, Shard, Split
-from mpifl.data.shards.shards import write_shard
 from mpifl.learning import models
 from mpifl.learning.tasks import CLASSIFICATION, TASKS, TaskFacts, multilabel
 from mpifl.report.judging.evaluate import evaluate_run
@@ -28,6 +27,7 @@ from mpifl.silo import evaluate, learnable
 from mpifl.silo.parameters import FlatModel
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
+from scripts.write_shard import write_shard
 
 
 def job_of(tmp_path, **more):

@@ -13,13 +13,14 @@ from torch import nn
 from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
-from mpifl.data.shards.shards import Features, FederationSpec, write_shard
+from mpifl.data.shards.shards import Features, FederationSpec
 from mpifl.data.targets import Targets
 from mpifl.learning.tasks.losses import cross_entropy
 from mpifl.run.job import check_job
 from mpifl.training import build
 from mpifl.training.beforehand.run_checks import validate_job
 from mpifl.wings import wings_of
+from scripts.write_shard import write_shard
 
 
 class Placed(Alone):

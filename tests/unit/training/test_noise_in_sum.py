@@ -16,12 +16,13 @@ from torch.nn import functional
 from unit.builders import CLASSES, FEATURES, Alone, arrays
 
 from mpifl.common import InputError
-from mpifl.data.shards.shards import FederationSpec, write_shard
+from mpifl.data.shards.shards import FederationSpec
 from mpifl.run.job import read_job
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.privacy import Draws, SiteFolder, Steps, epsilon_of, noise_for
 from mpifl.wings.site import make_identity
+from scripts.write_shard import write_shard
 
 UNION = 120
 X, Y = arrays(UNION, seed=5)

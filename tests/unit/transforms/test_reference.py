@@ -10,11 +10,11 @@ from safetensors.torch import load_file
 from unit.builders import CLASSES, FEATURES, Alone, arrays, write_folder
 
 from mpifl.common.errors import InputError
-from mpifl.data.shards.shards import write_shard
 from mpifl.report.pages import write_report
 from mpifl.run.folder import checkpoint
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
+from scripts.write_shard import write_shard
 
 
 @pytest.fixture
