@@ -18,8 +18,7 @@ UPDATE_BYTES, REPLY_BYTES, REST_BYTES = 1 << 21, 1 << 14, 1 << 19
 SHORT_BYTES, SHORT_REPLY_BYTES = 1 << 16, 1 << 9
 """A report of at most so many bytes, and so many more for each silo, is short enough to parse at once."""
 FEW = 32
-"""More fields than any record has. Up to so many extra replies or sums pass here, and later checks name them.
-"""
+"""More fields than any record has. So many extra replies or sums may pass here; later checks name them."""
 
 
 class Refused(Exception):
