@@ -111,8 +111,8 @@ class Broadcast:
     def _takes_turns(self, request: Request, unreliable: Set[int]) -> bool:
         """Return whether the ranks of a node relay the pieces of a request's vectors round robin.
 
-        Two conditions hold then: silos may fail in this request, and only silos need its vectors. If a node's
-        leader may be unreliable the leaders alone relay: fewer ranks wait for it then.
+        They do only if silos may fail in this request, and only silos need its vectors. If a node's leader is
+        unreliable, the leaders alone relay: the wait for it is shorter then.
         """
         nodes = self._transport.nodes
         long = any(is_long(spec.length, DTYPES[spec.dtype]) for spec in request.vectors)

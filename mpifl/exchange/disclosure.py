@@ -67,7 +67,7 @@ class Telling:
             print(f"silo {self._names[silo]} failed:\n{self._traces[silo]}", file=sys.stderr, flush=True)
 
     def seconds(self, spent: float) -> float:
-        """Return the time that the server is told, for a time that was spent."""
+        """Return the seconds that the server learns, for the seconds that were spent."""
         return spent
 
 

@@ -279,7 +279,7 @@ class Federation:
         spent: float,
         lead: Lead | None,
     ) -> None:
-        """Note the cost of an exchange that took so many seconds; the server calls this."""
+        """Note the cost of an exchange that took `spent` seconds; the server calls this."""
         self.workload.add(headers, spent)
         origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
         seconds = {origins[rank]: min(reports[rank].seconds, spent) for rank in workers}

@@ -39,7 +39,7 @@ class Combined:
         parties: How many ranks took part in a masked sum; 0 if sums are not masked.
         weights: The weight of each silo, if a rule gives each silo one.
         outside: For each silo the share of columns in which its value is at an edge, if a rule of columns
-            tells it.
+            finds it.
     """
 
     vectors: dict[str, Tensor] = field(default_factory=dict)

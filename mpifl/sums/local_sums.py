@@ -14,7 +14,7 @@ from mpifl.sums.vector_checks import checked_peak, header_of
 from mpifl.wire import Memory, Update, VectorHeader, combination, unmarked
 
 FEW = 3
-"""Up to so many silos of a rank their vectors may stay unweighted: they need no more memory than a sum."""
+"""The most silos of a rank whose vectors stay unweighted: their memory is that of a sum and a vector."""
 
 
 class LocalSums:

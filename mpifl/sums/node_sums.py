@@ -19,7 +19,7 @@ from mpifl.sums.planning import ReductionPlan, Window
 from mpifl.wire import ExpectedPiece, Pipeline, Transport, pieces_of
 
 ALIGNED = 1 << 10
-"""Slices of vectors begin at multiples of so many elements."""
+"""Slices of vectors begin at multiples of this number of elements."""
 WHOLE = 1 << 19
 """Elements up to which a vector is one piece: smaller pieces would cost more messages than they gain."""
 PIECE = 1 << 17

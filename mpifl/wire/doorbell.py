@@ -40,7 +40,7 @@ class Doorbell:
                 self._socket.sendto(b"", socket.MSG_DONTWAIT, _address(token))
 
     def wait(self, seconds: float) -> None:
-        """Sleep until another rank notifies this one, at most so many seconds."""
+        """Sleep until another rank notifies this one, at most `seconds`."""
         if self._socket is None:
             time.sleep(seconds)
         elif select.select([self._socket], [], [], seconds)[0]:

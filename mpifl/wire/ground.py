@@ -69,7 +69,7 @@ class Ground:
             os.kill(process, signal.SIGKILL)
 
     def alarm(self, seconds: float) -> None:
-        """Let this process die in so many seconds; 0 cancels this."""
+        """Let this process die after `seconds`; 0 cancels this."""
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def die(self) -> None:

@@ -92,7 +92,7 @@ def discover_nodes(comm: Any, ground: Ground, doorbell: Doorbell, ranks_per_node
 
     Args:
         comm: The world.
-        ground: What the wire stands on.
+        ground: The ground below the wire.
         doorbell: The doorbell of this rank.
         ranks_per_node: How many ranks count as one node; None to ask MPI.
     """

@@ -86,7 +86,7 @@ class Update:
     scalars: dict[str, Scalar | None] = field(default_factory=dict)
     """None, NaN and Inf: this silo has no such number and is left out of the number's mean."""
     payloads: dict[str, torch.Tensor] = field(default_factory=dict)
-    """A codec's payloads, uint8, by vector; such a vector holds what its payload decodes to."""
+    """A codec's payloads, uint8, by vector; the vector itself holds the decoded payload."""
     noise: dict[str, float] = field(default_factory=dict)
     """The standard deviation of the noise that the sum of weight * vector over all silos gets, by vector. The
     ranks of the sum each add a share of the noise."""

@@ -1,4 +1,4 @@
-"""The processor and the instructions that compute: the bits of results depend on both."""
+"""The processor and its instructions that compute here: the bits of results depend on both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMPATIBLE = 3
 
 
 def processor() -> str:
-    """Return the processor, such as `AMD EPYC (AVX2)`: its name, torch's instructions, and set `PINS`."""
+    """Return the processor, such as `AMD EPYC (AVX2)`: its name, torch's instructions, its set `PINS`."""
     import torch
 
     libraries = [name for name in PINS if name != "ATEN_CPU_CAPABILITY"]  # torch itself reports this one

@@ -1,4 +1,4 @@
-"""Admission of ranks' reports at the server: it checks whatever it can check.
+"""Admission of ranks' reports at the server: it checks everything that it can check.
 
 A worker may be broken, or belong to another organisation. If a report breaks a rule, the server refuses the
 whole report, and its silos stay out of the round. A single silo cannot be left out: its rank has added up its

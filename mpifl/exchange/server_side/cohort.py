@@ -38,12 +38,12 @@ class CohortFederation(Protocol):
         expected: ExpectedUpdates,
         lead: Lead | None = None,
     ) -> Outcome | None:
-        """Run one exchange."""
+        """Run one exchange; see `Federation.exchange`."""
 
 
 @dataclass
 class ServerCohort:
-    """The silos of a round; see `algorithms.base.Cohort`."""
+    """The silos of a round; see `mpifl.algorithms.Cohort`."""
 
     federation: CohortFederation
     server: Server

@@ -48,7 +48,7 @@ class ExchangeCosts:
         self.outside.clear()
 
     def note(self, combined: Combined) -> None:
-        """Note what an aggregation told beside its vectors."""
+        """Note the other results of an aggregation: weights, shares at an edge, number of parties."""
         self.weights = combined.weights or self.weights
         self.outside = combined.outside or self.outside
         self.parties = min(combined.parties, self.parties or combined.parties)

@@ -1,4 +1,4 @@
-"""Gathering of all ranks' reports at the server: whom it waits for, and the faults of ranks that miss."""
+"""Gathering of all ranks' reports at the server: whom it waits for, and the faults of late ranks' silos."""
 
 from __future__ import annotations
 

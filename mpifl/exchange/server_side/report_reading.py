@@ -16,7 +16,7 @@ MOST_SILOS = 1 << 20
 UPDATE_BYTES, REPLY_BYTES, REST_BYTES = 1 << 21, 1 << 14, 1 << 19
 """The most bytes in a report: for each update, for each other reply, and for everything else."""
 SHORT_BYTES, SHORT_REPLY_BYTES = 1 << 16, 1 << 9
-"""A report of at most so many bytes, and so many more for each silo, is short enough to parse at once."""
+"""Bytes of a short report: a fixed number, and more for each silo. It is parsed without counting first."""
 FEW = 32
 """More fields than any record has. So many extra replies or sums may pass here; later checks name them."""
 
@@ -26,7 +26,7 @@ class Refused(Exception):
 
 
 def longest_report(request: Request, silos: int) -> int:
-    """Return the most bytes that a report may have if so many silos answer a request."""
+    """Return the most bytes that a report may have in which `silos` silos answer a request."""
     if isinstance(request, ScoreBatches):  # the length of its figures depends on the task
         return RECORD_LIMIT
     each = UPDATE_BYTES if request.reply is Header else REPLY_BYTES
@@ -34,7 +34,7 @@ def longest_report(request: Request, silos: int) -> int:
 
 
 def read(record: bytes, silos: int = MOST_SILOS) -> Report | Refused:
-    """Return the report in a record, of at most so many silos, or why it cannot be read."""
+    """Return the report in a record, of at most `silos` silos, or why it cannot be read."""
     if not record:
         return Refused("it cannot be read: it is empty, or longer than a record may be")
     try:
@@ -54,7 +54,7 @@ def read(record: bytes, silos: int = MOST_SILOS) -> Report | Refused:
 
 
 def _check_counts(raw: Any, silos: int) -> None:
-    """Check that parsed JSON holds no more than a report of so many silos may.
+    """Check that parsed JSON holds no more than a report of `silos` silos may.
 
     Raises:
         Refused: it holds more.

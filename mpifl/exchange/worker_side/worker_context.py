@@ -57,7 +57,7 @@ class WorkerContext:
     check: Callable[[int, Shard], object] = _takes_part
     averaging: Averaging = field(default_factory=Averaging)
     tells: type[Telling] = Telling
-    """Decides how much the server is told about a silo's fault."""
+    """Decides how much the server learns about a silo's fault."""
     seal: Seal | None = None
     personal: Path | None = None
     sync: Callable[[], None] = _nothing

@@ -1,7 +1,7 @@
 """Which keys go with which ways of training, for all tables of a job but `[local]` (see `local_fits.py`).
 
-Each pair is told once, in the column of the way. A cell with = tells nothing. Such a key is a way itself, and
-its own column tells the pair; or the algorithm and the task decide, and `needs.py` asks them.
+Each pair of key and way stands once, in the column of the way. A cell with = decides nothing. Either such a
+key is a way itself, and its own column decides, or the algorithm and the task decide in `needs.py`.
 """
 
 from __future__ import annotations

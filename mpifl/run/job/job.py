@@ -81,7 +81,7 @@ class Job(Outline):
         return self.security is not None and self.security.masks
 
     def idle(self, algorithm: Algorithm) -> list[str]:
-        """Return warnings: keys without effect with this algorithm, and keys that hardly do what is meant."""
+        """Return warnings: keys without effect with this algorithm, and combinations that nobody may mean."""
         local, cohort, said = self.local, self.cohort, []
         if ignored := self._given_in_vain(algorithm):
             name, keys = self.algorithm["name"], ", ".join(ignored)

@@ -22,7 +22,7 @@ def is_silo_level(job: Job) -> bool:
 
 
 def why_not_of_silos(job: Job, silos: int) -> str:
-    """Return why silo-level privacy would promise nothing for so many silos; "" if it does promise."""
+    """Return why silo-level privacy would promise nothing for `silos` silos; "" if it does promise."""
     assert job.privacy is not None
     delta, expected = job.privacy.delta, job.cohort.expected(silos)
     if delta > 1 / silos:

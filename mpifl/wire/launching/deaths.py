@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mpifl.wire import Ground
 
 _LAUNCHERS_WORD = "OMPI_MCA_mpi_ft_enable"
-"""The variable that `--with-ft ulfm` sets. MPI's functions for ULFM do not tell: they work under any
+"""The variable that `--with-ft ulfm` sets. MPI's own ULFM functions do not show it: they work under any
 launcher."""
 _TRIES = 10
 JOIN_SECONDS = "MPIFL_JOIN_SECONDS"
