@@ -38,8 +38,8 @@ class Broadcast:
     """Numbers requests and sends them; every rank takes part in each broadcast.
 
     Attributes:
-        hanging: At a node's leader: ranks of the node that did not make their share of the last sum in time,
-            or did not receive their pieces of the last request.
+        hanging: At a node's leader: late ranks of the node. They did not make their share of the last sum in
+            time, or did not receive their pieces of the last request.
         heard: The digest of all records that this rank has received.
     """
 

@@ -49,8 +49,7 @@ class LocalSums:
         """Add one silo's update to this rank's sums and describe its vectors for the header.
 
         Raises:
-            ValueError: a vector is not flat, has a dtype that may not travel or another length than the other
-                silos' vectors of its name, holds NaN or Inf, or is too large with its weight.
+            ValueError: a vector cannot be added; see `checked_peak`.
             OSError, MemoryError: there is no memory left, or no file for shared memory. After any error
                 nothing has been added.
         """

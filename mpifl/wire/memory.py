@@ -107,8 +107,8 @@ class Memory:
     def pinned(self, vector: Tensor) -> Tensor:
         """Return a vector with the pages of its segment locked, so that a GPU copies at full speed.
 
-        The vector must begin where its segment begins. Memory outside segments stays as it is: if locked
-        memory were freed, its addresses could be mapped anew while a GPU still reads the old pages.
+        The vector must begin where its segment begins. Memory outside segments is not locked, since it may be
+        freed. Its addresses could then be mapped anew while a GPU still reads the old pages.
         """
         address = vector.data_ptr()
         attached = (one for one in self._attached.values() if one.address == address)

@@ -75,8 +75,15 @@ class Pipelines(StampedPointToPoint):
 
 @dataclass(frozen=True)
 class ExpectedPiece:
-    """A piece to receive: its rank, its number of elements, their type, the seconds to wait for it, and the
-    vector to receive it in (None for a new one)."""
+    """A piece to receive.
+
+    Attributes:
+        rank: The rank that sends it.
+        length: Its number of elements.
+        dtype: Their type.
+        seconds: How long to wait for it.
+        room: The vector to receive it in; None for a new one.
+    """
 
     rank: int
     length: int

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 def gc_frozen() -> Iterator[None]:
     """Import with the garbage collector off, and then hide all objects from it for good.
 
-    Torch brings hundreds of thousands of objects. Searching them for cycles, while they come and again when
-    the interpreter ends, takes a quarter of the time of a rank that does little else. This is for programs,
+    Torch brings hundreds of thousands of objects. Python would search them for cycles while they come, and
+    again when it ends. For a rank that does little else this is a quarter of its time. This is for programs,
     not for libraries: it also keeps all garbage that existed before.
     """
     gc.disable()

@@ -19,8 +19,8 @@ class Workload:
     Args:
         sizes: The training examples of each silo.
         membership: Which rank hosts which silo.
-        moves: Whether silos may move. They must not if a rule other than the mean gives each silo a vote: a
-            rank could get more silos by reporting short times.
+        moves: Whether silos may move. They must not if a rule other than the mean gives each silo a vote.
+            Otherwise a rank could get more votes by reporting short times.
     """
 
     def __init__(self, sizes: Sequence[int], membership: Membership, *, moves: bool = True) -> None:

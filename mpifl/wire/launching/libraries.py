@@ -1,7 +1,7 @@
 """The MPI library in use: it is loaded without joining a world, and must fit this rank's launcher.
 
-If the launcher belongs to another MPI, ranks end in MPI_Init with forty lines of its own, or each rank
-believes to be alone. Such ranks of Open MPI leave 16 MB in /dev/shm. The environment shows the mismatch
+If the launcher belongs to another MPI, ranks end in MPI_Init with forty lines of MPI's own. Or each rank
+believes that it is alone. Such ranks of Open MPI leave 16 MB in /dev/shm. The environment shows the mismatch
 before MPI_Init does.
 """
 

@@ -96,8 +96,9 @@ class AttackSettings(BaseModel):
         "mimic",
         "min_max",
     ] = "none"
-    """The attack. Byzantine silos train on false data (label_flip, backdoor), or send a false update: the
-    negative one, noise, a multiple, the model's last change, or one that follows from all honest updates."""
+    """The attack. In label_flip and backdoor Byzantine silos train on false data. In the others they send a
+    false update: the negative one, noise, a multiple, the model's last change, or one that follows from all
+    honest updates."""
     silos: list[Annotated[int, Field(ge=0)]] = []
     """The Byzantine silos, by number."""
     std: PositiveFloat | None = None
