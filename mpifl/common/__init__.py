@@ -1,4 +1,4 @@
-"""What every room needs and knows no other: errors, files, random streams, names, plug-ins."""
+"""Basics that every room may use: errors, files, random streams, names, plug-ins."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What numbers may be at most, wherever they are written or read."""
+"""Limits of numbers, wherever they are written or read."""
 
 LARGEST_FIGURE = 1e100
-"""The magnitude of a silo's number, and of a figure of a round: sums of their squares are finite."""
+"""The largest magnitude of a silo's scalar and of a round's figure, so that sums of squares stay finite."""

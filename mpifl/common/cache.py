@@ -1,4 +1,4 @@
-"""The user's own cache folder. What lies there is run, so nobody else may have written it."""
+"""The user's own cache folder. Its files are run as code, so nobody else may have written them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """Return the folder, and make it if it is not there: `mpifl` in `$XDG_CACHE_HOME` or `~/.cache`.
+    """Return the cache folder, and make it if it is missing: `mpifl` in `$XDG_CACHE_HOME` or `~/.cache`.
 
     Raises:
-        OSError: there is no home, it cannot be written, or it is not the user's alone.
+        OSError: there is no home, or the folder cannot be written, or others may write to it.
     """
     chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
     found = (chosen if chosen.is_absolute() else _home() / ".cache") / "mpifl"
@@ -22,10 +22,11 @@ def folder() -> Path:
 
 
 def opened(path: Path) -> int:
-    """Open a file of the folder to be run, and return its descriptor: what it reads, nobody else has written.
+    """Open a file of the cache folder and return its descriptor; only this user can have written the file.
 
     Raises:
-        OSError: it is not there, or it or its folder is a link, another user's, or writable by others.
+        OSError: the file is missing; or the file or its folder is a link, another user's, or writable by
+            others.
     """
     beside = _own(path.parent, os.O_DIRECTORY)
     try:
@@ -35,9 +36,10 @@ def opened(path: Path) -> int:
 
 
 def loadable(descriptor: int, path: Path) -> str:
-    """Return a name by which a library is loaded from the very file that is open.
+    """Return the name by which the loader loads a library from the very file that is open.
 
-    The loader knows libraries by their names: the descriptor must stay open as long as the library is used.
+    The loader knows libraries by their names. So the descriptor must stay open as long as the library is
+    used.
     """
     return f"/proc/self/fd/{descriptor}" if sys.platform == "linux" else str(path)
 
@@ -50,7 +52,7 @@ def _home() -> Path:
 
 
 def _own(path: Path, kind: int, beside: int | None = None) -> int:
-    """Open what is the user's and no link, which only the user may write to."""
+    """Open a file or folder that is no link, belongs to this user, and is writable only by this user."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | kind
     descriptor = os.open(path, flags, dir_fd=beside)
     about = os.fstat(descriptor)

@@ -1,12 +1,11 @@
-"""The errors that a user is meant to read: one line that names the thing,
-what was given and what would do."""
+"""Errors for users: one line that names the thing, says what was given, and gives advice."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 LONGEST = 2000
-"""Characters of an error's line."""
+"""The most characters in an error's line."""
 _PLACE = "mpifl_place"
 """The attribute of an error that says where it was raised."""
 
@@ -16,7 +15,7 @@ class InputError(Exception):
 
 
 class BudgetSpent(InputError):
-    """What is asked of a silo would pass its privacy budget."""
+    """A request would exceed a silo's privacy budget."""
 
 
 class ShardError(InputError):
@@ -24,7 +23,7 @@ class ShardError(InputError):
 
 
 class Unlike(InputError):
-    """A silo's update has other vectors than those of most silos: asked anew, most may be others."""
+    """A silo's update has other vectors than most silos' updates. A new attempt may have another majority."""
 
 
 class Unwritable(InputError):
@@ -40,14 +39,14 @@ class Diverged(ValueError):
 
 
 class BeyondRange(ValueError):
-    """A number is larger than what it travels as can hold."""
+    """A number is too large for the format in which it travels."""
 
 
 class RoundLost(Exception):
     """Too few silos of the cohort answered; server and silos are as they were before the round.
 
     Attributes:
-        in_vain: Whether the same would come of asking them again.
+        in_vain: Whether a new attempt would end in the same way.
     """
 
     def __init__(self, why: str, in_vain: bool = False) -> None:
@@ -56,29 +55,29 @@ class RoundLost(Exception):
 
 
 class SharedVectorChanged(RuntimeError):
-    """A silo's half of an algorithm wrote to a vector that other silos read, too."""
+    """A client method wrote to a vector that other silos read, too."""
 
 
 class DeviceLost(Exception):
-    """A GPU answers no call of this process any more, which ends the rank and no other."""
+    """A GPU no longer answers calls of this process. This ends the rank, but no other rank."""
 
 
 class Misled(Exception):
-    """What this rank is told cannot be: who relays it is broken, of another version, or lies.
+    """A relayed record cannot be right: the relaying rank is broken, has another version, or lies.
 
-    It ends the rank.
+    This ends the rank that received the record.
     """
 
 
 class RankLost(Exception):
-    """A rank has died, and MPI leaves the others alone; `Transport.recover` brings those together."""
+    """A rank has died and MPI lets the others live; they meet again by `Transport.recover`."""
 
 
 class StartLost(Exception):
-    """A rank has died before all had met: there is no world in which the others could go on.
+    """A rank has died before all ranks had met, so there is no world in which the others could go on.
 
     Attributes:
-        speaks: Whether this rank is the one that tells the user, as far as it knows.
+        speaks: Whether this rank, as far as it knows, is the one that tells the user.
     """
 
     def __init__(self, what: str, *, speaks: bool) -> None:
@@ -98,7 +97,7 @@ def named(what: str, numbers: Sequence[int]) -> str:
 
 @contextlib.contextmanager
 def noted(where: Callable[[], str]) -> Iterator[None]:
-    """Have an error that is raised inside know where, for `place_of`; its type and its text stay."""
+    """Attach a place to an error that is raised inside, for `place_of`; its type and text stay."""
     try:
         yield
     except Exception as error:
@@ -107,19 +106,18 @@ def noted(where: Callable[[], str]) -> Iterator[None]:
 
 
 def place_of(error: BaseException) -> str:
-    """Return where an error was noted to be raised, such as `step 17 of 60`; "" if it was not."""
+    """Return the place that `noted` attached to an error, such as `step 17 of 60`; "" if there is none."""
     place: str = vars(error).get(_PLACE, "")
     return place
 
 
 def one_line(error: object) -> str:
-    """Return what an error says as one line that a terminal can show,
-    whatever was in a file that it quotes."""
+    """Return an error's text as one line that a terminal can show, even if it quotes a stranger's file."""
     place = place_of(error) if isinstance(error, BaseException) else ""
     line = " ".join(visible(str(error)[: 2 * LONGEST]).split()) + (f" ({place})" if place else "")
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 4 :]}"
 
 
 def visible(text: str) -> str:
-    """Return a text with a blank for each letter that a terminal might obey in place of showing it."""
+    """Return a text with a blank for each character that a terminal might obey instead of showing it."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

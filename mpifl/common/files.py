@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files: atomic writing, safe reading of files that may come from anybody, digests, limits."""
 
 from __future__ import annotations
 
@@ -17,13 +17,19 @@ from mpifl.common.errors import InputError, Unwritable
 
 Buffer: TypeAlias = bytes | memoryview
 _SPARE_FILES = 32
-"""Files that a training opens now and then: of checkpoints, of shared memory, of the process that parses."""
+"""Further files that a training opens at times: for checkpoints, shared memory and the parsing process."""
 
 
 def write_atomic(path: Path, content: Buffer | Iterable[Buffer], mode: int = 0o666) -> None:
-    """Write a file, given whole or piece by piece, under another name, flush it to the disk and rename it.
+    """Write a file atomically: write it under another name, flush it to the disk, and rename it.
 
-    So it is there whole or not at all, and a link of either name is replaced and not written through.
+    So the file is there completely or not at all. A link with either name is replaced, and its target is not
+    written to.
+
+    Args:
+        path: The file.
+        content: The content, as a whole or piece by piece.
+        mode: The permissions of the new file, before the umask.
     """
     pieces = [content] if isinstance(content, bytes | memoryview) else content
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -40,7 +46,7 @@ def write_atomic(path: Path, content: Buffer | Iterable[Buffer], mode: int = 0o6
 
 
 def write_needed(path: Path, content: bytes) -> None:
-    """Write a file that a run cannot do without, as `write_atomic` does.
+    """Write a file that a run needs, by `write_atomic`.
 
     Raises:
         Unwritable: the disk is full, or fails.
@@ -52,8 +58,12 @@ def write_needed(path: Path, content: bytes) -> None:
 
 
 def remove_left_behind(folder: Path, names: str) -> None:
-    """Remove what writers that were killed have left in this folder of files whose names match;
-    nothing beneath it."""
+    """Remove partial files of killed writers from a folder, but not from its subfolders.
+
+    Args:
+        folder: The folder.
+        names: A regular expression; only partial files of matching names are removed.
+    """
     left = re.compile(rf"\.(?:{names})\.[0-9]+\.partial")
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(folder):
@@ -62,11 +72,10 @@ def remove_left_behind(folder: Path, names: str) -> None:
 
 
 def no_link(name: str, flags: int) -> int:
-    """Open a file for `open(..., opener=no_link)`: not through a link, and without waiting for a pipe's
-    reader.
+    """Open a file for `open(..., opener=no_link)`, but not through a link, and without waiting on a pipe.
 
     Raises:
-        OSError: it is a link, or cannot be opened.
+        OSError: the file is a link, or cannot be opened.
     """
     try:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -77,10 +86,10 @@ def no_link(name: str, flags: int) -> int:
 
 
 def read_whole(path: Path, most: int | None = None) -> bytes:
-    """Return what a file holds, which may come from anybody.
+    """Return the content of a file, which may come from anybody.
 
     Raises:
-        OSError: it cannot be read, is no file (a pipe, a device), or has more than `most` bytes.
+        OSError: the file cannot be read, is no regular file, or has more than `most` bytes.
     """
     with _opened(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -93,7 +102,7 @@ def read_start(path: Path, length: int) -> bytes:
     """Return the first bytes of a file, which may come from anybody.
 
     Raises:
-        OSError: it cannot be read, or is no file (a pipe, a device).
+        OSError: the file cannot be read, or is no regular file.
     """
     with _opened(path) as file:
         return file.read(length)
@@ -114,7 +123,7 @@ def sha256_of(path: Path) -> str:
 
 
 def digest_of(file: BinaryIO) -> str:
-    """Return the sha256 of an open file from where it stands, in hexadecimal, read in pieces of 1 MiB."""
+    """Return the sha256 of an open file from its current position on, in hexadecimal."""
     digest = hashlib.sha256()
     while piece := file.read(1 << 20):
         digest.update(piece)
@@ -122,17 +131,20 @@ def digest_of(file: BinaryIO) -> str:
 
 
 def allow_many_open_files() -> None:
-    """Let this process open as many files as it may: a silo's shard takes one for as long as it is mapped."""
+    """Raise this process's limit of open files: each silo's shard takes one as long as it is mapped."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # macOS: "unlimited" is more than it grants
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def check_open_files(shards: int) -> None:
-    """See that this process may open the files of its silos, beside those that it has open and a few more.
+    """Check that this process may open its silos' files, beside the open files and a few more.
+
+    Args:
+        shards: How many silos this rank hosts.
 
     Raises:
-        InputError: it may not.
+        InputError: the limit is too low.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needs = shards + _SPARE_FILES + sum(1 for _ in os.scandir("/dev/fd"))
@@ -142,7 +154,7 @@ def check_open_files(shards: int) -> None:
 
 
 def written_after(path: Path, other: Path) -> bool:
-    """Whether both files are there, and the first was not written before the other."""
+    """Return whether both files exist, and the first was not written before the other."""
     try:
         return path.stat().st_mtime_ns >= other.stat().st_mtime_ns
     except OSError:

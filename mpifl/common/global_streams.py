@@ -1,4 +1,4 @@
-"""The global random streams of numpy and of Python, which a user's model may draw from, as derived ones."""
+"""Seeds for the global random streams of numpy and Python, from which a user's model may draw."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 _OURS: list[np.random.MT19937] = []
-"""What numpy's functions are lent, made once: to read and write a state takes 80 us, to change places 1."""
+"""A generator for numpy's functions, made once: exchanging generators takes 1 us, copying states 80 us."""
 
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Have both streams begin by a seed, and put them back.
+    """Seed both streams for the context, and restore them afterwards.
 
-    Of numpy's the second number of a pair of normal ones that was drawn before is lost.
+    One thing is not restored: numpy draws normal numbers in pairs, and a waiting second number is lost.
     """
     ours = _OURS.pop() if _OURS else np.random.MT19937(0)
-    streams: Any = np.random  # which numpy says little of
+    streams: Any = np.random  # numpy hardly documents these functions
     theirs, state = streams.get_bit_generator(), random.getstate()
     streams.set_bit_generator(ours)
     try:
@@ -34,7 +34,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def places() -> tuple[object, ...]:
-    """Return where both streams are: what draws from one changes it."""
+    """Return the states of both streams; a draw from one of them changes its state."""
     streams: Any = np.random
     name, words, *rest = streams.get_state()
     return name, words.tobytes(), *rest, random.getstate()

@@ -1,5 +1,4 @@
-"""A run folder for one job at a time:
-a lock that the kernel drops when its holder dies, however that dies."""
+"""The lock of a run folder, for one job at a time; the kernel drops it when the holder dies in any way."""
 
 from __future__ import annotations
 
@@ -20,20 +19,18 @@ from mpifl.common.files import no_link
 FILE = ".lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _PATIENCE = 0.2
-"""Seconds to go on trying:
-another job that only looks whether the folder is free holds the lock for a moment."""
+"""Seconds to try again: a job that only checks whether the folder is free holds the lock for a moment."""
 
 
 @contextmanager
 def hold(folder: Path) -> Iterator[str | None]:
-    """Make the run folder and keep other jobs out of it as long as the context lasts, and no longer than this
-    process.
+    """Make the run folder, and keep other jobs out of it while the context lasts and this process lives.
 
     Yields:
-        What the user should be warned of: that the file system has no locks; else None.
+        A warning for the user if the file system has no locks; else None.
 
     Raises:
-        InputError: another job holds the folder, or it cannot be written.
+        InputError: another job holds the folder, or the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,13 +51,13 @@ def hold(folder: Path) -> Iterator[str | None]:
 
 
 def check(folder: Path) -> None:
-    """See that no job holds the run folder, and that this one could; write nothing.
+    """Check that no job holds the run folder and that this process could hold it; write nothing.
 
     Raises:
-        InputError: another job holds it, or it cannot be written.
+        InputError: another job holds the folder, or the folder cannot be written.
     """
     try:
-        # some network file systems lock only what is open for writing
+        # some network file systems lock only files that are open for writing
         file = os.fdopen(no_link(str(folder / FILE), os.O_RDWR), "r+")
     except FileNotFoundError:
         return
@@ -71,9 +68,10 @@ def check(folder: Path) -> None:
 
 
 def look(folder: Path) -> tuple[bool | None, dict[str, Any]]:
-    """Return whether a job holds the run folder, and what the last that did so wrote of itself.
+    """Return whether a job holds the run folder, and how its last holder described itself.
 
-    None: nobody can tell, since this file system has no locks. Nothing is written, and no job disturbed.
+    The first is None if unknown, for example since this file system has no locks. This writes nothing and
+    disturbs no job.
     """
     try:
         file = os.fdopen(no_link(str(folder / FILE), os.O_RDONLY), "r")
@@ -93,14 +91,14 @@ def look(folder: Path) -> tuple[bool | None, dict[str, Any]]:
 
 
 def cannot_be_written(folder: Path, error: OSError) -> InputError:
-    """Return the error of a run folder that is read-only, full or in the way."""
+    """Return the error for a run folder that cannot be made or written."""
     return InputError(
         f"{folder}: cannot be written ({error.strerror or error}); name a folder that can by --out"
     )
 
 
 def _lock(file: IO[str], folder: Path) -> str | None:
-    """Take the lock; return what is wrong if this file system has none."""
+    """Take the lock; return a warning if this file system has no locks."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -123,16 +121,16 @@ def _in_use(file: IO[str], folder: Path) -> InputError:
 
 
 def _holder(file: IO[str]) -> str:
-    """Describe who holds the lock by what it wrote."""
+    """Return a description of the lock's holder, by what it wrote."""
     told = _told(file)
     try:
         return f"a training with pid {told['pid']} on {told['host']} since {told['since']}"
-    except KeyError:  # it has the lock and has not said so yet
+    except KeyError:  # it has the lock, but has not written its description yet
         return "another training"
 
 
 def _told(file: IO[str]) -> dict[str, Any]:
-    """Return what the holder of a lock has written, nothing where it is none of ours."""
+    """Return the description that a lock's holder has written; {} if it is none of ours."""
     try:
         file.seek(0)
         found = json.loads(file.read(4096))

@@ -1,5 +1,4 @@
-"""Files that are mapped: whoever cuts one short ends the process that reads it there (SIGBUS). Its last line
-says which file it was."""
+"""Mapped files: a process that reads one which was cut short dies (SIGBUS), and its last line names it."""
 
 from __future__ import annotations
 
@@ -10,21 +9,21 @@ import signal
 from pathlib import Path
 
 _mapped: dict[Path, int] = {}
-"""The bytes of each file when it was mapped."""
+"""The size of each file in bytes when it was mapped."""
 _before: list[int | None] = []
-"""What handled the signal before: an address, or None for what the system does."""
+"""The handler of the signal before: its address, or None for the system's default."""
 
 
 def note(path: Path, nbytes: int) -> None:
-    """Take note that a file is mapped, and how long it is."""
+    """Note that a file is mapped, and its size."""
     _mapped[path] = nbytes
     if not _before:
-        with contextlib.suppress(AttributeError, OSError):  # no C library that is known: no line
+        with contextlib.suppress(AttributeError, OSError):  # an unknown C library: no line then
             _before.append(_handle_by(ctypes.cast(_HANDLER, ctypes.c_void_p).value))
 
 
 def cut() -> list[str]:
-    """Return a line for each mapped file that is shorter than it was, or gone."""
+    """Return a line for each mapped file that is gone or has become shorter."""
     found = []
     for path, nbytes in sorted(_mapped.items()):
         try:
@@ -38,9 +37,9 @@ def cut() -> list[str]:
 
 
 def _tell(number: int) -> None:
-    """Name the files that were cut, and end as without this.
+    """Print the files that were cut, and then let the signal end the process as usual.
 
-    It is C that calls this: Python's own handlers run after the instruction that fails, which never ends.
+    C calls this. Python's own handlers would run only after the failing instruction, which never ends.
     """
     try:
         os.write(2, "".join(f"{line}\n" for line in cut()).encode())
@@ -50,11 +49,11 @@ def _tell(number: int) -> None:
 
 
 _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)(_tell)
-"""C calls it for as long as this process lives."""
+"""The handler for C; it must live as long as this process."""
 
 
 def _handle_by(handler: int | None) -> int | None:
-    """Have a function handle SIGBUS; return what did before."""
+    """Set the handler of SIGBUS by its address; return the handler before."""
     function = ctypes.CDLL(None, use_errno=True).signal
     function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
     before: int | None = function(signal.SIGBUS, handler)

@@ -1,4 +1,4 @@
-"""What silos are called where people read of them: by name if they have one, else by number."""
+"""The names of silos in texts for people: a silo's own name if it has one, else its number."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 LONGEST = 40
-"""Characters of a name that are shown."""
+"""The most characters of a name that are shown."""
 
 
 class Names:
-    """The silos of a federation by what a person may read: `cleveland`, or `3` where a name only says the
-    number.
+    """The printable names of a federation's silos: `cleveland`, or `3` if a name only repeats the number.
 
-    A name is anybody's text. What would move a terminal's cursor or turn its line around is taken out. A name
-    that could be taken for a number or another silo's has the number beside it.
+    A name may be any text. Characters that move a terminal's cursor or reverse its line are removed. A name
+    that looks like a number, or that two silos have, is shown with the silo's number.
     """
 
     def __init__(self, names: Sequence[object] = ()) -> None:
@@ -24,7 +23,7 @@ class Names:
         self._times = Counter(self._names)
 
     def __getitem__(self, silo: int | str) -> str:
-        if not str(silo).isdecimal():  # in a run folder that another program has written
+        if not str(silo).isdecimal():  # a run folder may come from another program
             return printable(str(silo))
         number = int(silo)
         name = self._names[number] if 0 <= number < len(self._names) else ""
@@ -39,12 +38,12 @@ class Names:
 
     @property
     def told(self) -> list[str]:
-        """The names, if any says more than its silo's number."""
+        """The names if any of them says more than its silo's number, else []."""
         return self._names if any(_tells(name, number) for number, name in enumerate(self._names)) else []
 
 
 def printable(text: str) -> str:
-    """Return a text in one line, without control and format characters, and cut where it is long."""
+    """Return a text as one line, without control and format characters, cut to `LONGEST` characters."""
     kept = "".join(c if c.isspace() or unicodedata.category(c)[0] != "C" else "" for c in text)
     line = " ".join(kept.split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"

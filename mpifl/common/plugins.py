@@ -1,4 +1,4 @@
-"""The user's own models and algorithms, named `package.module:attribute` in a job."""
+"""Import of the user's own code, which a job names as `package.module:attribute`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from mpifl.common.suggesting import did_you_mean, plain, suggested
 
 
 def load_plugin(name: str, key: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> Any:
-    """Import `package.module:attribute`, also from the folder where the command runs.
+    """Return `package.module:attribute`, imported from PYTHONPATH or the folder where the command runs.
 
     Args:
-        name: What the job names.
-        key: The key that names it, for the error.
+        name: The name in the job.
+        key: The key of the job, for the error.
         known: The built-in names, for the error.
-        elsewhere: What would do for names that others have for it.
+        elsewhere: Advice for names that other libraries use.
 
     Raises:
-        InputError: it is neither a built-in name nor something that can be imported.
+        InputError: the name is no `package.module:attribute`, or cannot be imported.
     """
     module, colon, attribute = name.partition(":")
     if not colon:

@@ -1,7 +1,7 @@
-"""Random streams derived from what they are for, never stored and never global.
+"""Random streams derived from their purpose, never stored and never global.
 
-A stream is named by (seed, purpose, silo, round). Who else runs, where and in what order cannot touch it. So
-a run gives the same bits on any number of ranks and after any restart, on processors of one kind.
+A stream is named by (seed, purpose, silo, round). Other work, its place and its order cannot change it. So a
+run gives the same bits on any number of ranks and after any restart, on processors of one kind.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import numpy as np
 from mpifl.common.global_streams import seeded
 
 STATE_WORDS = 624
-"""Of 32 bits each: the state of PyTorch's CPU generator."""
+"""The words of 32 bits in the state of PyTorch's CPU generator."""
 
 if TYPE_CHECKING:  # data_prep derives numpy streams without paying for torch
     import torch
 
 
 def derive(seed: int, purpose: str, *indices: int) -> int:
-    """Hash a seed, a purpose and indices (silo, round, ...) to an integer in [0, 2^63)."""
+    """Return a hash of a seed, a purpose and indices (silo, round, ...), an integer in [0, 2^63)."""
     name = ":".join([str(seed), purpose, *map(str, indices)])
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def turn(silo: int, round: int, nth: int) -> tuple[int, ...]:
-    """Return by what a silo's stream is named in a round: the first of several trainings has no number."""
+    """Return the indices of a silo's stream in a round; the first of several trainings adds no number."""
     return (silo, round, nth) if nth else (silo, round)
 
 
@@ -40,17 +40,17 @@ def numpy_stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
 
 @contextlib.contextmanager
 def scope(seed: int, purpose: str, *indices: int, device: torch.device) -> Iterator[torch.Generator]:
-    """Lend a derived torch stream; meanwhile the global ones are derived as well, as `inside` has it."""
+    """Lend a derived torch stream; meanwhile the global streams are derived ones, too, by `inside`."""
     with inside(seed, purpose, *indices, device=device):
         yield torch_stream(seed, purpose, *indices)
 
 
 @contextlib.contextmanager
 def inside(seed: int, purpose: str, *indices: int, device: torch.device) -> Iterator[None]:
-    """Have the global streams be derived ones: torch's, which dropout draws from, numpy's and Python's."""
+    """Make the global streams derived ones for the context: torch's (for dropout), numpy's and Python's."""
     import torch
 
-    drawn = [torch.default_generator]  # torch.manual_seed seeds every backend, at 0.1 ms a silo
+    drawn = [torch.default_generator]  # torch.manual_seed would seed every backend, which takes 0.1 ms a silo
     if device.type != "cpu":
         drawn.append(getattr(torch, device.type).default_generators[device.index])
     states = [one.get_state() for one in drawn]
@@ -66,14 +66,14 @@ def inside(seed: int, purpose: str, *indices: int, device: torch.device) -> Iter
 
 
 def fill(generator: torch.Generator, words: torch.Tensor) -> None:
-    """Have a CPU generator go on from a state of its own.
+    """Set the state of a CPU generator.
 
-    It is a Mersenne Twister (Matsumoto & Nishimura 1998). PyTorch keeps its words as 8 bytes each, behind a
-    seed, two counts and a place.
+    The generator is a Mersenne Twister (Matsumoto & Nishimura 1998). PyTorch stores each of its words in 8
+    bytes, after three other numbers of 8 bytes.
 
     Args:
-        generator: PyTorch's, just seeded, so that the words are used from the first on.
-        words: int32 of shape [STATE_WORDS].
+        generator: A generator of PyTorch that was just seeded, so that it uses the words from the first on.
+        words: The words of the state, int32, shape [STATE_WORDS].
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What somebody may have meant by a name that there is not."""
+"""Suggestions: which known name a user may have meant by an unknown one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, get_args
 
 _QUOTED = re.compile(r"'([^']*)'")
 _LEAST = 3
-"""Letters of a beginning that stands for a whole name."""
+"""The least letters of a prefix that may stand for a whole name."""
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """Return "did you mean 'NAME'? ", "" if no name is close.
+    """Return "did you mean 'NAME'? ", or "" if no name is close.
 
-    Capitals, blanks, hyphens and underscores make no difference.
+    Capitals, blanks, hyphens and underscores do not count.
     """
     names = {plain(name): name for name in reversed([*known])}
     word = plain(str(given)[:100])
@@ -26,28 +26,28 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
 
 
 def choices(given: object, known: Iterable[str], verb: str = "there are") -> str:
-    """Return what there is, behind what may have been meant: "did you mean 'NAME'? there are NAME, OTHER"."""
+    """Return a suggestion and all known names: "did you mean 'NAME'? there are NAME, OTHER"."""
     known = list(known)
     return f"{did_you_mean(given, known)}{verb} {', '.join(known) or 'none'}"
 
 
 def suggested(given: object, known: Iterable[str]) -> str:
-    """Return the same at the end of a line: "; did you mean 'NAME'?", "" if no name is close."""
+    """Return a suggestion for the end of a line: "; did you mean 'NAME'?", or "" if no name is close."""
     return closed(did_you_mean(given, known))
 
 
 def closed(hint: str) -> str:
-    """Return what may have been meant as it stands at the end of a line."""
+    """Return a suggestion in the form for the end of a line."""
     return f"; {hint.rstrip()}" if hint else ""
 
 
 def plain(name: str) -> str:
-    """Return a name without what people write in different ways."""
+    """Return a name in lower case without blanks, hyphens and underscores."""
     return re.sub(r"[\s_-]", "", name).casefold()
 
 
 def hint_of(kind: Any, error: Mapping[str, Any]) -> str:
-    """Return what may have been meant where pydantic refuses a key or a choice, as `did_you_mean` does.
+    """Return the suggestion of `did_you_mean` for a key or choice that pydantic refuses; else "".
 
     Args:
         kind: The model, a pydantic class.
@@ -61,12 +61,12 @@ def hint_of(kind: Any, error: Mapping[str, Any]) -> str:
 
 
 def by_weight(errors: Iterable[Any]) -> list[Any]:
-    """Return pydantic's errors, those of unknown keys first: what was meant by one is missing, too."""
+    """Return pydantic's errors, unknown keys first: a misspelled key also counts as a missing key."""
     return sorted(errors, key=lambda error: error["type"] != "extra_forbidden")
 
 
 def keys_at(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
-    """Follow an error's location through nested tables; return the last one's keys and the key's path."""
+    """Follow an error's location through nested tables; return the last table's keys and the key's path."""
     path: list[str] = []
     fields: dict[str, Any] = {}
     for part in map(str, loc):
@@ -80,6 +80,6 @@ def keys_at(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
 
 
 def _table_in(annotation: Any) -> Any:
-    """Return the model of a nested table, which may be left out."""
+    """Return the model in an annotation of a nested table, which may be optional; None if there is none."""
     kinds = (annotation, *get_args(annotation))
     return next((one for one in kinds if isinstance(one, type) and hasattr(one, "model_fields")), None)

@@ -1,4 +1,4 @@
-"""TOML files, which may come from anybody, as tables; and keys of them that are given on the command line."""
+"""Reading of TOML files, which may come from anybody, with overrides from the command line."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ else:
 
 Table = dict[str, Any]
 LARGEST_FILE, DEEPEST = 1 << 24, 20
-"""Bytes of a file, and tables and lists within each other, at most."""
+"""The most bytes of a file, and the deepest nesting of tables and lists."""
 
 
 def read_toml(path: Path, overrides: Sequence[str] = ()) -> Table:
     """Read a file and apply overrides such as `local.lr=0.05`.
 
     Raises:
-        InputError: it is no file or no TOML, or an override is none; one line says so.
+        InputError: the file cannot be read or is no TOML, or an override is wrong; one line says so.
     """
     table = _told_tables(path)
     given = {override.partition("=")[0].strip() for override in overrides}
@@ -40,8 +40,8 @@ def tables(path: Path) -> Table:
     """Read a file as `read_toml` does.
 
     Raises:
-        OSError: it cannot be read, is no file, or too large.
-        ValueError: it is no TOML, or holds what no part of a program should have to reckon with.
+        OSError: the file cannot be read, is no regular file, or is too large.
+        ValueError: the file is no TOML, or holds a value that `wrong_in` refuses.
     """
     try:
         found: Table = tomllib.loads(read_whole(path, LARGEST_FILE).decode("utf-8-sig"))
@@ -63,10 +63,11 @@ def _told_tables(path: Path) -> Table:
 
 
 def wrong_in(value: Any, key: str = "", depth: int = 0) -> str | None:
-    """Say what is wrong with a value, or any in it, that no part of a program should have to reckon with.
+    """Return what is wrong with a value, or with a value nested in it; None if nothing is.
 
-    TOML's whole numbers have 64 bits, and no name has a NUL in it. A subnormal number is 0 where ranks
-    train, and a number elsewhere: two places would disagree.
+    It refuses values for which no code should have to care: whole numbers beyond TOML's 64 bits, texts with a
+    NUL, deep nesting, and subnormal numbers. Ranks that train read a subnormal number as 0, and other code
+    does not, so the two would disagree.
     """
     if isinstance(value, Mapping | list):
         if depth > DEEPEST:
@@ -82,15 +83,17 @@ def wrong_in(value: Any, key: str = "", depth: int = 0) -> str | None:
 
 
 def _is_subnormal(value: float) -> bool:
-    """Read the bits: where subnormals count as 0, comparisons do not see it."""
+    """Return whether a number is subnormal, by its bits: comparisons fail where subnormals count as 0."""
     bits = int.from_bytes(struct.pack("<d", value), "little")
     fraction, exponent = bits & ((1 << 52) - 1), bits >> 52 & 0x7FF
     return exponent == 0 and fraction != 0
 
 
 def _override(table: Table, override: str, given: Collection[str]) -> None:
-    """Set one key; what it excludes goes, if the file says it,
-    and stays to be refused if it is among those `given`."""
+    """Set one key, and remove the key that it excludes (`local.steps` or `local.epochs`) if the file has it.
+
+    If the excluded key is also `given` on the command line, both stay, and are refused later.
+    """
     dotted, equals, text = override.partition("=")
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
@@ -106,7 +109,7 @@ def _override(table: Table, override: str, given: Collection[str]) -> None:
 
 
 def _value(text: str, override: str) -> Any:
-    """Return a value that is given as TOML, or as bare text."""
+    """Return the value of a text that is TOML, else the bare text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

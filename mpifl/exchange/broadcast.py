@@ -1,4 +1,4 @@
-"""A request and its vectors on their way from the server to all ranks."""
+"""Broadcast of a request and its vectors from the server to all ranks."""
 
 from __future__ import annotations
 
@@ -15,27 +15,32 @@ from mpifl.wire.launching import renumbered
 
 
 def heard_after(heard: str, record: bytes) -> str:
-    """Return the digest of all records that a rank was told, this one the last."""
+    """Return the digest of all records that a rank has received.
+
+    Args:
+        heard: The digest of all records before.
+        record: The latest record.
+    """
     return hashlib.blake2b(heard.encode() + record, digest_size=16).hexdigest()
 
 
 class Undelivered(Compute):
-    """A request whose vectors did not come to this rank's node: no silo of it can answer."""
+    """A request whose vectors did not come to this rank's node, so that none of its silos can answer."""
 
 
 def undelivered(silo: int, request: Undelivered, vectors: Mapping[str, Tensor]) -> Done:
-    """Say, as an answer to such a request, that it cannot be carried out."""
+    """Answer such a request with a fault."""
     why = f"the vectors of '{request.work}' did not come: a rank on their way hangs"
     return Done(silo=silo, fault=why, passing=True)
 
 
 class Broadcast:
-    """Numbers requests and sends them; every rank takes part in each.
+    """Numbers requests and sends them; every rank takes part in each broadcast.
 
     Attributes:
-        hanging: Ranks of this node, at its leader, that did not make their share of the last sum in time, or
-            did not receive theirs of the last request.
-        heard: A digest of all records that this rank was told so far.
+        hanging: At a node's leader: late ranks of the node. They did not make their share of the last sum in
+            time, or did not receive their pieces of the last request.
+        heard: The digest of all records that this rank has received.
     """
 
     def __init__(self, transport: Transport, device: torch.device) -> None:
@@ -50,14 +55,12 @@ class Broadcast:
     def deliver(
         self, request: Request | None, vectors: Mapping[str, Tensor], unreliable: Set[int] = frozenset()
     ) -> tuple[Request, dict[str, Tensor]]:
-        """Send a request and its vectors from the server (who gives them) to all ranks; return what this rank
-        has.
+        """Send a request and its vectors from the server, which gives them, to all ranks; return both here.
 
         Args:
-            request: What is asked.
-            vectors: Of the message.
-            unreliable: Ranks that did not answer the last request in time, or not truly, which carry nothing
-                for others.
+            request: The request; None at other ranks.
+            vectors: The vectors of the message; empty at other ranks.
+            unreliable: Ranks whose last answer was late or refused; they relay nothing.
         """
         if request is not None:
             self._serial += 1
@@ -76,23 +79,27 @@ class Broadcast:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What a report says of what this rank was told."""
+        """The fields of a report that this broadcast knows."""
         return {"hanging": sorted(self.hanging), "heard": self.heard}
 
     def tell(self, record: bytes | None) -> bytes:
-        """Send a record from the server (who gives it) to all ranks, and remember that it was told."""
+        """Send a record from the server, which gives it, to all ranks; add it to the digest and return it."""
         told = self._transport.broadcast_record(record)
         self.heard = heard_after(self.heard, told)
         return told
 
     def note(self, hanging: Set[int], *, lost: bool) -> None:
-        """Take note of what came of an exchange's sums: which ranks did not make their share; and whether
-        they were lost, so that some rank may hang, and it is not known yet which."""
+        """Note the outcome of an exchange's sums.
+
+        Args:
+            hanging: Ranks that did not make their share in time.
+            lost: Whether the sums were lost. Then a rank may hang, and nobody knows yet which.
+        """
         self._late_sums = set() if self._transport.is_server else set(hanging)
         self._wary = lost
 
     def renumber(self, ranks: Mapping[int, int]) -> None:
-        """Take note of a death: nobody reads what was received, and some heard more than others.
+        """Note a death: forget the received vectors, and begin the digest anew, since ranks may differ.
 
         Args:
             ranks: The new rank of each survivor by its old one.
@@ -102,10 +109,10 @@ class Broadcast:
         self.heard = ""
 
     def _takes_turns(self, request: Request, unreliable: Set[int]) -> bool:
-        """Whether the ranks of a node take turns at the pieces of a request's vectors.
+        """Return whether the ranks of a node relay the pieces of a request's vectors round robin.
 
-        It must be one whose silos may fail, with vectors that nobody but them needs; and a rank that leads
-        a node and is unreliable is waited for less where nobody else is involved.
+        They do only if silos may fail in this request, and only silos need its vectors. If a node's leader is
+        unreliable, the leaders alone relay: the wait for it is shorter then.
         """
         nodes = self._transport.nodes
         long = any(is_long(spec.length, DTYPES[spec.dtype]) for spec in request.vectors)
@@ -117,7 +124,7 @@ class Broadcast:
         self, spec: VectorSpec, vectors: Mapping[str, Tensor], request: Request, spreading: Spreading | None
     ) -> Tensor:
         """Send a vector from the server to all ranks; return it on the CPU."""
-        self._received.pop(spec.name, None)  # what was received last may be written over now
+        self._received.pop(spec.name, None)  # the memory of the last vector may be reused now
         given, dtype = vectors.get(spec.name), DTYPES[spec.dtype]
         given = None if given is None else given.cpu()
         if spreading is None:
@@ -128,7 +135,7 @@ class Broadcast:
         return here
 
     def _placed(self, vector: Tensor) -> Tensor:
-        """Return a vector where this rank's silos read it."""
+        """Return a vector on the device on which this rank's silos read it."""
         if self._device.type == "cpu":
             return vector
         return self._transport.memory.pinned(vector).to(self._device, non_blocking=True)

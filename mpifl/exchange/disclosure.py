@@ -1,4 +1,4 @@
-"""What a rank tells the server of its silos' faults and of their time: all, or no more than it must."""
+"""How much a rank tells the server about its silos' faults and times: all, or only the necessary."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ KINDS: dict[type[Exception], str] = {
     Unwritable: "a file that cannot be written",
     InputError: "refused",
 }
-"""What an error is called where its words may hold numbers of the data; the first that fits."""
+"""The kind of an error, for sites whose error messages may hold numbers of the data; the first that fits."""
 MEMORY, OTHER = "out of memory", "failed"
 MOST_CAUSES = 100
-"""How far an error is followed to what it was raised from."""
+"""How many causes of an error are followed at most."""
 _WORKER = str(Path(__file__).parent / "worker_side" / "worker.py")
 
 
 class Telling:
-    """Tells the server what went wrong, and where an error was not foreseen its file and line.
+    """Tells the server a fault in full: the error, and for an unexpected one its file and line.
 
-    The traceback of such an error is printed if the server asks for it.
+    The traceback of an unexpected error is printed if the server asks for it.
     """
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._traces: dict[int, str] = {}
-        """Of what went wrong in the request that was answered last, by silo."""
+        """The tracebacks of the last request's errors, by silo."""
 
     def begin(self) -> None:
-        """Forget the request before."""
+        """Forget the errors of the request before."""
         self._traces.clear()
 
     def fault(self, silo: int, error: Exception) -> str:
-        """Return what the server is told of a silo's error."""
+        """Return the text by which the server learns of a silo's error."""
         if isinstance(error, InputError):
             place = place_of(error)
             return f"{error} ({place})" if place else str(error)
@@ -62,19 +62,20 @@ class Telling:
         return _described(error)
 
     def explain(self, silos: Collection[int]) -> None:
-        """Print the tracebacks of some silos: the server knows what other ranks have said."""
+        """Print the tracebacks of some silos. The server chooses them, so that each error is printed once."""
         for silo in self._traces.keys() & set(silos):
             print(f"silo {self._names[silo]} failed:\n{self._traces[silo]}", file=sys.stderr, flush=True)
 
     def seconds(self, spent: float) -> float:
-        """Return how long the server is told that something took."""
+        """Return the seconds that the server learns, for the seconds that were spent."""
         return spent
 
 
 class KindsAlone(Telling):
-    """Tells the server a fault's kind and two digits of a time; the site's own stderr has the words.
+    """Tells the server only the kind of a fault, and times to two digits.
 
-    A fault that differs from an earlier one in numbers only is not printed again.
+    The error's text goes to the site's own stderr. A fault that differs from an earlier one only in numbers
+    is not printed again.
     """
 
     def __init__(self, names: Names) -> None:
@@ -82,7 +83,7 @@ class KindsAlone(Telling):
         self._printed: set[tuple[int, str]] = set()
 
     def fault(self, silo: int, error: Exception) -> str:
-        """Print what went wrong, and return its kind."""
+        """Print the error, and return its kind."""
         said = one_line(super().fault(silo, error))
         if (which := (silo, re.sub(r"\d+", "#", said))) not in self._printed:
             self._printed.add(which)
@@ -91,15 +92,15 @@ class KindsAlone(Telling):
         return kind_of(error)
 
     def explain(self, silos: Collection[int]) -> None:
-        """Print nothing: it was, where the fault was."""
+        """Print nothing: `fault` has printed the traceback already."""
 
     def seconds(self, spent: float) -> float:
-        """Return a time to two digits, which is within 5 % of it."""
+        """Return a time rounded to two digits, an error of at most 5 %."""
         return float(f"{spent:.1e}")
 
 
 def kind_of(error: Exception) -> str:
-    """Return what an error is called where its words are not to be told."""
+    """Return the kind of an error whose text must not be told."""
     chain = list(_chain(error))
     if any(short_of_memory(one) for one in chain):
         return MEMORY
@@ -107,15 +108,15 @@ def kind_of(error: Exception) -> str:
 
 
 def first_of(faults: Mapping[int, str], names: Names) -> str:
-    """Return the first of some silos' faults, with the silo's name where the fault is a kind alone."""
+    """Return the first of some silos' faults, with the silo's name if the fault is only a kind."""
     silo, fault = next(iter(faults.items()))
     return f"silo {names[silo]}: {fault}" if fault in {*KINDS.values(), MEMORY, OTHER} else fault
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, and those that it was raised in place of.
+    """Yield an error and its causes.
 
-    They may go round in a circle: `raise error from error` has Python say so.
+    Causes may form a circle: after `raise error from error` an error is its own cause.
     """
     for _ in range(MOST_CAUSES):
         if error is None:
@@ -131,7 +132,7 @@ def _described(error: Exception) -> str:
 
 
 def _trace(error: Exception) -> str:
-    """Return the traceback of an error from where the worker's own frames end."""
+    """Return the traceback of an error without the worker's own frames at its beginning."""
     begin = error.__traceback__
     while begin and begin.tb_next and begin.tb_frame.f_code.co_filename == _WORKER:
         begin = begin.tb_next

@@ -1,7 +1,7 @@
-"""The exchange between the server and the silos: one function that all ranks run alike, in two phases.
+"""The exchange between the server and the silos: one function that every rank runs, in two phases.
 
-First the request goes out and each rank does the work of its silos; small headers come back and the server's
-verdict says whose updates count. Only then do vectors move, so that a silo that failed breaks no collective.
+First the request goes out, each rank does the work of its silos, and small headers come back. The server's
+verdict says which updates count. Only then do vectors travel, so that a failed silo breaks no collective.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from mpifl.wire import (
 )
 
 _ATTEMPTS = 1000
-"""More than a round is ever asked while nobody dies."""
+"""More than the attempts at a round between two deaths of ranks."""
 
 
 class Federation:
@@ -87,11 +87,11 @@ class Federation:
 
     @property
     def replicas(self) -> Sequence[Replica]:
-        """The server's state after the latest rounds, as this rank keeps it; the latest last."""
+        """The server's state after the latest rounds, the latest last; every rank keeps it."""
         return self._worker.replicas
 
     def move_to_shared_memory(self, server: Server) -> None:
-        """Move the server's vectors to where its node reads them, so that asking copies nothing."""
+        """Move the server's vectors into its node's shared memory, so that requests copy nothing."""
         for name, value in server.state.items():
             if isinstance(value, Tensor) and value.is_cpu and value.dim() == 1:
                 server.state[name] = self.transport.memory.move_to_shared_memory(value)
@@ -106,7 +106,7 @@ class Federation:
         return self.cohort(range(self.population), server)
 
     def listen(self, tell: Callable[[str], None]) -> None:
-        """Have the user told by this whom the server waits for."""
+        """Set the function that tells the user which ranks the server waits for."""
         self.gathering.listen(tell)
 
     def begin_ledger(self) -> None:
@@ -114,7 +114,10 @@ class Federation:
         self.ledger = ExchangeCosts()
 
     def attempt(self, nth: int = 0) -> int:
-        """Return an attempt's stamp, another after each death: silos forget what they kept in between."""
+        """Return the stamp of an attempt at a round.
+
+        It differs after each death, so that silos discard the state that they kept in between.
+        """
         return nth + _ATTEMPTS * len(self.transport.lost)
 
     def move(
@@ -124,16 +127,16 @@ class Federation:
         states: Mapping[int, str],
         round: int | None = None,
     ) -> dict[int, str]:
-        """Have other ranks host some silos, whose state they read from a checkpoint.
+        """Move silos to other ranks, which read the silos' state from a checkpoint.
 
         Args:
-            server: Rank 0's.
-            assignment: The rank that is to host each of the silos.
+            server: The server's state.
+            assignment: The new rank of each of the silos.
             states: The sha256 of each silo's file in the checkpoint, for silos that keep state.
-            round: The checkpoint's; by default the server's.
+            round: The round of the checkpoint; by default the server's round.
 
         Returns:
-            Why silos stay where they are, if they cannot move.
+            Why a silo could not move, for each that could not.
         """
         request = Migrate(
             round=server.round,
@@ -148,43 +151,43 @@ class Federation:
         return outcome.faults
 
     def take_inventory(self, server: Server) -> None:
-        """Have every rank say which silos it hosts."""
+        """Let every rank say which silos it hosts."""
         self.exchange(Inventory(round=server.round, attempt=self.attempt()))
 
     def replicate(self, server: Server, figures: Mapping[str, Figure], state: Tensor) -> None:
-        """Have every rank keep the server's state after a round.
+        """Let every rank keep the server's state after a round.
 
         Args:
-            server: Rank 0's.
-            figures: What the round brought.
+            server: The server, for its round.
+            figures: The figures of the round.
             state: The state as bytes, shape [n].
         """
         spec = [VectorSpec(name="state", length=len(state), dtype="uint8")]
         self.exchange(Replicate(round=server.round, figures=dict(figures), vectors=spec), {"state": state})
 
     def would_rebalance(self) -> bool:
-        """Whether silos should move as soon as their state is written."""
+        """Return whether silos should move as soon as their state is written."""
         return bool(self.workload.reassignments_with_state())
 
     def rebalance(self, server: Server, states: Mapping[int, str]) -> None:
-        """Move silos whose state has just been written to ranks that have less to do, as measured.
+        """Move silos, whose state has just been written, to ranks with less work by the measured times.
 
         Args:
-            server: Rank 0's, at the round of the checkpoint.
+            server: The server's state, at the round of the checkpoint.
             states: The sha256 of each silo's file in the checkpoint, for silos that keep state.
         """
         if assignment := self.workload.reassignments_with_state():
             self.membership.pinned |= self.move(server, assignment, states).keys()
 
     def reassignments(self, cohort: Sequence[int]) -> dict[int, int]:
-        """Return {silo: rank} for silos of a cohort that another rank of their node should take."""
+        """Return {silo: rank} for silos of a cohort that should move to another rank of their node."""
         return self.workload.reassignments(cohort, self.transport.nodes)
 
     def serve(self) -> bool:
-        """Answer the server's requests until it says stop; for all ranks but the server's.
+        """Answer the server's requests until it says stop; all ranks but the server call this.
 
         Returns:
-            False if the server has died and this rank is to take its place.
+            False if the server has died and this rank must take its place.
         """
         while not self.transport.is_server:
             try:
@@ -196,11 +199,11 @@ class Federation:
         return False
 
     def recover(self) -> None:
-        """Find together with the other survivors of a death; an inventory tells then who hosts what."""
+        """Meet the other survivors of a death; an inventory must then tell which rank hosts which silo."""
         self.renumber(self.transport.recover())
 
     def renumber(self, ranks: Mapping[int, int]) -> None:
-        """Take note of a death; see `Membership.renumber`."""
+        """Note a death; see `Membership.renumber`."""
         self.membership.renumber(self.transport.workers, ranks)
         self._broadcast.renumber(ranks)
 
@@ -208,7 +211,8 @@ class Federation:
         """Let the other ranks leave `serve`; the server goes last, or it would look dead and be replaced.
 
         Returns:
-            The ranks that did not answer in time, as the world began; they are not waited for any more.
+            The ranks that did not answer in time, by their numbers when the world began. Nobody waits for
+            them any more.
         """
         while True:
             try:
@@ -231,17 +235,16 @@ class Federation:
         expected: ExpectedUpdates | None = None,
         lead: Lead | None = None,
     ) -> Outcome | None:
-        """Run one exchange; the server gives a request and gets the outcome. None is returned when it is to
-        stop.
+        """Run one exchange: the server gives a request and gets the outcome; None after a request to stop.
 
         Args:
-            request: What the server asks.
-            vectors: Of the message.
-            expected: What the server knows of the answers beforehand.
-            lead: Leads a dialogue, where the request is one.
+            request: The request; only the server gives one.
+            vectors: The vectors of the message.
+            expected: What the server knows in advance about the answers.
+            lead: Leads the dialogue, if the request is one.
 
         Raises:
-            RoundLost: on the server only, when too few silos answered, or their mean is not finite.
+            RoundLost: only at the server: too few silos answered, or their mean is not finite.
         """
         began = time.perf_counter()
         request, message = self._broadcast.deliver(request, vectors or {}, self.membership.unreliable)
@@ -276,7 +279,7 @@ class Federation:
         spent: float,
         lead: Lead | None,
     ) -> None:
-        """Note, at the server, what an exchange of so many seconds has cost."""
+        """Note the cost of an exchange that took `spent` seconds; the server calls this."""
         self.workload.add(headers, spent)
         origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
         seconds = {origins[rank]: min(reports[rank].seconds, spent) for rank in workers}
@@ -285,7 +288,7 @@ class Federation:
             self.ledger.add_lines(lead.heard, lead.said)
 
     def _part(self) -> None:
-        """Leave when all are known to have been told; what dies from here on is of no interest."""
+        """Leave when all ranks have received the request to stop; later deaths do not matter."""
         if self.transport.is_server:
             self.transport.broadcast_record(b"")
         else:
@@ -293,7 +296,7 @@ class Federation:
                 self.transport.broadcast_record()
 
     def _decide(self, request: Request, reports: Mapping[int, Report], headers: list[Reply]) -> Verdict:
-        """Decide, at the server, whose updates count, and tell all ranks."""
+        """Return the verdict: the server decides which updates count, and tells all ranks."""
         told = None
         if self.transport.is_server:
             told = self._faults.decide(request, reports, headers, self._worker.aggregation).encode()

@@ -1,1 +1,1 @@
-"""What a run is asked to do, and what it keeps."""
+"""A run: its job file and its run folder."""

@@ -1,4 +1,4 @@
-"""What an aggregator is: it makes one update of many, with an instance on every rank."""
+"""The protocol of an aggregator: it combines many updates to one, with an instance on every rank."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from mpifl.wire import (
 
 Read = TypeVar("Read", bound=Message)
 REFERENCE = "reference "
-"""How the names begin of vectors of a request that the server compares those of the silos with."""
+"""Prefix of names of vectors in a request: the server compares the silos' vectors with these."""
 
 
 @dataclass
 class Combined:
-    """What came of a round's updates.
+    """The result of combining a round's updates; only the server gets it.
 
     Attributes:
-        vectors: By name, at the server; none elsewhere.
-        lost: Why there is no result, at the server; None if there is one.
-        in_vain: Whether the same would come of asking again.
-        parties: How many ranks had a part in a masked sum, at the server; 0 of any other.
-        weights: Of each silo's vectors, at the server, where a rule gives each silo one.
-        outside: Of each silo, at the server: the share of the columns in which its value is at an edge, where
-            a rule of columns has such.
+        vectors: The combined vectors by name; empty at other ranks.
+        lost: Why there is no result; None if there is one.
+        in_vain: Whether a new attempt would end in the same way.
+        parties: How many ranks took part in a masked sum; 0 if sums are not masked.
+        weights: The weight of each silo, if a rule gives each silo one.
+        outside: For each silo the share of columns in which its value is at an edge, if a rule of columns
+            finds it.
     """
 
     vectors: dict[str, Tensor] = field(default_factory=dict)
@@ -51,82 +51,85 @@ class Combined:
 
 
 class Aggregator(Protocol):
-    """Makes one update of those of the cohort; it owns their vectors, and decides where these lie and what
-    travels.
+    """Combines the updates of a cohort to one. It owns their vectors, and decides where they lie and travel.
 
-    Every rank calls the same methods in this order: `begin`, `accumulate` once for each silo, `parts`; the
-    server `accept` for each report, then `place` unless the round is lost; every rank `combine`. What `parts`
-    and `place` return travels in the report and in the verdict. Its schema is the aggregator's own. `combine`
-    may exchange any further messages: all ranks of the verdict are in it together.
+    Calls come in this order. Every rank calls `begin`, `accumulate` once for each silo, and `parts`. The
+    server calls `accept` for each report, then `place` unless the round is lost. Every rank calls `combine`.
+
+    The results of `parts` and `place` travel in the report and in the verdict, in records of the aggregator's
+    own. `combine` may exchange further messages, since all ranks of the verdict call it together.
 
     Attributes:
-        hanging: Ranks that did not do their share of the last result in time, at the server.
-        sealed: Whether the numbers of single silos stay at their ranks, and headers tell their names alone.
+        hanging: At the server: ranks that did not do their share of the last result in time.
+        sealed: Whether scalars of single silos stay at their ranks, and headers hold only their names.
     """
 
     hanging: set[int]
     sealed: ClassVar[bool]
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
-        """Forget the round before.
+        """Forget the round before, and be ready for a new one.
 
         Args:
-            request: What the server asks.
-            received: The vectors that came with it.
-            silos: Those of this rank that are asked.
+            request: The server's request.
+            received: The vectors of the request.
+            silos: The asked silos of this rank.
         """
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
-        """Return memory on the CPU, of any content, for a vector that a silo's update will hold."""
+        """Return uninitialized memory on the CPU for a vector of a silo's update."""
 
     def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
-        """Take up one silo's update and describe its vectors for the header.
+        """Add one silo's update to this rank's part of the result, and describe its vectors for the header.
 
         Raises:
             ValueError: a vector cannot be combined with those of other silos; that is the silo's fault.
-            OSError, MemoryError: there is no memory left. Whatever is raised, nothing has been taken up.
+            OSError, MemoryError: there is no memory left. After any error nothing has been added.
         """
 
     def parts(self) -> Sequence[Message]:
-        """Say where the other ranks find what this rank has taken up."""
+        """Return where other ranks find this rank's part of the result."""
 
     def accept(
         self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
     ) -> None:
-        """See, at the server, that the parts of a rank's report are those that its headers tell of.
+        """Check that the parts in a rank's report match its headers; the server calls this.
 
         Args:
             transport: The world.
-            rank: Whose report it is.
-            parts: What the rank's `parts` returned, or anything else: nothing in it is to be believed.
-            headers: Of the silos that did not fail.
+            rank: The rank that reports.
+            parts: The result of the rank's `parts`. It may be anything, so all of it must be checked.
+            headers: The headers of the rank's silos that did not fail.
 
         Raises:
-            ValueError: they are not, or cannot be read.
+            ValueError: the parts do not match, or cannot be read.
         """
 
     def place(self, reports: Mapping[int, Report]) -> Sequence[Message]:
-        """Say, at the server, what travels for these reports.
+        """Return what travels for these reports; the server calls this.
 
         Raises:
-            RoundLost: nothing can come of them.
+            RoundLost: these reports cannot be combined.
         """
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
-        """Bring together what the verdict's ranks have taken up; the result is the server's."""
+        """Combine the parts of the verdict's ranks; the server gets the result."""
 
     def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
-        """Combine the numbers of the updates; silos that do not name one are left out of it."""
+        """Combine the numbers of the updates; a silo without a number is left out of that number."""
 
 
 class MakesAggregator(Protocol):
-    """Another way than the mean to combine the updates of a training."""
+    """A rule that replaces the mean in training; it makes the aggregators."""
 
     def aggregator(self, memory: Memory) -> Aggregator:
-        """Return the aggregator of this rank, which takes memory here.
+        """Return the aggregator of this rank.
+
+        Args:
+            memory: The memory that the aggregator uses.
 
         Raises:
-            InputError: it cannot be had on this rank.
+            InputError: the rule cannot work on this rank.
         """
 
 
@@ -134,7 +137,7 @@ def read_records(kind: TypeAdapter[list[Read]], parts: Sequence[Any], what: str)
     """Return the parts of a rank's report as records of a kind.
 
     Raises:
-        ValueError: they are none.
+        ValueError: they are not such records.
     """
     try:
         return kind.validate_python(parts)
@@ -152,5 +155,5 @@ def headers_of(reports: Mapping[int, Report]) -> list[Reply]:
 
 
 def updates_of(replies: Iterable[Reply]) -> list[Header]:
-    """Return the headers of the updates that count."""
+    """Return the headers of the updates without a fault."""
     return [reply for reply in replies if isinstance(reply, Header) and reply.fault is None]

@@ -1,11 +1,12 @@
-"""Sums whose bits depend neither on the order of the summands nor on how they are grouped.
+"""Exact sums: their bits depend neither on the order of the summands nor on their grouping.
 
 Every summand is rounded to a fixed grid before it is added. Multiples of one grid add up in float64 without
-any further rounding, so order and grouping cannot matter (the pre-rounding of Rump 2009 and of Demmel &
-Nguyen 2013, "Fast reproducible floating-point summation"). The grid follows from the summand's own largest
-magnitude alone, coarsened to steps of 2^16, its *window*: no rank has to know another's data. Summands of one
-federation mostly share one window; where they do not, each window is summed for itself and the windows are
-added largest first.
+further rounding, so order and grouping do not matter. This is the pre-rounding of Rump 2009 and of Demmel &
+Nguyen 2013, "Fast reproducible floating-point summation".
+
+The grid follows only from the summand's own largest magnitude, in steps of 2^16. Such a step is the summand's
+*window*. So no rank has to know another's data. The summands of one federation mostly share one window. If
+not, each window is summed by itself, and the windows are added, the largest first.
 """
 
 from __future__ import annotations
@@ -26,29 +27,37 @@ def peak_of(vector: Tensor) -> float:
 
 
 def is_finite(vector: Tensor) -> bool:
-    """Whether a vector holds neither NaN nor Inf. Mostly its sum says so,
-    in a quarter of a peak's time in tensors."""
+    """Return whether a vector holds neither NaN nor Inf.
+
+    A finite sum shows it, in a quarter of the time that tensor operations take to find the peak.
+    """
     return math.isfinite(float(vector.sum())) or math.isfinite(peak_of(vector))
 
 
 def window_of(peak: float) -> int | None:
-    """Return the window of a summand with largest magnitude `peak`:
-    the least b with peak < 2^(16 b); None for 0."""
+    """Return the window of a summand with largest magnitude `peak`: the least b with peak < 2^(16 b).
+
+    Return None for 0.
+    """
     return None if peak == 0 else -(-math.frexp(peak)[1] // STEP)
 
 
 def anchor_of(window: int, summands: int) -> float:
-    """Return what rounds to a window's grid, by being added and taken off, so that `summands` add up exactly.
+    """Return the anchor of a window b: adding and subtracting it rounds a number to the window's grid.
 
-    It rounds to multiples of 2^(16 b + bits - 52): with up to 2^bits summands below 2^(16 b), every partial
-    sum is a multiple that float64 holds exactly.
+    The grid is the multiples of 2^(16 b + bits - 52). With up to 2^bits summands below 2^(16 b), every
+    partial sum is a multiple that float64 holds exactly.
+
+    Args:
+        window: b.
+        summands: How many numbers are added, at most 2^bits.
     """
     bits = max(1, math.ceil(math.log2(max(summands, 1))))
     return 1.5 * 2.0 ** (STEP * window + bits)
 
 
 class ExactSum:
-    """The running sum of up to `summands` vectors of one length: a float64 vector for each window in use."""
+    """The running sum of up to `summands` vectors of one length: one float64 vector for each used window."""
 
     def __init__(self, length: int, summands: int) -> None:
         self.length = length
@@ -56,13 +65,16 @@ class ExactSum:
         self._summands = summands
 
     def add(self, vector: Tensor, weight: float, peak: float, room: Tensor | None) -> int | None:
-        """Add `weight * vector`, a finite vector of largest magnitude `peak`, and return its window.
+        """Add `weight * vector` and return its window.
 
-        The rounding is off by at most 2^-(37 - b) of the summand's peak, b = max(1, ceil(log2(summands))): no
-        worse than float32 relative to the peak for up to 4096 summands, and mostly far better.
+        The rounding error is at most 2^-(37 - b) of the summand's peak, b = max(1, ceil(log2(summands))). For
+        up to 4096 summands this is no worse than float32 relative to the peak, and mostly far better.
 
         Args:
-            room: A float64 vector of any content for the sum of a window that has none yet.
+            vector: A finite vector.
+            weight: Its weight.
+            peak: The largest magnitude in the vector.
+            room: An uninitialized float64 vector for the sum, if the window has no sum yet.
         """
         window = window_of(abs(weight) * peak)
         if window is None:

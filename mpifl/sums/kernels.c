@@ -1,6 +1,6 @@
-/* The loops that every round spends its time in, fused: one pass over memory where tensor operations take up to five.
- * kernels.py loads this file and states each loop in tensor operations, too; both give the same bits, for which
- * products and sums must not be contracted (-ffp-contract=off). */
+/* The inner loops of aggregation, fused: one pass over memory instead of up to five by tensor operations. kernels.py loads
+ * this file and has each loop in tensor operations, too. Both give the same bits, so the compiler must not contract
+ * products and sums (-ffp-contract=off). */
 
 #include <stdint.h>
 #include <string.h>
@@ -13,8 +13,7 @@
 
 #define BLOCK 256
 
-/* the largest magnitude, NaN if there is one: as integers, magnitudes are ordered as they are as numbers, Inf follows
- * and then NaN */
+/* the largest magnitude, NaN if there is one; read as integers, magnitudes keep their order, and Inf and NaN come last */
 VECTORISED float mpifl_peak(const int32_t *vector, int64_t n) {
     int32_t peak = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -35,8 +34,8 @@ VECTORISED void mpifl_add(double *restrict total, const float *restrict vector, 
         for (int64_t i = 0; i < n; i++) total[i] += (vector[i] * weight + anchor) - anchor;
 }
 
-/* into += some elements of the parts of a window; a part of weight 0 is a sum, float64, any other a summand, float32, that
- * is yet to be weighted and rounded */
+/* into += some elements of the parts of a window; a part of weight 0 is a sum (float64), any other part is a summand
+ * (float32), which is weighted and rounded here */
 static inline __attribute__((always_inline)) void add_parts(double *restrict into, const void *const *parts,
                                                             const double *weights, int64_t count, double anchor,
                                                             int64_t start, int64_t size) {
@@ -61,7 +60,7 @@ VECTORISED void mpifl_sum(double *restrict out, const void *const *parts, const 
     }
 }
 
-/* out = scale * (the sum of the windows, in order; each the sum of `counts` parts) */
+/* out = scale * (the sum of the windows, in order); window w is the sum of counts[w] parts */
 VECTORISED void mpifl_mean(float *restrict out, const void *const *parts, const double *weights, const int64_t *counts,
                            const double *anchors, int64_t windows, double scale, int64_t n) {
     double total[BLOCK], window[BLOCK];
@@ -88,8 +87,8 @@ VECTORISED void mpifl_add_rounded(uint64_t *restrict total, const float *restric
 #define ROWS 128
 #define COLUMNS 256
 
-/* out = the mean over ranks first, ..., last - 1 of each column's values in ascending order, zeros never negative; at most
- * ROWS rows, which the comparators (low, high) of the network sort */
+/* out = for each column, the mean of its values number first, ..., last - 1 in ascending order; a zero is never negative.
+ * The comparators (low, high) of the network sort at most ROWS rows. */
 VECTORISED void mpifl_between(float *restrict out, const float *const *rows, int64_t count, const int32_t *network,
                               int64_t comparators, int64_t first, int64_t last, int64_t n) {
     float values[ROWS][COLUMNS];
@@ -103,7 +102,7 @@ VECTORISED void mpifl_between(float *restrict out, const float *const *rows, int
             float *restrict high = values[network[2 * c + 1]];
             for (int64_t i = 0; i < COLUMNS; i++) {
                 const float a = low[i], b = high[i];
-                const float least = a < b ? a : b, most = b > a ? b : a; /* both before either is stored: 3.5 times as fast */
+                const float least = a < b ? a : b, most = b > a ? b : a; /* computed before a store: 3.5 times as fast */
                 low[i] = least;
                 high[i] = most;
             }

@@ -1,8 +1,7 @@
-"""The loops that a round's aggregation spends its time in: fused in C where a compiler is at hand, else in
-tensors.
+"""The inner loops of aggregation: fused in C if there is a compiler, else in tensor operations.
 
-`common/machine/native.py` builds the C file beside this one. Both ways give the same bits: only time depends
-on the compiler.
+`common/machine/native.py` builds the C file beside this one. Both ways give the same bits. Only the time
+depends on the compiler.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from mpifl.common.machine import native
 
 SOURCE = Path(__file__).with_name("kernels.c")
 PIECE = 1 << 16
-"""Elements handled at a time by tensor operations: 512 KiB of float64,
-which stay in the cache through all of them."""
+"""Elements that tensor operations handle at a time: 512 KiB of float64, which stay in the cache."""
 ROWS = 128
-"""Rows that `between` takes at most."""
+"""The most rows that `between` takes."""
 
 
 def peak(vector: Tensor) -> float:
@@ -37,13 +35,13 @@ def peak(vector: Tensor) -> float:
 
 
 def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: bool) -> None:
-    """Add weight * vector to a float64 vector, rounded by adding and taking off `anchor`.
+    """Add weight * vector to a float64 vector, rounded by adding and subtracting `anchor`.
 
     Args:
-        total: The sum so far, shape [n]; of any content if `fresh`.
+        total: The sum so far, shape [n]; uninitialized if `fresh`.
         vector: The summand, float32 or float64, shape [n].
         weight: Its weight.
-        anchor: A power of two and a half; see `exact`.
+        anchor: One and a half times a power of two; see `exact`.
         fresh: Whether this is the first summand.
     """
     library = compiled()
@@ -54,8 +52,8 @@ def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: b
 
 
 def _add_by_tensors(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: bool) -> None:
-    """Do what `add` does, where the compiled loop cannot."""
-    cut = PIECE if total.is_cpu else max(len(total), 1)  # each call costs a GPU the same
+    """Do the same as `add` by tensor operations."""
+    cut = PIECE if total.is_cpu else max(len(total), 1)  # on a GPU each call costs the same, however long
     piece = torch.empty(min(cut, len(total)), dtype=torch.float64, device=total.device)
     for into, part in zip(torch.split(total, cut), torch.split(vector, cut), strict=True):
         rounded = piece[: len(part)].copy_(part).mul_(weight).add_(anchor).sub_(anchor)
@@ -66,12 +64,12 @@ def _add_by_tensors(total: Tensor, vector: Tensor, weight: float, anchor: float,
 
 
 def add_rounded(total: Tensor, vector: Tensor, scale: float) -> None:
-    """Add scale * vector, each element rounded to a whole number, ties to even, modulo 2^64.
+    """Add scale * vector modulo 2^64, each product rounded to a whole number, ties to even.
 
     Args:
         total: The sum so far, int64 on the CPU, shape [n].
         vector: The summand, float32 or float64 on the CPU, shape [n].
-        scale: What it is multiplied by; the products are below 2^62.
+        scale: The factor; the products are below 2^62 in magnitude.
     """
     library = compiled()
     if library is not None and _plain(vector):
@@ -83,12 +81,11 @@ def add_rounded(total: Tensor, vector: Tensor, scale: float) -> None:
 
 @dataclass(frozen=True)
 class Parts:
-    """What adds up to one window of an exact sum.
+    """The parts that add up to one window of an exact sum.
 
     Attributes:
-        vectors: Each of shape [n]: a sum, float64, or a summand that is yet to be weighted and rounded,
-            float32.
-        weights: 0 for a sum; a summand's weight.
+        vectors: Each of shape [n]: a sum (float64), or a summand before weighting and rounding (float32).
+        weights: The weight of each summand; 0 for a sum.
         anchor: See `exact`.
     """
 
@@ -110,7 +107,7 @@ class Parts:
 
 
 def total(window: Parts) -> Tensor:
-    """Return the sum of the parts of a window, float64, shape [n]; there is at least one."""
+    """Return the sum of the parts of a window, at least one: float64, shape [n]."""
     library = compiled()
     if library is None:
         return window.sum()
@@ -124,9 +121,9 @@ def mean(out: Tensor, windows: Sequence[Parts], scale: float) -> None:
     """Write scale * (sum over windows, in order, of the sum of their parts) into a vector, shape [n].
 
     Args:
-        out: Where to, float32 or float64.
-        windows: At least one, each of at least one part.
-        scale: What the sum is multiplied by before it is rounded.
+        out: The result, float32 or float64.
+        windows: At least one window, each with at least one part.
+        scale: The factor of the sum, applied before the result is rounded.
     """
     library = compiled()
     if library is not None and out.is_cpu and out.dtype == torch.float32:
@@ -153,13 +150,15 @@ def _mean_compiled(library: Any, out: Tensor, windows: Sequence[Parts], scale: f
 
 
 def between(rows: Sequence[Tensor], network: Tensor, first: int, last: int) -> Tensor | None:
-    """Return the mean of some of each column's values in ascending order; None without the compiled loop.
+    """Return, for each column, the mean of its values number `first` to `last` - 1 in ascending order.
+
+    Return None without the compiled loop.
 
     Args:
-        rows: float32 on the CPU, contiguous, shape [n] each, at most `ROWS` of them.
-        network: Comparators that sort so many values, int32, shape [comparators, 2].
-        first: The first value of a column that counts, from 0.
-        last: The first after it that does not.
+        rows: At most `ROWS` contiguous vectors on the CPU, float32, shape [n] each.
+        network: Comparators of a sorting network for as many values as rows, int32, shape [comparators, 2].
+        first: The first sorted value that counts, from 0.
+        last: The first sorted value after these.
     """
     if (library := compiled()) is None:
         return None
@@ -171,7 +170,7 @@ def between(rows: Sequence[Tensor], network: Tensor, first: int, last: int) -> T
 
 @functools.cache
 def compiled() -> Any:
-    """Return the library of compiled loops, or None where it cannot be had."""
+    """Return the library of compiled loops, or None if there is none."""
     if (library := native.library(SOURCE)) is None:
         return None
     pointer, real, whole = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
@@ -188,7 +187,7 @@ def compiled() -> Any:
 
 
 def _plain(vector: Tensor) -> bool:
-    """Whether the compiled loops can read a tensor as a summand."""
+    """Return whether the compiled loops can read a tensor as a summand."""
     return vector.is_cpu and vector.dtype == torch.float32 and vector.is_contiguous()
 
 

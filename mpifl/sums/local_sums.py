@@ -1,5 +1,4 @@
-"""What one rank adds up of the weighted mean:
-a running sum for each named vector, where its node can read it."""
+"""One rank's part of the weighted mean: a running sum for each named vector, in its node's shared memory."""
 
 from __future__ import annotations
 
@@ -15,27 +14,26 @@ from mpifl.sums.vector_checks import checked_peak, header_of
 from mpifl.wire import Memory, Update, VectorHeader, combination, unmarked
 
 FEW = 3
-"""Silos of a rank whose vectors may stay as they came: they take no more memory than a sum and a vector."""
+"""The most silos of a rank whose vectors stay unweighted: their memory is that of a sum and a vector."""
 
 
 class LocalSums:
-    """The sums of weight * vector over the silos of one rank, exact; or the vectors of its few silos as they
-    came."""
+    """The exact sums of weight * vector over the silos of one rank; if the silos are few, their vectors."""
 
     def __init__(self, device: torch.device, memory: Memory) -> None:
         self._device, self._memory = device, memory
         self._sums: dict[str, ExactSum] = {}
         self._stayed: defaultdict[str, list[tuple[int, Tensor, float]]] = defaultdict(list)
-        """By name: window, vector and weight."""
+        """Unweighted vectors by name: window, vector and weight of each."""
         self.expect(1)
 
     def expect(self, summands: int, here: int | None = None) -> None:
-        """Forget the sums of before, and be ready for new ones.
+        """Forget the earlier sums, and be ready for new ones.
 
         Args:
-            summands: How many updates will be added over all ranks, at most.
-            here: How many of them are this rank's. If they are few, the sum is made of the silos' vectors as
-                they came: each is read once, when the mean is made.
+            summands: The most updates that all ranks together will add.
+            here: How many of them are this rank's. If they are few, their vectors stay unweighted here, and
+                are read only once, when the mean is made.
         """
         self._sums.clear()
         self._stayed.clear()
@@ -44,17 +42,16 @@ class LocalSums:
         self.summands, self._few = summands, few and self._device.type == "cpu"
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
-        """Return memory for a vector: where the node reads it if it stays as it is."""
+        """Return memory for a vector: shared memory if the vector may stay unweighted."""
         return self._lends(length, dtype=dtype)
 
     def add(self, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update to this rank's sums and describe its vectors for the header.
 
         Raises:
-            ValueError: a vector is not flat, is of a dtype that may not travel, has not the length of the
-                other silos' vectors of its name, or holds NaN, Inf or what its weight makes such.
-            OSError, MemoryError: there is no memory left for it, or no file that others could read it in.
-                Whatever is raised, nothing has been added.
+            ValueError: a vector cannot be added; see `checked_peak`.
+            OSError, MemoryError: there is no memory left, or no file for shared memory. After any error
+                nothing has been added.
         """
         combined = {name: combination(value) for name, value in update.vectors.items()}
         vectors = {name: unmarked(value) for name, value in update.vectors.items()}
@@ -70,8 +67,10 @@ class LocalSums:
         return checked_peak(name, vector, weight, before[0] if before else None)
 
     def _room(self, name: str, vector: Tensor, peak: float) -> Tensor | None:
-        """Return the memory that a vector takes when it is added,
-        if it takes any: all of that which may fail."""
+        """Return the memory that adding a vector needs, None if it needs none.
+
+        Only this step may run out of memory, so it comes before anything is added.
+        """
         window = window_of(peak)
         if window is None:
             return None
@@ -89,11 +88,11 @@ class LocalSums:
         return window
 
     def _stays(self, vector: Tensor) -> bool:
-        """Whether a vector is left as it came, for those to weigh who add it up."""
+        """Return whether a vector stays unweighted; the ranks that add it up then apply the weight."""
         return self._few and vector.dtype == torch.float32
 
     def parts(self) -> list[PartialSum]:
-        """Say in which windows this rank has sums or vectors, and where the ranks of its node find them."""
+        """Return this rank's sums and vectors: their windows, and where the ranks of its node find them."""
         self._to_host()
         handle = self._memory.handle
         stayed = [
@@ -111,7 +110,7 @@ class LocalSums:
                 yield name, window, total
 
     def own(self, name: str, window: int) -> list[Tensor]:
-        """Return what this rank has of a vector in a window, in the order of `parts`."""
+        """Return this rank's parts of a vector in a window, in the order of `parts`."""
         stayed = [vector for number, vector, _ in self._stayed.get(name, []) if number == window]
         return stayed + [total for n, number, total in self.sums() if (n, number) == (name, window)]
 
@@ -121,7 +120,7 @@ class LocalSums:
         return torch.empty(len(vector), dtype=torch.float64, device=vector.device)
 
     def _to_host(self) -> None:
-        """Bring sums that were made on a device to where the node reads them."""
+        """Copy sums from a device to the node's shared memory."""
         for sums in self._sums.values():
             for window, total in sums.windows.items():
                 if not total.is_cpu:

@@ -1,5 +1,4 @@
-"""The weighted mean of the cohort's updates: the same bits in whatever order,
-on however many ranks, it is summed."""
+"""The weighted mean of the cohort's updates, with the same bits for any order and any number of ranks."""
 
 from __future__ import annotations
 
@@ -33,30 +32,35 @@ from mpifl.wire import Header, Memory, Pipeline, Report, Request, Transport, Upd
 
 
 class Averaging:
-    """How the updates of a run are averaged: exactly, and the server sees the numbers of each silo.
+    """The plain way to average the updates of a run: exact sums, and the server sees each silo's scalars.
 
     Attributes:
-        hides: Whether the server sees sums over silos alone.
+        hides: Whether the server sees only sums over silos.
     """
 
     hides: ClassVar[bool] = False
 
     def aggregator(self, device: torch.device, memory: Memory) -> Aggregator:
-        """Return what averages updates on this rank, which trains on a device and takes memory here."""
+        """Return the aggregator of this rank.
+
+        Args:
+            device: The device on which this rank trains.
+            memory: The memory that the aggregator uses.
+        """
         return WeightedMean(device, memory)
 
     def asked(self, round: int, work: str, silos: list[int]) -> list[int]:
-        """Return the silos that a work is asked of, where these are to be asked."""
+        """Return the silos among these to which the request for a client method goes; here all."""
         return silos
 
 
 class WeightedMean:
-    """Take the mean of all vectors by their weights, the same bits in any order of silos and ranks.
+    """Takes the weighted mean of all vectors, with the same bits for any order of silos and ranks.
 
-    Weight * vector is summed on each worker as its silos finish, then over the workers, then divided. A
-    worker holds one running sum for each named vector, where its node's other ranks can read it; the vectors
-    of a few silos stay as they came. Inside a node each worker adds up its own slice of all; between nodes
-    the ranks of each take turns at the pieces. The server holds the mean.
+    Each worker sums weight * vector as its silos finish. These sums are then summed over the workers, and
+    divided. A worker holds one running sum for each named vector in its node's shared memory. If it has only
+    a few silos, their vectors stay unweighted there. Inside a node each worker sums its own slice of all
+    vectors. Between nodes the ranks of each node handle the pieces round robin. The server holds the mean.
     """
 
     sealed: ClassVar[bool] = False
@@ -66,37 +70,36 @@ class WeightedMean:
         self._here = LocalSums(device, memory)
         self._means: dict[str, Tensor] = {}
         self._abandoned: list[Tensor] = []
-        """Kept for ever: a rank that hung may still write there."""
+        """Means that are kept for ever, since a hanging rank may still write there."""
         self.hanging: set[int] = set()
-        """Ranks of the server's node that did not make their share of the last sum in time."""
+        """Ranks that did not make their share of the last sum in time, as far as this rank waits for them."""
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
         """Forget the sums of the round before; see `Aggregator`."""
         self.expect(len(request.cohort), here=len(silos))
 
     def expect(self, summands: int, here: int | None = None) -> None:
-        """Forget the sums of before; see `LocalSums.expect`."""
+        """Forget the earlier sums; see `LocalSums.expect`."""
         self._means.clear()
         self._here.expect(summands, here)
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
-        """Return memory for a vector: where the node reads it if it stays as it is."""
+        """Return memory for a vector; see `LocalSums.lend`."""
         return self._here.lend(length, dtype)
 
     def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
-        """Add one silo's update to this rank's sums and describe its vectors for the header;
-        see `Aggregator`."""
+        """Add one silo's update to this rank's sums, and describe its vectors; see `Aggregator`."""
         refuse_noise(update)
         return self._here.add(update)
 
     def parts(self) -> list[PartialSum]:
-        """Say in which windows this rank has sums, and where the ranks of its node find them."""
+        """Return this rank's sums; see `LocalSums.parts`."""
         return self._here.parts()
 
     def accept(
         self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
     ) -> None:
-        """See that the parts of a rank are the sums that its headers tell of; see `Aggregator`."""
+        """Check that the parts of a rank are the sums that its headers announce; see `Aggregator`."""
         found = read_records(PARTS, parts, "its sums")
         check_parts(found, headers)
         lengths = {name: vector.length for header in headers for name, vector in header.vectors.items()}
@@ -105,7 +108,9 @@ class WeightedMean:
             raise ValueError("its sums cannot be read where it says that they lie")
 
     def place(self, reports: Mapping[int, Report]) -> list[ReductionPlan]:
-        """Say, at the server, which sums are added up for the mean, and where that is to be written.
+        """Return the plan of each mean: which sums are added, and where the mean is written.
+
+        The server calls this.
 
         Raises:
             RoundLost: all updates weigh 0.
@@ -116,17 +121,20 @@ class WeightedMean:
         return self.placed(pieces)
 
     def placed(self, pieces: Sequence[ReductionPlan]) -> list[ReductionPlan]:
-        """Say where the means are to be written; a share that is never made leaves NaN there."""
+        """Return the plans with the places where the means are written.
+
+        Each place is filled so that a share which is never made leaves a NaN.
+        """
         self._means = {piece.name: self._memory.empty(piece.length, _dtype_of(piece)) for piece in pieces}
         for mean in self._means.values():
-            mean[::ALIGNED] = math.nan  # one in each share, whatever lay there before
+            mean[::ALIGNED] = math.nan  # a NaN in each share
         return [
             piece.model_copy(update={"mean": self._memory.handle(self._means[piece.name])})
             for piece in pieces
         ]
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
-        """Sum the pieces of the verdict over the ranks; a mean that is not finite loses the round."""
+        """Make the means of the verdict's plans over the ranks; a mean that is not finite loses the round."""
         pieces = pieces_in(verdict.pieces)
         means = self._means_of(transport, verdict, pieces)
         return Combined(means, self._fault(transport, pieces, means) if transport.is_server else None)
@@ -138,7 +146,7 @@ class WeightedMean:
     def _means_of(
         self, transport: Transport, verdict: Verdict, pieces: Sequence[ReductionPlan]
     ) -> dict[str, Tensor]:
-        """Return the means on the server, NaN where a rank's part did not come; nothing elsewhere."""
+        """Return the means at the server, with NaN where a rank's part did not come; {} at other ranks."""
         workers = [rank for rank in transport.peers if rank in verdict.ranks]
         self.hanging.clear()
         if transport.rank not in (0, *verdict.ranks):
@@ -156,7 +164,7 @@ class WeightedMean:
     def _combine(
         self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], turns: RoundRobin
     ) -> None:
-        """Have a mean made by those of this node's workers, and of other nodes', that it takes."""
+        """Make one mean together with the workers that it needs, of this node and of others."""
         if not piece.windows:
             if transport.is_server:
                 self._means[piece.name].zero_()
@@ -173,7 +181,7 @@ class WeightedMean:
     def _combine_here(
         self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int
     ) -> None:
-        """All parts lie on the server's node: every worker there writes a slice of the mean."""
+        """Write this worker's slice of a mean; all parts of the mean lie on the server's node."""
         if transport.rank in workers and transport.nodes.number == 0:
             mean = self._mean_of(transport, piece)
             assert mean is not None
@@ -183,14 +191,14 @@ class WeightedMean:
             transport.done(serial)
 
     def _combine_alone(self, transport: Transport, piece: ReductionPlan) -> None:
-        """Write all of a mean at the server, where ranks that hang will not write to when they wake up."""
+        """Write a whole mean at the server, in new memory: a hanging rank may still write to the old one."""
         self._abandoned.append(self._means[piece.name])
         mean = self._means[piece.name] = self._memory.empty(piece.length, _dtype_of(piece))
         windows = [parts.cut(slice(0, piece.length)) for parts in self._parts_here(transport, piece)]
         kernels.mean(mean, windows, 1 / piece.total)
 
     def _mean_of(self, transport: Transport, piece: ReductionPlan) -> Tensor | None:
-        """Return the mean that is made on the server's node; None elsewhere."""
+        """Return the vector in which the mean is made, on the server's node; None on other nodes."""
         if transport.nodes.number:
             return None
         mean = self._means.get(piece.name)
@@ -209,7 +217,10 @@ class WeightedMean:
     def _fault(
         self, transport: Transport, pieces: Sequence[ReductionPlan], means: Mapping[str, Tensor]
     ) -> str | None:
-        """Say, at the server, which mean is not finite, and which ranks are suspected; None if all are."""
+        """Return which mean is not finite and which ranks are suspected; None if all means are finite.
+
+        The server calls this.
+        """
         for piece in pieces:
             if not is_finite(means[piece.name]):
                 suspected = [transport.origins[rank] for rank in self._suspects(transport, piece)]
@@ -217,9 +228,9 @@ class WeightedMean:
         return None
 
     def _suspects(self, transport: Transport, piece: ReductionPlan) -> list[int]:
-        """Return the ranks of whose parts one, at least, must be what makes a mean not finite.
+        """Return the ranks that may have made a mean not finite; at least one of them has.
 
-        Those of this node can be looked at. Others are named where these are sound.
+        The parts on this node can be checked. If all of them are finite, the ranks of other nodes are named.
         """
         ranks = sorted({rank for window in piece.windows for rank in window.parts})
         near = [rank for rank in ranks if transport.nodes.of[rank] == transport.nodes.number]
@@ -231,7 +242,7 @@ class WeightedMean:
         return [part for window in windows for part in self._in(window, transport, piece, rank)]
 
     def _in(self, window: Window, transport: Transport, piece: ReductionPlan, rank: int) -> list[Tensor]:
-        """Return a rank's parts of a window: NaN for one that cannot be read."""
+        """Return a rank's parts of a window; a part that cannot be read is NaN."""
         if rank == transport.rank:
             return self._here.own(piece.name, window.number)
         return [_read(transport, rank, part, piece.length) for part in window.parts[rank]]
@@ -246,15 +257,15 @@ def _read(transport: Transport, rank: int, part: WindowPart, length: int) -> Ten
 
 
 def _dtype(lone: bool) -> torch.dtype:
-    """Return the dtype of a part: a silo's vector as it came, or a sum."""
+    """Return the dtype of a part: float32 for one silo's unweighted vector, float64 for a sum."""
     return torch.float32 if lone else torch.float64
 
 
 def _dtype_of(piece: ReductionPlan) -> torch.dtype:
-    """Return the dtype of what comes of a piece: a mean, or a sum."""
+    """Return the dtype of a plan's result: float64 for a sum, float32 for a mean."""
     return torch.float64 if piece.summed else torch.float32
 
 
 def _slice_of(transport: Transport, workers: Sequence[int], piece: ReductionPlan) -> slice:
-    """Return the part of a vector that this worker makes."""
+    """Return the slice of a vector that this worker makes."""
     return slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)

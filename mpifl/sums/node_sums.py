@@ -1,8 +1,8 @@
-"""Sums between nodes, piece by piece: the workers of a node take turns at the pieces.
+"""Sums between nodes, piece by piece: the ranks of a node handle the pieces round robin.
 
-Whoever carries a piece adds up what its node's ranks have of it, straight from where they left it. It adds
-what comes from the nodes below in a tree, and sends the sum on; the server's node makes the mean of it. A
-silo that is alone on the way travels as it came, in float32: who adds it up weights and rounds it.
+The rank that handles a piece adds up the parts of its node's ranks, straight from shared memory. It adds the
+sums from the nodes below in a tree, and sends the result on. The server's node makes the mean. A vector that
+is the only summand so far travels unweighted in float32. The rank that adds it up weights and rounds it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from mpifl.sums.planning import ReductionPlan, Window
 from mpifl.wire import ExpectedPiece, Pipeline, Transport, pieces_of
 
 ALIGNED = 1 << 10
-"""Elements to a multiple of which a vector is cut."""
+"""Slices of vectors begin at multiples of this number of elements."""
 WHOLE = 1 << 19
-"""Elements up to which a vector is one piece: cut smaller, it would pay more for messages than it gains."""
+"""Elements up to which a vector is one piece: smaller pieces would cost more messages than they gain."""
 PIECE = 1 << 17
-"""Elements of a piece of a longer one: 1 MiB of float64, which stays in a core's cache."""
+"""Elements in a piece of a longer vector: 1 MiB of float64, which stays in a core's cache."""
 
 
 @dataclass(frozen=True)
 class Child:
-    """A node that sends its sum of a window, which is the sum of the nodes below it, too.
+    """A child node in the tree. It sends its sum of a window, which includes the nodes below it.
 
     Attributes:
-        node: Its number.
-        weight: Of the one silo that this is made of, as it came; 0 if it is a sum.
-        depth: How many nodes, one after another, may be waited for.
+        node: The number of the node.
+        weight: The weight of the only silo in it, if that silo's vector travels unweighted; 0 for a sum.
+        depth: How many levels of nodes this sum may have to wait for.
     """
 
     node: int
@@ -46,9 +46,9 @@ class TreePlace:
     """A node's place in the tree over which a window is summed.
 
     Attributes:
-        parent: The node that it sends its sum to; None at the server's.
+        parent: The node that gets its sum; None for the server's node.
         children: The nodes whose sums it adds to its own.
-        lone: Whether what it sends is one silo's vector as it came.
+        lone: Whether it sends one silo's unweighted vector instead of a sum.
     """
 
     parent: int | None
@@ -57,14 +57,14 @@ class TreePlace:
 
 
 def place_in(window: Window, of: Sequence[int], node: int) -> TreePlace | None:
-    """Return a node's place in the tree of a window; None if it has no part of it.
+    """Return a node's place in the tree of a window; None if the node has no part of the window.
 
-    The tree is a binomial one, over the nodes that have a part, and the server's as its root.
+    The tree is binomial. It holds all nodes with a part, and the server's node as its root.
 
     Args:
-        window: Who has a part of it.
+        window: The window, with the ranks that have parts of it.
         of: The node of each rank.
-        node: Whose place it is.
+        node: The node.
     """
     nodes = sorted({0, *(of[rank] for rank in window.parts)})
     if node not in nodes:
@@ -81,13 +81,13 @@ def place_in(window: Window, of: Sequence[int], node: int) -> TreePlace | None:
 
 
 def _weight(window: Window, of: Sequence[int], nodes: Sequence[int]) -> float:
-    """Return the weight of the only part that these nodes have, if that is a silo's vector as it came."""
+    """Return the weight of the only part on these nodes, if it is one silo's unweighted vector; else 0."""
     parts = [part for rank, found in window.parts.items() if of[rank] in nodes for part in found]
     return parts[0].weight if len(parts) == 1 else 0.0
 
 
 def relays_of(transport: Transport, ranks: Sequence[int]) -> list[list[int]]:
-    """Return for each node the ranks that take turns at the pieces, of these and the server."""
+    """Return, for each node, those among these ranks and the server that handle pieces."""
     nodes, able = transport.nodes, sorted({0, *ranks})
     return [[rank for rank in able if nodes.of[rank] == node] for node in range(len(nodes))]
 
@@ -98,16 +98,16 @@ def cut(length: int) -> Iterator[slice]:
 
 
 class RoundRobin:
-    """The sums of one exchange over the nodes, as one rank takes turns at their pieces.
+    """Makes one rank's pieces of an exchange's sums over the nodes, round robin with the node's other ranks.
 
     Args:
         transport: The world.
-        pipeline: On which the pieces travel.
-        relays: The ranks of each node that take turns.
+        pipeline: The pipeline for the pieces.
+        relays: The ranks of each node that handle pieces.
 
     Attributes:
-        pipeline: The same.
-        made: Whether this rank's node had a part in any.
+        pipeline: The pipeline for the pieces.
+        made: Whether this rank has made pieces of any sum.
     """
 
     def __init__(self, transport: Transport, pipeline: Pipeline, relays: Sequence[Sequence[int]]) -> None:
@@ -117,12 +117,12 @@ class RoundRobin:
         self.made = False
 
     def make(self, plan: ReductionPlan, here: Sequence[Parts], mean: Tensor | None) -> None:
-        """Carry this rank's pieces of one vector.
+        """Make this rank's pieces of the sum of one vector.
 
         Args:
-            plan: Who has which part of it.
+            plan: The plan of the sum: which ranks have which parts.
             here: The parts of each window that lie on this node.
-            mean: Where the mean is written, on the server's node.
+            mean: The vector for the mean, on the server's node; None on other nodes.
         """
         nodes = self._transport.nodes
         places = [place_in(window, nodes.of, nodes.number) for window in plan.windows]
@@ -147,14 +147,13 @@ class RoundRobin:
                 kernels.mean(mean[where], [window for _, window in windows], 1 / plan.total)
 
     def end(self, hanging: Set[int]) -> set[int]:
-        """See that all pieces are taken, and say so to the node's leader.
+        """Wait until all pieces are taken, and tell the node's leader; the leader waits for its ranks.
 
         Args:
-            hanging: Ranks that are not waited for.
+            hanging: Ranks that the leader does not wait for.
 
         Returns:
-            Ranks that have not done in time: at a leader those of its node, and at the server those whose
-            pieces did not come.
+            The late ranks: at a leader those of its node, at the server also those whose pieces did not come.
         """
         transport = self._transport
         if not self.made:
@@ -164,7 +163,7 @@ class RoundRobin:
         if not transport.nodes.leads:
             return set()
         others = [rank for rank in self._mine if rank not in hanging]
-        patience = (1 + self._depth) * transport.transfer_timeout  # they may wait for nodes below
+        patience = (1 + self._depth) * transport.transfer_timeout  # these ranks may wait for nodes below
         late = transport.await_done(others, self.pipeline.serial, patience)
         if not transport.is_server:
             return late
@@ -174,7 +173,7 @@ class RoundRobin:
     def _expected(
         self, places: Sequence[TreePlace | None], nth: int, where: slice
     ) -> Iterator[ExpectedPiece]:
-        """Yield what comes of a piece, window by window."""
+        """Yield the pieces that come from child nodes, window by window."""
         for child in (child for place in places if place for child in place.children):
             dtype = torch.float32 if child.weight else torch.float64
             seconds = child.depth * self._transport.transfer_timeout
@@ -185,7 +184,7 @@ class RoundRobin:
 
 
 def _joined(place: TreePlace, here: Parts, coming: Iterator[Tensor]) -> Parts:
-    """Return the parts of this node and what comes from those below it."""
+    """Return the parts of this node together with the sums that come from its children."""
     came = [next(coming) for _ in place.children]
     weights = [child.weight for child in place.children]
     return Parts([*here.vectors, *came], [*here.weights, *weights], here.anchor)

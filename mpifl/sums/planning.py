@@ -1,5 +1,4 @@
-"""What travels for the weighted mean: records of where its sums lie,
-and the server's plan of which are added up."""
+"""Records of the weighted mean: where sums lie, and the server's plan of which sums are added up."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from mpifl.sums.aggregator import headers_of, updates_of
 from mpifl.wire import LARGEST, Header, Message, Name, Report, WindowNumber
 
 Rank = Annotated[int, Field(strict=False)]
-"""As a key it comes as text."""
+"""Not strict: as a key of JSON it comes as text."""
 
 
 class PartialSum(Message):
@@ -23,39 +22,39 @@ class PartialSum(Message):
     name: Name
     window: WindowNumber
     handle: int = Field(default=0, ge=0, le=2**31)
-    """By which the ranks of its node find it."""
+    """The number by which the ranks of its node find it."""
     weight: float = Field(default=0.0, ge=0, le=LARGEST)
-    """Above 0: it is one silo's vector as it came, yet to be weighted; 0: it is a sum."""
+    """Above 0: this is one silo's unweighted vector, with this weight; 0: it is a sum."""
 
 
 class WindowPart(Message):
-    """Where one summand of a window lies: a rank's sum, or a silo's vector that is yet to be weighted."""
+    """Where one summand of a window lies: a rank's sum, or a silo's unweighted vector."""
 
     handle: int
     weight: float = 0.0
-    """As a `PartialSum` has it."""
+    """See `PartialSum`."""
 
 
 class Window(Message):
-    """One window of an exact sum: each rank's parts, as the rank told them."""
+    """One window of an exact sum: each rank's parts, as the rank reported them."""
 
     number: int
     parts: dict[Rank, list[WindowPart]]
 
 
 class ReductionPlan(Message):
-    """One vector to be summed over the ranks and divided by its total weight; by 1 where it is `summed`."""
+    """The plan for one vector: sum it over the ranks, and divide by its total weight (1 if `summed`)."""
 
     name: str
     length: int = Field(ge=0)
     total: float
     """The weight of all summands."""
     windows: list[Window]
-    """Largest first; none where every silo's vector is zero, and nothing travels."""
+    """The windows, the largest first; empty if every silo's vector is zero, and then nothing travels."""
     summed: bool = False
-    """Whether the sum itself is wanted, in float64."""
+    """Whether the result is the sum itself, in float64."""
     mean: int = Field(default=0, ge=0)
-    """By which the ranks of the server's node find where the mean is to be written."""
+    """The handle by which the ranks of the server's node find the vector for the mean."""
 
 
 PARTS = TypeAdapter(Annotated[list[PartialSum], Field(fail_fast=True)])
@@ -67,13 +66,12 @@ def parts_of(report: Report) -> list[PartialSum]:
 
 
 def pieces_in(records: Sequence[Any]) -> list[ReductionPlan]:
-    """Return the pieces of a verdict."""
+    """Return the plans of a verdict."""
     return [ReductionPlan.model_validate(record) for record in records]
 
 
 def plan(reports: Mapping[int, Report]) -> list[ReductionPlan]:
-    """Plan what travels for these reports: each vector's total weight,
-    and which ranks have a part in which windows."""
+    """Return the plan of each vector: its total weight, and which ranks have parts in which windows."""
     lengths: dict[str, int] = {}
     weights: defaultdict[str, list[float]] = defaultdict(list)
     summed: set[str] = set()
@@ -96,7 +94,7 @@ def plan(reports: Mapping[int, Report]) -> list[ReductionPlan]:
 
 
 def averages(headers: Iterable[Header]) -> dict[str, float]:
-    """Average the numbers of the updates by their weights; silos that do not name one are left out of it."""
+    """Return the weighted means of the updates' numbers; a silo without a number is left out of its mean."""
     headers = list(headers)
     scalars = [item for header in headers for item in header.scalars.items()]
     names = {name for name, value in scalars if not isinstance(value, str)}
@@ -110,11 +108,12 @@ def averages(headers: Iterable[Header]) -> dict[str, float]:
 
 
 def check_parts(parts: Sequence[PartialSum], good: Sequence[Header]) -> None:
-    """See that a rank has just the parts that its headers tell of: one sum of each vector in each window, or
-    the vectors of its silos.
+    """Check that a rank has exactly the parts that its headers announce.
+
+    These are one sum of each vector in each window, or the unweighted vectors of its silos.
 
     Raises:
-        ValueError: it has not.
+        ValueError: the parts are others.
     """
     told: defaultdict[tuple[str, int], Counter[float]] = defaultdict(Counter)
     found: defaultdict[tuple[str, int], Counter[float]] = defaultdict(Counter)

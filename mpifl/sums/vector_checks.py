@@ -1,4 +1,4 @@
-"""What every aggregator asks of a silo's vector, and how vectors are cut among the workers of a node."""
+"""Checks that every aggregator makes of a silo's vector, and the slices of vectors for a node's workers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from mpifl.wire import DTYPES, LARGEST, Transport, Update, VectorHeader, combina
 
 
 def checked_peak(name: str, vector: Tensor, weight: float, length: int | None) -> float:
-    """Return the largest magnitude of a silo's vector, if it may be combined with others.
+    """Return the largest magnitude of a silo's vector, if it can be combined with others.
 
     Args:
-        name: The vector's.
+        name: The name of the vector.
         vector: The vector.
-        weight: By which it is multiplied.
-        length: That of other silos' vectors of the name, if there were any.
+        weight: The weight that it is multiplied by.
+        length: The length of other silos' vectors of this name, None if there are none yet.
 
     Raises:
-        ValueError: it is not flat, is of a dtype that may not travel, or has another length; it holds NaN or
-            Inf (Diverged), or what its weight makes such (BeyondRange).
+        ValueError: the vector is not flat, has a dtype that may not travel, or another length; Diverged if it
+            holds NaN or Inf; BeyondRange if it is too large with its weight.
     """
     if vector.dim() != 1 or not vector.is_floating_point() or vector.dtype not in DTYPES.values():
         found = f"{vector.dtype} of shape {list(vector.shape)}"
@@ -41,7 +41,13 @@ def checked_peak(name: str, vector: Tensor, weight: float, length: int | None) -
 
 
 def header_of(update: Update, name: str, window: int | None) -> VectorHeader:
-    """Describe a vector of an update that has been taken up, in a window of the exact sum if it is in one."""
+    """Return the header of a vector that has been added.
+
+    Args:
+        update: The update.
+        name: The name of the vector.
+        window: The vector's window of the exact sum; None if it has none.
+    """
     value = update.vectors[name]
     size = len(update.payloads[name]) if name in update.payloads else None
     how = combination(value)
@@ -49,27 +55,30 @@ def header_of(update: Update, name: str, window: int | None) -> VectorHeader:
 
 
 def slice_of(nth: int, workers: int, length: int, aligned: int) -> slice:
-    """Return the part of a vector that the nth of some workers makes;
-    parts begin at multiples of `aligned`."""
+    """Return the slice of a vector that the nth worker makes; slices begin at multiples of `aligned`."""
     width = -(-length // (workers * aligned)) * aligned
     return slice(min(nth * width, length), min((nth + 1) * width, length))
 
 
 def refuse_noise(update: Update) -> None:
-    """See that an update needs no noise in its sum, where nobody adds it.
+    """Refuse an update that needs noise in its sum, since this aggregator adds none.
 
     Raises:
-        ValueError: it does.
+        ValueError: the update needs noise.
     """
     if update.noise:
         raise ValueError(f"'{min(update.noise)}' is to have noise in its sum, which masked sums alone have")
 
 
 def are_readable(transport: Transport, rank: int, lying: Iterable[tuple[int, int, torch.dtype]]) -> bool:
-    """Return whether vectors of another rank of this node lie where it says: handle, length and dtype of
-    each.
+    """Return whether this rank can read the vectors that another rank of its node reports.
 
-    Those of this rank, and of other nodes, are not looked for.
+    Vectors of this rank and of other nodes count as readable without a look.
+
+    Args:
+        transport: The world.
+        rank: The rank that reports.
+        lying: The handle, length and dtype of each vector.
     """
     if rank == transport.rank or transport.nodes.of[rank] != transport.nodes.number:
         return True

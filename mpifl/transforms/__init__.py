@@ -1,4 +1,4 @@
-"""What changes messages on their way, where no algorithm sees it."""
+"""Transforms: they change messages and updates on their way, and no algorithm sees it."""
 
 import lazy_loader
 

@@ -1,5 +1,4 @@
-"""Clipping: one factor for all vectors of an update,
-so that a single silo moves the model no further than a bound."""
+"""Clipping: one factor scales all vectors of an update, so that a silo moves the model at most by a bound."""
 
 from __future__ import annotations
 
@@ -18,16 +17,16 @@ from mpifl.transforms.transform import Transform
 from mpifl.wire import Mean, Purpose, Summed, Uniform, Update, unmarked
 
 CLIPPED = "clipped"
-"""The scalar by which a silo says whether its update was clipped, and the share of those that were."""
+"""The scalar that says whether a silo's update was clipped; in the mean, the share of clipped updates."""
 
 
 @dataclass(frozen=True)
 class Clipping(Transform):
-    """Multiply all float vectors of an update of a training by min(1, C / ||update||_2), before any codec.
+    """Multiplies all float vectors of a training's update by min(1, C / ||update||_2), before any codec.
 
-    The norm is the joint one of these vectors, in float64 (McMahan et al. 2018, "Learning differentially
-    private recurrent language models": flat clipping). Running statistics are averaged beside the update, and
-    stay as they are: they count batches as well, by which their norm would mean nothing.
+    The norm is the joint norm of these vectors, in float64 (McMahan et al. 2018, "Learning differentially
+    private recurrent language models": flat clipping). Running statistics travel beside the update and are
+    not clipped: they include counts of batches, so their norm would mean nothing.
 
     Attributes:
         bound: C.
@@ -36,10 +35,10 @@ class Clipping(Transform):
     bound: float
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
-        """Clip the update, and say whether that changed it.
+        """Clip the update, and add the scalar `CLIPPED`.
 
         Raises:
-            InputError: the algorithm has a scalar of that name.
+            InputError: the algorithm has a scalar of this name.
         """
         vectors = {name: v for name, v in update.vectors.items() if not isinstance(v, Summed)}
         floats = {name: v for name, v in vectors.items() if unmarked(v).is_floating_point()}
@@ -49,21 +48,21 @@ class Clipping(Transform):
             why = "has the name of what [aggregation] clip reports; take another"
             raise InputError(f"its scalar '{CLIPPED}' {why}")
         norm = norm_of(unmarked(value) for value in floats.values())
-        clipped = self.bound < norm < math.inf  # NaN and Inf are left for the checks at the sum to refuse
+        clipped = self.bound < norm < math.inf  # the checks of the sum refuse NaN and Inf
         if clipped:
             update.vectors |= {name: _scaled(value, self.bound / norm) for name, value in floats.items()}
         update.scalars[CLIPPED] = float(clipped)
         return update
 
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
-        """Report the share of updates that were clipped, each counting alike."""
+        """Report the share of clipped updates; each update counts equally."""
         if purpose == "training" and (told := list(mean.each(CLIPPED))):
-            mean.scalars[CLIPPED] = sum(map(bool, told)) / len(told)  # whatever a rank makes of its word
+            mean.scalars[CLIPPED] = sum(map(bool, told)) / len(told)  # a rank may send any number
         return mean
 
 
 def norm_of(vectors: Iterable[Tensor]) -> float:
-    """Return the joint L2 norm of vectors, in float64; NaN or Inf if they hold such."""
+    """Return the joint L2 norm of vectors, in float64; NaN or Inf if they hold NaN or Inf."""
     return math.hypot(*map(_norm, vectors))
 
 
@@ -72,10 +71,10 @@ def _norm(vector: Tensor) -> float:
     peak = peak_of(vector.flatten()) if math.isinf(norm) else math.inf
     if math.isinf(peak):
         return norm
-    # whose squares do not overflow
+    # squares of the scaled vector do not overflow
     return peak * float(torch.linalg.vector_norm(vector / peak, dtype=torch.float64))
 
 
 def _scaled(value: Tensor | Uniform, factor: float) -> Tensor | Uniform:
-    """Return a new vector: what the silo's half returned may be one that it was sent."""
+    """Return a new vector: the client method may have returned a vector that it was sent."""
     return Uniform(value.vector * factor) if isinstance(value, Uniform) else value * factor

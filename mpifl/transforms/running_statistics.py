@@ -1,6 +1,6 @@
 """Running statistics (BatchNorm's mean, variance and counter) travel and are averaged beside the weights.
 
-So do buffers that a job has a rule for: the server is told what each silo has made of them.
+Buffers with a rule in the job travel, too: the server gets the value of each silo.
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ _OF = f"{STATISTICS} of "
 
 
 def own_name(silo: int) -> str:
-    """Return the name of a vector of one silo: what it has made of buffers that are taken by a rule."""
+    """Return the name of the vector that holds one silo's buffers with a rule."""
     return f"{_OF}{silo}"
 
 
 def is_own(name: str) -> bool:
-    """Return whether a vector has such a name."""
+    """Return whether a vector's name is an `own_name`."""
     return name.startswith(_OF)
 
 
 def common_name(name: str, silo: int) -> str:
-    """Return what a vector of a silo's is called at every silo: without its number, if it is its own."""
+    """Return a vector's name that is the same at every silo: an `own_name` without the silo's number."""
     return _OF if name == own_name(silo) else name
 
 
 def statistics_lengths(server: Server) -> dict[str, int]:
-    """Return the lengths of the vectors that an update has of statistics, by what `length_name` returns."""
+    """Return the lengths of an update's vectors of statistics, by `length_name`."""
     averaged = server.model.statistics.averaged
     taken = len(server.model.statistics) - averaged
     return {STATISTICS: averaged, **({_OF: taken} if taken else {})}
 
 
 def length_name(name: str) -> str:
-    """Return by which name the length of a vector is told: those of single silos are of one length."""
+    """Return the name under which a vector's length is known; all silos' own vectors have one length."""
     return _OF if is_own(name) else name
 
 
 class RunningStatistics(Transform):
-    """Send the statistics with every request, average how they changed, and keep the result at the server.
+    """Sends the statistics with every request, averages their changes, and keeps the result at the server.
 
-    They are weighted as the update is. Counters of batches stay whole numbers: they grow by the rounded
-    weighted mean of what the silos counted, so that a cumulative average (momentum=None) goes on with the
-    right share of the past. What is taken by a rule travels bit for bit.
+    The changes have the weight of the update. Counters of batches stay whole numbers: they grow by the
+    rounded weighted mean of the silos' counts. So a cumulative average (momentum=None) goes on with the right
+    share of the past. Buffers with a rule travel bit for bit.
     """
 
     def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
-        """Add the current statistics, if the model has any."""
+        """Add the current statistics to the message, if the model has any."""
         return {**message, STATISTICS: server.state[STATISTICS]} if STATISTICS in server.state else message
 
     def receive(self, silo: Silo, message: Message, purpose: Purpose = "training") -> Message:
-        """Have the silo start every pass over its data from them."""
+        """Let the silo start every pass over its data from these statistics."""
         if STATISTICS not in message:
             return message
         silo.received[STATISTICS] = message[STATISTICS]
         return {name: value for name, value in message.items() if name != STATISTICS}
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
-        """Add how training changed them.
+        """Add the changes of the statistics in training to the update.
 
         Raises:
-            InputError: what training has made of a buffer has no mean, or is nothing for its rule.
+            InputError: a buffer's value has no mean, or does not suit its rule.
         """
         if STATISTICS in silo.received and silo.learned_statistics is not None:
             learned, averaged = silo.learned_statistics, silo.model.statistics.averaged
@@ -79,10 +79,10 @@ class RunningStatistics(Transform):
         return update
 
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
-        """Move the server's statistics by the mean change, and take others by their rules.
+        """Move the server's statistics by the mean change, and set buffers with a rule by their rules.
 
         Raises:
-            RoundLost: what is said to be a silo's is no value of a buffer.
+            RoundLost: a silo sent a value that such a buffer cannot have.
         """
         kept, names = server.model.statistics, {silo: own_name(silo) for silo in mean.silos}
         told = {silo: mean.vectors.pop(name) for silo, name in names.items() if name in mean.vectors}
@@ -100,7 +100,7 @@ class RunningStatistics(Transform):
 def _check(silo: Silo, update: Update, learned: Tensor) -> None:
     try:
         silo.model.statistics.check(learned)
-    except InputError:  # of a training that diverged altogether the sum says so
+    except InputError:  # if the whole training diverged, the checks of the sum say so
         if all(bool(unmarked(vector).isfinite().all()) for vector in update.vectors.values()):
             raise
 

@@ -1,4 +1,4 @@
-"""The four places of an exchange at which a transform may act; by itself it leaves everything as it is."""
+"""The base class of transforms: four methods for the four places in an exchange, which change nothing."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from mpifl.silo import Silo
 from mpifl.wire import Mean, Purpose, Update
 
 Message: TypeAlias = dict[str, Any]
-"""The keyword arguments of a silo's half: tensors and numbers by name."""
+"""The keyword arguments of a client method: tensors and scalars by name."""
 
 
 class Transform:
-    """One way of changing messages, told what the work is for.
-    On the way back transforms act in reverse order."""
+    """Changes messages and updates on their way, by the purpose of the client method.
+
+    On the way back transforms act in reverse order.
+    """
 
     fills: ClassVar[bool] = False
-    """Whether it makes a mean where a cohort is empty on purpose, which nobody is asked for then."""
+    """Whether it can make a mean for an empty cohort, so that no silo is asked then."""
 
     def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
-        """At the server, before the message leaves."""
+        """Return the message to send; called at the server before the message leaves."""
         return message
 
     def receive(self, silo: Silo, message: Message, purpose: Purpose = "training") -> Message:
-        """At the silo, before its half of the algorithm runs."""
+        """Return the message for the client method; called at the silo before the method runs."""
         return message
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
-        """At the silo, before its update is added to others."""
+        """Return the update to send; called at the silo before the update is added to others."""
         return update
 
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
-        """At the server, before the algorithm sees the mean."""
+        """Return the mean for the algorithm; called at the server before the algorithm sees the mean."""
         return mean

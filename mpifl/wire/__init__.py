@@ -1,4 +1,4 @@
-"""What travels between ranks, and the only room that knows MPI."""
+"""The wire: messages and vectors between ranks; the only room that knows MPI."""
 
 import lazy_loader
 

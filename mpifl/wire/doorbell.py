@@ -1,8 +1,8 @@
-"""Doorbells: a rank that waits sleeps in its kernel until another rank of the node has sent it something.
+"""Doorbells: a waiting rank sleeps in the kernel until another rank of its node has sent it something.
 
-MPI has no wait that sleeps. Looking often costs the cores that training needs, looking seldom costs time, a
-millisecond at each step of an exchange. A doorbell carries no content: a lost or a false notification only
-makes its owner look later or once more.
+MPI has no wait that sleeps. Frequent polling takes cores from training. Rare polling costs time, about a
+millisecond at each step of an exchange. A doorbell carries no content: after a lost or false notification its
+owner only looks later or once more.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import struct
 import time
 
 TOKEN_BYTES = 12
-"""Of an address: the process and a random number, so that no other job is notified."""
+"""Bytes of an address: the process and a random number, so that no other job is notified."""
 
 MOST_NOTIFICATIONS = 1000
-"""Taken in one go; others may come as fast as they are taken."""
+"""Notifications that one wait takes at most: new ones may come as fast as they are taken."""
 
 
 class Doorbell:
@@ -30,22 +30,22 @@ class Doorbell:
 
     @property
     def works(self) -> bool:
-        """Whether there are such addresses here: on Linux."""
+        """Whether this system has abstract Unix addresses, as Linux does."""
         return self._socket is not None
 
     def notify(self, token: bytes) -> None:
-        """Wake the rank with this token, now or when it next wants to sleep."""
+        """Wake the rank with this token, or keep it from sleeping the next time."""
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # gone, or it has notifications enough to wake up of
+            with contextlib.suppress(OSError):  # the rank is gone, or enough notifications wait for it
                 self._socket.sendto(b"", socket.MSG_DONTWAIT, _address(token))
 
     def wait(self, seconds: float) -> None:
-        """Sleep until another rank notifies this one, or for that long."""
+        """Sleep until another rank notifies this one, at most `seconds`."""
         if self._socket is None:
             time.sleep(seconds)
         elif select.select([self._socket], [], [], seconds)[0]:
             with contextlib.suppress(OSError):
-                for _ in range(MOST_NOTIFICATIONS):  # one look answers all so far
+                for _ in range(MOST_NOTIFICATIONS):  # one look at the messages serves all of them
                     self._socket.recv_into(bytearray(1), 1, socket.MSG_DONTWAIT)
 
 

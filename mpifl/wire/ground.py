@@ -1,7 +1,7 @@
-"""What the wire stands on: the MPI library, the clock, and what this process asks of its system.
+"""The ground below the wire: the MPI library, the clock, and calls to the operating system.
 
-All of the wire asks this object and nothing else, so that tests can put a simulated world under it: many
-ranks in one process, whose clock, messages and deaths follow from a seed.
+The wire reaches all of these through this object only. So tests can put a simulated world under the wire:
+many ranks in one process, whose clock, messages and deaths follow from a seed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mpifl.wire.memory import Segment
 
 _DAEMONS = ("prterun", "prted", "prte", "mpirun", "mpiexec")
 _GRACE = 5.0
-"""Seconds in which the launcher ends its ranks."""
+"""Seconds that the launcher gets to end its ranks."""
 
 
 class Ground:
@@ -52,11 +52,11 @@ class Ground:
         return os.getpid()
 
     def clock(self) -> float:
-        """Return the time in seconds, as `time.perf_counter` has it."""
+        """Return the time in seconds, on the clock of `time.perf_counter`."""
         return time.perf_counter()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, whoever may want to wake this rank."""
+        """Sleep for the whole time; no doorbell ends this sleep."""
         time.sleep(seconds)
 
     def doorbell(self) -> Doorbell:
@@ -64,16 +64,16 @@ class Ground:
         return Doorbell()
 
     def kill(self, process: int) -> None:
-        """End a process of this node at once; one that is gone already is none."""
+        """End a process of this node at once; do nothing if it is gone already."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
 
     def alarm(self, seconds: float) -> None:
-        """Have this process die in so many seconds; 0 to let it live."""
+        """Let this process die after `seconds`; 0 cancels this."""
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def die(self) -> None:
-        """End this rank by a signal, since the launcher tells nobody of a rank that exits."""
+        """End this rank by a signal: the launcher does not report a rank that exits."""
         _flush()
         self.kill(self.process)
 
@@ -81,27 +81,30 @@ class Ground:
         """Remember ranks that hang, so that this one does not wait for them when it leaves.
 
         Args:
-            processes: Theirs, None for one on another node.
+            processes: The process of each such rank; None for a rank on another node.
         """
         self._hanging.extend(processes)
 
     def wait_for_exit(self, processes: Sequence[int], seconds: float) -> None:
-        """Have this rank wait so long for others to leave before it leaves itself, and then end those that
-        have not.
+        """Let this rank, when it leaves, first wait for other processes; it ends those that are late.
 
-        Only where deaths end nobody else: elsewhere MPI_Finalize waits for them.
+        This is only for ranks that survive deaths: elsewhere MPI_Finalize waits for all ranks.
+
+        Args:
+            processes: The processes to wait for.
+            seconds: How long to wait for all of them together.
         """
         self._farewell = seconds
         for process in processes if survivable() and hasattr(os, "pidfd_open") else ():
-            # it is gone, or this kernel or a container's filter does not have the call
+            # the process is gone, or this kernel or the container's filter does not offer the call
             with contextlib.suppress(OSError):
                 self._leaving.append(os.pidfd_open(process))
 
     def leave(self, code: int) -> NoReturn:
-        """Exit; where ranks may have died or hang without MPI_Finalize, which would wait for them."""
+        """Exit; without MPI_Finalize where ranks may have died or hang, since it would wait for them."""
         if self._hanging and not survivable():
             _flush()
-            self.mpi.COMM_WORLD.Abort(code)  # the launcher ends them, and its exit code is this one
+            self.mpi.COMM_WORLD.Abort(code)  # the launcher ends the others and exits with this code
         self._end_hanging()
         if survivable():
             _flush()
@@ -110,7 +113,7 @@ class Ground:
         sys.exit(code)
 
     def end_launcher(self) -> None:
-        """Ask the launcher, which started this process, to end all others."""
+        """Ask the launcher that started this process to end all ranks."""
         parent = os.getppid()
         with contextlib.suppress(OSError):
             if Path(f"/proc/{parent}/comm").read_text().strip() in _DAEMONS:
@@ -124,7 +127,7 @@ class Ground:
             self.end_launcher()
 
     def _see_off(self) -> None:
-        """Wait for those that `wait_for_exit` names, and end who is late."""
+        """Wait for the processes that `wait_for_exit` was given, and end those that are late."""
         until = self.clock() + self._farewell
         for process in self._leaving:
             if not select.select([process], [], [], max(until - self.clock(), 0.0))[0]:
@@ -138,4 +141,4 @@ def _flush() -> None:
 
 
 HERE: Ground = Ground()
-"""The ground of this process, whose rank the launcher started."""
+"""The ground of this process, which is one rank of a real MPI world."""

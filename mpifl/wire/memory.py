@@ -1,9 +1,8 @@
-"""Vectors that the other ranks of a node can read where they lie.
+"""Shared memory: vectors that the other ranks of a node can read in place.
 
-Each segment is an anonymous file in memory, which its owner alone sizes, and which is gone with the last
-process that maps it: nothing is left behind, however ranks end. Another rank opens it by its owner's process
-and file number. It is sealed at its size: a reader of a file that its owner could shorten would die of
-SIGBUS.
+Each segment is an anonymous file in memory. It is gone with the last process that maps it, so nothing is left
+behind however ranks end. Another rank opens it by its owner's process and file number. A kernel seal fixes
+its size: if an owner could shorten the file, its readers would die of SIGBUS.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from torch import Tensor
 from mpifl.wire.messages import DTYPES
 
 HUGE = 2 << 20
-"""Bytes from which on large pages are asked for."""
+"""Bytes of the smallest segment for which large pages are requested."""
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW if hasattr(fcntl, "F_SEAL_SHRINK") else 0
-"""What keeps a segment at its size, whatever its owner does."""
+"""Kernel seals that fix a segment's size, even for its owner."""
 
 
 class Memory:
-    """Hands out vectors; one that nobody refers to any more is handed out again.
+    """Hands out vectors, and reuses the memory of a vector that nobody refers to any more.
 
     Attributes:
-        shared: Whether other ranks can read them.
-        everywhere: Whether all other ranks can.
+        shared: Whether other ranks can read the vectors.
+        everywhere: Whether all other ranks can read them.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Memory:
         self._attached: dict[tuple[int, int], Segment] = {}
 
     def empty(self, length: int, dtype: torch.dtype) -> Tensor:
-        """Return a vector of any content, in shared memory if there is such."""
+        """Return an uninitialized vector, in shared memory if there is any."""
         nbytes = length * dtype.itemsize
         if not self.shared or nbytes == 0:
             return torch.empty(length, dtype=dtype)
@@ -61,15 +60,19 @@ class Memory:
         return vector
 
     def move_to_shared_memory(self, vector: Tensor) -> Tensor:
-        """Return the vector itself if other ranks can read it or none can read anything,
-        else a copy that they can."""
+        """Return a copy of a vector in shared memory.
+
+        Return the vector itself if it lies there already or there is no shared memory.
+        """
         if not self.shared or self.handle(vector):
             return vector
         return self.empty(len(vector), vector.dtype).copy_(vector)
 
     def handle(self, vector: Tensor) -> int:
-        """Return the number by which other ranks find this vector or the part that it begins;
-        0 if they cannot."""
+        """Return the number by which other ranks find this vector, 0 if they cannot.
+
+        The vector must begin where its segment begins.
+        """
         segment = self._lent.get(vector.data_ptr())
         return segment.number if segment is not None and segment.nbytes >= vector.nbytes else 0
 
@@ -77,7 +80,7 @@ class Memory:
         """Return the vector that another rank of the node has under this handle.
 
         Raises:
-            OSError: there is none, it is empty or shorter, or it is no sealed anonymous file.
+            OSError: there is no such segment, it is empty or too short, or it is no sealed anonymous file.
         """
         nbytes = length * dtype.itemsize
         if nbytes == 0:
@@ -90,18 +93,22 @@ class Memory:
         return torch.frombuffer(segment.map, dtype=dtype, count=length)
 
     def reach(self, processes: Collection[int], everywhere: bool) -> None:
-        """Take note of the other processes that share the node from now on;
-        segments of the dead are forgotten."""
+        """Note which other processes share the node from now on, and forget the segments of dead ones.
+
+        Args:
+            processes: The other processes of this node.
+            everywhere: Whether all ranks are on this node.
+        """
         self.shared, self.everywhere = bool(processes), everywhere
         for process, handle in list(self._attached):
             if process not in processes:
                 self._attached.pop((process, handle)).unpin()
 
     def pinned(self, vector: Tensor) -> Tensor:
-        """Lock the pages of the segment that a vector begins, so that a GPU copies at full speed; return it.
+        """Return a vector with the pages of its segment locked, so that a GPU copies at full speed.
 
-        Other memory is left as it is: what is freed while it is locked may be mapped anew while a GPU still
-        reads the old pages.
+        The vector must begin where its segment begins. Memory outside segments is not locked, since it may be
+        freed. Its addresses could then be mapped anew while a GPU still reads the old pages.
         """
         address = vector.data_ptr()
         attached = (one for one in self._attached.values() if one.address == address)
@@ -111,7 +118,7 @@ class Memory:
         return vector
 
     def empty_pinned(self, length: int, dtype: torch.dtype) -> Tensor:
-        """Return a vector of any content for what comes from a GPU, in shared memory if there is such."""
+        """Return an uninitialized vector for data from a GPU, in shared memory if there is any."""
         if self.shared:
             return self.pinned(self.empty(length, dtype))
         return torch.empty(length, dtype=dtype, pin_memory=cudart() is not None)
@@ -122,7 +129,7 @@ class Memory:
 
 
 class Segment:
-    """A mapped file in memory. Its number is never used again while its owner lives: it is never closed."""
+    """A mapped file in memory. Its owner never closes it, so its number is unique while the owner lives."""
 
     def __init__(self, number: int, file: int, nbytes: int) -> None:
         self.number, self.nbytes = number, nbytes
@@ -134,13 +141,13 @@ class Segment:
                 self.map.madvise(mmap.MADV_HUGEPAGE)
 
     def pin(self) -> None:
-        """Lock the pages, once; where that cannot be, copies are slower and all the same."""
+        """Lock the pages, once. If this fails, copies are slower but correct."""
         if not self._pinned and (runtime := cudart()) is not None:
             self._pinned = True
             runtime.cudaHostRegister(self.address, self.nbytes, 0)
 
     def unpin(self) -> None:
-        """Let go of the pages, before they are unmapped."""
+        """Unlock the pages; call this before they are unmapped."""
         if self._pinned and (runtime := cudart()) is not None:
             self._pinned = False
             runtime.cudaHostUnregister(self.address)
@@ -158,7 +165,7 @@ class Segment:
         """Return the segment of a process by its number.
 
         Raises:
-            OSError: there is none, it is empty, or it is no sealed anonymous file.
+            OSError: there is no such segment, it is empty, or it is no sealed anonymous file.
         """
         path = Path(f"/proc/{process}/fd/{number}")
         # opening a device or a pipe may have effects of its own
@@ -176,19 +183,22 @@ class Segment:
 
 
 def cudart() -> Any:
-    """Return CUDA's runtime if this process computes by it, else None."""
+    """Return CUDA's runtime if this process uses CUDA, else None."""
     return torch.cuda.cudart() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
 
 
 def probe(memory: Memory, process: int, handle: int) -> bool:
-    """Return whether a vector of one int64 that another rank made, holding its process, can be read."""
+    """Return whether this rank can read another rank's memory.
+
+    The other rank has made a vector of one int64 that holds the number of its process.
+    """
     with contextlib.suppress(OSError, ValueError):
         return int(memory.attach(process, handle, 1, DTYPES["int64"])[0]) == process
     return False
 
 
 def possible() -> bool:
-    """Return whether this system has anonymous files."""
+    """Return whether this system has anonymous files, and so shared memory."""
     return hasattr(os, "memfd_create")
 
 

@@ -1,8 +1,6 @@
-"""What travels between the server and the silos: small JSON records with a schema; vectors follow as typed
-buffers.
+"""The records between server and silos: small JSON with a schema; vectors follow as typed buffers.
 
-Nothing is ever unpickled: a silo is another organisation, and a pickle from it would be its code on our
-server.
+Nothing is ever unpickled: a silo is another organisation, and its pickle could run its code on our server.
 """
 
 from __future__ import annotations
@@ -16,22 +14,21 @@ from mpifl.common import LARGEST_FIGURE
 
 Scalar: TypeAlias = bool | int | float | str
 Figure: TypeAlias = Scalar | dict[str, Scalar]
-"""What a round brought under one name: one for all, or each silo's by what it is called."""
+"""A figure of a round: one value, or a value for each silo by the silo's name."""
 Purpose: TypeAlias = Literal["training", "evaluation", "realignment"]
-"""What a silo's work is for; the algorithm says it of each of its works."""
+"""The purpose of a client method; the algorithm declares it for each of its client methods."""
 
 Combination: TypeAlias = Literal["weighted", "uniform", "summed"]
-"""What becomes of a vector of an update: a mean by weight, a mean of equals, or a sum."""
+"""How a vector is combined over silos: a weighted mean, a mean with equal weights, or a sum."""
 
 LARGEST = 2.0**900
-"""Numbers and weighted vectors stay below this, so that no sum of them overflows float64."""
+"""Numbers and weighted vectors must stay below this, so that no sum of them overflows float64."""
 MOST_SCALARS, MOST_VECTORS, LONGEST_TEXT = 4096, 256, 500
-"""What one header may hold, and the characters of a text in it."""
+"""How many scalars and vectors a header may hold, and how many characters a text in it."""
 
 
 def clean(text: str) -> str:
-    """Return a text of another rank as one line that a terminal can show,
-    cut to `LONGEST_TEXT` characters."""
+    """Return another rank's text as one line that a terminal can show, cut to `LONGEST_TEXT` characters."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text[: LONGEST_TEXT + 1])
     return shown if len(shown) <= LONGEST_TEXT else shown[: LONGEST_TEXT - 3] + "..."
 
@@ -48,26 +45,24 @@ Count: TypeAlias = Annotated[int, Field(ge=0, le=2**48)]
 Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=1e9)]
 WindowNumber: TypeAlias = Annotated[int, Field(ge=-70, le=60)]
-"""Those of all float64 numbers below `LARGEST`; see `aggregation.exact`."""
+"""The windows of all float64 numbers below `LARGEST`; see `mpifl.sums.exact`."""
 Value: TypeAlias = (
     bool
     | Annotated[int, Field(ge=-(2**63), le=2**63)]
     | Annotated[float, Field(ge=-LARGEST_FIGURE, le=LARGEST_FIGURE)]
     | Text
 )
-"""A scalar as it is taken from another rank."""
+"""A scalar that is accepted from another rank."""
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8)
 }
-"""The dtypes that may travel. bfloat16 and float8 are not among them:
-Open MPI adds them up as bytes, silently."""
+"""The dtypes that may travel. bfloat16 and float8 may not: Open MPI silently adds them up as bytes."""
 
 
 class Message(BaseModel):
-    """A record that travels as JSON; unknown keys and wrong types are refused,
-    NaN and Inf cannot be written."""
+    """A record that travels as JSON. It refuses unknown keys, wrong types, NaN and Inf."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -77,7 +72,7 @@ class Message(BaseModel):
 
 
 class VectorSpec(Message):
-    """Announce a vector: its name, number of elements and dtype (a key of `DTYPES`)."""
+    """Announces a vector: its name, number of elements and dtype (a key of `DTYPES`)."""
 
     name: str
     length: int = Field(ge=0)
@@ -85,7 +80,7 @@ class VectorSpec(Message):
 
 
 class ArraySpec(Message):
-    """Announce an array: its name, its shape and the name of its dtype."""
+    """Announces an array: its name, its shape and the name of its dtype."""
 
     name: str
     shape: list[int]
@@ -93,27 +88,26 @@ class ArraySpec(Message):
 
 
 class VectorHeader(Message):
-    """What a header says of one vector of an update: how long it is, and in which window of the exact sum."""
+    """Describes one vector of an update: its length, its window of the exact sum, how it is combined."""
 
     length: Count
     window: WindowNumber | None
-    """None: all zero."""
+    """None: all elements are 0."""
     combined: Combination = "weighted"
     bytes: Count | None = None
-    """How long the payload is that a codec wrote of it; None: it is sent as float32."""
+    """Bytes of the payload if a codec compressed the vector; None: it is sent as float32."""
 
 
 class Reply(Message):
-    """What one silo answers.
+    """The answer of one silo to a request.
 
     Attributes:
-        kind: Which record it is.
-        silo: Whose it is.
+        kind: The kind of reply.
+        silo: The silo that answers.
         seconds: Time that its work took.
-        keeps: Whether it has kept something for later rounds, and so cannot be taken over by a rank without
-            that.
-        fault: What went wrong; nothing else of the reply counts then.
-        passing: Whether the fault may pass by itself: the machine's, not the program's.
+        keeps: Whether the silo keeps state for later rounds. Then another rank needs this state to host it.
+        fault: What went wrong. If set, nothing else in the reply counts.
+        passing: Whether the fault may pass by itself: it is the machine's, not the program's.
     """
 
     kind: str
@@ -125,32 +119,32 @@ class Reply(Message):
 
 
 STOPPED = "stopped, as another did"
-"""The fault of a silo that had none, in a dialogue that another ended."""
+"""The fault of a silo that did nothing wrong, in a dialogue that another silo ended."""
 
 
 class Done(Reply):
-    """It is done, or a fault; there is no more to say."""
+    """Says only that the request is carried out, or which fault there was."""
 
     kind: Literal["done"] = "done"
 
 
 class Header(Reply):
-    """What a silo says of its update before any vector travels."""
+    """Describes a silo's update before any vector travels."""
 
     kind: Literal["update"] = "update"
     weight: float = Field(default=0.0, ge=0, le=LARGEST)
     scalars: dict[Name, Value] = Field(default={}, max_length=MOST_SCALARS)
     sealed: list[Name] = Field(default=[], max_length=MOST_SCALARS, fail_fast=True)
-    """Of scalars whose values only their sum tells."""
+    """Names of the masked scalars: no single value is sent, only their masked sum."""
     vectors: dict[Name, VectorHeader] = Field(default={}, max_length=MOST_VECTORS)
 
 
 class FileReply(Reply):
-    """How far the silo's file of a checkpoint is; neither where there is none.
+    """The state of a silo's file in a checkpoint; without any file both fields have their defaults.
 
     Attributes:
-        writing: It is being written.
-        sha256: It is written, and this is its digest.
+        writing: Whether the file is still being written.
+        sha256: The digest of the written file.
     """
 
     kind: Literal["file"] = "file"
@@ -159,10 +153,10 @@ class FileReply(Reply):
 
 
 class FinishReply(Reply):
-    """The silo has the final model.
+    """Says that the silo has the final model.
 
     Attributes:
-        unwritten: Why it could not be written, if so.
+        unwritten: Why the model could not be written; None if it was.
     """
 
     kind: Literal["finish"] = "finish"
@@ -173,36 +167,36 @@ AnyReply: TypeAlias = Annotated[Done | Header | FileReply | FinishReply, Field(d
 
 
 class Report(Message):
-    """What one rank answers: a reply for each of its silos that was asked, and how it fares."""
+    """The answer of one rank: a reply for each of its silos that was asked, and the rank's own state."""
 
     serial: int = Field(default=0, ge=0, le=2**63)
-    """Of the request that it answers."""
+    """The serial number of the request."""
     headers: list[SerializeAsAny[AnyReply]] = Field(default=[], fail_fast=True)
-    """Each is written as what it is: to look for its class among all would take twice as long."""
+    """`SerializeAsAny` writes each reply by its own class: a search among all classes takes twice as long."""
     parts: list[Any] = Field(default=[], max_length=2**20)
-    """Where this rank's share of the sums lies: records of the aggregator's own, which reads them."""
+    """Where this rank's share of the sums lies, in records that only the aggregator reads."""
     seconds: Seconds = 0.0
     """Time spent in the silos' work."""
     interrupted: bool = False
-    """A signal asks this rank to end."""
+    """Whether a signal asks this rank to end."""
     about: dict[Name, Text] = Field(default={}, max_length=16)
     heard: str = Field(default="", max_length=64)
-    """A digest of all records that this rank was told so far: others relay them."""
+    """The digest of all records that this rank has received, since other ranks relay them."""
     hanging: list[int] = Field(default=[], max_length=2**16, fail_fast=True)
-    """Ranks of its node that did not make their share of the last sum in time, if this rank leads it."""
+    """From a node's leader: ranks of its node that did not make their share of the last sum in time."""
 
 
 class Verdict(Message):
-    """What the server makes of the headers: whose updates count, and what travels now."""
+    """The server's decision on the headers: which updates count, and which vectors travel now."""
 
     serial: int = 0
-    """The request's."""
+    """The serial number of the request."""
     lost: str | None = None
-    """Why the round is lost, if it is."""
+    """Why the round is lost; None if it is not."""
     accepted: list[int] = []
     explain: list[int] = []
-    """Silos whose ranks are to print the traceback of what went wrong."""
+    """Silos whose ranks print the traceback of the fault."""
     ranks: list[int] = []
-    """The ranks that answered in time; the others take no part in what follows."""
+    """The ranks that answered in time and whose reports were accepted; only they take part in the sums."""
     pieces: list[Any] = []
-    """What travels now: records of the aggregator's own."""
+    """What travels now, in records that only the aggregator reads."""

@@ -15,10 +15,10 @@ from mpifl.wire.ground import Ground
 from mpifl.wire.memory import Memory, probe
 
 RANKS_PER_NODE = "MPIFL_RANKS_PER_NODE"
-"""Environment variable: take so many ranks for a node,
-where sockets share memory badly, or to try many nodes."""
+"""Environment variable: how many ranks count as one node. It serves machines whose sockets share memory
+badly, and trials of many nodes."""
 _NODE_INFO = struct.Struct(f"<qqq{TOKEN_BYTES}s")
-"""What a rank says of itself: process, handle of a probe of its memory, number of its node, its doorbell."""
+"""Facts about a rank: its process, the handle of a vector to probe, its node's first rank, its doorbell."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class Nodes:
     """The world, node by node, as one rank sees it.
 
     Attributes:
-        of: The number of each rank's node; nodes are numbered by their lowest rank, which leads it.
+        of: The number of each rank's node. Nodes are numbered in the order of their lowest ranks. The lowest
+            rank of a node leads it.
         rank: This rank.
-        neighbours: The ranks of this node, itself included.
-        leaders: A communicator of all nodes' leaders; None for other ranks and where there is one node only.
+        neighbours: The ranks of this node, this rank included.
+        leaders: A communicator of all leaders; None at other ranks, and if there is only one node.
     """
 
     of: Sequence[int]
@@ -63,12 +64,12 @@ class Nodes:
         return len(self._leaders)
 
     def parent_of(self, rank: int) -> int:
-        """Return the rank that relays to a rank what the server says; of the server itself."""
+        """Return the rank that relays the server's messages to a rank; 0 for the server itself."""
         node = self.of[rank]
         return self._leaders[node & (node - 1)] if self.is_leader(rank) else self._leaders[node]
 
     def is_leader(self, rank: int) -> bool:
-        """Whether a rank leads its node."""
+        """Return whether a rank leads its node."""
         return self._leaders[self.of[rank]] == rank
 
     def leader_of(self, node: int) -> int:
@@ -77,7 +78,7 @@ class Nodes:
 
 
 def children(node: int, nodes: int) -> list[int]:
-    """Return whom a node hands on to in a binomial tree from node 0, the farthest first."""
+    """Return a node's children in a binomial tree from node 0, the farthest first."""
     steps = []
     step = 1
     while node + step < nodes and not node & step:
@@ -91,9 +92,9 @@ def discover_nodes(comm: Any, ground: Ground, doorbell: Doorbell, ranks_per_node
 
     Args:
         comm: The world.
-        ground: What the wire stands on.
-        doorbell: This rank's own.
-        ranks_per_node: How many ranks to take for a node, None to ask MPI.
+        ground: The ground below the wire.
+        doorbell: The doorbell of this rank.
+        ranks_per_node: How many ranks count as one node; None to ask MPI.
     """
     rank, size = comm.Get_rank(), comm.Get_size()
     if size == 1:
@@ -106,7 +107,7 @@ def discover_nodes(comm: Any, ground: Ground, doorbell: Doorbell, ranks_per_node
     mine = [info for info in infos if info[2] == first]
     seen = Memory(shared=True, segments=ground.segments)
     reach = doorbell.works and all(probe(seen, process, handle) for process, handle, _, _ in mine)
-    # also keeps `mark` until all have looked
+    # this exchange also keeps `mark` alive until all ranks have read it
     reaches = _exchanged(comm, ground, struct.pack("<?", reach), struct.Struct("<?"))
     nodes = _numbered([info[2] for info in infos], [ok for (ok,) in reaches], rank)
     nodes.neighbours = {other: Neighbour(infos[other][0], infos[other][3]) for other in nodes.mine}
@@ -115,7 +116,10 @@ def discover_nodes(comm: Any, ground: Ground, doorbell: Doorbell, ranks_per_node
 
 
 def _numbered(firsts: Sequence[int], reach: Sequence[bool], rank: int) -> Nodes:
-    """Number the nodes, by the first rank of each rank's; where one does not reach all, each is its own."""
+    """Number the nodes in the order of their first ranks.
+
+    If one rank of a node cannot read the memory of all others, each rank of this node is a node of its own.
+    """
     apart = {first for first, ok in zip(firsts, reach, strict=True) if not ok}
     firsts = [other if first in apart else first for other, first in enumerate(firsts)]
     order = sorted(set(firsts))
@@ -123,11 +127,11 @@ def _numbered(firsts: Sequence[int], reach: Sequence[bool], rank: int) -> Nodes:
 
 
 def left_of(nodes: Nodes, ranks: Sequence[int]) -> Nodes:
-    """Return the nodes as the survivors of a death see them; their leaders have no communicator yet.
+    """Return the nodes after a death; the leaders have no communicator yet.
 
     Args:
-        nodes: As they were.
-        ranks: Those that the survivors had.
+        nodes: The nodes before the death.
+        ranks: The survivors' old ranks, in the order of the new ones.
     """
     where = [nodes.of[rank] for rank in ranks]
     order = list(dict.fromkeys(where))
@@ -145,8 +149,10 @@ def split_leaders(nodes: Nodes, comm: Any) -> None:
 
 
 def split(comm: Any, ground: Ground, color: int | None) -> Any:
-    """Return a communicator of all ranks of this color, which all ranks call for together; None where it is
-    None."""
+    """Return a communicator of all ranks that give this color, or None for the color None.
+
+    All ranks call this together.
+    """
     made = comm.Split(ground.mpi.UNDEFINED if color is None else color, comm.Get_rank())
     return None if color is None else made
 
@@ -162,13 +168,13 @@ def _first_of_node(comm: Any, ground: Ground, ranks_per_node: int | None) -> int
 
 
 def _exchanged(comm: Any, ground: Ground, info: bytes, form: struct.Struct) -> list[tuple[Any, ...]]:
-    """Return what every rank says of itself."""
+    """Return the facts that every rank gives about itself."""
     infos = np.zeros((comm.Get_size(), form.size), np.uint8)
     poll(comm.Iallgather(np.frombuffer(info, np.uint8), infos), ground)
     return [form.unpack(row.tobytes()) for row in infos]
 
 
 def poll(request: Any, ground: Ground) -> None:
-    """Wait for others that may still be starting, without a doorbell."""
+    """Wait until an MPI request is done, without a doorbell: other ranks may still be starting."""
     while not request.Test():
         ground.sleep(1e-3)

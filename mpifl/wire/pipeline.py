@@ -1,6 +1,6 @@
-"""Pieces of vectors on their way between nodes, several at a time: while a rank works on one, others travel.
+"""Pipelines of pieces of vectors between nodes: while a rank works on one piece, others travel.
 
-Each exchange has a tag of its own, so that a piece that comes too late is never taken for another's.
+Each exchange has its own tag, so that a late piece is never mistaken for one of another exchange.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from torch import Tensor
 from mpifl.wire.stamped import StampedPointToPoint
 
 FIRST_TAG, TAGS = 64, 1 << 14
-"""The tags of pieces; MPI promises that there are 32767."""
+"""The tags of pieces; MPI guarantees tags up to 32767."""
 KEPT = 11
-"""Tag: whether a rank, or a whole node, has what it was to receive of a vector."""
+"""Tag: whether a rank, or a whole node, has received its pieces of a vector."""
 _KEPT = struct.Struct("<q?")
 AHEAD = 3
-"""Pieces that are under way from a rank at a time."""
+"""Pieces that a rank has under way at a time, at most."""
 
 
 class Pipelines(StampedPointToPoint):
-    """Sends and receives pieces, as `Pipeline` has it do."""
+    """Sends and receives pieces for a `Pipeline`."""
 
     def send_piece(self, piece: Tensor, rank: int, serial: int) -> Any:
-        """Begin to send a piece, which must stay as it is, and return MPI's request."""
+        """Begin to send a piece, which must not change meanwhile, and return MPI's request."""
         self.sent += piece.nbytes
         return self._started(self._comm.Isend, piece, rank, _tag_of(serial))
 
     def receive_piece(self, into: Tensor, rank: int, serial: int, until: float) -> Any:
-        """Begin to receive the next piece of a rank; see `receive_into`."""
+        """Begin to receive the next piece from a rank; see `receive_into`."""
         return self.receive_into(into, rank, _tag_of(serial), until)
 
     def tell_kept(self, serial: int, *, whole: bool) -> None:
@@ -43,9 +43,11 @@ class Pipelines(StampedPointToPoint):
         self._send_all(_KEPT.pack(serial, whole), [self.nodes.leader], KEPT)
 
     def await_kept(self, ranks: Sequence[int], serial: int) -> dict[int, bool]:
-        """Return, at the node's leader, what these ranks of the node tell; those that tell nothing in time
-        are left out."""
-        until = self.ground.clock() + self.part_of_limit(3 / 4)  # they wait themselves
+        """Return whether these ranks of the node have their pieces; leave out ranks that do not tell in time.
+
+        The node's leader calls this.
+        """
+        until = self.ground.clock() + self.part_of_limit(3 / 4)  # these ranks wait for others, too
         told = {rank: self._kept(rank, serial, until) for rank in ranks}
         return {rank: whole for rank, whole in told.items() if whole is not None}
 
@@ -56,23 +58,32 @@ class Pipelines(StampedPointToPoint):
         return None
 
     def spread_kept(self, *, whole: bool) -> None:
-        """Tell the other ranks of the node, as its leader, whether all of a vector is there."""
+        """Tell the node's other ranks whether the whole vector is there; the node's leader calls this."""
         self._send_all(bytes([whole]), self.nodes.followers, KEPT)
 
     def heard_kept(self) -> bool:
-        """Return what the node's leader tells of a vector."""
+        """Return whether the node's leader says that the whole vector is there."""
         return self._receive(self.nodes.leader, KEPT) == b"\1"
 
     def part_of_limit(self, part: float) -> float:
-        """Return the seconds of a part of the time that a rank is given to take what it is sent: others wait
-        for this one meanwhile."""
+        """Return a part of the time that a rank gets to receive a message, in seconds.
+
+        It is only a part because other ranks wait for this one meanwhile.
+        """
         return part * (self._limit() - self.ground.clock())
 
 
 @dataclass(frozen=True)
 class ExpectedPiece:
-    """A piece that comes: from which rank, its elements and their type, the seconds that it is waited for,
-    and where it is to lie, if that matters."""
+    """A piece to receive.
+
+    Attributes:
+        rank: The rank that sends it.
+        length: Its number of elements.
+        dtype: Their type.
+        seconds: How long to wait for it.
+        room: The vector to receive it in; None for a new one.
+    """
 
     rank: int
     length: int
@@ -82,16 +93,16 @@ class ExpectedPiece:
 
     @classmethod
     def into(cls, room: Tensor, rank: int, seconds: float) -> ExpectedPiece:
-        """Return a piece that is to lie in a vector."""
+        """Return a piece that is received in this vector."""
         return cls(rank, len(room), room.dtype, seconds, room)
 
 
 class Pipeline:
-    """The pieces of one exchange, as one rank sends and receives them.
+    """Sends and receives the pieces of one exchange, at one rank.
 
     Attributes:
-        serial: The exchange's.
-        missing: Ranks whose pieces did not come in time; none is waited for any more.
+        serial: The serial number of the exchange.
+        missing: Ranks whose pieces did not come in time; this rank no longer waits for them.
     """
 
     def __init__(self, wire: Pipelines, serial: int) -> None:
@@ -105,7 +116,7 @@ class Pipeline:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Let go of what is under way amid a death."""
+        """Abandon the pieces that are under way: those to come, and after an error those sent, too."""
         if kind is not None:
             self._wire.abandon(*self._underway)
         if self._coming:
@@ -113,12 +124,12 @@ class Pipeline:
             self._coming = None
 
     def post(self, piece: Tensor, rank: int) -> None:
-        """Send a piece, which must stay as it is, when few enough are under way."""
+        """Wait until fewer than `AHEAD` pieces are under way, then send one, which must not change."""
         self.send_off(AHEAD - 1)
         self._underway.append((rank, self._wire.send_piece(piece, rank, self.serial), piece))
 
     def send_off(self, left: int = 0) -> None:
-        """Wait until so few pieces are under way; what a rank does not take in time stays on its way."""
+        """Wait until at most `left` pieces are under way; abandon those that a rank does not take in time."""
         while len(self._underway) > left:
             rank, request, piece = self._underway[0]
             patience = 0.0 if rank in self._stuck else self._wire.part_of_limit(1 / 2)
@@ -128,9 +139,9 @@ class Pipeline:
             self._underway.popleft()
 
     def receive(self, expected: Sequence[ExpectedPiece]) -> Iterator[Tensor]:
-        """Yield pieces in this order; the next is on its way already while one is worked on.
+        """Yield the pieces in this order; the next one travels while the caller works on one.
 
-        A piece is NaN if none came in time, or one of another length.
+        A piece is NaN if it did not come in time, or had another length.
         """
         following: list[ExpectedPiece | None] = [*expected[1:], None]
         for piece, after in zip(expected, following, strict=True):

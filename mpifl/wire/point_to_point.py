@@ -1,7 +1,7 @@
 """Messages from rank to rank, and waiting for them.
 
-Every wait looks, then sleeps ever longer until its doorbell rings, so that ranks that outnumber the cores
-leave them to training, under every MPI and without any setting.
+Every wait polls, then sleeps longer and longer until its doorbell rings. So waiting ranks leave the cores to
+training if there are more ranks than cores. This works under every MPI and needs no setting.
 """
 
 from __future__ import annotations
@@ -21,31 +21,30 @@ from mpifl.wire.launching import DeathWatch
 from mpifl.wire.nodes import Nodes, discover_nodes
 
 EAGER = 4000
-"""Bytes of a message up to which its sender need not wait for the receiver."""
+"""Bytes of the longest message whose sender need not wait for the receiver."""
 PIECE, ATTESTED = 16, 17
-"""Tags: bytes that are posted; the digest of a record that others relay."""
+"""Tags: bytes that are posted; the digest of a record that other ranks relay."""
 SHORTEST_POLL, LONGEST_POLL, SHORTEST_SLEEP, LONGEST_SLEEP = 1e-4, 1e-3, 2e-3, 2e-2
-"""Seconds between two looks: at first and at last where other nodes cannot notify this rank; at first and at
-last where all can. A look that finds nothing takes 40 us of a core that another rank could train on."""
+"""Seconds between two polls: the first pause and the longest, for several nodes and for one. Ranks of other
+nodes cannot notify this one. A poll that finds nothing takes 40 us of a core that could train."""
 MOST_STALE = 1000
-"""Messages of earlier exchanges that are passed over in one wait. A rank that was late takes several waits to
-come to its latest; one that sends without end holds nobody up."""
+"""Messages of earlier exchanges that one wait skips at most. It may take several waits to reach the latest
+message of a late rank. But a rank that sends without end holds nobody up."""
 RECORD_LIMIT = 64 << 20
 """Bytes of the largest record that is received."""
 TRANSFER_TIMEOUT = "MPIFL_TRANSFER_TIMEOUT"
-"""Environment variable: seconds to wait for a rank that computes
-nothing any more and has only to hand over; 300."""
+"""Environment variable: seconds to wait for a rank that no longer computes and only hands over data; 300."""
 
 
 class PointToPoint:
-    """What one rank sends to others and receives.
+    """Sends one rank's messages to others and receives theirs.
 
     Attributes:
-        transfer_timeout: Seconds to wait for a rank that has only to hand over.
-        sent: Bytes that this rank has handed to MPI, or put where its node reads them.
-        received: Bytes that came.
+        transfer_timeout: Seconds to wait for a rank that only hands over data.
+        sent: Bytes that this rank has handed to MPI, or put in its node's shared memory.
+        received: Bytes that this rank has received.
         nodes: The world, node by node.
-        ground: What the wire stands on.
+        ground: The ground below the wire.
     """
 
     ground: Ground = HERE
@@ -57,8 +56,8 @@ class PointToPoint:
         self._comm, self.ground = comm, ground
         self._watch = DeathWatch(comm, ground)
         self._abandoned: list[Any] = []
-        self._underway: dict[int, list[Any]] = {}  # what ranks that hang have not taken yet
-        self._late: set[int] = set()  # ranks that have not done what they were waited for last
+        self._underway: dict[int, list[Any]] = {}  # sends that hanging ranks have not taken yet
+        self._late: set[int] = set()  # ranks that were late in the last wait
         self._posted: list[tuple[Any, Any]] = []
         self.sent = self.received = 0
         self._doorbell = ground.doorbell()
@@ -66,15 +65,17 @@ class PointToPoint:
 
     @property
     def _sleeps(self) -> tuple[float, float]:
-        """Seconds between two looks for a message, at first and at last."""
+        """Seconds between two polls for a message: the first and the longest pause."""
         if len(self.nodes) > 1:
             return SHORTEST_POLL, LONGEST_POLL
         return SHORTEST_SLEEP if self._doorbell.works else SHORTEST_POLL, LONGEST_SLEEP
 
     @property
     def timeout(self) -> float | None:
-        """Seconds after which what a rank does not take is left on its way to it;
-        None for `transfer_timeout`."""
+        """Seconds that a send waits for its receiver before it is left under way.
+
+        None stands for `transfer_timeout`.
+        """
         return self._timeout
 
     def limit_waits(self, timeout: float | None) -> None:
@@ -86,15 +87,15 @@ class PointToPoint:
         self.sent = self.received = 0
 
     def wait(self, request: Any, until: float | None = None) -> bool:
-        """Wait until an MPI request is done, or until the time comes; return whether it is done."""
+        """Wait until an MPI request is done, or until a time on the clock; return whether it is done."""
         try:
             return bool(self._until(request.Test, until=until))
         except RankLost:
-            self._abandoned.append(request)  # MPI may still write to its buffer, or read it
+            self._abandoned.append(request)  # MPI may still read or write its buffer
             raise
 
     def post(self, rank: int, content: bytes, tag: int = PIECE) -> None:
-        """Send bytes to a rank and go on at once; it takes them in the order in which they were posted."""
+        """Send bytes to a rank and go on at once; the rank takes them in the order of the posts."""
         buffer = np.frombuffer(content, np.uint8)
         self._posted = [one for one in self._posted if not self.wait(one[0], 0.0)]
         self._posted.append((self._started(self._comm.Isend, buffer, rank, tag), buffer))
@@ -102,15 +103,15 @@ class PointToPoint:
         self.sent += len(content)
 
     def take(self, rank: int) -> bytes:
-        """Wait for the next bytes that a rank has posted here."""
+        """Wait for the next bytes that a rank has posted to this one, and return them."""
         return self._receive(rank, PIECE)
 
     def receive_into(self, into: Tensor, rank: int, tag: int, until: float) -> Any:
         """Begin to receive a rank's next message into a vector.
 
         Returns:
-            MPI's request; None if there is no message by the time `until`. One of another length is not
-            received, and the vector is NaN.
+            MPI's request; None if no message comes by the time `until`. A message of another length is not
+            received, and the vector becomes NaN.
         """
         mpi = self.ground.mpi
         status = mpi.Status()
@@ -125,45 +126,48 @@ class PointToPoint:
         return self._started(message.Irecv, into)
 
     def greatest(self, number: int) -> int:
-        """Return the greatest of the numbers that all ranks give; all call this together."""
+        """Return the greatest of the numbers that all ranks give; all ranks call this together."""
         given = np.zeros(self._comm.Get_size(), np.int64)
         self.wait(self._started(self._comm.Iallgather, np.array([number], np.int64), given))
         return int(given.max())
 
     def abandon(self, *held: Any) -> None:
-        """Keep for ever what MPI may still read, or write to."""
+        """Keep buffers and requests for ever, since MPI may still read or write them."""
         self._abandoned += held
 
     def attest(self, record: bytes, ranks: Sequence[int]) -> None:
-        """Send ranks the digest of a record that others relay to them."""
+        """Send some ranks the digest of a record that other ranks relay to them."""
         self._send_all(hashlib.sha256(record).digest(), ranks, ATTESTED)
 
     def attested(self, record: bytes, rank: int) -> bytes:
-        """Return a record as the rank that it comes from attests it.
+        """Return a relayed record if it has the digest that its sender attests.
+
+        Args:
+            record: The record as it was relayed.
+            rank: The rank that first sent it.
 
         Raises:
-            Misled: it has another digest.
+            Misled: the record has another digest.
         """
         if self._receive(rank, ATTESTED) != hashlib.sha256(record).digest():
             raise Misled(f"what rank {self.nodes.parent} relays is not what rank {rank} sent")
         return record
 
     def await_taken(self) -> None:
-        """Wait until others have taken all that was posted here."""
+        """Wait until other ranks have taken everything that this rank has posted."""
         for request, _ in self._posted:
             self.wait(request)
         self._posted = []
 
     def _started(self, act: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function of MPI returns."""
+        """Call a function of MPI and return its result; translate its errors."""
         try:
             return act(*arguments)
         except self._watch.error as error:
             raise self._translated(error) from None
 
     def _translated(self, error: Exception) -> Exception:
-        """Return the error, as RankLost if that is what it means,
-        with the node's ranks awake to hear of it."""
+        """Return an error of MPI, as RankLost if it comes from a death; then wake the ranks of the node."""
         translated = self._watch.translate_error(error)
         if isinstance(translated, RankLost):
             self._notify(list(self.nodes.neighbours))
@@ -199,7 +203,7 @@ class PointToPoint:
     def _messages(
         self, rank: int, tag: int, until: float | None, limit: int = RECORD_LIMIT
     ) -> Iterator[bytearray]:
-        """Yield what comes from a rank by the time `until`, and no more than `MOST_STALE` messages."""
+        """Yield a rank's messages until the time `until`, at most `MOST_STALE` of them."""
         for _ in range(MOST_STALE):
             if not (found := self._next_buffer(rank, tag, until, limit)):
                 return
@@ -208,9 +212,9 @@ class PointToPoint:
     def _next_buffer(
         self, rank: int | None, tag: int, until: float | None, limit: int | Mapping[int, int]
     ) -> tuple[int, bytearray] | None:
-        """Receive the next message; one of more than `limit` bytes is not, and stands as empty.
+        """Return the next message as (rank, bytes); a message of more than `limit` bytes counts as empty.
 
-        The limit may be another for each rank, by default `RECORD_LIMIT`.
+        The limit may differ for each rank; its default is then `RECORD_LIMIT`.
         """
         mpi = self.ground.mpi
         status = mpi.Status()
@@ -226,14 +230,14 @@ class PointToPoint:
         self.wait(self._started(message.Irecv, record))
         self.received += len(record)
         if len(record) > EAGER:
-            self._notify([source])  # its sender waits for this
+            self._notify([source])  # the sender waits until its message is taken
         return source, record
 
     def _next_message(self, source: int, tag: int, status: Any, until: float | None) -> Any:
         def arrived() -> Any:
             return self._comm.Improbe(source, tag, status) or self._comm.Improbe(source, tag, status)
 
-        # Open MPI's first look only has it make progress
+        # twice: in Open MPI the first probe only makes progress
         return self._until(arrived, self._sleeps, until)
 
     def _notify(self, ranks: Sequence[int]) -> None:

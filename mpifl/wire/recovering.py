@@ -1,4 +1,4 @@
-"""What a rank does after a death that MPI survives: it meets the survivors in a smaller world."""
+"""Recovery after a death that MPI survives: the survivors meet in a smaller world."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from mpifl.wire.pipeline import Pipelines
 
 
 class Recovering(Pipelines):
-    """A rank's end of the wire whose world may become that of survivors.
+    """One rank's end of the wire, whose world may shrink to the survivors of a death.
 
     Attributes:
         rank: This rank.
         size: How many ranks there are.
         origins: The rank that each of them had when the world began.
-        agreed: How often this rank knows that all have agreed to begin a training, or others know it.
+        agreed: How often all ranks have agreed to begin a training, as far as this rank knows. After a death
+            it is the greatest number that any survivor knows.
         silent: Leaders of nodes whose sums did not come in time.
     """
 
@@ -40,12 +41,13 @@ class Recovering(Pipelines):
 
     @property
     def lost(self) -> list[int]:
-        """The ranks, as the world began, that have died."""
+        """The dead ranks, by the numbers that they had when the world began."""
         return sorted(set(self._founders) - set(self.origins))
 
     def recover(self) -> dict[int, int]:
-        """Bring the survivors of a death together; each of them calls this, and has its lower number from
-        then on.
+        """Meet the other survivors of a death in a smaller world, where ranks have new numbers.
+
+        All survivors call this.
 
         Returns:
             The new rank of each survivor by its old one.
@@ -66,7 +68,7 @@ class Recovering(Pipelines):
         return ranks
 
     def _shrunk(self) -> bool:
-        """Meet the other survivors in a smaller world; return False if one more has died meanwhile."""
+        """Meet the other survivors in a smaller world; return False if another rank died meanwhile."""
         try:
             self._enter(*survivors(self._comm, self.ground.mpi))
             self.agreed = self.greatest(self.agreed)
@@ -75,11 +77,11 @@ class Recovering(Pipelines):
         return True
 
     def _enter(self, comm: Any, ranks: Sequence[int]) -> None:
-        """Be in another world from now on.
+        """Use another world from now on.
 
         Args:
-            comm: Of the ranks that are in it.
-            ranks: What they were.
+            comm: The communicator of its ranks.
+            ranks: The old number of each of its ranks.
 
         Raises:
             RankLost: one of them has died meanwhile.

@@ -1,7 +1,7 @@
-"""What the server asks: a record for each kind of request, with its own fields.
+"""The server's requests: a record for each kind of request, with its own fields.
 
-What holds for all requests of a kind stands with its record. A kind's handler is in `exchange.worker`, what
-the server accepts of its replies in `exchange.admission`.
+Class variables hold facts about all requests of a kind. The handler of a kind is in
+`exchange.worker_side.worker`. The rules for its replies are in `exchange.server_side.admission`.
 """
 
 from __future__ import annotations
@@ -27,33 +27,32 @@ from mpifl.wire.messages import (
 
 
 class Request(Message):
-    """What the server asks of all ranks, or of those that host the silos of a cohort.
+    """A request of the server to all ranks, or to those that host the silos of a cohort.
 
-    (round, attempt) stamps what silos keep: it becomes true when a later round is asked and is forgotten when
-    the same round is asked again.
+    (round, attempt) stamps the state that silos keep. A request of a later round makes this state final. A
+    new attempt at the same round discards it.
     """
 
     reply: ClassVar[type[Reply]] = Done
-    """What a silo answers that has no fault."""
+    """The class of a reply without a fault."""
     has_deadline: ClassVar[bool] = False
-    """Whether a deadline is for it; at the start shards are opened, and states read, however long it takes.
-    """
+    """Whether the deadline applies. It does not at the start, where opening shards may take long."""
     addressed: ClassVar[bool] = True
-    """Whether the silos of the cohort answer; else each rank answers for all that it hosts."""
+    """Whether the silos of the cohort answer; else each rank answers for all silos that it hosts."""
     averaged: ClassVar[bool] = False
-    """Whether replies are updates: their vectors are combined, and too few of them lose the round."""
+    """Whether replies are updates: their vectors are combined, and the round is lost if too few come."""
     introduces: ClassVar[bool] = False
     """Whether each rank says where it runs."""
     commits_earlier: ClassVar[bool] = True
-    """Whether what silos kept in earlier rounds is true from now on."""
+    """Whether the state that silos kept in earlier rounds is final from now on."""
     only_stateful: ClassVar[bool] = False
-    """Whether silos that keep nothing have nothing to do."""
+    """Whether silos that keep no state have nothing to do."""
     resets: ClassVar[bool] = False
     """Whether all silos go back to one round."""
     on_host: ClassVar[bool] = False
-    """Whether its vectors are read on the CPU, wherever silos train."""
+    """Whether the vectors stay on the CPU, whatever device silos train on."""
     last: ClassVar[bool] = False
-    """Whether ranks leave the exchange when they have answered."""
+    """Whether ranks leave the exchange after their answer."""
 
     kind: str
     round: int = 0
@@ -63,9 +62,9 @@ class Request(Message):
     direct: bool = False
     """Whether the server sends the vectors to each node itself."""
     resting: list[int] | None = None
-    """Ranks that do not take turns at the pieces of long vectors; None: the leaders alone carry them."""
+    """Ranks that do not relay pieces of long vectors; None: only the leaders relay."""
     serial: int = 0
-    """Counts the requests of a run."""
+    """The serial number of the request in its run."""
 
     @property
     def reassigned(self) -> Mapping[int, int]:
@@ -89,14 +88,14 @@ class Reassigning(Request):
 
 
 class Compute(Reassigning):
-    """Have each silo run a method of the algorithm on a message, and average what they return.
+    """Let each silo run a client method on a message, and average the updates that it returns.
 
     Attributes:
-        work: The method's name.
+        work: The name of the client method.
         scalars: The numbers and texts of the message.
-        parameters: P, the length of a vector that `lengths` does not name; None: silos need not know.
+        parameters: P, the length of vectors that `lengths` does not name; None: silos do not check updates.
         lengths: The lengths of other vectors of an update.
-        sent: The vectors of an update, and how each is combined; None where silos have not disagreed yet.
+        sent: The vectors of an update, and how each is combined; None unless silos have disagreed on them.
     """
 
     reply: ClassVar[type[Reply]] = Header
@@ -112,12 +111,13 @@ class Compute(Reassigning):
 
 
 class Converse(Request):
-    """Have each silo run a method of the algorithm that talks with the server, line by line.
+    """Let each silo run a client method that exchanges messages with the server while it runs.
 
     Attributes:
-        work: The method's name.
-        longest: Bytes of a line at most; a longer one is its silo's fault: nobody would take it from MPI.
-        scalars: The numbers and texts of the message.
+        work: The name of the client method.
+        longest: Bytes of the longest message in the dialogue. MPI would never deliver a longer one, so it is
+            a fault of its silo.
+        scalars: The numbers and texts of the request.
     """
 
     reply: ClassVar[type[Reply]] = Header
@@ -130,7 +130,7 @@ class Converse(Request):
 
 
 class Open(Request):
-    """Have each rank open and verify the shards of its silos."""
+    """Let each rank open and verify the shards of its silos."""
 
     introduces: ClassVar[bool] = True
 
@@ -138,10 +138,10 @@ class Open(Request):
 
 
 class Save(Request):
-    """Have each rank begin to write what its silos keep, as part of the round's checkpoint.
+    """Let each rank begin to write its silos' state, as part of the round's checkpoint.
 
     Attributes:
-        oldest: The round of the oldest checkpoint that the server still has; 0 without any.
+        oldest: The round of the oldest checkpoint that the server still has; 0 if there is none.
     """
 
     reply: ClassVar[type[Reply]] = FileReply
@@ -157,7 +157,7 @@ class SaveStatus(Request):
 
     Attributes:
         checkpoint: The round of the checkpoint.
-        wait: Answer only when they are.
+        wait: Whether to answer only when they are.
     """
 
     reply: ClassVar[type[Reply]] = FileReply
@@ -169,10 +169,10 @@ class SaveStatus(Request):
 
 
 class Load(Request):
-    """Have silos take what they keep from the round's checkpoint.
+    """Let silos read their state from the round's checkpoint.
 
     Attributes:
-        files: The sha256 of each silo's file; silos without one keep nothing from now on.
+        files: The sha256 of each silo's file; silos without a file have no state from now on.
     """
 
     resets: ClassVar[bool] = True
@@ -182,11 +182,11 @@ class Load(Request):
 
 
 class Migrate(Reassigning):
-    """Have other ranks take over silos, with what they keep.
+    """Let other ranks take over silos, with their state.
 
     Attributes:
-        checkpoint: The round of the checkpoint that is read.
-        files: The sha256 of each silo's file in it, for silos that keep something.
+        checkpoint: The round of the checkpoint to read.
+        files: The sha256 of each silo's file in it, for silos that keep state.
     """
 
     has_deadline: ClassVar[bool] = True
@@ -205,10 +205,10 @@ class Inventory(Request):
 
 
 class Replicate(Request):
-    """Have each rank keep the server's state after a round that may still be lost.
+    """Let each rank keep the server's state after a round, in case the server dies.
 
     Attributes:
-        figures: What the round brought.
+        figures: The figures of the round.
     """
 
     has_deadline: ClassVar[bool] = True
@@ -220,10 +220,10 @@ class Replicate(Request):
 
 
 class KeepTestSet(Request):
-    """Have each rank keep the server's test set, on which models are scored later.
+    """Let each rank keep the server's test set, on which models are scored later.
 
     Attributes:
-        arrays: What the vectors are, which travel as bytes.
+        arrays: The arrays of the test set; they travel as vectors of bytes.
     """
 
     has_deadline: ClassVar[bool] = True
@@ -235,12 +235,12 @@ class KeepTestSet(Request):
 
 
 class ScoreBatches(Request):
-    """Have some ranks score a model on batches of the test set.
+    """Let some ranks score a model on batches of the test set.
 
     Attributes:
-        size: Examples of a batch; the last may be smaller.
-        examples: Of all batches.
-        dealt: The ranks to which the batches are dealt, one after another.
+        size: Examples in a batch; the last batch may be smaller.
+        examples: Examples in all batches.
+        dealt: The ranks that get the batches, round robin.
     """
 
     has_deadline: ClassVar[bool] = True
@@ -253,7 +253,7 @@ class ScoreBatches(Request):
 
     @property
     def sizes(self) -> list[int]:
-        """How many examples each batch has."""
+        """The number of examples in each batch."""
         return [min(self.size, self.examples - begin) for begin in range(0, self.examples, self.size)]
 
     def of(self, rank: int) -> range:
@@ -267,7 +267,7 @@ class Finish(Request):
     """Hand the final model to every silo.
 
     Attributes:
-        sha256: Of the model's file.
+        sha256: The digest of the model's file.
     """
 
     reply: ClassVar[type[Reply]] = FinishReply
@@ -296,6 +296,6 @@ def read_request(record: bytes) -> Request:
     """Return the request that a record holds.
 
     Raises:
-        ValidationError: it holds none.
+        ValidationError: the record holds no request.
     """
     return _ANY.validate_json(record)

@@ -1,7 +1,7 @@
-"""Long vectors on their way from the server to all nodes: the ranks of a node take turns at the pieces.
+"""Broadcast of long vectors from the server to all nodes: the ranks of a node relay pieces, round robin.
 
-Each receives its pieces where the node's ranks read them, and hands them on to the nodes below in a tree. The
-node's leader knows when all are there.
+Each rank receives its pieces in its node's shared memory, and hands them on to the nodes below in a tree. The
+node's leader knows when all pieces are there.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from mpifl.wire.pipeline import ExpectedPiece, Pipeline
 from mpifl.wire.transport import Transport
 
 LONG = 4 << 20
-"""Bytes from which on a vector goes by turns; for a shorter one the leaders alone are as fast."""
+"""Bytes above which all ranks relay a vector; up to this the leaders alone are as fast."""
 PIECE = 1 << 20
 """Bytes of a piece."""
 
 
 class Spreading:
-    """The vectors of one request on their way, as one rank takes part in it.
+    """Broadcasts the vectors of one request, at one rank.
 
     Args:
         transport: The world.
-        serial: The request's.
-        resting: Ranks that carry nothing, since they are unreliable; no node's leader is one of them.
+        serial: The serial number of the request.
+        resting: Ranks that relay nothing, since they are unreliable; no leader of a node is among them.
 
     Attributes:
         whole: Whether all vectors came to this node.
-        hanging: Ranks of this node that did not say that they have their pieces, at its leader.
+        hanging: At a node's leader: the ranks of the node that did not say in time whether they have their
+            pieces.
     """
 
     def __init__(self, transport: Transport, serial: int, resting: Collection[int]) -> None:
@@ -45,8 +46,10 @@ class Spreading:
         self.hanging: set[int] = set()
 
     def deliver(self, vector: Tensor | None, length: int, dtype: torch.dtype) -> Tensor:
-        """Send a vector from the server (who gives it) to all ranks; return it where this rank can read it,
-        of any content where it did not come whole."""
+        """Send a vector from the server, which gives it, to all ranks; return it where this rank can read it.
+
+        Its content is undefined if it did not come whole.
+        """
         if not is_long(length, dtype):
             return self._transport.broadcast_vector(vector, length, dtype)
         nodes, memory = self._transport.nodes, self._transport.memory
@@ -59,22 +62,22 @@ class Spreading:
             with self._pipeline:
                 self._put_together(here)
         except RankLost:
-            self._transport.abandon(here)  # other ranks of the node may still be receiving there
+            self._transport.abandon(here)  # other ranks of the node may still receive pieces there
             raise
         return here
 
     def end(self) -> bool:
-        """See that others take what this rank sends them; return whether all vectors came to this node."""
+        """Wait until other ranks take what this rank sends; return whether all vectors came to this node."""
         with self._pipeline as pipeline:
             pipeline.send_off()
         return self.whole
 
     def _put_together(self, here: Tensor) -> None:
-        """Carry this rank's pieces of a vector, and know whether the others of the node have theirs."""
+        """Relay this rank's pieces of a vector, and learn whether the other ranks of the node have theirs."""
         wire, nodes, serial = self._transport, self._transport.nodes, self._pipeline.serial
         carried = wire.rank in self._mine and self.whole and self._carry(here)
         if nodes.number == 0:
-            return  # it was all there before
+            return  # the server's node has the vector already
         if not nodes.leads:
             if wire.rank in self._mine:
                 wire.tell_kept(serial, whole=carried)
@@ -86,11 +89,13 @@ class Spreading:
         self.whole = carried and self.whole and all(kept.get(rank) for rank in others)
         wire.spread_kept(whole=self.whole)
         if not self.whole:
-            wire.abandon(here)  # who wakes up may still write there
+            wire.abandon(here)  # a rank that wakes up may still write there
 
     def _carry(self, here: Tensor) -> bool:
-        """Receive this rank's pieces and hand them on; stop at the first that does not come, since what comes
-        after it would be taken for it."""
+        """Receive this rank's pieces and hand them on; return whether all came.
+
+        Stop at the first piece that does not come: a later piece would be mistaken for it.
+        """
         nodes = self._transport.nodes
         turn, turns = self._mine.index(self._transport.rank), len(self._mine)
         pieces = list(enumerate(pieces_of(len(here), PIECE // here.itemsize)))[turn::turns]
@@ -114,5 +119,5 @@ class Spreading:
 
 
 def is_long(length: int, dtype: torch.dtype) -> bool:
-    """Whether a vector goes by turns."""
+    """Return whether the ranks of a node relay the pieces of a vector round robin."""
     return dtype.is_floating_point and length * dtype.itemsize > LONG

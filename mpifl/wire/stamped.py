@@ -1,5 +1,4 @@
-"""Vectors from rank to rank that say which exchange they belong to:
-what comes too late is not taken for another."""
+"""Vectors from rank to rank, stamped with their exchange, so that a late one is not mistaken for another."""
 
 from __future__ import annotations
 
@@ -14,40 +13,42 @@ from torch import Tensor
 from mpifl.wire.point_to_point import PointToPoint
 
 ROWS, SHARE = 7, 8
-"""Tags: columns of silos' vectors, what a rank has made of its columns."""
+"""Tags: columns of silos' vectors; a rank's result for its columns."""
 _STAMP = struct.Struct("<qq")
 Stamp = tuple[int, int]
-"""The serial number of the request, and a count within the exchange."""
+"""The serial number of the request, and a count within its exchange."""
 SHORTEST_LIMIT = 1 << 16
-"""Bytes that are received at least, whatever is expected."""
+"""Bytes that a message may always have, however short the expected one is."""
 
 
 class StampedPointToPoint(PointToPoint):
-    """Sends float32 vectors and records with a stamp; none waits for a rank for longer than it is told."""
+    """Sends and receives float32 vectors and records with a stamp; every wait has a time limit."""
 
     def hand_over(self, rank: int, content: bytes | Sequence[Tensor], stamp: Stamp) -> bool:
-        """Send a record or vectors, one after another, to a rank; return whether it took them in time."""
+        """Send a record, or vectors one behind another, to a rank; return whether it took them in time."""
         limit = self.ground.clock() + self.transfer_timeout
         return self._taken(*self._begin(rank, SHARE, content, stamp), limit)
 
     def next_share(self, rank: int, stamp: Stamp, nbytes: int, until: float) -> memoryview | None:
-        """Return what a rank hands over under this stamp;
-        None if it has not by the time `until`, or far more."""
+        """Return the content that a rank hands over with this stamp.
+
+        Return None if none comes by the time `until`, or if it is far longer than `nbytes`.
+        """
         return self._stamped(rank, SHARE, stamp, nbytes, until)
 
     def trade(
         self, outgoing: Mapping[int, Sequence[Tensor]], incoming: Mapping[int, int], stamp: Stamp
     ) -> tuple[dict[int, Tensor], set[int]]:
-        """Send float32 vectors to some ranks while some send theirs.
+        """Send float32 vectors to some ranks and receive others from some ranks.
 
         Args:
-            outgoing: What each rank is sent, one after another.
+            outgoing: The vectors for each rank, sent one behind another.
             incoming: How many elements each rank sends.
-            stamp: Of all of these.
+            stamp: The stamp of all these messages.
 
         Returns:
-            What came, by rank; and the ranks from which nothing of that length came, or that took nothing in
-            time.
+            The received elements by rank, and the ranks that failed. A rank fails if it sends no message of
+            its length in time, or does not take ours in time.
         """
         underway = {rank: self._begin(rank, ROWS, vectors, stamp) for rank, vectors in outgoing.items()}
         until = self.ground.clock() + self.transfer_timeout

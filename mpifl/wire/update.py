@@ -1,4 +1,4 @@
-"""What silos answer and what comes of it, as an algorithm and its silos see them."""
+"""Updates of silos and their mean, as an algorithm and its silos see them."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from mpifl.wire.messages import Combination, Figure, Scalar
 
 @dataclass(frozen=True)
 class Uniform:
-    """A vector that is averaged with equal weights, whatever the update's weight."""
+    """A vector that is averaged with equal weights, whatever the weight of its update."""
 
     vector: torch.Tensor
 
 
 def uniform(vector: torch.Tensor) -> Uniform:
-    """Mark a value of an update to be averaged with equal weights: a paper's `1/|S|`."""
+    """Mark a vector of an update to be averaged with equal weights, `1/|S|` in papers."""
     return Uniform(vector)
 
 
 @dataclass(frozen=True)
 class Summed(Uniform):
-    """A vector that is added up, unweighted, and comes as the sum itself, in float64."""
+    """A vector that is summed over silos without weights, in float64."""
 
 
 def summed(vector: torch.Tensor) -> Summed:
-    """Mark a value of an update, shape [n], to be added up over the silos.
+    """Mark a vector of an update, shape [n], to be summed over the silos.
 
-    The sum is float64. Whole numbers below 2^32 add up without any error, over up to 2^20 silos; others are
-    off by what `mpifl.sums.exact` says.
+    The sum is float64. Whole numbers below 2^32 add up without any error, over up to 2^20 silos. For other
+    numbers `mpifl.sums.exact` gives the error.
     """
     return Summed(vector.double())
 
 
 def combination(value: torch.Tensor | Uniform) -> Combination:
-    """Return what becomes of a value of an update."""
+    """Return how a vector of an update is combined over silos."""
     if isinstance(value, Summed):
         return "summed"
     return "uniform" if isinstance(value, Uniform) else "weighted"
 
 
 def unmarked(value: torch.Tensor | Uniform) -> torch.Tensor:
-    """Return the vector itself."""
+    """Return the vector without its mark."""
     return value.vector if isinstance(value, Uniform) else value
 
 
 def wrong_length(name: str, found: int, expected: int) -> str:
-    """Say that a vector of an update is not as long as the server expects."""
+    """Return the message that a vector of an update has another length than the server expects."""
     return (
         f"'{name}' has {found} elements, the server expects {expected}; "
         "an algorithm declares others by `lengths`"
@@ -59,7 +59,7 @@ def wrong_length(name: str, found: int, expected: int) -> str:
 
 
 def wrong_vectors(found: Mapping[str, Combination], expected: Mapping[str, Combination]) -> str:
-    """Say in what the vectors of an update are others than expected; "" if they are not."""
+    """Return how the vectors of an update differ from the expected ones; "" if they do not."""
     if others := sorted(found.keys() ^ expected.keys()):
         how = "sent" if others[0] in found else "did not send"
         return f"it {how} '{others[0]}', other than most silos"
@@ -70,7 +70,7 @@ def wrong_vectors(found: Mapping[str, Combination], expected: Mapping[str, Combi
 
 
 def wrong_weight(found: float, expected: float) -> str:
-    """Say that an update does not weigh what the server expects."""
+    """Return the message that an update has another weight than the server expects."""
     return (
         f"its weight is {found:.12g}, the server expects {expected:.12g}; "
         "an algorithm declares others by `weight`"
@@ -79,24 +79,24 @@ def wrong_weight(found: float, expected: float) -> str:
 
 @dataclass
 class Update:
-    """What a silo's half of an algorithm returns: a weight, named flat vectors and named scalars."""
+    """The result of a client method: a weight, named flat vectors and named scalars."""
 
     weight: float
     vectors: dict[str, torch.Tensor | Uniform] = field(default_factory=dict)
     scalars: dict[str, Scalar | None] = field(default_factory=dict)
-    """None, NaN and Inf: this silo has no such number, and is left out of its mean."""
+    """None, NaN and Inf: this silo has no such number and is left out of the number's mean."""
     payloads: dict[str, torch.Tensor] = field(default_factory=dict)
-    """What a codec wrote, uint8, of vectors that hold what the payload stands for."""
+    """A codec's payloads, uint8, by vector; the vector itself holds the decoded payload."""
     noise: dict[str, float] = field(default_factory=dict)
-    """The deviation of the noise that hides each vector in the sum of weight * vector over all silos; those
-    who have a part in the sum share in it."""
+    """The standard deviation of the noise that the sum of weight * vector over all silos gets, by vector. The
+    ranks of the sum each add a share of the noise."""
 
 
 @dataclass
 class Mean:
     """The cohort's answer: averaged vectors by name, averaged scalars, and every silo's own scalars.
 
-    `len(mean)` is the number of silos that answered, `weight` what their updates weigh together.
+    `len(mean)` is the number of silos that answered. `weight` is the sum of their updates' weights.
     """
 
     vectors: dict[str, torch.Tensor]
@@ -109,7 +109,7 @@ class Mean:
         """Return the combined vector of a name.
 
         Raises:
-            RoundLost: no silo sent one.
+            RoundLost: no silo sent a vector of this name.
         """
         if name not in self.vectors:
             there = ", ".join(map(repr, sorted(self.vectors))) or "none"
@@ -120,22 +120,22 @@ class Mean:
         return len(self.silos)
 
     def of_silos(self, name: str) -> dict[int, float]:
-        """Return a scalar of every silo that answered with it, by their ids; {} where sums are masked."""
+        """Return a scalar of every silo that sent it, by silo; {} if sums are masked."""
         return {k: float(scalars[name]) for k, scalars in sorted(self.silos.items()) if name in scalars}
 
     def each(self, name: str) -> Iterator[float]:
-        """Yield a scalar of every silo that answered with it, in the order of their ids."""
+        """Yield a scalar of every silo that sent it, in the order of the silos' ids."""
         return (float(scalars[name]) for _, scalars in sorted(self.silos.items()) if name in scalars)
 
 
 @dataclass(frozen=True)
 class Replica:
-    """The server's state after a round, as every rank keeps it in case that the server dies.
+    """The server's state after a round, which every rank keeps in case the server dies.
 
     Attributes:
         round: Rounds done.
-        figures: What the last of them brought.
-        state: A safetensors file.
+        figures: The figures of the last round.
+        state: The state as a safetensors file, uint8, shape [n].
     """
 
     round: int

@@ -1,4 +1,4 @@
-"""The machine and its interpreter: accelerators, kernels, processors, signals, versions."""
+"""The machine and its Python: accelerators, compiled loops, processors, signals, versions."""
 
 import lazy_loader
 

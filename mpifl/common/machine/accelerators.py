@@ -1,4 +1,4 @@
-"""What is asked of a GPU beside tensors: to finish its work, whether it still answers, and how it rounds."""
+"""Control of GPUs: wait for their work, check that they still answer, set how they round."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from mpifl.common import DeviceLost, one_line
 
 
 def finish(device: torch.device) -> None:
-    """Wait until a device has done all that it was given.
+    """Wait until a device has done all its work.
 
     Raises:
-        RuntimeError: something of it went wrong.
+        RuntimeError: some of this work failed.
     """
     if device.type != "cpu":
         getattr(torch, device.type).synchronize(device)
 
 
 def check(device: torch.device, error: BaseException) -> None:
-    """See that a device still answers after an error; after some, such as an index out of range, a GPU
-    answers no call of its process any more.
+    """Check that a device still answers after an error.
+
+    After some errors, such as an index out of range, a GPU answers no more calls of its process.
 
     Raises:
-        DeviceLost: it does not.
+        DeviceLost: the device does not answer.
     """
     if isinstance(error, DeviceLost):
         raise error
@@ -39,7 +40,7 @@ def check(device: torch.device, error: BaseException) -> None:
 
 @contextlib.contextmanager
 def watched(device: torch.device) -> Iterator[None]:
-    """Have errors of what is done meanwhile end in DeviceLost, if a device answers no more after them."""
+    """Turn an error raised inside into DeviceLost if the device no longer answers."""
     try:
         yield
     except Exception as error:
@@ -49,9 +50,9 @@ def watched(device: torch.device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def rounding(device: torch.device, *, tf32: bool) -> Iterator[None]:
-    """Have CUDA round to TF32 what it multiplies meanwhile, or not; afterwards it does as before.
+    """Set whether CUDA rounds factors to TF32 inside the context, and restore the setting afterwards.
 
-    As torch comes, it does so in convolutions and recurrent layers.
+    By torch's default CUDA does so in convolutions and recurrent layers.
     """
     if device.type == "cpu":
         yield
@@ -66,13 +67,15 @@ def rounding(device: torch.device, *, tf32: bool) -> Iterator[None]:
 
 
 def rounds_to_tf32() -> bool:
-    """Whether CUDA would round what it multiplies to TF32 now."""
+    """Return whether CUDA rounds the factors of matrix products to TF32 now."""
     return bool(torch.backends.cuda.matmul.allow_tf32)
 
 
 def _flags() -> Iterator[tuple[Any, str, Any]]:
-    """Yield who holds each flag of TF32, its name and its value; a later torch has more of them, and refuses
-    to tell of two that somebody has set apart."""
+    """Yield (owner, name, value) of each flag of TF32.
+
+    A later torch has more flags. It refuses to return two of them if a user has set them to different values.
+    """
     names = ["cuda.matmul.allow_tf32", "cudnn.allow_tf32"]
     names += ["cuda.matmul.fp32_precision", "cudnn.conv.fp32_precision", "cudnn.rnn.fp32_precision"]
     for name in names:

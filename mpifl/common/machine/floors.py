@@ -1,4 +1,4 @@
-"""The lowest versions that the package runs with, as its metadata have them from pyproject.toml."""
+"""The lowest library versions that the package runs with, by its metadata from pyproject.toml."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mpifl.common import InputError
 
 
 def hold(extra: str = "") -> None:
-    """Refuse libraries that are older than the package needs; what is missing is left to its import.
+    """Refuse libraries that are older than the package needs; a missing library fails later, at its import.
 
     Args:
-        extra: Whose libraries; by default those that every command needs.
+        extra: The extra of pyproject.toml whose libraries are checked; by default those of every command.
 
     Raises:
-        InputError: some are; the line says what to install.
+        InputError: a library is too old; the line says what to install.
     """
     if found := _too_old(extra):
         lowest = " ".join(f"'{name}>={least}'" for name, _, least in found)
@@ -27,7 +27,7 @@ def hold(extra: str = "") -> None:
 
 
 def hold_or_exit() -> None:
-    """Refuse them before a command imports any: with one line and exit code 2."""
+    """Refuse old libraries by one line and exit code 2, before a command imports any of them."""
     try:
         hold()
     except InputError as error:
@@ -37,7 +37,7 @@ def hold_or_exit() -> None:
 
 @functools.cache
 def _too_old(extra: str) -> tuple[tuple[str, str, str], ...]:
-    """Return (library, its version, the lowest) of each that is too old."""
+    """Return (library, its version, the lowest version) of each library that is too old."""
     found = []
     for name, least in _lowest(extra):
         try:
@@ -56,7 +56,7 @@ def _lowest(extra: str) -> Iterator[tuple[str, str]]:
     except metadata.PackageNotFoundError:
         return
     for one in wanted:
-        if "python_version" in one:  # this Python may bring it
+        if "python_version" in one:  # this Python may not need it
             continue
         whose = re.search(r"extra == ['\"]([\w-]+)['\"]", one)
         if (whose[1] if whose else "") == extra and (found := re.match(r"([\w.-]+)[^;]*>=([\d.]+)", one)):
@@ -64,7 +64,7 @@ def _lowest(extra: str) -> Iterator[tuple[str, str]]:
 
 
 def _numbers(version: str) -> list[int]:
-    """Return a version's numbers as far as it is a release: `2.13.0+cpu` is [2, 13]."""
+    """Return the numbers of a version's release part, without final zeros: `2.13.0+cpu` is [2, 13]."""
     numbers = [int(part) for part in re.match(r"[\d.]*", version)[0].split(".") if part]  # type: ignore[index]
     while numbers and not numbers[-1]:
         del numbers[-1]

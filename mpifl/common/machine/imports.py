@@ -1,5 +1,4 @@
-"""What a command imports stays until it ends: none of it is garbage,
-and Python need not look for any there."""
+"""Imports without garbage collection: imported objects stay until a command ends, so none is garbage."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def gc_frozen() -> Iterator[None]:
-    """Import with the garbage collector off, and hide what there is then from it for good.
+    """Import with the garbage collector off, and then hide all objects from it for good.
 
-    Torch brings hundreds of thousands of objects. To search them for cycles while they come, and once more
-    when the interpreter ends, is a quarter of the time of a rank that has little else to do. For programs: it
-    holds on to whatever garbage there was before.
+    Torch brings hundreds of thousands of objects. Python would search them for cycles while they come, and
+    again when it ends. For a rank that does little else this is a quarter of its time. This is for programs,
+    not for libraries: it also keeps all garbage that existed before.
     """
     gc.disable()
     try:

@@ -1,8 +1,7 @@
-"""Loops in C: a file beside a module, built once for a user, in a fifth of a second, and kept in the user's
-cache.
+"""Loops in C: a C file beside a module, built once for each user and kept in the user's cache.
 
-Whoever has such loops states them in tensors, too, with the same bits. So nothing but time depends on the
-compiler.
+Building it takes a fifth of a second. A module with such loops has them in tensor operations, too, with the
+same bits. So only the time depends on the compiler.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from mpifl.common import cache
 
 FLAGS = (
     *("-O3", "-fPIC", "-shared", "-std=gnu11"),
-    "-ffp-contract=off",  # each product and each sum is rounded, as those of tensors are
-    *("-fno-math-errno", "-fno-trapping-math"),  # which change no number, and keep roots from vectors
+    "-ffp-contract=off",  # round each product and each sum, as tensor operations do
+    *("-fno-math-errno", "-fno-trapping-math"),  # they change no number, but would keep roots out of vectors
 )
 WITHOUT = "MPIFL_KERNELS"
-"""Environment variable: "tensors" does without the compiled loops."""
+"""Environment variable: with "tensors" the compiled loops are not used."""
 PATIENCE = 60.0
-"""Seconds that a compiler may take."""
+"""Seconds that the compiler may take."""
 
 
 def library(source: Path) -> ctypes.CDLL | None:
-    """Return the library of a C file, or None where it cannot be had.
+    """Return the library of a C file, or None if it cannot be built or is not wanted.
 
-    It is built if this user has not got it yet; nobody but this user can have written it.
+    It is built if this user does not have it yet. Nobody but this user can have written it.
     """
     if os.environ.get(WITHOUT) == "tensors":
         return None
@@ -62,14 +61,14 @@ def _loaded(source: Path) -> ctypes.CDLL:
 def _opened(source: Path, path: Path) -> ctypes.CDLL:
     try:
         descriptor = cache.opened(path)
-    except OSError:  # not there, or not to be trusted
+    except OSError:  # missing, or not to be trusted
         _build(source, path)
         descriptor = cache.opened(path)
     return ctypes.CDLL(cache.loadable(descriptor, path))
 
 
 def _build(source: Path, path: Path) -> None:
-    """Compile the loops; other ranks see the file whole or not at all."""
+    """Compile the loops; other ranks see the complete file or none."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
         raise FileNotFoundError("no C compiler")

@@ -1,4 +1,4 @@
-"""Which processor computes, and by which of its instructions: bits follow from both."""
+"""The processor and its instructions that compute here: the bits of results depend on both."""
 
 from __future__ import annotations
 
@@ -11,34 +11,37 @@ from pathlib import Path
 from mpifl.common import InputError
 
 PINS = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-"""What has torch, MKL and oneDNN compute by what Intel's and AMD's processors have in common.
+"""Variables with which torch, MKL and oneDNN use only instructions common to processors of Intel and AMD.
 
-MKL promises one result on both makers' for COMPATIBLE alone: on AMD's its other branches are "the best".
+MKL promises the same result on both only for COMPATIBLE: its other branches choose "the best" one on AMD.
 """
 _COMPATIBLE = 3
-"""MKL_CBWR_COMPATIBLE, of mkl_types.h."""
+"""MKL_CBWR_COMPATIBLE in mkl_types.h."""
 
 
 def processor() -> str:
-    """Return what computes here, such as `AMD EPYC (AVX2)`: its name, torch's instructions, and what was set
-    of `PINS`."""
+    """Return the processor, such as `AMD EPYC (AVX2)`: its name, torch's instructions, its set `PINS`."""
     import torch
 
-    libraries = [name for name in PINS if name != "ATEN_CPU_CAPABILITY"]  # torch says what came of that one
+    libraries = [name for name in PINS if name != "ATEN_CPU_CAPABILITY"]  # torch itself reports this one
     given = [f"{name}={os.environ[name]}" for name in libraries if name in os.environ]
     return f"{_name()} ({', '.join([torch.backends.cpu.get_cpu_capability(), *given])})"
 
 
 def moved_from(then: str) -> str:
-    """Say which processor answered first, "" if that is not known or is the one that computes here."""
+    """Return a text that names an earlier processor and this one; "" if it is unknown or the same.
+
+    Args:
+        then: The earlier result of `processor`.
+    """
     return f", {then}; this is {now}" if then and then != (now := processor()) else ""
 
 
 def pin_kernels() -> None:
-    """Have this process compute by `PINS`; each library takes them when it computes first.
+    """Set `PINS` for this process; each library reads them when it first computes.
 
     Raises:
-        InputError: it has computed otherwise, or cannot.
+        InputError: a library has computed before, or cannot compute so.
     """
     import torch
 
@@ -58,7 +61,7 @@ def pin_kernels() -> None:
 
 
 def _mkl_branch() -> int | None:
-    """Return the branch by which MKL computes, None if it does not say."""
+    """Return the branch of instructions that MKL uses; None if it does not say."""
     import torch
 
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
@@ -70,7 +73,7 @@ def _mkl_branch() -> int | None:
 
 @functools.cache
 def _name() -> str:
-    """Return what the processor calls itself."""
+    """Return the processor's own name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:  # not Linux

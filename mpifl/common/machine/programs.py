@@ -1,4 +1,4 @@
-"""How the user's own shell starts the package's commands."""
+"""Command lines of the package that work in the user's own shell."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MODULES = {"mpifl": "mpifl", "data-prep": "data_prep"}
 
 
 def runnable(line: str) -> str:
-    """Return a command line of the package as it works in the shell that started this process.
+    """Return a command line of the package in a form that works in the shell that started this process.
 
-    An environment that is not activated has its commands on no PATH: there they are named by their path.
+    If the environment is not activated, its commands are not on the PATH. They are then named by their path.
 
     Args:
-        line: It begins with one of MODULES.
+        line: The command line; its first word is one of `MODULES`.
     """
     name, _, rest = line.partition(" ")
     return " ".join([shlex.join(_start(name)), *([rest] if rest else [])])

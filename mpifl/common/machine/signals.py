@@ -1,5 +1,4 @@
-"""Signals that ask a run to end: they only leave a note,
-which the round loop reads at its next safe point."""
+"""Signals that ask a run to end: they only set a flag, which the round loop reads at its next safe point."""
 
 from __future__ import annotations
 
@@ -13,13 +12,13 @@ from pathlib import Path
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 CAME = "MPIFL_SIGNALLED"
-"""Environment variable: a file that is there once a signal came to the program that started the launcher.
-A launcher that has not started its ranks yet may hand on none."""
+"""Environment variable: a file that exists once a signal came to the program that started the launcher. The
+launcher may not hand on a signal before it has started its ranks."""
 _noted = False
 
 
 def install() -> None:
-    """Leave a note on TERM, INT, USR1 and USR2 instead of dying of them; call it on every rank."""
+    """Let TERM, INT, USR1 and USR2 set the flag instead of ending the process; every rank calls this."""
     for name in SIGNALS:
         signal.signal(name, lambda *_: note())
     if (came := os.environ.get(CAME)) and Path(came).exists():
@@ -29,9 +28,9 @@ def install() -> None:
 
 @contextlib.contextmanager
 def kept_back() -> Iterator[None]:
-    """Leave a note on these signals for as long as the context lasts, and send those that came on at its end.
+    """Let these signals only set the flag inside the context; raise those that came again at its end.
 
-    Python lets the main thread alone do so; in others nothing is kept back.
+    Python allows this only in the main thread; in other threads signals are not kept back.
     """
     came: list[int] = []
 
@@ -52,24 +51,23 @@ def kept_back() -> Iterator[None]:
 
 
 def note() -> None:
-    """Remember that this run is to end."""
+    """Set the flag: this run should end."""
     global _noted
     _noted = True
 
 
 def pending() -> bool:
-    """Whether a signal has come."""
+    """Return whether the flag is set."""
     return _noted
 
 
 def clear() -> None:
-    """Forget the note."""
+    """Clear the flag."""
     global _noted
     _noted = False
 
 
 def _deaf_to_late_signals() -> None:
-    """Let a second request not kill a rank that is about to exit:
-    Python itself goes back to dying of them there."""
+    """Ignore late signals: at its exit Python restores the defaults, and a signal would kill the rank."""
     for name in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(name, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The server's side of the exchange: whom it asks, and what it believes of a report."""
+"""The server's side of the exchange: its requests, and its checks of reports."""
 
 import lazy_loader
 

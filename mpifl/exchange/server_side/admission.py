@@ -1,8 +1,8 @@
-"""What the server accepts of a rank's report: nothing that it can check is believed.
+"""Admission of ranks' reports at the server: it checks everything that it can check.
 
-A worker may be broken, or another organisation's. A report that breaks one of these rules is refused whole,
-and its silos stay out of the round: a rank has added its silos up before the server looks, so that one cannot
-be taken out.
+A worker may be broken, or belong to another organisation. If a report breaks a rule, the server refuses the
+whole report, and its silos stay out of the round. A single silo cannot be left out: its rank has added up its
+silos already.
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ _FIGURES = """
     epsilon epsilon_silos noise_std clip_norm suspected
 """
 RESERVED = frozenset(_FIGURES.split())
-"""Keys of a round's record that the server writes itself; so are all that begin with `test_` or `silo_`."""
+"""Keys of a round's record that the server writes itself, as it does all with prefix `test_` or `silo_`."""
 OF_BUDGETS = frozenset({"private_steps", "budget_left", "clipped_examples"})
-"""What silos say of a budget, where they have one: a run whose budget is spent is at its end."""
+"""Scalars about a privacy budget, from silos that have one: a run ends when its budget is spent."""
 ABOUT = frozenset({"host", "device", "threads", "silos", "pid"})
-"""What a worker says of itself when it opens its shards."""
+"""Keys by which a worker describes itself when it opens its shards."""
 WIDEST = 8
-"""Bytes that a codec may take for an element, apart from a few for the whole."""
+"""Bytes that a codec may use for an element, apart from a few bytes for the whole vector."""
 
 
 class Refusal(Report):
-    """Stands for a report that was refused."""
+    """Takes the place of a refused report."""
 
 
 @dataclass(frozen=True)
 class ExpectedUpdates:
-    """What the server knows of the updates that it asks for, before any comes.
+    """What the server knows about requested updates before they come.
 
     Attributes:
-        weights: What the update of each silo weighs; of silos that are not named every weight is accepted.
-        parameters: P, the length of a vector that `lengths` does not name.
+        weights: The weight of each silo's update; every weight is accepted from a silo that is not named.
+        parameters: P, the length of vectors that `lengths` does not name.
         lengths: The lengths of other vectors, by name.
-        budgets: Whether silos may say what is left of a budget.
-        sent: Which vectors there are, and how each is combined; None where that is not known.
+        budgets: Whether silos may report on a privacy budget.
+        sent: The vectors of an update, and how each is combined; None if unknown.
     """
 
     weights: Mapping[int, float] = field(default_factory=dict)
@@ -79,16 +79,17 @@ class ExpectedUpdates:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What the server knows of every silo.
+    """What the server knows about all silos.
 
     Attributes:
-        algorithm: The job's.
-        examples: How many examples each silo has, by split, as `federation.json` says.
-        weights: The job's `[cohort] weights`.
-        total: What all silos weigh in the objective.
+        algorithm: The algorithm of the job.
+        examples: How many examples each silo has in each split, by `federation.json`.
+        weights: `[cohort] weights` of the job.
+        total: The sum of all silos' weights in the objective.
         averaging: How updates are averaged.
-        sent: The vectors of an update, and how each is combined, by the name of each work over which silos
-            have disagreed.
+        budgets: Whether silos may report on a privacy budget.
+        sent: The vectors of an update, and how each is combined, by client method. It holds only client
+            methods on whose vectors silos have disagreed.
     """
 
     algorithm: Algorithm
@@ -102,7 +103,7 @@ class Knowledge:
     def expected(
         self, server: Server, work: str, silos: Collection[int], message: Mapping[str, object]
     ) -> ExpectedUpdates:
-        """Return what the answers of these silos to a message must be."""
+        """Return the updates that the server expects from these silos in answer to a message."""
         lengths = {name: len(value) for name, value in message.items() if isinstance(value, Tensor)}
         if "statistics" in server.state:
             lengths |= statistics_lengths(server)
@@ -113,17 +114,19 @@ class Knowledge:
         return ExpectedUpdates(weights, len(server.model.shared), lengths, self.budgets, self.sent.get(work))
 
     def asked(self, round: int, work: str, silos: list[int]) -> list[int]:
-        """Return the silos that a work is asked of, where these are to be asked."""
+        """Return the silos among these to which the request for a client method goes."""
         return self.averaging.asked(round, work, silos)
 
     def weight(self, work: str, silo: int) -> float:
-        """Return what an update of this silo weighs."""
+        """Return the weight of a silo's update from a client method."""
         examples = self.examples[silo]
         return self.algorithm.weight(work, examples, usual_weight(self.weights, examples))
 
     def scored(self, work: str, silo: int) -> bool:
-        """Return whether a work that scores models has examples at this silo, whose figures are to be
-        seen."""
+        """Return whether the server sees this silo's figures from a client method that scores models.
+
+        It does unless sums are masked or the silo has no examples for it.
+        """
         return not self.averaging.hides and self.weight(work, silo) > 0
 
 
@@ -135,15 +138,15 @@ def screened(
     expected: ExpectedUpdates,
     accept: Callable[[Sequence[Any], Sequence[Header]], None],
 ) -> Report:
-    """Return a report that keeps all rules, or the faults of the silos of one that does not.
+    """Return a report if it keeps all rules, else a `Refusal` with a fault for each of its silos.
 
     Args:
-        came: What a rank answered.
-        request: What it was asked.
-        rank: By which the user knows it.
-        silos: Those that it was to answer for; all that there are where the request is `addressed` to none.
-        expected: What the updates must be.
-        accept: The aggregator's own check of a report's parts, given the headers of silos that did not fail.
+        came: The answer of a rank.
+        request: The request that it answers.
+        rank: The number by which the user knows the rank.
+        silos: The silos that the rank may answer for, and must if the request is `addressed`.
+        expected: What the server knows in advance about the updates.
+        accept: The aggregator's own check of a report's parts, given the headers of silos without a fault.
     """
     try:
         if isinstance(came, Refused):
@@ -158,17 +161,17 @@ def screened(
 
 
 def taking_part(reports: Mapping[int, Report]) -> list[int]:
-    """Return the ranks whose sums are added up."""
+    """Return the ranks whose sums are added up: those whose report was not refused."""
     return sorted(rank for rank, report in reports.items() if not isinstance(report, Refusal))
 
 
 def _checked(
     report: Report, request: Request, silos: Collection[int], expected: ExpectedUpdates
 ) -> list[Reply]:
-    """Return the replies of a report, those with a fault stripped of all else.
+    """Return the replies of a report; of a reply with a fault only the fault and its time remain.
 
     Raises:
-        Refused: it breaks a rule.
+        Refused: the report breaks a rule.
     """
     replies = [reply if reply.fault is None else _bare(reply) for reply in report.headers]
     _check_silos([reply.silo for reply in replies], silos, all_of_them=request.addressed)
@@ -247,4 +250,4 @@ _RULES: dict[type[Request], Callable[[Any, Any, ExpectedUpdates], None]] = {
     Save: _check_begun,
     SaveStatus: _check_status,
 }
-"""What else a reply must be, by the kind of the request."""
+"""Further checks of a reply, by the kind of the request."""

@@ -1,4 +1,4 @@
-"""The silos of a round, as an algorithm asks them."""
+"""The cohort: the silos of a round, to which an algorithm makes its requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpifl.wire import DTYPES, Compute, Converse, Mean, Request, Scalar, VectorS
 
 
 class CohortFederation(Protocol):
-    """The federation, as far as a cohort knows it."""
+    """The part of the federation that a cohort uses."""
 
     transforms: Sequence[Transform]
     knowledge: Knowledge
@@ -29,7 +29,7 @@ class CohortFederation(Protocol):
         """Return the stamp of an attempt at a round."""
 
     def reassignments(self, cohort: Sequence[int]) -> dict[int, int]:
-        """Return {silo: rank} for silos of a cohort that another rank of their node should take."""
+        """Return {silo: rank} for silos of a cohort that should move to another rank of their node."""
 
     def exchange(
         self,
@@ -38,12 +38,12 @@ class CohortFederation(Protocol):
         expected: ExpectedUpdates,
         lead: Lead | None = None,
     ) -> Outcome | None:
-        """Run one exchange."""
+        """Run one exchange; see `Federation.exchange`."""
 
 
 @dataclass
 class ServerCohort:
-    """The silos of a round; see `algorithms.base.Cohort`."""
+    """The silos of a round; see `mpifl.algorithms.Cohort`."""
 
     federation: CohortFederation
     server: Server
@@ -75,14 +75,19 @@ class ServerCohort:
         return mean
 
     def of(self, silos: Sequence[int]) -> ServerCohort:
-        """Return the cohort of these silos, for a question of the same attempt at the round."""
+        """Return the cohort of these silos, for a further request in the same attempt at the round."""
         return self.federation.cohort(silos, self.server, self.attempt)
 
     def dialogue(self, part: Work, lead: Lead, /, **message: Tensor | Scalar) -> Mean:
-        """Have `part` of every silo talk with the server, which leads; return the mean of the updates.
+        """Run `part` at every silo while it exchanges messages with the server; return the updates' mean.
+
+        Args:
+            part: The client method.
+            lead: Leads the dialogue at the server.
+            **message: The message with which the dialogue begins.
 
         Raises:
-            RoundLost: a silo stopped, or the server.
+            RoundLost: a silo or the server ended the dialogue early.
         """
         rows = max(max(self.federation.knowledge.examples[silo].values()) for silo in self.silos)
         name, longest = part.__name__, lead.begin(rows)
@@ -119,7 +124,7 @@ class ServerCohort:
     def ask(
         self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any
     ) -> Outcome:
-        """Make a request of any kind, with the kind's own fields, to these silos; return what they reply."""
+        """Make a request of any kind, with the kind's own fields, to these silos; return the outcome."""
         return self._exchange(kind, vectors or {}, ExpectedUpdates(), **fields)
 
     def _exchange(
@@ -143,7 +148,7 @@ class ServerCohort:
 
 
 def _parted(message: Mapping[str, Tensor | Scalar]) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
-    """Return the vectors of a message, and its numbers and texts."""
+    """Return the vectors of a message, and its scalars."""
     vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
     scalars = {name: value for name, value in message.items() if not isinstance(value, Tensor)}
     return vectors, scalars

@@ -1,4 +1,4 @@
-"""What exchanges cost: bytes between the server and the silos, and where the time went."""
+"""The costs of exchanges: bytes between the server and the silos, and seconds of each phase."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ RANKS_SHOWN = 64
 
 @dataclass
 class ExchangeCosts:
-    """What exchanges have cost since it was last emptied; bytes are those between server and silos."""
+    """The costs of all exchanges since this ledger was begun; bytes are those between server and silos."""
 
     bytes_sent: int = 0
     bytes_received: int = 0
     bytes_of_silo: Counter[int] = field(default_factory=Counter)
-    """Of both, what each silo received and sent."""
+    """Bytes that each silo received and sent, together."""
     seconds_training: float = 0.0
-    """Of the slowest rank."""
+    """Seconds that the slowest rank trained."""
     seconds_waiting: float = 0.0
-    """Mean over the workers of how long they waited for the slowest."""
+    """Seconds that workers waited for the slowest one, averaged over the workers."""
     seconds_communication: float = 0.0
     rank_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
-    """Of each worker, for at most `RANKS_SHOWN` of them: how long it trained and waited for the slowest."""
+    """Seconds that each worker trained and waited for the slowest; of at most `RANKS_SHOWN` workers."""
     parties: int = 0
-    """How many ranks had a part in the round's masked sums: in that of fewest; 0 without masks."""
+    """The least number of ranks in any masked sum of the round; 0 without masks."""
     faults: dict[int, str] = field(default_factory=dict)
     """Why silos were left out."""
     weights: dict[int, float] = field(default_factory=dict)
-    """What a rule by weights gave each silo in the last training of the round."""
+    """The weight that a rule by weights gave each silo in the last training of the round."""
     outside: dict[int, float] = field(default_factory=dict)
-    """In which share of the columns each silo's value was at an edge, by a rule of columns, likewise."""
+    """The share of columns in which a rule of columns found each silo's value at an edge, in the same
+    training."""
     lost: list[str] = field(default_factory=list)
-    """Why attempts at the round came to nothing."""
+    """Why attempts at the round were lost."""
 
     def lose(self, why: str) -> None:
-        """Add an attempt that came to nothing: its cost was spent, and whom it missed may be there again."""
+        """Add a lost attempt: its costs stay, but its faults go, since its missing silos may be back."""
         self.lost.append(why)
         self.faults.clear()
         self.weights.clear()
         self.outside.clear()
 
     def note(self, combined: Combined) -> None:
-        """Note what came of a sum beside its vectors."""
+        """Note the other results of an aggregation: weights, shares at an edge, number of parties."""
         self.weights = combined.weights or self.weights
         self.outside = combined.outside or self.outside
         self.parties = min(combined.parties, self.parties or combined.parties)
@@ -63,10 +64,10 @@ class ExchangeCosts:
         """Add an exchange.
 
         Args:
-            request: What was asked.
-            headers: What each silo answered.
+            request: The request.
+            headers: The reply of each silo.
             accepted: The silos whose updates count, and travelled.
-            seconds: How long each worker was at its silos' work.
+            seconds: The seconds that each worker spent on its silos' work.
             all_in_all: Seconds from the request to the mean.
         """
         self._add_bytes(request, headers, set(accepted))
@@ -74,7 +75,12 @@ class ExchangeCosts:
         self.faults.update({header.silo: header.fault for header in headers if header.fault is not None})
 
     def add_lines(self, heard: Mapping[int, int], said: Mapping[int, int]) -> None:
-        """Add the lines of a dialogue: bytes that each silo has sent, and those that it was sent."""
+        """Add the messages of a dialogue.
+
+        Args:
+            heard: The bytes that each silo has sent.
+            said: The bytes that each silo has received.
+        """
         self.bytes_received += sum(heard.values())
         self.bytes_sent += sum(said.values())
         self.bytes_of_silo.update({silo: heard.get(silo, 0) + said.get(silo, 0) for silo in {*heard, *said}})
@@ -101,15 +107,15 @@ class ExchangeCosts:
 
 
 def _size_of_request(request: Request) -> int:
-    """Return how many bytes a request is on a wire.
+    """Return how many bytes a request takes on a wire.
 
-    What differs with the ranks, or with a stop and its resumption, is not counted.
+    Fields that depend on the ranks, or on whether a run was resumed, are not counted.
     """
     counted = request.model_copy(update={"serial": 0, "direct": False, "resting": None, "assignment": {}})
     return len(counted.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
 
 
 def _size(header: Header) -> int:
-    """Return how many bytes a silo's vectors are on a wire: as float32, or as a codec wrote them."""
+    """Return how many bytes a silo's vectors take on a wire: as float32, or as a codec's payloads."""
     vectors = header.vectors.values()
     return sum(4 * vector.length if vector.bytes is None else vector.bytes for vector in vectors)

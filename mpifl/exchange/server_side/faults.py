@@ -1,4 +1,4 @@
-"""What the faults of a round's silos come to: whether it is lost, and what is said of them."""
+"""The server's decision on silos' faults: whether the round is lost, and which faults are explained."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mpifl.transforms import common_name
 from mpifl.wire import STOPPED, Combination, Compute, Header, Message, Reply, Report, Request, Verdict
 
 MOST_TOLD = 3
-"""Faults that a lost round's line tells."""
+"""Faults that the line on a lost round names at most."""
 
 
 class Judge:
-    """Decides at the server what the faults of a request come to.
+    """Decides at the server what follows from the faults of a request.
 
-    It remembers what was explained: one mistake has one traceback, however many silos and ranks meet it.
+    It remembers which faults were explained, so that one mistake of many silos prints one traceback.
     """
 
     def __init__(
@@ -32,18 +32,18 @@ class Judge:
         *,
         varied: bool = False,
     ) -> None:
-        """Have nothing explained yet.
+        """Begin without any explained fault.
 
         Args:
-            quorum: The share of the silos asked that must answer.
-            names: What silos are called.
-            sent: Is told what an update of each work has to be, where silos disagree.
-            varied: Whether silos may send other vectors than others.
+            quorum: The share of the asked silos that must answer.
+            names: The names of the silos.
+            sent: Receives the expected vectors of each client method on whose vectors silos disagree.
+            varied: Whether silos may send different vectors.
         """
         self._quorum, self._names, self._varied = quorum, names, varied
         self._sent = {} if sent is None else sent
         self._counted: dict[str, dict[str, Combination]] = {}
-        """What the updates of each work were that counted last."""
+        """The vectors of the last updates that counted, by client method."""
         self._explained: set[str] = set()
 
     def decide(
@@ -53,13 +53,13 @@ class Judge:
         headers: Sequence[Reply],
         aggregation: Aggregator,
     ) -> Verdict:
-        """Return whose updates count, and what travels.
+        """Return which updates count, and what travels.
 
         Args:
-            request: What was asked.
-            reports: Of the ranks that answered in time.
-            headers: Of all silos, those of ranks that did not among them.
-            aggregation: The server's.
+            request: The request.
+            reports: The reports of the ranks that answered in time.
+            headers: The replies of all silos, including silos of ranks that did not answer in time.
+            aggregation: The aggregator at the server.
         """
         pieces: list[Message] = []
         lost = self.reason_to_lose(request, headers)
@@ -74,7 +74,7 @@ class Judge:
         )
 
     def reason_to_lose(self, request: Request, headers: Sequence[Reply]) -> str | None:
-        """Return why a round is lost, or None if it is not, or no round."""
+        """Return why the round is lost; None if it is not, or if the request averages no updates."""
         if not request.averaged:
             return None
         failed = [header for header in headers if header.fault is not None]
@@ -88,10 +88,11 @@ class Judge:
         return _disagreement(updates_of(headers), self._varied)
 
     def _learn(self, request: Compute, good: Sequence[Header], lost: str | None) -> None:
-        """Know from now on which vectors an update of this work has, if silos disagree.
+        """Remember which vectors an update of this client method has, if silos disagree.
 
-        They are those that counted last, or those of most silos. Each silo with others then fails by itself,
-        and the others need not be asked twice. If too few are left, most may have been wrong.
+        These are the vectors that counted last, or those of most silos. In the next attempt each silo with
+        other vectors fails by itself, so that one such silo does not cost two attempts. If that attempt is
+        lost, too, the majority may have been wrong, and this is forgotten.
         """
         work, told = request.work, [_vectors_of(header) for header in good]
         if lost is None:
@@ -106,7 +107,7 @@ class Judge:
                 self._sent[work] = dict(usual)
 
     def silos_to_explain(self, headers: Sequence[Reply]) -> list[int]:
-        """Return the first silo with each kind of fault that there was none of before."""
+        """Return, for each kind of fault that is new in this run, the first silo that has it."""
         first = {_kind(header): header.silo for header in reversed(headers) if header.fault is not None}
         found = sorted(first[kind] for kind in first.keys() - self._explained)
         self._explained |= first.keys()
@@ -114,7 +115,7 @@ class Judge:
 
 
 def _placed(reports: Mapping[int, Report], aggregation: Aggregator) -> tuple[str | None, list[Message]]:
-    """Return why nothing can come of the reports, if so, and else what travels."""
+    """Return (why the reports cannot be combined, []), or (None, what travels)."""
     try:
         return None, list(aggregation.place(reports))
     except RoundLost as why:
@@ -122,7 +123,7 @@ def _placed(reports: Mapping[int, Report], aggregation: Aggregator) -> tuple[str
 
 
 def alike(headers: Sequence[Reply]) -> bool:
-    """Whether several silos were asked, and all failed for one reason, which does not pass by itself."""
+    """Return whether several silos were asked and all failed for one reason that does not pass by itself."""
     lasting = all(header.fault is not None and not header.passing for header in headers)
     return lasting and len(headers) > 1 and len({_kind(header) for header in headers}) == 1
 
@@ -132,22 +133,22 @@ def _vectors_of(header: Header) -> dict[str, Combination]:
 
 
 def _kind(header: Reply) -> str:
-    """Return a fault without its numbers, which differ with the silos' batches."""
+    """Return a fault without its numbers, which may differ between silos."""
     return re.sub(r"\d+", "#", header.fault or "")
 
 
 def _disagreement(good: Sequence[Header], varied: bool) -> str | None:
-    """Say which silos' updates cannot be averaged together, if there are such.
+    """Return which silos' updates cannot be averaged together; None if all can.
 
     Args:
-        good: Of the updates that count.
-        varied: Whether silos may send other vectors than others.
+        good: The headers of the updates without a fault.
+        varied: Whether silos may send different vectors.
     """
     return (None if varied else _lacking(good)) or _combined_otherwise(good)
 
 
 def _lacking(good: Sequence[Header]) -> str | None:
-    """Say which vector some silo did not send and another did."""
+    """Return which vector one silo sent and another did not; None if there is none."""
     for header in good[1:]:
         if other := sorted(_names(header) ^ _names(good[0])):
             first, second = (good[0], header) if other[0] in _names(header) else (header, good[0])
@@ -156,12 +157,12 @@ def _lacking(good: Sequence[Header]) -> str | None:
 
 
 def _names(header: Header) -> set[str]:
-    """Return the names of a silo's vectors, without its number in those that are its own."""
+    """Return the names of a silo's vectors; names with the silo's number become the common name."""
     return {common_name(name, header.silo) for name in header.vectors}
 
 
 def _combined_otherwise(good: Sequence[Header]) -> str | None:
-    """Say which vector some silo has combined otherwise than another."""
+    """Return which vector two silos combine in different ways; None if there is none."""
     marks: dict[str, dict[Combination, int]] = {}
     for header in good:
         for name, vector in header.vectors.items():
@@ -176,16 +177,16 @@ def _combined_otherwise(good: Sequence[Header]) -> str | None:
 def outcome_of(
     verdict: Verdict | None, replies: Sequence[Reply], combined: Combined, aggregation: Aggregator
 ) -> Outcome:
-    """Return what an exchange brought.
+    """Return the outcome of an exchange.
 
     Args:
-        verdict: The server's; None on other ranks, which go on.
-        replies: Of all silos.
-        combined: What came of their vectors.
-        aggregation: What combines their numbers.
+        verdict: The verdict; None on other ranks than the server, which go on after a lost round.
+        replies: The replies of all silos.
+        combined: The combined vectors.
+        aggregation: The aggregator, which combines the numbers.
 
     Raises:
-        RoundLost: the verdict says so, or no vectors came of it.
+        RoundLost: the verdict says so, or the vectors could not be combined.
     """
     if verdict and verdict.lost:
         raise RoundLost(verdict.lost, in_vain=alike(replies))

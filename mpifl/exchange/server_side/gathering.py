@@ -1,5 +1,4 @@
-"""The reports of all ranks as they come to the server:
-who is waited for, and what stands for those that miss."""
+"""Gathering of all ranks' reports at the server: whom it waits for, and the faults of late ranks' silos."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from mpifl.sums import Aggregator
 from mpifl.wire import Done, Reply, Report, Request, Transport
 
 REMINDER = 60.0
-"""Seconds after which the user is told who is waited for."""
+"""Seconds after which the user is told which ranks the server waits for."""
 
 
 class ReportGathering:
@@ -31,19 +30,21 @@ class ReportGathering:
         self._tell: Callable[[str], None] = lambda note: print(note, file=sys.stderr, flush=True)
 
     def listen(self, tell: Callable[[str], None]) -> None:
-        """Have the user told by this whom the server waits for."""
+        """Set the function that tells the user which ranks the server waits for."""
         self._tell = tell
 
     def collect(
         self, request: Request, own: Report, expected: ExpectedUpdates, aggregation: Aggregator
     ) -> dict[int, Report]:
-        """Bring the reports of all ranks to the server, where they are held against what is known.
+        """Bring the reports of all ranks to the server and check them there; return them by rank.
+
+        Other ranks only send their report, and get it back.
 
         Args:
-            request: What was asked.
+            request: The request that the reports answer.
             own: This rank's report.
-            expected: What the server knows of the answers.
-            aggregation: The request's, which checks its own records.
+            expected: What the server knows in advance about the answers.
+            aggregation: The aggregator of the request, which checks its own records.
         """
         if not self._transport.is_server:
             self._transport.report(own.encode())
@@ -60,7 +61,7 @@ class ReportGathering:
         return reports
 
     def _compared(self, rank: int, came: Report | Refused, own: Report) -> Report | Refused:
-        """Refuse a report of a rank that was told other than what the server said."""
+        """Refuse the report of a rank that received other records than the server sent."""
         if isinstance(came, Refused) or came.heard == own.heard:
             return came
         way, at = [], rank
@@ -87,15 +88,13 @@ class ReportGathering:
         return [Done(silo=silo, fault=fault, passing=True) for silo in self._membership.missing(request)]
 
     def reports(self, request: Request, deadline: float | None) -> Iterator[tuple[int, Report | Refused]]:
-        """Yield what each other rank reports of a request, as it comes; a report of an earlier one is
-        dropped.
+        """Yield (rank, report) of the other ranks as the reports arrive; drop reports of earlier requests.
 
-        At the end the membership knows who has timed out, and who is silent no more.
+        At the end the membership knows which ranks have timed out, and which are no longer silent.
 
         Args:
-            request: What was asked.
-            deadline: Seconds after which the ranks that have not reported have timed out; None to wait for
-                all.
+            request: The request that the reports answer.
+            deadline: Seconds after which ranks without a report have timed out; None to wait for all.
         """
         serial, silent = request.serial, self._membership.silent
         awaited = set(range(1, self._transport.size)) - silent - self._transport.silent
@@ -111,8 +110,10 @@ class ReportGathering:
         self._membership.timed_out = self._cut_off(awaited | silent | self._transport.silent)
 
     def _given_up(self, rank: int, came: Report | Refused) -> set[int]:
-        """Return the ranks that the leader of their node has waited for in vain, if no deadline sees to
-        them."""
+        """Return the ranks that hang according to their node's leader; none if there is a deadline.
+
+        A deadline finds such ranks by itself.
+        """
         nodes = self._transport.nodes
         if self._deadline or isinstance(came, Refused) or nodes.leader_of(nodes.of[rank]) != rank:
             return set()
@@ -120,7 +121,7 @@ class ReportGathering:
         return neighbours.intersection(came.hanging)
 
     def _cut_off(self, missing: Collection[int]) -> set[int]:
-        """Return the ranks that are missing, or whose node's leader is."""
+        """Return the ranks that are missing, and all ranks of a node whose leader is missing."""
         nodes = self._transport.nodes
         return {
             rank
@@ -135,7 +136,7 @@ class ReportGathering:
         until, remind = now + (deadline or math.inf), now + REMINDER
         silos = {rank: self._membership.most_of(request, rank) for rank in range(self._transport.size)}
         longest = {rank: longest_report(request, most) for rank, most in silos.items()}
-        left = self._transport.size  # reports that are taken after the deadline, since they came before it
+        left = self._transport.size  # reports read after the deadline: they may have come before it
         while awaited and left:
             if found := self._transport.next_report(min(until, remind), longest):
                 left -= time.perf_counter() > until

@@ -1,4 +1,4 @@
-"""The server's knowledge of the ranks and silos: who hosts what, who may move, who answers."""
+"""The server's knowledge of ranks and silos: who hosts which silo, which silos may move, who answers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from mpifl.wire.launching import renumbered
 
 
 class Membership:
-    """Who hosts what; nothing else at the server remembers it.
+    """Which rank hosts which silo; nothing else at the server remembers it.
 
     Attributes:
         placed: The silos of each worker.
         population: How many silos there are.
         unavailable: Silos that no living rank can host.
-        stateful: Silos that keep something for later rounds: another rank needs a checkpoint to take them
-            over.
-        pinned: Silos that cannot move: another rank could not read their shard or their state.
+        stateful: Silos that keep state: another rank needs a checkpoint to take them over.
+        pinned: Silos that cannot move: they must `stay`, or another rank failed to read their shard or state.
         timed_out: Ranks that did not answer the last request in time.
         refused: Ranks whose answer to the last request was refused.
-        silent: Ranks that did not hand over a sum in time; nothing waits for them until they answer again.
-        about: What each worker said of itself when it opened its shards.
-        stay: Whether each silo stays at its rank, whose site alone has its secrets.
+        silent: Ranks that did not hand over a sum in time; nobody waits for them until they answer again.
+        about: How each worker described itself when it opened its shards.
+        stay: Whether each silo must stay at its rank, since only its site has its secrets.
     """
 
     def __init__(self, placed: Mapping[int, Sequence[int]], *, stay: bool = False) -> None:
@@ -40,13 +39,15 @@ class Membership:
 
     @property
     def unreliable(self) -> set[int]:
-        """The ranks that did not answer the last request in time, or not truly: they carry nothing for
-        others in the next. One that sent too much still waits until somebody takes it."""
+        """The ranks whose last answer was late or refused; they relay nothing in the next request.
+
+        A rank that sent too much, for example, still waits until somebody takes it.
+        """
         return self.timed_out | self.silent | self.refused
 
     @property
     def responsive(self) -> list[int]:
-        """The workers that answered the last request in time: they may be given silos."""
+        """The workers that answered the last request in time; silos may move to them."""
         return [rank for rank in self.placed if rank not in self.timed_out]
 
     @property
@@ -56,22 +57,21 @@ class Membership:
 
     @property
     def undrawn(self) -> set[int]:
-        """The silos among which no round's are drawn; where silos stay, sites draw as well, and from all."""
+        """The silos that no round draws. If silos must stay, it is empty: sites draw, too, and from all."""
         return set() if self.stay else self.unavailable
 
     def available(self, silos: Iterable[int]) -> list[int]:
-        """Return those of the silos that some rank hosts or can host."""
+        """Return the silos among these that some rank hosts or can host."""
         return [silo for silo in silos if silo not in self.unavailable]
 
     def mark_unavailable(self, silos: Iterable[int]) -> None:
-        """Record which silos no living rank can host, and that all others are hosted."""
+        """Record which silos no living rank can host; all others count as hosted."""
         self.unavailable = set(silos)
 
     def answerable(self, request: Request, rank: int) -> set[int]:
-        """Return the silos that a rank may answer for: its own of the cohort,
-        and those that are to move there.
+        """Return the silos that a rank may answer for: its own of the cohort, and those that move to it.
 
-        Asked whom it hosts, it may name any silo that moves, and of those that stay only its own.
+        In an inventory a rank may name any silo; if silos must stay, only its own.
         """
         if not request.addressed:
             return self.placed.get(rank, set()) if self.stay else set(range(self.population))
@@ -90,8 +90,7 @@ class Membership:
         return sorted(silos & self.stateful if request.only_stateful else silos)
 
     def record(self, request: Request, reports: Mapping[int, Report]) -> None:
-        """Record whose answers were refused, what ranks said of themselves, and which silos they host, if
-        they were asked that."""
+        """Record which reports were refused, and what ranks say about themselves and the silos they host."""
         self.refused = {rank for rank, report in reports.items() if isinstance(report, Refusal)}
         if request.introduces:
             self.about |= {rank: report.about for rank, report in reports.items() if report.about}
@@ -102,12 +101,12 @@ class Membership:
     def commit(
         self, assignment: Mapping[int, int], accepted: Collection[int], headers: Sequence[Reply]
     ) -> None:
-        """Record who has moved, who keeps something now, and who could not move.
+        """Record which silos have moved, which could not move, and which keep state now.
 
         Args:
-            assignment: The new ranks of the silos that were asked to move.
-            accepted: The silos that answered without fault.
-            headers: What all silos answered.
+            assignment: The new rank of each silo that should move.
+            accepted: The silos that answered without a fault.
+            headers: The replies of all silos.
         """
         for silo in assignment.keys() & set(accepted):
             for silos in self.placed.values():
@@ -119,10 +118,10 @@ class Membership:
                 self.pinned.add(header.silo)
 
     def renumber(self, workers: Iterable[int], ranks: Mapping[int, int]) -> None:
-        """Take note of a death: the survivors have new ranks, and silos may have been on their way.
+        """Note a death: the survivors have new ranks, and silos may have been moving.
 
         Args:
-            workers: The ranks that host silos from now on; the next inventory tells which.
+            workers: The ranks that host silos from now on; the next inventory tells which silos.
             ranks: The new rank of each survivor by its old one.
         """
         hosted = {ranks[rank]: silos for rank, silos in self.placed.items() if rank in ranks}

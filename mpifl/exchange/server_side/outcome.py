@@ -1,4 +1,4 @@
-"""What an exchange brought the server."""
+"""The outcome of an exchange, at the server."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ R = TypeVar("R", bound=Reply)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an exchange brought.
+    """The outcome of an exchange.
 
     Attributes:
-        replies: Of the silos that had no fault.
-        faults: Those of the others.
-        vectors: What their vectors were combined to.
-        scalars: What their numbers were combined to.
+        replies: The replies of the silos without a fault.
+        faults: The faults of the other silos.
+        vectors: The combined vectors, by name.
+        scalars: The combined numbers, by name.
     """
 
     replies: Sequence[Reply] = ()

@@ -1,4 +1,4 @@
-"""Which rank hosts which silo: by size at first, by measured time later. Results do not depend on it."""
+"""Placement of silos on ranks: by size at first, by measured time later; results do not depend on it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 
 GAIN, WORTH = 0.05, 0.01
-"""The share, and the seconds, by which the most loaded rank must get away with less for silos to move."""
+"""Silos move only if the most loaded rank gains at least this share of its load, and these seconds."""
 
 
 def place(sizes: Sequence[float], workers: Sequence[int]) -> dict[int, list[int]]:
-    """Place silos on workers so that their work is spread evenly: the largest first, each where least lies.
+    """Spread silos evenly over workers: each silo, the largest first, goes to the least loaded worker.
 
     Args:
         sizes: Training examples, or seconds, of silo 0, 1, 2, ...
@@ -32,15 +32,15 @@ def place(sizes: Sequence[float], workers: Sequence[int]) -> dict[int, list[int]
 def rebalance(
     seconds: Mapping[int, float], placed: Mapping[int, set[int]], bound: Mapping[int, float] | None = None
 ) -> dict[int, int]:
-    """Say which few silos had better move, one after another from the most to the least loaded rank.
+    """Return which few silos should move, each from the most loaded rank to the least loaded one.
 
     Args:
-        seconds: Of each silo that may move.
-        placed: The silos of each rank that hosts some or may.
-        bound: The seconds of each rank's silos that may not; nothing by default.
+        seconds: The seconds of each silo that may move.
+        placed: The silos of each rank that may host silos.
+        bound: The seconds of each rank's silos that may not move; 0 by default.
 
     Returns:
-        The new rank of each silo that is to move; none if the most loaded rank gained too little.
+        The new rank of each silo that should move; empty if the most loaded rank would gain too little.
     """
     movable = {rank: held & seconds.keys() for rank, held in placed.items()}
     silos = {rank: sorted((seconds[silo], silo) for silo in held) for rank, held in movable.items()}
@@ -51,15 +51,15 @@ def rebalance(
 
 
 def _moves(silos: dict[int, list[tuple[float, int]]], loads: dict[int, float]) -> Iterator[tuple[int, int]]:
-    """Yield (silo, its new rank) as long as a move is worth it; `silos` and `loads` are moved along.
+    """Yield (silo, its new rank) as long as a move is worth it; update `silos` and `loads`.
 
-    A silo moves once at most, so that there are no more moves than silos whatever the seconds are.
+    A silo moves at most once, so that there are never more moves than silos.
     """
     while loads:
         most, least = max(loads, key=lambda r: (loads[r], -r)), min(loads, key=lambda r: (loads[r], r))
         gap = loads[most] - loads[least]
         nth = _nearest(silos[most], gap / 2)
-        worth = gap > GAIN * loads[most]  # not so where a load is NaN
+        worth = gap > GAIN * loads[most]  # False if a load is NaN
         if not worth or nth is None or silos[most][nth][0] >= gap:
             return
         cost, silo = silos[most].pop(nth)
@@ -69,7 +69,7 @@ def _moves(silos: dict[int, list[tuple[float, int]]], loads: dict[int, float]) -
 
 
 def _nearest(held: Sequence[tuple[float, int]], cost: float) -> int | None:
-    """Return the place of the silo whose cost is nearest to this, None if there is none."""
+    """Return the index of the silo whose cost is nearest to `cost`; None if there is no silo."""
     nth = bisect(held, (cost, 0))
     around = [i for i in (nth - 1, nth) if 0 <= i < len(held)]
     return min(around, key=lambda i: abs(held[i][0] - cost), default=None)

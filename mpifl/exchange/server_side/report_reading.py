@@ -1,6 +1,6 @@
-"""How the server reads a report: within bounds that follow from what it asked, before anything is checked.
+"""Reading of reports at the server, within size limits that follow from its request.
 
-A record of 23 MB may hold a million replies, and to make those takes half a minute in which no deadline acts.
+A record of 23 MB may hold a million replies. Parsing them takes half a minute, and no deadline can end it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from mpifl.wire import MOST_SCALARS, RECORD_LIMIT, Header, Report, Request, Scor
 
 MOST_SILOS = 1 << 20
 UPDATE_BYTES, REPLY_BYTES, REST_BYTES = 1 << 21, 1 << 14, 1 << 19
-"""Bytes of a report at most: for each update, for each other reply, and for all else that a rank says."""
+"""The most bytes in a report: for each update, for each other reply, and for everything else."""
 SHORT_BYTES, SHORT_REPLY_BYTES = 1 << 16, 1 << 9
-"""Bytes of a report, and for each silo in it, that hold little whatever they are."""
+"""Bytes of a short report: a fixed number, and more for each silo. It is parsed without counting first."""
 FEW = 32
-"""More than the fields of any record; and as many replies or sums too many are named by what they are."""
+"""More fields than any record has. So many extra replies or sums may pass here; later checks name them."""
 
 
 class Refused(Exception):
@@ -26,15 +26,15 @@ class Refused(Exception):
 
 
 def longest_report(request: Request, silos: int) -> int:
-    """Return how many bytes a report takes at most in which so many silos answer a request."""
-    if isinstance(request, ScoreBatches):  # whose figures are as long as the task says
+    """Return the most bytes that a report may have in which `silos` silos answer a request."""
+    if isinstance(request, ScoreBatches):  # the length of its figures depends on the task
         return RECORD_LIMIT
     each = UPDATE_BYTES if request.reply is Header else REPLY_BYTES
     return min(RECORD_LIMIT, REST_BYTES + silos * each)
 
 
 def read(record: bytes, silos: int = MOST_SILOS) -> Report | Refused:
-    """Return the report that a record holds of so many silos at most, or why it cannot be read."""
+    """Return the report in a record, of at most `silos` silos, or why it cannot be read."""
     if not record:
         return Refused("it cannot be read: it is empty, or longer than a record may be")
     try:
@@ -54,10 +54,10 @@ def read(record: bytes, silos: int = MOST_SILOS) -> Report | Refused:
 
 
 def _check_counts(raw: Any, silos: int) -> None:
-    """See that what was read holds no more than a report of so many silos.
+    """Check that parsed JSON holds no more than a report of `silos` silos may.
 
     Raises:
-        Refused: it does.
+        Refused: it holds more.
     """
     _check_count("keys", raw, FEW)
     content = raw if isinstance(raw, dict) else {}

@@ -1,4 +1,4 @@
-"""How long the silos take, as measured, and who had better take which."""
+"""Measured seconds of each silo's work, and which silos should move to another rank."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from mpifl.exchange.server_side.placement import rebalance
 from mpifl.wire import Nodes, Reply
 
 MEASURED = 3
-"""Times that a silo must have worked before its time is trusted."""
+"""How many times a silo must have worked before its mean time is trusted."""
 
 
 class Workload:
-    """The seconds that each silo's work took,
-    and which silos should move for all ranks to be done at the same time.
+    """Measures the seconds of each silo's work, and finds moves after which all ranks finish together.
 
     Args:
         sizes: The training examples of each silo.
-        membership: Who hosts whom.
-        moves: Whether silos may move. By a rule other than the mean each silo has a vote, and a rank that
-            says it was done at once would be given more of them.
+        membership: Which rank hosts which silo.
+        moves: Whether silos may move. They must not if a rule other than the mean gives each silo a vote.
+            Otherwise a rank could get more votes by reporting short times.
     """
 
     def __init__(self, sizes: Sequence[int], membership: Membership, *, moves: bool = True) -> None:
@@ -30,8 +29,12 @@ class Workload:
         self._seconds, self._examples = 0.0, 0
 
     def add(self, headers: Iterable[Reply], at_most: float = math.inf) -> None:
-        """Remember how long the silos took that answered without fault,
-        none longer than the request `at_most` did."""
+        """Add the seconds of silos without a fault.
+
+        Args:
+            headers: The replies of silos.
+            at_most: The seconds of the whole request; no silo counts with more.
+        """
         for header in headers:
             if header.fault is None:
                 total, times = self._worked.get(header.silo, (0.0, 0))
@@ -42,14 +45,14 @@ class Workload:
                     self._examples += self._sizes[header.silo]
 
     def seconds_of(self, silo: int) -> float | None:
-        """Return how long a silo's work took on average, None while it has not been asked often enough."""
+        """Return the mean seconds of a silo's work; None until it has worked `MEASURED` times."""
         total, times = self._worked.get(silo, (0.0, 0))
         return total / times if times >= MEASURED else None
 
     def reassignments(self, cohort: Sequence[int], nodes: Nodes) -> dict[int, int]:
-        """Return {silo: rank} for silos of a round that another rank of their node should take.
+        """Return {silo: rank} for silos of a round that should move to another rank of their node.
 
-        Only silos that keep nothing move: the new rank needs no checkpoint.
+        Only silos without state move: the new rank then needs no checkpoint.
         """
         assignment: dict[int, int] = {}
         for node in range(len(nodes) if self._moves else 0):
@@ -68,7 +71,7 @@ class Workload:
         )
 
     def reassignments_with_state(self) -> dict[int, int]:
-        """Return the new rank of each silo that should move, as measured, together with what it keeps."""
+        """Return the new rank of each silo that should move with its state, by the measured seconds."""
         members = self._membership
         if not self._moves:
             return {}
@@ -77,7 +80,6 @@ class Workload:
         return rebalance({silo: seconds for silo in sorted(free) if (seconds := self.seconds_of(silo))}, held)
 
     def _cost_of(self, silo: int) -> float:
-        """Return the seconds that a silo's work may take,
-        as measured or as its examples take elsewhere; 0 at first."""
+        """Return the measured seconds of a silo's work, or an estimate from its examples; 0 at first."""
         measured = self.seconds_of(silo)
         return self._seconds / max(self._examples, 1) * self._sizes[silo] if measured is None else measured

@@ -1,4 +1,4 @@
-"""The workers' side of the exchange: what a rank does for its silos when it is asked."""
+"""The workers' side of the exchange: how a rank carries out requests for its silos."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The end of a training: the final model, left where each silo can use it."""
+"""The end of a training: each silo gets the final model as a file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mpifl.silo.parameters import FlatModel
 
 
 class FinalModel:
-    """Writes the server's model where a rank's run folder is not the server's, and silos' own models.
+    """Writes silos' own models, and the server's model if this rank's run folder is not the server's.
 
     Args:
         run: The run folder.
-        algorithm: The job's.
-        model: The one that silos are lent.
-        personal: The folder of silos' own models; by default one in the run folder.
+        algorithm: The algorithm of the job.
+        model: The model that silos are lent.
+        personal: The folder for silos' own models; by default one in the run folder.
     """
 
     def __init__(
@@ -30,13 +30,13 @@ class FinalModel:
         self._run, self._algorithm, self._model = run, algorithm, model
         self._personal = personal or run / "personal"
         self._written = ""
-        """The sha256 of the final model that is known to lie in the run folder."""
+        """The sha256 of the final model in the run folder, as far as this object knows."""
 
     def leave(self, silo: Silo, vectors: Mapping[str, Tensor], sha256: str) -> None:
-        """Leave the final model where a silo can use it, and the silo's own if it has one.
+        """Write the model that a silo uses from now on: its own if it has one, else the final model.
 
         Raises:
-            Unwritable: it cannot be written.
+            Unwritable: the model cannot be written.
         """
         self._model.put_back(vectors.get("statistics"))
         message = {name: vector for name, vector in vectors.items() if name != "statistics"}
@@ -47,7 +47,7 @@ class FinalModel:
             self._leave_own(silo, own, sha256)
 
     def _leave_own(self, silo: Silo, own: Tensor, sha256: str) -> None:
-        """Write a silo's own model, which says with which of the server's it was made."""
+        """Write a silo's own model; its file names the server's model that it was made with."""
         silo.model.trained.copy_(own)
         if (statistics := self._algorithm.personal_statistics(silo)) is not None:
             silo.model.statistics.write(statistics)
@@ -55,7 +55,7 @@ class FinalModel:
         checkpoint.write_model(path, silo.model, {MADE_WITH: sha256})
 
     def _leave_global(self, w: Tensor, sha256: str) -> None:
-        """Write the server's model where the run folder has none, or that of an earlier end."""
+        """Write the server's model, unless the run folder has this very model already."""
         path = self._run / "model.safetensors"
         if self._written != sha256 and not (path.exists() and sha256_of(path) == sha256):
             self._model.shared.copy_(w)

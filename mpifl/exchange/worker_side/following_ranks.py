@@ -1,5 +1,4 @@
-"""What a rank does of which it is told by others than the server: leaders of nodes relay requests and
-verdicts."""
+"""Protection against false relays: leaders of nodes relay requests and verdicts, and may change them."""
 
 from __future__ import annotations
 
@@ -14,17 +13,18 @@ from mpifl.common.machine import debugging
 from mpifl.wire import Transport
 
 _OF_NONSENSE = (ValueError, LookupError, TypeError, OSError, RuntimeError, AssertionError, MemoryError)
-"""What comes of a request or a verdict that makes no sense, and of little else: silos' faults are theirs."""
+"""Errors that a senseless request or verdict raises. Little else does: silos' errors are caught before."""
 _LONGEST = 300
 
 
 @contextlib.contextmanager
 def following(transport: Transport) -> Iterator[None]:
-    """Say in one line that this rank cannot do what it is told, if another rank than the server relays it, or
-    it has another form.
+    """Turn an error that a senseless request or verdict raises into one line.
+
+    This applies if another rank than the server relayed the record, or if the record does not fit the schema.
 
     Raises:
-        Misled: it cannot.
+        Misled: this rank cannot carry out the record.
     """
     try:
         yield

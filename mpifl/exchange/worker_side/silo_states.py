@@ -1,4 +1,4 @@
-"""What the silos of a rank keep for later rounds, and when it becomes true."""
+"""The state that a rank's silos keep for later rounds, and when it becomes final."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mpifl.wire import Request
 
 
 class States:
-    """What silos keep.
+    """The states of a rank's silos.
 
     Attributes:
-        kept: Of each silo, what is true.
-        pending: What becomes true when a later round is asked.
+        kept: The final state of each silo.
+        pending: The state of each silo that becomes final with a request of a later round.
     """
 
     def __init__(self) -> None:
@@ -24,15 +24,15 @@ class States:
         self._stamp = (0, 0)
 
     def of(self, silo: int) -> MutableMapping[str, Any]:
-        """Return what a silo sees: what it kept, the latest first."""
+        """Return the state that a silo sees: pending values before final ones."""
         return ChainMap(self.pending.get(silo, {}), self.kept.get(silo, {}))
 
     def has(self, silo: int) -> bool:
-        """Whether a silo has something for later rounds; a new server does not know that yet."""
+        """Return whether a silo keeps state; a new server does not know that yet."""
         return bool(self.kept.get(silo) or self.pending.get(silo))
 
     def begin(self, request: Request) -> None:
-        """Make true what was kept in an earlier round, forget what a lost attempt of this one kept."""
+        """Make the state of an earlier round final, or discard that of a lost attempt at this round."""
         if request.round != self._stamp[0]:
             for silo, values in self.pending.items():
                 self.kept.setdefault(silo, {}).update(values)
@@ -47,15 +47,15 @@ class States:
             self.pending.setdefault(silo, {}).update(values)
 
     def arrive(self, silo: int, state: dict[str, Any]) -> None:
-        """Hold the state of a silo that is to move here."""
+        """Hold the state of a silo that may move here."""
         self._arriving[silo] = state
 
     def take_over(self, silo: int) -> None:
-        """Make true what arrived with a silo that has moved here."""
+        """Make the state final that arrived with a silo that has moved here."""
         if silo in self._arriving:
             self.kept[silo] = self._arriving.pop(silo)
 
     def drop(self, silo: int) -> None:
-        """Forget all of a silo that has moved away."""
+        """Forget the state of a silo that has moved away."""
         self.kept.pop(silo, None)
         self.pending.pop(silo, None)

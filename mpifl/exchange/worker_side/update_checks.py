@@ -1,4 +1,4 @@
-"""What a silo's half of an algorithm returned, checked before it is added to the updates of other silos."""
+"""Checks of the update that a client method returns, before it is added to other silos' updates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ from mpifl.wire import (
 
 
 def as_update(update: Any, algorithm: Algorithm, work: str) -> Update:
-    """Return what a silo's half has returned, if it is an update."""
+    """Return the result of a client method if it is an update.
+
+    Raises:
+        InputError: it is not.
+    """
     if not isinstance(update, Update):
         what = "None" if update is None else f"a {type(update).__name__}"
         raise InputError(
@@ -39,7 +43,7 @@ def check_update(update: Update, request: Compute, silo: Silo) -> None:
     """Check that an update is as the server expects it.
 
     Raises:
-        InputError: it is not; Unlike where it has other vectors than those of most silos.
+        InputError: it is not; Unlike if its vectors differ from those of most silos.
     """
     if request.parameters is None:
         return
@@ -56,7 +60,7 @@ def check_update(update: Update, request: Compute, silo: Silo) -> None:
 
 
 def header_of_end(silo: Silo, update: Update) -> Header:
-    """Return what a silo says of the update that its half of a dialogue has ended with.
+    """Return the header of the update with which a client method has ended a dialogue.
 
     Raises:
         InputError: the update has vectors.
@@ -69,16 +73,16 @@ def header_of_end(silo: Silo, update: Update) -> Header:
 
 
 def defined(scalars: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
-    """Leave out numbers that a silo does not have: None, NaN, and Inf, which JSON does not know either."""
+    """Return the scalars that a silo has, without None, NaN and Inf; JSON has no NaN and Inf."""
     there = ((name, value) for name, value in scalars.items() if value is not None)
     return {name: value for name, value in there if not isinstance(value, float) or math.isfinite(value)}
 
 
 def reason_of(error: ValueError) -> str:
-    """Say in one line what is wrong with an update."""
+    """Return one line that says what is wrong with an update."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]
-    if first["loc"][0] == "scalars":  # whose values may be of several types: pydantic names the first
+    if first["loc"][0] == "scalars":  # a value may have several types, and pydantic would name only the first
         return f"{first['loc'][1]} = {first['input']}: is no number, true or false, or text"
     return f"{first['loc'][-1]} = {first['input']}: {first['msg']}"

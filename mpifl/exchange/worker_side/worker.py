@@ -1,4 +1,4 @@
-"""The silos that one rank hosts: carrying out requests, and what they keep."""
+"""The worker: it hosts the silos of one rank, keeps their states and carries out requests."""
 
 from __future__ import annotations
 
@@ -48,19 +48,20 @@ from mpifl.wire import (
 Handler = Callable[[int, Any, dict[str, Tensor]], AnyReply]
 Receiver = Callable[[Any, dict[str, Tensor]], None]
 Together = Callable[[Sequence[int], Any, dict[str, Tensor], Lead | None], list[AnyReply]]
-"""Answers a request for all silos of a rank that are asked; at the server it is given who leads."""
+"""Answers a request for all asked silos of a rank at once; at the server it gets the dialogue's lead, too."""
 
 
 class Worker:
-    """Hosts silos: one model that is lent to them in turn, their states, and their shards, opened when first
-    asked.
+    """Hosts silos: their states, their shards, and one model that they are lent in turn.
+
+    A shard is opened when its silo is first asked.
 
     Attributes:
-        silos: Those that it hosts.
-        states: What they keep.
-        aggregators: What answers requests of a wing's own kinds.
-        together: What answers, for all silos at once, requests of a wing's own kinds.
-        replicas: The server's state after the latest rounds, the latest last; the one before it holds until
+        silos: The silos that this rank hosts.
+        states: Their states.
+        aggregators: The aggregator of each kind of request that a wing adds.
+        together: Functions that answer a wing's kind of request for all silos at once.
+        replicas: The server's state after the latest rounds, the latest last. The one before it counts until
             all ranks have the latest.
     """
 
@@ -83,7 +84,7 @@ class Worker:
         self.aggregators: dict[type[Request], Aggregator] = {}
         self.together: dict[type[Request], Together] = {}
         self.aggregation: Aggregator = self._by_rule
-        """Of the request that is answered: the job's rule in training, the exact mean in all else."""
+        """The aggregator of the current request: the job's rule in training, else the exact mean."""
         self._shards: dict[int, Shard] = {}
         self._trains = trains
         self._tells = context.tells(Names([entry.name for entry in context.spec.silos]))
@@ -91,15 +92,15 @@ class Worker:
         self._final = FinalModel(context.run, context.algorithm, self._model, context.personal)
         self._handlers = self._handlers_of_silos()
         self._receivers: dict[type[Request], Receiver] = {Replicate: self._replicate}
-        """What a request has the rank do, whatever it hosts."""
+        """Handlers of requests to the rank itself, whichever silos it hosts."""
 
     @property
     def kinds(self) -> frozenset[type[Request]]:
-        """The kinds of requests that it answers by itself."""
+        """The kinds of requests that the worker answers without a wing."""
         return frozenset([*self._handlers, *self._receivers])
 
     def _handlers_of_silos(self) -> dict[type[Request], Handler]:
-        """Return what a request of each kind has each silo do."""
+        """Return the handler of each kind of request to silos."""
         return {
             Compute: self._compute,
             Undelivered: undelivered,
@@ -113,8 +114,10 @@ class Worker:
         }
 
     def answer(self, request: Request, vectors: dict[str, Tensor], lead: Lead | None = None) -> Report:
-        """Carry out a request for each of its silos that is hosted here, one after another; all together,
-        and led by the server, where it is a dialogue."""
+        """Carry out a request for each of its silos that this rank hosts, and return the report.
+
+        The silos answer one after another. In a dialogue all answer together, and the server leads.
+        """
         if request.commits_earlier:
             self.states.begin(request)
         if receive := self._receivers.get(type(request)):
@@ -135,8 +138,10 @@ class Worker:
         return Report(headers=replies, parts=parts, seconds=seconds, about=about)
 
     def _noted(self, replies: list[AnyReply], request: Request, vectors: dict[str, Tensor]) -> list[AnyReply]:
-        """Return replies when the site's ledger is on the disk, once for all silos; a fault of each if it
-        cannot be, and nothing of their updates is left."""
+        """Return the replies after the site's ledger is on disk, written once for all silos.
+
+        If the ledger cannot be written, return a fault for each silo and drop all updates.
+        """
         try:
             self._context.sync()
         except InputError as error:
@@ -145,15 +150,13 @@ class Worker:
         return replies
 
     def commit(self, request: Request, verdict: Verdict) -> None:
-        """Forget what the silos kept whose updates do not count; take in those that have moved here, let
-        others go.
+        """Carry out a verdict: discard the state of silos whose updates do not count, and move silos.
 
-        What the server wants explained is printed: it knows what other ranks have said, so that it is said
-        once.
+        Print the tracebacks that the server asks for. It asks only one rank for each error.
         """
         self._tells.explain(verdict.explain)
         self._commit_moves(request, verdict)
-        for silo in set(request.cohort).difference(verdict.accepted):  # those on their way here, too
+        for silo in set(request.cohort).difference(verdict.accepted):  # also silos that were to move here
             self.states.pending.pop(silo, None)
 
     def _commit_moves(self, request: Request, verdict: Verdict) -> None:
@@ -197,7 +200,7 @@ class Worker:
             return self.fault(silo, error)
 
     def fault(self, silo: int, error: Exception) -> AnyReply:
-        """Return what the server is told of a silo's error."""
+        """Return the reply by which the server learns of a silo's error."""
         accelerators.check(self._model.device, error)
         passing = isinstance(error, ShardError | OSError | MemoryError | Unlike)
         return Done(silo=silo, fault=self._tells.fault(silo, error), passing=passing)
@@ -221,7 +224,7 @@ class Worker:
         return header
 
     def _work(self, silo: Silo, request: Compute, vectors: dict[str, Tensor]) -> Update:
-        """Have a silo do what is asked, between the transforms."""
+        """Run the client method of a request at a silo, between the transforms."""
         algorithm, transforms = self._context.algorithm, self._context.transforms
         message: dict[str, Any] = {**request.scalars, **vectors}
         purpose = algorithm.purpose(request.work)
@@ -237,7 +240,7 @@ class Worker:
         return update
 
     def lend(self, id: int, round: int, weight: float | None = None, work: str = "") -> Silo:
-        """Return a silo of this rank, with the models that are lent to all of them, for one request."""
+        """Return a silo of this rank for one request, with the models that all of the silos share."""
         state, allocate = self.states.of(id), self.aggregation.lend
         given = {"state": state, "round": round, "weight": weight, "work": work, "allocate": allocate}
         return self._context.lend(id, self._shard(id), **given, trains=self._trains)
@@ -268,7 +271,7 @@ class Worker:
         return Done(silo=id, keeps=bool(self.states.kept[id]))
 
     def _migrate(self, id: int, request: Migrate, vectors: dict[str, Tensor]) -> AnyReply:
-        """Open the shard of a silo that is to move here, and read its state from a checkpoint."""
+        """Prepare a silo's move to this rank: open its shard, and read its state from a checkpoint."""
         self._shard(id)
         state = self._read_state(id, request.files, request.checkpoint)
         self.states.arrive(id, state)
@@ -281,7 +284,7 @@ class Worker:
         self.replicas.append(Replica(request.round, request.figures, vectors["state"]))
 
     def _finish(self, id: int, request: Finish, vectors: dict[str, Tensor]) -> AnyReply:
-        """Leave the final model where the silo can use it; say if that cannot be."""
+        """Write the final model for a silo; the reply says if this fails."""
         try:
             self._final.leave(self.lend(id, request.round), vectors, request.sha256)
         except Unwritable as error:

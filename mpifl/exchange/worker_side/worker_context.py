@@ -1,4 +1,4 @@
-"""What all silos of a run have in common."""
+"""The context of a worker: what all silos of a run have in common."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from mpifl.transforms import Transform
 
 
 def _takes_part(silo: int, shard: Shard) -> None:
-    """See nothing against it: a silo that spends no budget takes part."""
+    """Accept every silo: without a privacy budget each can take part."""
 
 
 def _nothing() -> None:
-    """Note nothing: a site without a ledger."""
+    """Do nothing: this site has no ledger."""
 
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What all silos of a run have in common: where things lie, and what is done.
+    """The paths, models, settings and functions that all silos of a run have in common.
 
     Attributes:
-        open: Opens a silo's shard, whose targets the task can learn.
+        open: Opens a silo's shard and checks that the task can learn its targets.
         averaging: How updates are averaged.
-        personal: Where silos' own models go, if they stay at the site; else into the run folder.
-        seal: By which the site seals what its silos keep, if the run folder may be another's.
-        check: Sees, before the first round, that a silo whose shard was opened can take part.
-        sync: Has on the disk, before an answer leaves, what the site notes of its answers.
+        personal: The folder for silos' own models if they stay at the site; by default the run folder.
+        seal: Encrypts silos' states at the site, for a run folder that others may read.
+        check: Checks before the first round that a silo, whose shard is open, can take part.
+        sync: Writes the site's ledger to disk before an answer leaves.
     """
 
     open: Callable[[int], Shard]
@@ -57,18 +57,18 @@ class WorkerContext:
     check: Callable[[int, Shard], object] = _takes_part
     averaging: Averaging = field(default_factory=Averaging)
     tells: type[Telling] = Telling
-    """What makes of a silo's fault what the server is told of it."""
+    """Decides how much the server learns about a silo's fault."""
     seal: Seal | None = None
     personal: Path | None = None
     sync: Callable[[], None] = _nothing
 
     def lend(self, id: int, shard: Shard, **given: Any) -> Silo:
-        """Return a silo with the models that all silos of the rank are lent.
+        """Return a silo with the models that all silos of the rank share.
 
         Args:
-            id: Its number.
-            shard: Its examples.
-            **given: What else is its own, or this request's.
+            id: The silo's number.
+            shard: The silo's examples.
+            **given: Further arguments of the silo or of this request.
         """
         return self.silo(
             id,

@@ -1,9 +1,9 @@
-"""Checkpoints: files of states, and what makes them one; written aside, renamed, verified on reading.
+"""Checkpoints: a folder of state files and a description, written atomically and verified on reading.
 
-A checkpoint is a folder `checkpoints/round_000010` with `server.safetensors`, a `silo_0003.safetensors` for
-each silo that keeps state (written by its worker and never sent anywhere), and `checkpoint.json`, written
-last, which names every file with its sha256. A silo's file is `silo_0003.sealed` where its site seals it. A
-folder without a `checkpoint.json` that holds is no checkpoint.
+A checkpoint is a folder `checkpoints/round_000010`. It holds `server.safetensors`, and a file
+`silo_0003.safetensors` for each silo that keeps state. A silo's worker writes this file and sends it nowhere.
+If the silo's site encrypts it, its name is `silo_0003.sealed`. `checkpoint.json` is written last and names
+every file with its sha256. A folder without a valid `checkpoint.json` is no checkpoint.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from mpifl.sums import is_finite
 VERSION = 1
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 LARGEST_DESCRIPTION = 1 << 28
-"""Bytes of a `checkpoint.json` at most; a silo takes a hundred."""
+"""The most bytes of a `checkpoint.json`; a silo takes about a hundred."""
 
 
 class _Description(BaseModel):
-    """What `checkpoint.json` says beside its own sha256."""
+    """The content of `checkpoint.json`, without its own sha256."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -44,7 +44,7 @@ class _Description(BaseModel):
 
 
 class CheckpointError(InputError):
-    """A checkpoint is torn, altered, incomplete or of another version."""
+    """A checkpoint is torn, altered, incomplete or has another version."""
 
 
 def round_folder(run: Path, round: int) -> Path:
@@ -63,7 +63,7 @@ def silo_file(run: Path, round: int, silo: int) -> Path:
 
 
 def rounds(run: Path) -> list[int]:
-    """Return the rounds that have a checkpoint folder, whole or not, the latest first."""
+    """Return the rounds that have a checkpoint folder, complete or not, the latest first."""
     folders = (Path(run) / "checkpoints").glob("round_*")
     return sorted(
         (int(f.name[6:]) for f in folders if re.fullmatch(r"round_[0-9]{6,12}", f.name)), reverse=True
@@ -75,15 +75,15 @@ def read_state(
     sha256: str,
     unseal: Callable[[bytes], bytes] = bytes,
 ) -> dict[str, Any]:
-    """Read what `write_state` wrote.
+    """Read a state that `write_state` wrote.
 
     Args:
         path: The file.
-        sha256: Of the file.
-        unseal: Makes a state's bytes of the file's, or raises ValueError; by default they are the same.
+        sha256: The expected sha256 of the file.
+        unseal: Decrypts the file's bytes, or raises ValueError; by default the file is not encrypted.
 
     Raises:
-        CheckpointError: the file is missing, is not the one with this sha256, or holds no state.
+        CheckpointError: the file is missing, has another sha256, or holds no state.
     """
     try:
         content = read_whole(path)
@@ -98,7 +98,7 @@ def read_state(
 
 
 def commit(run: Path, round: int, server: str, silos: Mapping[int, str]) -> None:
-    """Make a checkpoint of files that are all written, by `checkpoint.json`.
+    """Complete a checkpoint whose state files are all written: write its `checkpoint.json`.
 
     Args:
         run: The run folder.
@@ -120,11 +120,11 @@ def read(
     Args:
         run: The run folder.
         round: Rounds done.
-        begun: The state in which the training began, by name, to see that this could be its own.
-        moments: Names of vectors like `w` that there are then, or not.
+        begun: The state at the beginning of the training, by name; the state that is read must be like it.
+        moments: Names of vectors like `w` that the state may hold or not.
 
     Raises:
-        CheckpointError: it is not whole, or of something else.
+        CheckpointError: the checkpoint is incomplete, or does not fit `begun`.
     """
     told = _described(round_folder(run, round) / "checkpoint.json", round)
     path = server_file(run, round)
@@ -136,7 +136,7 @@ def read(
 
 
 def _described(path: Path, round: int) -> _Description:
-    """Return what a `checkpoint.json` says, if it is as it was written, and after this round."""
+    """Return the content of a `checkpoint.json`; it must be unaltered and of this round."""
     body = _body(path, round)
     if (version := body.get("version")) != VERSION:
         raise CheckpointError(f"{path}: version {str(version)[:80]}, this program reads {VERSION}")
@@ -148,7 +148,7 @@ def _described(path: Path, round: int) -> _Description:
 
 
 def _body(path: Path, round: int) -> dict[str, Any]:
-    """Return what a `checkpoint.json` holds beside its own sha256, which is true of it."""
+    """Return the content of a `checkpoint.json` without its own sha256, after checking that."""
     try:
         body: dict[str, Any] = from_json(read_whole(path, LARGEST_DESCRIPTION), allow_inf_nan=False)
         sha256 = body.pop("sha256")
@@ -161,7 +161,7 @@ def _body(path: Path, round: int) -> dict[str, Any]:
 
 
 def _misfit(state: Mapping[str, Any], like: Mapping[str, Any]) -> str | None:
-    """Say what of a state is missing, of another kind, shape or type than its like, or not finite."""
+    """Return which entry of a state is missing, of another kind or shape than in `like`, or not finite."""
     for name, other in like.items():
         if name not in state:
             return f"has no '{name}'"
@@ -173,7 +173,7 @@ def _misfit(state: Mapping[str, Any], like: Mapping[str, Any]) -> str | None:
 
 
 def _kind(value: Any) -> str:
-    """Say what a value is, as far as it stays so in a training."""
+    """Return the kind of a value: dtype and shape of a tensor, else its type. Training does not change it."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     return "a number" if type(value) in (int, float) else f"of type {type(value).__name__}"
@@ -186,7 +186,7 @@ def _finite(value: Any) -> bool:
 
 
 def discard(run: Path, round: int) -> None:
-    """Take a checkpoint away: first what makes it one, then the rest."""
+    """Remove a checkpoint: first `checkpoint.json`, then the rest."""
     folder = round_folder(run, round)
     if folder.is_symlink():
         return folder.unlink()
@@ -195,7 +195,7 @@ def discard(run: Path, round: int) -> None:
 
 
 def set_aside(run: Path, round: int) -> None:
-    """Rename a checkpoint that could not be read: its rounds are trained anew, and it is none of a run's."""
+    """Rename a checkpoint that cannot be read, so that it no longer counts; its rounds are trained again."""
     folder = round_folder(run, round)
     aside = folder.with_name(f"unread_{round:06d}")
     shutil.rmtree(aside, ignore_errors=True)
@@ -204,7 +204,10 @@ def set_aside(run: Path, round: int) -> None:
 
 
 def drop_silos(run: Path, oldest: int) -> None:
-    """Take away silos' files of older checkpoints, where the run folder is not the server's."""
+    """Remove silos' files of checkpoints before round `oldest`.
+
+    The server does not remove them where a rank's run folder is not the server's.
+    """
     for round in (one for one in rounds(run) if one < oldest):
         if (folder := round_folder(run, round)).is_symlink():
             continue
@@ -215,13 +218,18 @@ def drop_silos(run: Path, oldest: int) -> None:
 
 
 def committed(run: Path) -> list[int]:
-    """Return the rounds whose checkpoints were committed, the latest first; none of them is read."""
+    """Return the rounds whose checkpoints have a `checkpoint.json`, the latest first, without reading it."""
     return [round for round in rounds(run) if (round_folder(run, round) / "checkpoint.json").exists()]
 
 
 def keep(run: Path, newest: int, upto: int) -> None:
-    """Keep the newest checkpoints up to a round;
-    take away older ones and what was left of any that was given up."""
+    """Keep the newest checkpoints up to a round; remove older ones and incomplete ones.
+
+    Args:
+        run: The run folder.
+        newest: How many checkpoints to keep.
+        upto: The latest round to consider.
+    """
     older = [round for round in rounds(run) if round <= upto]
     whole = [round for round in committed(run) if round <= upto]
     for round in set(older).difference(whole[:newest]):
@@ -229,17 +237,17 @@ def keep(run: Path, newest: int, upto: int) -> None:
 
 
 def write_model(path: Path, model: FlatModel, metadata: Mapping[str, str] | None = None) -> str:
-    """Write the module's state by PyTorch's names; return its sha256.
+    """Write a model's state by PyTorch's names; return the file's sha256.
 
     `load_state_dict(load_file(path))` reads it.
 
     Args:
         path: The safetensors file.
-        model: What is written.
-        metadata: What the file says beside.
+        model: The model.
+        metadata: Metadata of the file.
 
     Raises:
-        InputError: its parameters are not finite.
+        InputError: the model's parameters are not finite.
         Unwritable: the disk is full, or fails.
     """
     if not is_finite(model.trained):
@@ -251,9 +259,9 @@ def write_model(path: Path, model: FlatModel, metadata: Mapping[str, str] | None
 
 
 def silos_of_latest(run: Path, upto: int) -> tuple[int, dict[int, str]]:
-    """Return the round of the latest checkpoint up to one, and the sha256 of each silo's file.
+    """Return the round of the latest readable checkpoint up to `upto`, and the sha256 of each silo's file.
 
-    Without any the round is 0.
+    The round is 0 if there is no such checkpoint.
     """
     for round in (one for one in rounds(run) if one <= upto):
         try:

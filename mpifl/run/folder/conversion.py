@@ -1,4 +1,4 @@
-"""Weights that `torch.save` has written, as a safetensors file: what the user asks for, and no training."""
+"""Conversion of weights from `torch.save` to a safetensors file; the user runs it, never a training."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mpifl.common import InputError, choices, one_line
 
 _PLAIN = re.compile(r"[\w./+@%:, -]+")
 DEEPEST = 20
-"""How deep weights may lie: a dict of a stranger's file may hold itself."""
+"""How deep weights may be nested: a dict in a stranger's file may contain itself."""
 Place = tuple[str, ...]
-"""The keys by which weights are reached in a file."""
+"""The keys that lead to weights in a file."""
 
 
 def conversion(path: Path) -> str:
-    """Say how a file of `torch.save`'s becomes one that is read."""
+    """Return the advice how to convert a file of `torch.save`."""
     load = f"torch.load({str(path)!r}, map_location='cpu', weights_only=True)"
     imports = "import torch; from mpifl.run.folder.conversion import convert"
     program = f"{imports}; convert(lambda: {load}, {str(path)!r})"
@@ -32,14 +32,14 @@ def conversion(path: Path) -> str:
 
 
 def convert(load: Callable[[], Any], source: str | Path, key: str | None = None) -> None:
-    """Write the weights of a file of `torch.save`'s beside it, as .safetensors; say which were taken.
+    """Write the weights of a file of `torch.save` to a .safetensors file beside it; print which were taken.
 
-    Weights may lie within other things, such as a checkpoint of a training.
+    The weights may be nested in other data, such as a checkpoint of a training.
 
     Args:
-        load: Loads the file, without running code of its.
+        load: Loads the file without running code from it.
         source: The file.
-        key: Which of several weights; by default those with the most numbers.
+        key: Which of several sets of weights to take; by default the one with the most numbers.
     """
     try:
         print(_converted(load, Path(source), key))
@@ -52,7 +52,7 @@ def _converted(load: Callable[[], Any], source: Path, key: str | None) -> str:
         held = load()
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror or one_line(error)}") from None
-    except Exception:  # whatever torch says to what somebody else wrote
+    except Exception:  # torch may raise anything for a stranger's file
         what = "holds more than tensors, dicts and numbers, such as a whole module, which is a program"
         to_do = "where its class is, write torch.save(model.state_dict(), PATH)"
         raise InputError(f"{source}: {what}; {to_do}") from None
@@ -70,7 +70,7 @@ def _converted(load: Callable[[], Any], source: Path, key: str | None) -> str:
 
 
 def _weights(held: Any, place: Place) -> Iterator[tuple[Place, dict[str, Tensor]]]:
-    """Yield the dicts of tensors by name, and how each is reached; an optimizer's go by numbers."""
+    """Yield the dicts of tensors with names as keys, and their places; an optimizer's keys are numbers."""
     if not isinstance(held, dict) or len(place) > DEEPEST:
         return
     tensors = {name: value for name, value in held.items() if isinstance(value, Tensor)}

@@ -1,4 +1,4 @@
-"""What a run was trained on, in digests; who compares them needs no model."""
+"""Digests of the data that a run was trained on; comparing them needs no model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from mpifl.data.shards import AnySpec, by_path
 
 
 def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two descriptions (see `describe`) are of the same shards,
-    by what both tell: older ones tell less."""
+    """Return whether two descriptions (see `describe`) agree on all keys of both; older ones have fewer."""
     return all(one[key] == other[key] for key in one.keys() & other.keys())
 
 
 def describe(spec: AnySpec) -> dict[str, str]:
-    """Return what a model and the silos' states must fit,
-    and digests of all that is trained on and judged by."""
+    """Return a description of the data: its form, which models and states must fit, and its digests."""
     inputs, count = by_path("x", spec.features).values(), len(spec.silos)
     told = [*(one.model_dump_json() for one in inputs), *(entry.sha256 for entry in spec.silos)]
     examples = " and ".join(f"{'x'.join(map(str, one.shape))} {one.dtype}" for one in inputs)

@@ -1,4 +1,4 @@
-"""`environment.json` of a run folder: what a run was made by, and where; why it was given up."""
+"""`environment.json` of a run folder: a run's versions and machines, and why it was lost."""
 
 from __future__ import annotations
 
@@ -19,20 +19,25 @@ from mpifl.common import LARGEST_FILE, read_whole, write_atomic, write_needed
 
 _KINDS = {"versions": dict, "ranks": dict, "data": dict, "metric": dict, "silos": list, "changes": list}
 _KINDS |= {"directory": str, "released": str}
-"""Of what in `environment.json` is read again."""
+"""The types of the entries of `environment.json` that are read again."""
 OWN = ("versions", "platform", "command", "started", "directory", "changes", "lost")
-"""Of what is in it that is written here."""
+"""The entries of `environment.json` that this module writes."""
 _PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "pydantic", "safetensors")
 
 
 def write_environment(folder: Path, changes: list[str] | None = None, **more: Any) -> None:
-    """Write `environment.json`: versions, machines, all that was ever changed by force, and what is given.
+    """Write `environment.json`.
+
+    Args:
+        folder: The run folder.
+        changes: Changes that the user has forced now; earlier ones stay.
+        **more: Further entries.
 
     Raises:
         Unwritable: the disk is full, or fails.
     """
     about: dict[str, Any] = {"versions": _versions(), "platform": platform.platform(), "command": sys.argv}
-    about |= {"started": time.time(), "directory": str(Path.cwd())}  # the job's relative paths start there
+    about |= {"started": time.time(), "directory": str(Path.cwd())}  # the job's relative paths start here
     if forced := [*read_environment(folder).get("changes", []), *(changes or [])]:
         more["changes"] = forced
     write_needed(folder / "environment.json", json.dumps({**about, **more}, indent=1).encode() + b"\n")
@@ -48,8 +53,7 @@ def _versions() -> dict[str, str]:
 
 
 def read_environment(folder: Path) -> dict[str, Any]:
-    """Return what `environment.json` says as this program writes it;
-    nothing where there is none that can be read."""
+    """Return the entries of `environment.json` that have their types; {} if the file cannot be read."""
     try:
         about = from_json(read_whole(folder / "environment.json", LARGEST_FILE), allow_inf_nan=False)
     except (OSError, ValueError):
@@ -64,8 +68,8 @@ def read_environment(folder: Path) -> dict[str, Any]:
 
 
 def note_lost(folder: Path, why: str) -> None:
-    """Note in `environment.json` that too few silos answered in the end; a run that goes on drops it."""
-    with suppress(OSError):  # it was said already
+    """Note in `environment.json` why the run was lost; the note goes when the run is resumed."""
+    with suppress(OSError):  # the user has been told already
         write_atomic(
             folder / "environment.json",
             json.dumps(read_environment(folder) | {"lost": why}, indent=1).encode() + b"\n",
@@ -73,6 +77,6 @@ def note_lost(folder: Path, why: str) -> None:
 
 
 def why_lost(folder: Path) -> str | None:
-    """Return why a run ended as `note_lost` says; None if it did not, or went on."""
+    """Return why a run was lost, by `note_lost`; None if it was not, or was resumed."""
     why = read_environment(folder).get("lost")
     return None if why is None else str(why)

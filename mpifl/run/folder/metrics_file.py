@@ -17,10 +17,10 @@ from mpifl.common import LARGEST_FIGURE, InputError, read_whole, write_needed
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Return the rounds in `metrics.jsonl`, without lines that are torn or tell of no round.
+    """Return the records of rounds in `metrics.jsonl`; skip torn lines and lines without a round.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     path = folder / "metrics.jsonl"
     try:
@@ -33,9 +33,9 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 class GrowingMetrics:
-    """`metrics.jsonl` of a run that goes on: each look reads what has come since the last.
+    """`metrics.jsonl` of a running training: each look reads the lines since the last look.
 
-    A line counts when it is whole. The file may appear later, and a run that goes on writes it anew.
+    A line counts when it is complete. The file may appear later, and a resumed run rewrites it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,19 +47,19 @@ class GrowingMetrics:
         self._rounds: list[dict[str, Any]] = []
 
     def look(self) -> list[dict[str, Any]]:
-        """Return all rounds so far, without lines that tell of no round.
+        """Return the records of all rounds so far; skip lines without a round.
 
         Raises:
-            InputError: it cannot be read, and could not before.
+            InputError: the file cannot be read, and no round was read before.
         """
         path = self._folder / "metrics.jsonl"
         try:
-            # opened anew each time, which has a network file system ask its server
+            # opened anew each time, so that a network file system asks its server
             with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
                 self._read_on(file)
         except FileNotFoundError:
             self._anew()
-        except OSError as error:  # a server that is away for a moment
+        except OSError as error:  # the server of a network file system may be away for a moment
             if not self._rounds:
                 raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         return list(self._rounds)
@@ -87,14 +87,13 @@ def _record(line: bytes) -> dict[str, Any] | None:
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:
-    """Return a figure of a round; None where it is missing, no number or beyond all figures (a diverged
-    loss)."""
+    """Return a figure of a round; None if it is missing, no number, or too large, like a diverged loss."""
     value: Any = record.get(name)
     return float(value) if type(value) in (int, float) and abs(value) <= LARGEST_FIGURE else None
 
 
 def trim_metrics(folder: Path, round: int) -> None:
-    """Drop torn lines, and what `metrics.jsonl` says of rounds after `round`: they will be done again.
+    """Drop torn lines of `metrics.jsonl` and rounds after `round`, since these will be trained again.
 
     Raises:
         Unwritable: the disk is full, or fails.
@@ -104,8 +103,7 @@ def trim_metrics(folder: Path, round: int) -> None:
 
 
 def encode_record(record: Mapping[str, Any]) -> bytes:
-    """Return one line of `metrics.jsonl`; a figure that is not finite, or beyond what is read as one (a
-    diverged loss), is null there."""
+    """Return one line of `metrics.jsonl`; a figure that is not finite or too large is null in it."""
     known = {k: None if _is_beyond(v) else v for k, v in record.items()}
     return json.dumps(known, allow_nan=False).encode() + b"\n"
 

@@ -1,4 +1,4 @@
-"""The run folder: whose it is, the resolved job, and what may change when a run goes on."""
+"""The run folder: which run holds it, the resolved job, and what may change when a run is resumed."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ FORCEABLE = (
     "aggregation",
     "server_optimizer.lr",
 )
-"""Keys that may change if the user insists: another training from there on,
-but nothing kept loses its meaning."""
+"""Keys that may change with --force: the training differs from there on, but kept states stay valid."""
 COUNTED = {"local", "silo", "cohort", "aggregation"}
-"""Of these, what steps of DP-SGD follow from: what was spent before would be counted by the new ones."""
+"""Those of these keys that set the steps of DP-SGD: after a change, earlier steps would count wrongly."""
 DIGESTS = {"sha256": "shards of sha256", "public": "public examples of sha256", "test": "test set of sha256"}
-"""Of what `describe` says: what each is the digest of, as a change of it is told."""
+"""The digests of `describe`, and the words by which the user learns of a change."""
 _OWN = (
     r"(job\.toml|(environment|checkpoint)\.json|metrics\.jsonl|\w+\.safetensors|report\.html|mlflow_run_id)"
 )
-"""Names of files that a run writes."""
+"""The names of files that a run writes."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A run folder taken for a training: what the user should be told of it, and how the training changed."""
+    """A run folder that is held for a training: notes for the user, and forced changes of the training."""
 
     notes: list[str]
     changes: list[str]
@@ -51,13 +50,13 @@ class Claim:
 
 @contextmanager
 def claim(folder: Path, job: Job, spec: AnySpec, resume: bool, force: bool) -> Iterator[Claim]:
-    """Take the run folder for as long as the context lasts, and write the resolved job into it.
+    """Hold the run folder as long as the context lasts, and write the resolved job into it.
 
     Raises:
-        InputError: see `check_run` and `claim_run`; or another job holds it.
+        InputError: see `check_run` and `claim_run`; or another job holds the folder.
     """
     with lock.hold(folder) as unlocked:
-        changes = check_run(folder, job, resume, force, spec)  # once more: it may have changed hands since
+        changes = check_run(folder, job, resume, force, spec)  # again: another job may have used it since
         notes = [unlocked] if unlocked else []
         if resume and latest_checkpoint(folder) is None:
             what = "checkpoint" if (folder / "job.toml").exists() else "run"
@@ -69,13 +68,13 @@ def claim(folder: Path, job: Job, spec: AnySpec, resume: bool, force: bool) -> I
 def check_run(
     folder: Path, job: Job, resume: bool, force: bool = False, spec: AnySpec | None = None
 ) -> list[str]:
-    """See that the run folder is free, or holds a run of this job that may go on; write nothing.
+    """Check that the run folder is free, or holds a run of this job that may be resumed; write nothing.
 
     Returns:
-        What changes about the run because the user insists (`force`), `local.lr 0.1 -> 0.05`.
+        The changes that `force` makes to the run, such as `local.lr 0.1 -> 0.05`.
 
     Raises:
-        InputError: it holds a run and `resume` was not asked, or a run of another job or on other shards.
+        InputError: the folder holds a run and `resume` is false, or a run of another job or on other shards.
     """
     path = folder / "job.toml"
     if not path.exists():
@@ -88,7 +87,7 @@ def check_run(
 
 
 def _check_same_job(folder: Path, old: Job, new: Job, force: bool) -> list[str]:
-    """See that a run goes on by the job that it was started with, or by one that `force` allows."""
+    """Return the changed keys if a run may be resumed with this job, by `force` if need be; else raise."""
     different, allowed = differing_keys(old, new, HARMLESS), set(FORCEABLE)
     if new.privacy is not None and new.privacy.level == "example":
         allowed -= COUNTED
@@ -106,7 +105,7 @@ def _check_same_job(folder: Path, old: Job, new: Job, force: bool) -> list[str]:
 
 
 def _check_data(folder: Path, spec: AnySpec, force: bool) -> list[str]:
-    """See that a run goes on with the shards that it was started with, wherever they lie now."""
+    """Return the changed data if a run may be resumed on these shards, by `force` if need be; else raise."""
     old, new = read_environment(folder).get("data", {}), describe(spec)
     if same_data(old, new):
         return []
@@ -125,7 +124,7 @@ def _briefly(digest: object) -> str:
 
 
 def _value(job: Job, key: str) -> str:
-    """Return the value of `table.key` as the job file would say it."""
+    """Return the value of `table.key` as a job file writes it."""
     value: Any = job.model_dump(mode="json")
     for part in key.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -136,7 +135,7 @@ def claim_run(folder: Path, job: Job) -> None:
     """Make the run folder and write the resolved job into it.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -150,5 +149,5 @@ def claim_run(folder: Path, job: Job) -> None:
 
 
 def latest_checkpoint(folder: Path) -> int | None:
-    """Return the round of the latest checkpoint folder, whole or not."""
+    """Return the round of the latest checkpoint folder, complete or not; None without any."""
     return next(iter(checkpoint.rounds(folder)), None)

@@ -1,4 +1,4 @@
-"""A state, tensors and numbers by name, as bytes in the safetensors format: a file, or a vector of bytes."""
+"""States (tensors and numbers by name) in the safetensors format, as a file or a vector of bytes."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _DTYPES = {dtype: name for name, dtype in formats._TYPES.items()}
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> str:
-    """Write tensors and numbers by name to one file, aside and renamed; return its sha256."""
+    """Write tensors and numbers by name to one file, atomically; return its sha256."""
     return write_tensors(path, *_split(state))
 
 
 def packed(state: Mapping[str, Any]) -> bytes:
-    """Return what `write_state` would write."""
+    """Return the bytes that `write_state` would write."""
     return b"".join(_safetensors(*_split(state)))
 
 
 def pack(state: Mapping[str, Any], empty: Callable[[int, torch.dtype], Tensor]) -> Tensor:
-    """Return what `write_state` would write, as a vector of bytes.
+    """Return the bytes that `write_state` would write, as a vector.
 
     Args:
         state: Tensors and numbers by name.
-        empty: Returns a vector of that length and dtype to put it into.
+        empty: Returns an uninitialized vector of a given length and dtype.
     """
     pieces = list(_safetensors(*_split(state)))
     packed = empty(sum(memoryview(piece).nbytes for piece in pieces), torch.uint8)
@@ -51,11 +51,11 @@ def unpack(content: bytes) -> dict[str, Any]:
     """Return the tensors and numbers of a file that `write_state` wrote.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the content is no such file.
     """
     try:
         tensors, numbers = from_bytes(content), numbers_of(content)
-    except Exception as error:  # whatever two parsers say to what somebody else wrote
+    except Exception as error:  # two parsers may raise anything for a stranger's file
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"is no state ({said})") from None
     if twice := sorted(tensors.keys() & numbers.keys()):
@@ -64,7 +64,7 @@ def unpack(content: bytes) -> dict[str, Any]:
 
 
 def numbers_of(content: Buffer) -> dict[str, Any]:
-    """Return the numbers alone."""
+    """Return only the numbers of a file that `write_state` wrote."""
     header = from_json(bytes(content[8 : 8 + int.from_bytes(content[:8], "little")]))
     numbers: dict[str, Any] = dict(from_json(header["__metadata__"]["numbers"]).items())
     return numbers
@@ -78,9 +78,9 @@ def _split(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], Metadata]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Metadata | None = None) -> str:
-    """Write a safetensors file, aside and renamed; return its sha256, taken while it is written.
+    """Write a safetensors file atomically; return its sha256, computed while it is written.
 
-    Tensors are written where they lie: the library's own writer would copy all of them first.
+    Tensors are written without a copy: the library's own writer would first copy all of them.
     """
     digest = hashlib.sha256()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Metadata 
 def _safetensors(tensors: Mapping[str, Tensor], metadata: Metadata | None) -> Iterator[Buffer]:
     """Yield the pieces of a file in the safetensors format."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))  # so that each is aligned
+    order = sorted(
+        tensors, key=lambda name: (-tensors[name].itemsize, name)
+    )  # this order keeps each tensor aligned
     end = 0
     for name in order:
         tensor, start, end = tensors[name], end, end + tensors[name].nbytes

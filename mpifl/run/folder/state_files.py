@@ -1,4 +1,4 @@
-"""The files of what silos keep, as the rank that hosts them writes and reads them: plain, or sealed."""
+"""Files of silos' states, which the rank that hosts the silos writes and reads, plain or encrypted."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mpifl.run.folder.writer import StateWriter
 
 
 class Seal(Protocol):
-    """What makes a text such that nobody else reads it, or puts another in its place."""
+    """Encrypts texts so that nobody else can read them, or replace them unnoticed."""
 
     def close(self, text: Buffer, *about: str | int) -> bytes:
-        """Return a text, sealed; it opens as what it is about alone."""
+        """Return the encrypted text; it opens only with the same `about`."""
 
     def open(self, sealed: Buffer, *about: str | int) -> bytes:
-        """Return the text; raise ValueError if it is not what was sealed of this."""
+        """Return the text; raise ValueError if `sealed` was not encrypted with this `about`."""
 
 
 class StateFiles:
@@ -27,7 +27,7 @@ class StateFiles:
 
     Args:
         run: The run folder, which may be the server's.
-        seal: A site's, if nobody else is to read them or to put others in their place.
+        seal: The seal of the silos' site if nobody else may read or replace their files.
     """
 
     def __init__(self, run: Path, seal: Seal | None = None) -> None:
@@ -35,14 +35,13 @@ class StateFiles:
         self._writer = StateWriter()
 
     def begin(self, round: int, silo: int, state: Mapping[str, Any], oldest: int = 0) -> None:
-        """Begin to write what a silo keeps; nothing is copied,
-        since what is kept is replaced and never changed.
+        """Begin to write a silo's state, without a copy: kept values are replaced and never changed in place.
 
         Args:
-            round: Of the checkpoint.
-            silo: Whose state it is.
-            state: What it keeps.
-            oldest: The oldest checkpoint that the server still has; files of older ones are removed.
+            round: The round of the checkpoint.
+            silo: The silo.
+            state: Its state.
+            oldest: The round of the server's oldest checkpoint; files of older checkpoints are removed.
         """
         checkpoint.drop_silos(self._run, min(oldest, round))
         seal, path = self._seal, self.path(round, silo)
@@ -58,23 +57,23 @@ class StateFiles:
         self._writer.begin(path, state, write)
 
     def writing(self, round: int, silo: int) -> bool:
-        """Whether a silo's file is still to be written."""
+        """Return whether a silo's file is not yet written."""
         return self._writer.writing(self.path(round, silo))
 
     def digest(self, round: int, silo: int) -> str:
         """Wait until a silo's file is written and return its sha256.
 
         Raises:
-            CheckpointError: it could not be written, or was never begun here.
+            CheckpointError: the file could not be written, or this rank never began it.
         """
         return self._writer.digest(self.path(round, silo))
 
     def read(self, round: int, silo: int, sha256: str) -> dict[str, Any]:
-        """Read what a silo kept.
+        """Read a silo's state.
 
         Raises:
-            CheckpointError: the file is missing, is not the one with this sha256, or holds no state; if it is
-                sealed, it is of another round, silo, run or site.
+            CheckpointError: the file is missing, has another sha256, or holds no state; an encrypted file
+                belongs to another round, silo, run or site.
         """
         seal, path = self._seal, self.path(round, silo)
         if seal is None:
@@ -82,11 +81,11 @@ class StateFiles:
         return checkpoint.read_state(path, sha256, lambda sealed: seal.open(sealed, *_about(round, silo)))
 
     def path(self, round: int, silo: int) -> Path:
-        """Return where a silo's file lies."""
+        """Return the path of a silo's file."""
         plain = checkpoint.silo_file(self._run, round, silo)
         return plain.with_suffix(".sealed") if self._seal else plain
 
 
 def _about(round: int, silo: int) -> tuple[str | int, ...]:
-    """Return what a sealed state is of, beside the run."""
+    """Return the `about` of an encrypted state: its round and silo."""
     return "round", round, "silo", silo

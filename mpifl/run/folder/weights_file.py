@@ -1,4 +1,4 @@
-"""A model's weights from a file, which may come from anybody."""
+"""Reading of a model's weights from a safetensors file, which may come from anybody."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from mpifl.run.job.tables import Model
 from mpifl.silo.parameters import unwrapped
 
 PICKLES = (b"PK\x03\x04", b"\x80")
-"""What files begin with that `torch.save` has written, now and before 1.6."""
+"""The first bytes of files that `torch.save` writes, since version 1.6 and before."""
 JSON = b"{"
-"""What follows the eight bytes of a length in a safetensors file; that length may begin as a pickle does."""
+"""The byte after the eight bytes of the length in a safetensors file; the length may begin like a pickle."""
 
 MADE_WITH = "model_sha256"
-"""Metadata of a silo's own model: the sha256 of the server's that it was made with."""
+"""Metadata of a silo's own model: the sha256 of the server's model that it was made with."""
 ROUND = "round"
 """Metadata of the best model: its round."""
 
 
 class Found(NamedTuple):
-    """What of a file goes into a module.
+    """How the tensors of a file fit a module.
 
     Attributes:
-        taken: Tensors, by the module's names.
-        missing: Names of the module that the file has nothing for.
-        unused: Names of the file that the module has nothing for.
-        misfits: What is said of those of both, by either name, that have other shapes.
+        taken: Tensors that fit, by the module's names.
+        missing: Names of the module without a fitting tensor in the file.
+        unused: Names of the file without a place in the module.
+        misfits: For tensors with another shape in the file: a text that says so, under both of their names.
     """
 
     taken: dict[str, Tensor]
@@ -43,10 +43,10 @@ class Found(NamedTuple):
 
 
 def load_initial(module: nn.Module, table: Model) -> str:
-    """Give a module the weights that its job starts from; say what was left out, "" if nothing was.
+    """Load the weights that a job starts from into a module; return what was left out, "" if nothing.
 
     Raises:
-        InputError: the file cannot be read, or is of another model.
+        InputError: the file cannot be read, or belongs to another model.
     """
     if table.weights is None:
         return ""
@@ -61,10 +61,10 @@ def load_initial(module: nn.Module, table: Model) -> str:
 
 
 def load_final(module: nn.Module, table: Model, path: Path) -> None:
-    """Give a module the weights that a run of this model has left in a file.
+    """Load the weights that a run of this model has written into a module.
 
     Raises:
-        InputError: the file cannot be read, or is of another model.
+        InputError: the file cannot be read, or belongs to another model.
     """
     load_initial(module, table)
     found = load_weights(module, path, str(path), strict=table.save == "all")
@@ -74,11 +74,11 @@ def load_final(module: nn.Module, table: Model, path: Path) -> None:
 
 
 class OtherModel(InputError):
-    """A file of weights holds other names or shapes than a model has."""
+    """A file of weights has other names or shapes than the model."""
 
 
 def _said(found: Found) -> str:
-    """Say what a file lacks, and what of it is not used."""
+    """Return a text that says which tensors a file lacks, and which are not used."""
     lists = [[name for name in names if name not in found.misfits] for names in (found.missing, found.unused)]
     lacks, left = (_some(names) for names in lists)
     shapes = _some([*dict.fromkeys(found.misfits.values())])
@@ -91,20 +91,21 @@ def _some(names: Sequence[str]) -> str:
 
 
 def load_weights(module: nn.Module, path: Path, what: str, *, strict: bool = True) -> Found:
-    """Give a module the weights of a safetensors file, which errors call `what`; no other kind is read.
+    """Load the weights of a safetensors file into a module; no other kind of file is read.
 
-    Names may have what torch.compile and DistributedDataParallel put before them, at either side. Frozen
-    parameters stay in the file, which is mapped: the ranks of a node hold them once. The mapping is private:
-    what writes to one changes neither the file nor another rank's.
+    Names in the file or the module may have the prefix of torch.compile or DistributedDataParallel. Frozen
+    parameters stay in the file, which is mapped, so that the ranks of a node hold them once. The mapping is
+    private: a write to such a parameter changes neither the file nor another rank's parameter.
 
     Args:
         module: The module.
         path: The file.
-        what: What errors call it.
-        strict: Whether it must hold all of the module's parameters and no others.
+        what: The name of the file in errors.
+        strict: Whether the file must hold all of the module's parameters and no others.
 
     Raises:
-        InputError: it is not there, of another kind, torn, or of another model. Nothing was taken then.
+        InputError: the file is missing, of another kind, torn, or belongs to another model. Nothing is taken
+            from it then.
     """
     start = _start(path, what)
     if start.startswith(PICKLES) and start[8:9] != JSON:
@@ -116,7 +117,7 @@ def load_weights(module: nn.Module, path: Path, what: str, *, strict: bool = Tru
         module.load_state_dict(found.taken, strict=False)
     except OtherModel:
         raise
-    except Exception as error:  # whatever a parser and a model say to what somebody else wrote
+    except Exception as error:  # parser and model may raise anything for a stranger's file
         raise InputError(f"{what}: cannot be read: {' '.join(str(error).split())[:300]}") from None
     for name, parameter in module.named_parameters():
         value = found.taken.get(name)
@@ -126,7 +127,7 @@ def load_weights(module: nn.Module, path: Path, what: str, *, strict: bool = Tru
 
 
 def _fitting(state: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> Found:
-    """Return what fits a module's state by name and shape; a name without a wrapper's is the same."""
+    """Return which weights fit a module's state by name and shape; prefixes of wrappers do not count."""
     alike: dict[str, list[str]] = {}
     for name in weights.keys() - state.keys():
         alike.setdefault(unwrapped(name), []).append(name)
@@ -146,13 +147,13 @@ def _fitting(state: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> Foun
 
 
 def metadata_of(path: Path) -> dict[str, str]:
-    """Return what a safetensors file that was read says beside its tensors."""
+    """Return the metadata of a safetensors file."""
     with safe_open(path, "pt") as file:
         return dict(file.metadata() or {})
 
 
 def round_of(path: Path) -> int:
-    """Return the round that a best model says it is of; 0 where it says none, is torn or is not there."""
+    """Return the round in a best model's metadata; 0 if it names none, is torn or is missing."""
     try:
         return int(metadata_of(path).get(ROUND, 0))
     except (OSError, ValueError, SafetensorError):

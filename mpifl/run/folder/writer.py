@@ -1,4 +1,4 @@
-"""Files of a checkpoint that a rank writes while it goes on."""
+"""Background writing of a checkpoint's files, while the rank goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpifl.run.folder.checkpoint import CheckpointError
 
 
 class StateWriter:
-    """Writes states one after another in a thread, which only writes: it talks to no other rank."""
+    """Writes states one after another in a thread; this thread never communicates with other ranks."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "writer")
@@ -27,26 +27,26 @@ class StateWriter:
         state: Mapping[str, Any],
         write: Callable[[Path, Mapping[str, Any]], str] = serialization.write_state,
     ) -> None:
-        """Begin to write a state; what was begun in another folder is finished first, and then forgotten.
+        """Begin to write a state; files of another folder are written before it, and then forgotten.
 
         Args:
             path: The file.
-            state: Tensors, which must stay as they are until it is written, and numbers by name.
-            write: Writes it, in the thread, and returns the file's sha256.
+            state: Tensors and numbers by name; the tensors must not change until the file is written.
+            write: Writes the file, in the thread, and returns its sha256.
         """
         if path.parent != self._folder:
             self._folder, self._begun = path.parent, {}
         self._begun[path] = self._thread.submit(_write, write, path, dict(state), _versions(state))
 
     def writing(self, path: Path) -> bool:
-        """Whether a file is still to be written."""
+        """Return whether a file is not yet written."""
         return path in self._begun and not self._begun[path].done()
 
     def digest(self, path: Path) -> str:
         """Wait until a file is written and return its sha256.
 
         Raises:
-            CheckpointError: it could not be written, or was never begun here.
+            CheckpointError: the file could not be written, or this rank never began it.
         """
         if path not in self._begun:
             raise CheckpointError(f"{path}: was to be written by a rank that died")
@@ -71,5 +71,5 @@ def _write(
 
 
 def _versions(state: Mapping[str, Any]) -> dict[str, int]:
-    """Return how often each tensor was written to by now."""
+    """Return how often each tensor has been written to so far."""
     return {name: 0 if t.is_inference() else t._version for name, t in state.items() if isinstance(t, Tensor)}

@@ -1,4 +1,4 @@
-"""The job file: what its tables mean, and what goes with what."""
+"""The job file: its tables, and which keys go together."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
-"""What goes with what, of all tables of a job but `[local]`; see `mpifl/silo/steps/local_fits.py`.
+"""Which keys go with which ways of training, for all tables of a job but `[local]` (see `local_fits.py`).
 
-A pair is told once, in the column of the way. A cell with = tells nothing: the column of the key does, as it
-is a way itself, or the algorithm and the task do, whom `needs.py` asks.
+Each pair of key and way stands once, in the column of the way. A cell with = decides nothing. Either such a
+key is a way itself, and its own column decides, or the algorithm and the task decide in `needs.py`.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ split       local.precision            [local] precision = '{value}': lines are 
 split       model.buffers              [model] buffers: each party keeps all buffers of its part of a split network; leave it out
 """  # noqa: E501
 FITS = Fits(_JOB, _WHY)
-"""The keys of all tables, `table.key`; those of `[local]` are in their own table."""
+"""The fits of all keys, `table.key`; the cells of `[local]` are copied from its own table."""
 for _way, _cells in FITS.cells.items():
     _cells |= {f"local.{key}": cell for key, cell in LOCAL.cells.get(_way, {}).items()}
 
@@ -153,11 +153,11 @@ IN_EFFECT: dict[str, Callable[[Outline], bool]] = {
     "masks": lambda job: job.security is not None and job.security.masks,
     "split": lambda job: job.split is not None,
 }
-"""When a way is asked for, in the order in which they are looked at."""
+"""Whether a job asks for a way; ways are checked in this order."""
 
 
 def why_not(way: str, job: Outline) -> str:
-    """Say what of a job a way that it asks for refuses, and what would do; "" if nothing."""
+    """Return which key of a job a way refuses, with advice; "" if none, or if the job does not ask for it."""
     if not IN_EFFECT[way](job):
         return ""
     tables: dict[str, Any] = {f"{name}.": table for name, table in job if isinstance(table, BaseModel)}

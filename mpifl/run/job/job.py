@@ -1,4 +1,4 @@
-"""The job file: TOML read into strict, frozen models, with errors that name the key and what would do."""
+"""The job file: TOML read into strict, frozen models; errors name the key and give advice."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from mpifl.silo.steps import LOCAL, LocalTraining
 _SHARED = ("local", "server_optimizer", "task", "split", "clock")
 """Tables of a job that are fields of every algorithm."""
 _PLUGGABLE = ("task", "algorithm", "server_optimizer")
-"""Tables whose `name` may be code of the user's, imported when the job is read."""
+"""Tables whose `name` may be the user's own code, imported when the job is read."""
 _ELSEWHERE = ELSEWHERE | {
     f"{fed}{name}{mean}": f"'fedavg' with [aggregation] rule = '{name}' is what you mean; "
     for name in RULE_NAMES
     for fed in ("", "fed")
     for mean in ("", "mean", "avg")
 }
-"""Rules are algorithms of their own elsewhere, such as FedMedian and FedTrimmedAvg."""
+"""Advice for names of algorithms from elsewhere. Rules are algorithms there, such as FedMedian."""
 
 _NO_PARTS = (
     "[local] straggler_chance: one epoch or step has no parts; take more epochs, or steps in their place"
@@ -45,7 +45,7 @@ class Job(Outline):
 
     @property
     def plugins(self) -> dict[str, str]:
-        """The user's own code that the job names, by the table that names it, or `table.key`."""
+        """The names of the user's own code in the job, by table or `table.key`."""
         named = {"model": self.model.name, **self._halves}
         named |= {key: str(getattr(self, key).get("name")) for key in _PLUGGABLE}
         named |= {f"task.{key}": name for key, name in names_in(self.task).items()}
@@ -53,7 +53,7 @@ class Job(Outline):
 
     @property
     def _halves(self) -> dict[str, str]:
-        """The names of the models of a split network that `[split]` has, by their keys."""
+        """The names of the models in `[split]`, top and bottoms, by their keys."""
         split = self.split or UNSPLIT
         tables = {f"bottoms.{silo}": table for silo, table in split.bottoms.items()}
         tables |= {} if split.top == "none" else {"top": split.top}
@@ -63,25 +63,25 @@ class Job(Outline):
         """Return the algorithm with its hyperparameters, its server optimizer and the task.
 
         Raises:
-            InputError: there is no such algorithm, server optimizer or task, or a key is not one of its.
+            InputError: there is no such algorithm, server optimizer or task, or it has no such key.
         """
         return _build_algorithm(self, "the job")
 
     def build_task(self) -> Task:
-        """Return what is learned, and judged by which metrics.
+        """Return the task.
 
         Raises:
-            InputError: there is no such task, or a key is not one of its.
+            InputError: there is no such task, or it has no such key.
         """
         return _build_task(self, "the job")
 
     @property
     def secure(self) -> bool:
-        """Whether sums are masked, so that what would show through the masks stays at the sites."""
+        """Whether sums are masked; then data that would reveal masked values stays at the sites."""
         return self.security is not None and self.security.masks
 
     def idle(self, algorithm: Algorithm) -> list[str]:
-        """Say which keys have no effect with this algorithm, or together hardly the one that is meant."""
+        """Return warnings: keys without effect with this algorithm, and combinations that nobody may mean."""
         local, cohort, said = self.local, self.cohort, []
         if ignored := self._given_in_vain(algorithm):
             name, keys = self.algorithm["name"], ", ".join(ignored)
@@ -107,18 +107,18 @@ def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """Read a job file and apply overrides such as `local.lr=0.05`; defaults are filled in.
 
     Raises:
-        InputError: with one line that names the file, the key, what was given and what would do.
+        InputError: with one line that names the file, the key and the given value, and gives advice.
     """
     return check_job(read_toml(path, overrides), str(path))
 
 
 def read_kept(path: Path, named: Collection[str] = ()) -> Job:
-    """Read the job of a run folder, which may be anybody's, and import no code that the user has not named.
+    """Read the job of a run folder, which may come from anybody; import only code that the user has named.
 
     Args:
         path: The `job.toml`.
-        named: The plug-ins that may be imported. Of a job with others the tables of its algorithm stay as
-            they are.
+        named: The plug-ins that may be imported. If the job names others, the tables of its algorithm stay
+            without defaults.
 
     Raises:
         InputError: as `read_job`.
@@ -127,11 +127,11 @@ def read_kept(path: Path, named: Collection[str] = ()) -> Job:
 
 
 def check_job(table: Table, source: str, named: Collection[str] | None = None) -> Job:
-    """Turn a job's tables into a Job with every default filled in, hyperparameters included.
+    """Return a job's tables as a Job with all defaults, including those of hyperparameters.
 
     Args:
         table: The tables.
-        source: Where they come from, for the error.
+        source: The source of the tables, for the error.
         named: The plug-ins that may be imported, see `read_kept`; by default all.
     """
     job: Job = validated(Job, table, source, "")
@@ -149,7 +149,7 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
 
 
 def check_as_read(job: Job) -> None:
-    """See that a job's tables go together; `check_job` has seen to it where the job was read.
+    """Check that a job's tables go together; for a job that was read, `check_job` has done so already.
 
     Raises:
         InputError: they do not.
@@ -165,7 +165,7 @@ def _check_tables(job: Job, algorithm: Algorithm) -> None:
 
 
 def _completed(job: Job, algorithm: Algorithm) -> dict[str, Table]:
-    """Return the tables of a job that name something, with all fields of what they name."""
+    """Return the tables of task, algorithm and server optimizer, with all fields of the named classes."""
     own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={*_SHARED})
     task = algorithm.task.model_dump(mode="json", by_alias=True, exclude_none=True)
     optimizer = algorithm.server_optimizer.model_dump()
@@ -221,7 +221,7 @@ def _check_clip(job: Job, algorithm: Algorithm) -> None:
 
 
 def _check_augment(job: Job, algorithm: Algorithm) -> None:
-    """See that silos may train on other examples than those that they have."""
+    """Refuse `[data] augment` if the algorithm cannot train on changed examples."""
     if (name := job.data.augment) is None:
         return
     if why := algorithm.why_not_augmented():
@@ -230,7 +230,7 @@ def _check_augment(job: Job, algorithm: Algorithm) -> None:
 
 
 def _check_target(job: Job, metric: MetricInfo) -> None:
-    """See that a target is one of the metric that the training is judged by."""
+    """Check that a target suits the main metric."""
     evaluate = job.evaluate
     if evaluate.target_accuracy is not None and metric.name != ACCURACY.name:
         what = f"target_accuracy: the main metric is {metric.name}; take target"

@@ -1,4 +1,4 @@
-"""What a table of a job names: something built in, or the user's own as `package.module:name`."""
+"""Objects that a table of a job names: built-in classes, or the user's own as `package.module:name`."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def make_named(
     usual: str,
     elsewhere: Mapping[str, str] | None = None,
 ) -> Any:
-    """Make what a table of a job names, from a registry or a plug-in, of the table's other keys.
+    """Return an object of the class that a table of a job names, with the table's other keys as fields.
 
     Args:
-        base: The class that it must be of.
-        registry: The built-in ones by name.
+        base: The base class that the class must have.
+        registry: The built-in classes by name.
         table: The table.
-        source: Where it comes from, for the error.
-        key: The table's name.
+        source: The source of the table, for the error.
+        key: The name of the table.
         shared: Fields that come from tables of their own.
-        usual: The name where the table has none.
-        elsewhere: What would do for names that others have for it.
+        usual: The default of the table's `name`; "" if it has none.
+        elsewhere: Advice for names that other libraries use.
 
     Raises:
-        InputError: there is no such thing, or a key is not one of its.
+        InputError: there is no such class, or it has no such key.
     """
     name = table.get("name", usual or None)
     if not isinstance(name, str):

@@ -1,4 +1,4 @@
-"""What goes with what where an algorithm, a task or several keys decide it, which no cell can say."""
+"""Checks that no table of fits can express, since an algorithm, a task or several keys decide them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def check_fits(job: Job, algorithm: Algorithm) -> None:
-    """See that all goes together that a job asks for, as far as it can be seen without shards.
+    """Check that a job's keys go together, as far as this can be known without shards.
 
     Raises:
-        InputError: it does not; the line says what would do.
+        InputError: they do not; the line gives advice.
     """
     for why in _refusals(job, algorithm):
         raise InputError(why)
@@ -105,6 +105,6 @@ def _of_halves(job: Job, algorithm: Algorithm) -> Iterator[str]:
 
 Says = Callable[["Job", Algorithm], Iterator[str]]
 _FIRST: dict[str, Says] = {"sum": _of_sum, "private": _of_examples}
-"""What is said before the cells of a way."""
+"""Checks before the table of fits is asked for a way."""
 _THEN: dict[str, Says] = {"silo": _of_silos, "masks": _of_masks, "split": _of_halves}
-"""What is said behind them."""
+"""Checks after that."""

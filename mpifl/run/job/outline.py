@@ -1,4 +1,4 @@
-"""The tables of a job file, held against their models; what they name is not imported, and torch is not."""
+"""The outline of a job: its tables are validated, but the code that they name and torch are not imported."""
 
 from __future__ import annotations
 
@@ -35,65 +35,65 @@ HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.disk_bu
 
 
 class Outline(BaseModel):
-    """A whole job file, whose algorithm, task and server optimizer are tables still."""
+    """A whole job file, in which algorithm, task and server optimizer are still plain tables."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
-    """The name of the job, of letters, digits, ".", "_" and "-"."""
+    """The name of the job: letters, digits, ".", "_" and "-"."""
     shards: str
-    """The shard folder, relative to where the command runs."""
+    """The folder of the shards, relative to the folder where the command runs."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """All randomness is derived from it."""
+    """The seed from which all randomness is derived."""
     rounds: PositiveInt
     """How many rounds to train."""
     device: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
-    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes one if there; "gpu" any
-    with float64 that torch finds."""
+    """The device on which a worker trains. "cuda" is the GPU of its place on its node; "auto" is that GPU if
+    there is one; "gpu" is any accelerator with float64 that torch finds."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
-    """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
+    """Threads of each rank; "auto" is its share of the node's cores. The same bits need the same number."""
     kernels: Literal["own", "avx2"] = "own"
-    """What a processor computes by: its own best instructions, or what all x86 with AVX2 have in common, more
-    slowly. By the latter bits are meant to be the same."""
+    """The instructions of a processor: its own best ("own"), or those that all x86 processors with AVX2 have
+    ("avx2"). With "avx2" training is slower, and different processors should give the same bits."""
     model: Model
     """Which model is trained."""
     data: Data = Data()
-    """What is done to the examples that silos train on."""
+    """How the examples are changed that silos train on."""
     task: Table = {"name": "classification"}
-    """What is learned, by which loss, and judged by which metrics;
-    or the user's own as "package.module:Class"."""
+    """The task by name, or the user's own as "package.module:Class": what is learned, by which loss, and
+    judged by which metrics."""
     algorithm: Table = {"name": "fedavg"}
     """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
     local: LocalTraining = LocalTraining()
     """How a silo trains in a round."""
     split: SplitSettings | None = None
-    """How a network is split over silos that have columns of the same rows; for such silos alone."""
+    """How a network is split over silos; only for silos that have columns of the same rows."""
     clock: ClockSettings | None = None
-    """How fast silos train by the server's virtual clock; for asynchronous algorithms alone."""
+    """How fast silos train on the server's virtual clock; only for asynchronous algorithms."""
     server_optimizer: Table = {"name": "sgd"}
     """How the server moves the model along the mean of the updates."""
     cohort: CohortTable = CohortTable()
-    """Which silos take part in a round, how many must answer, and what they weigh."""
+    """Which silos take part in a round, how many must answer, and their weights."""
     aggregation: AggregationSettings = AggregationSettings()
-    """How updates become one."""
+    """How updates are combined to one."""
     compression: CompressionSettings = CompressionSettings()
     """How updates and requests are encoded."""
     attack: AttackSettings = AttackSettings()
-    """Which silos lie on purpose, for tests and tables; none otherwise."""
+    """Which silos are Byzantine on purpose, for tests and comparisons; none by default."""
     privacy: PrivacySettings | None = None
-    """Differential privacy; the table alone turns it on."""
+    """Differential privacy; it is on if the table is there."""
     security: SecuritySettings | None = None
-    """Sums that only their sites can look into; the table alone turns it on."""
+    """Masked sums, of which the server sees only the total; they are on if the table is there."""
     evaluate: Evaluate = Evaluate()
-    """How often the model is scored."""
+    """How often and where the model is scored."""
     checkpoint: Checkpoint = Checkpoint()
-    """How often the state is written, and how many times it is kept."""
+    """How often checkpoints are written, and how many are kept."""
     tracking: Tracking = Tracking()
-    """Who is told of each round."""
+    """Which outputs and observers get the record of each round."""
 
     @property
     def wings(self) -> dict[str, str]:
-        """The wings that are asked for, each with the key that asks; `MPIFL_SITE` asks for that of sites."""
+        """The wings that the job asks for, each with the key that asks; `MPIFL_SITE` asks for `site`."""
         asked = {
             "site": (bool(os.environ.get("MPIFL_SITE")), "MPIFL_SITE"),
             "dpsgd": (self.privacy is not None, "[privacy]"),
@@ -132,17 +132,23 @@ class Outline(BaseModel):
 
 
 def read_outline(path: Path, overrides: Sequence[str] = ()) -> Outline:
-    """Read a job file as `read_job` begins to.
+    """Read the outline of a job file; `read_job` does more.
 
     Raises:
-        InputError: as there, of what its tables say of themselves and of each other.
+        InputError: a table is wrong, or tables do not go together, as far as the outline shows it.
     """
     outline: Outline = validated(Outline, read_toml(path, overrides), str(path), "")
     return outline
 
 
 def differing_keys(one: Outline, other: Outline, harmless: Iterable[str] = ()) -> list[str]:
-    """Return the keys, `table.key`, in which two jobs differ, but for the tables and keys named harmless."""
+    """Return the keys, `table.key`, in which two jobs differ, except those in `harmless`.
+
+    Args:
+        one: A job.
+        other: Another job.
+        harmless: Tables and keys that may differ.
+    """
     flat_one, flat_other = flat(one.model_dump()), flat(other.model_dump())
     keys = [key for key in flat_one | flat_other if flat_one.get(key) != flat_other.get(key)]
     return sorted(key for key in keys if not {key, key.partition(".")[0]} & set(harmless))

@@ -1,4 +1,4 @@
-"""What a job with `[privacy]` may not ask of a federation, since no noise would protect it."""
+"""Checks of a job with `[privacy]` against its federation: what no noise protects."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def check_private_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
-    """See that a job's `[privacy]` goes with the federation.
+    """Check that a job's `[privacy]` goes with the federation.
 
     Args:
         job: The job.
-        algorithm: Its algorithm, which knows the federation.
+        algorithm: The job's algorithm, which knows the federation.
         spec: The federation.
 
     Raises:
-        InputError: delta promises nothing, or figures of the silos' own examples would leave them.
+        InputError: delta is too large to promise anything, or unprotected figures would leave the silos.
     """
     if job.privacy is None:
         return

@@ -1,4 +1,4 @@
-"""What a job that protects silos may not ask of a federation and a model, since no noise would protect it."""
+"""Checks of a job with silo-level privacy against its federation and model: what no noise protects."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from mpifl.run.job.job import Job
 
 LEAST = 100
-"""Silos that a round expects at least where the clip is adaptive; of fewer the bits are all noise."""
+"""The least expected silos of a round for an adaptive clip: with fewer its bits are all noise."""
 
 
 def is_silo_level(job: Job) -> bool:
-    """Whether a job protects silos, by noise of the server's."""
+    """Return whether a job protects whole silos: `[privacy] level = 'silo'`."""
     return IN_EFFECT["silo"](job)
 
 
 def why_not_of_silos(job: Job, silos: int) -> str:
-    """Say why a job's promise would be none for so many silos; "" if it is one."""
+    """Return why silo-level privacy would promise nothing for `silos` silos; "" if it does promise."""
     assert job.privacy is not None
     delta, expected = job.privacy.delta, job.cohort.expected(silos)
     if delta > 1 / silos:
@@ -37,7 +37,7 @@ def why_not_of_silos(job: Job, silos: int) -> str:
 
 
 def why_no_statistics(algorithm: Algorithm, module: nn.Module) -> str:
-    """Say which statistics of a model would leave silos beside their updates; "" if none."""
+    """Return which statistics of a model would leave silos beside their updates; "" if none."""
     own, kept = algorithm.personal_names(module), module.state_dict()
     shared = [name for name, _ in module.named_buffers() if name in kept and name not in own]
     if not shared:

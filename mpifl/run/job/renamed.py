@@ -1,4 +1,4 @@
-"""Keys and tables of earlier job files, and what they are called now."""
+"""Earlier names of keys and tables of job files, and their names now."""
 
 from __future__ import annotations
 

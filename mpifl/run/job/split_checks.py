@@ -1,4 +1,4 @@
-"""What a job over silos with columns of the same rows needs of their folder and of their models."""
+"""Checks of a job for a split network against the shards, which hold columns, and against its models."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LINEAR = (nn.Linear, nn.Flatten, nn.Identity, nn.Sequential)
 
 
 def check_vertical_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
-    """See that a job's algorithm is for what silos of a folder have.
+    """Check that a job's algorithm goes with the layout of the shards, and `[split]` with the silos.
 
     Raises:
-        InputError: it is for the other layout, or the folder has not the silos that `[split]` tells of.
+        InputError: the algorithm is for the other layout, or `[split]` does not fit the silos.
     """
     name = job.algorithm["name"]
     if algorithm.layout != spec.layout:
@@ -48,7 +48,7 @@ def check_vertical_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
 
 
 def _unaligned(spec: AnySpec) -> int | None:
-    """Return the first silo whose rows another alignment put into their order; its file has its tag."""
+    """Return the first silo whose shard has the tag of another alignment than silo 0's; None if all agree."""
     if not isinstance(spec, VerticalSpec):
         return None
     first, *others = spec.silos
@@ -56,10 +56,11 @@ def _unaligned(spec: AnySpec) -> int | None:
 
 
 def check_bottom(local_steps: int, silo: int, module: nn.Module) -> None:
-    """See that further steps on one answer teach a bottom something.
+    """Check that several local steps on one answer of the top are useful for a bottom.
 
     Raises:
-        InputError: it is linear: its Jacobian never changes, and Q steps are one of a larger learning rate.
+        InputError: the bottom is linear. Its Jacobian never changes, so Q steps equal one step with Q times
+            the learning rate.
     """
     if local_steps > 1 and all(isinstance(part, _LINEAR) for part in module.modules() if not _is_shell(part)):
         what = (
@@ -69,5 +70,5 @@ def check_bottom(local_steps: int, silo: int, module: nn.Module) -> None:
 
 
 def _is_shell(part: nn.Module) -> bool:
-    """Tell whether a module does nothing but call its parts."""
+    """Return whether a module has parts and no parameters of its own."""
     return bool(list(part.children())) and not list(part.parameters(recurse=False))

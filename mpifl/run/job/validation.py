@@ -1,4 +1,4 @@
-"""A table of a job against its model: the model, or one line that says what is wrong with the first key."""
+"""Validation of a job's tables: a table becomes its model, or one line says which key is wrong."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def validated(
     Args:
         kind: The model, a pydantic class.
         table: The table's keys and values.
-        source: Where it comes from, for the error.
-        where: The table's name in the job, for the error.
-        title: What takes the keys, for the error; by default the table.
-        shared: Tables that the model takes whole, which are validated already.
+        source: The source of the table, for the error.
+        where: The name of the table in the job, for the error.
+        title: The name of the class that takes the keys, for the error; by default the table.
+        shared: Validated tables that the model takes as fields.
 
     Raises:
         InputError: with one line that names the first key that is wrong.
@@ -37,10 +37,10 @@ def validated(
 
 
 def _explained(error: ValidationError, kind: Any, where: str, title: str, shared: Mapping[str, Any]) -> str:
-    """Say in one line what is wrong with the first key that is."""
+    """Return one line that says what is wrong with the first wrong key."""
     errors = by_weight(error.errors())
     fields, path = keys_at(kind, errors[0]["loc"])
-    # a union answers once for each of its members
+    # pydantic gives one error for each member of a union
     same = [e for e in errors if keys_at(kind, e["loc"])[1] == path]
     more = f" (and {len(errors) - len(same)} more)" if len(errors) > len(same) else ""
     table = where or ".".join(path[:-1])

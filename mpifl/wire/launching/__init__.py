@@ -1,4 +1,4 @@
-"""How ranks are started, join, and are seen to die."""
+"""Launching: how ranks are started, join a world, and notice deaths."""
 
 import lazy_loader
 

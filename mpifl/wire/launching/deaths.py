@@ -1,7 +1,8 @@
-"""Ranks that die, where MPI tells of it: its errors become RankLost, and the survivors find together again.
+"""Deaths of ranks, where MPI reports them: MPI's errors become RankLost, and the survivors meet again.
 
-Open MPI 5 under `mpirun --with-ft ulfm` ends nobody but the dead (User Level Failure Mitigation). Whoever
-notices a death revokes the communicator, so that all others notice, and all survivors meet in a smaller one.
+Under `mpirun --with-ft ulfm`, Open MPI 5 lets the other ranks live when one dies (User Level Failure
+Mitigation). A rank that notices a death revokes the communicator, so that all others notice it, too. All
+survivors then meet in a smaller communicator.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ if TYPE_CHECKING:
     from mpifl.wire import Ground
 
 _LAUNCHERS_WORD = "OMPI_MCA_mpi_ft_enable"
-"""What `--with-ft ulfm` sets. MPI's functions for it answer under any launcher."""
+"""The variable that `--with-ft ulfm` sets. MPI's own ULFM functions do not show it: they work under any
+launcher."""
 _TRIES = 10
 JOIN_SECONDS = "MPIFL_JOIN_SECONDS"
-"""Environment variable: how long a rank waits for the others at the start, where deaths end nobody else."""
+"""Environment variable: seconds that a rank waits for the others at the start, where ranks survive deaths."""
 _JOIN_SECONDS = 120.0
 DETECTION_TIMEOUT = 20.0
 """Seconds to wait for MPI to confirm a suspected failure."""
 
 
 def survivable() -> bool:
-    """Whether the launcher leaves the other ranks alone when one dies."""
+    """Return whether the launcher lets the other ranks live when one dies."""
     return os.environ.get(_LAUNCHERS_WORD) == "1"
 
 
 @contextlib.contextmanager
 def joined_in_time(ground: Ground) -> Iterator[None]:
-    """Die rather than wait for ever for a rank that died before there was a world;
-    MPI_Init notices no death."""
+    """End this rank if the others do not join in time: MPI_Init notices no death and would wait for ever."""
     if survivable():
         given = os.environ.get(JOIN_SECONDS, "")
         seconds = float(given) if given.isdigit() and int(given) else _JOIN_SECONDS
@@ -48,8 +49,10 @@ def joined_in_time(ground: Ground) -> Iterator[None]:
 
 @contextlib.contextmanager
 def met_or_lost(comm: Any, ground: Ground) -> Iterator[None]:
-    """Have a death among the ranks of a communicator, who are about to meet, raise StartLost: some may have
-    met, and others not."""
+    """Raise StartLost if a rank dies while the ranks of a communicator meet.
+
+    After such a death some ranks may have met, and others not.
+    """
     watch = DeathWatch(comm, ground)
     try:
         yield
@@ -63,42 +66,41 @@ def met_or_lost(comm: Any, ground: Ground) -> Iterator[None]:
 
 
 class DeathWatch:
-    """Watches the ranks of a communicator; where deaths end the job anyway it sees none and costs nothing."""
+    """Watches the ranks of a communicator for deaths; does nothing where a death ends the job anyway."""
 
     def __init__(self, comm: Any, ground: Ground) -> None:
         self._comm, self._ground, mpi = comm, ground, ground.mpi
         self._on = survivable() and comm.Get_size() > 1
         self._signs = (mpi.ERR_PROC_FAILED, mpi.ERR_PROC_FAILED_PENDING, mpi.ERR_REVOKED)
         self.error: Any = mpi.Exception
-        """What MPI raises."""
+        """The class of MPI's errors."""
         if self._on:
             comm.Set_errhandler(mpi.ERRORS_RETURN)
 
     def check(self) -> None:
-        """Raise RankLost if a rank has died or another has noticed a death; nothing is sent for this."""
+        """Raise RankLost if a rank has died or another rank has noticed a death. This sends nothing."""
         if self._on and (self._comm.Is_revoked() or self._comm.Get_failed().size):
             self._comm.Revoke()
             raise RankLost
 
     def failed(self) -> list[int]:
-        """Return the ranks that this one knows to have died."""
+        """Return the ranks that have died, as far as this rank knows."""
         group = self._comm.Get_failed()
         found = self._ground.mpi.Group.Translate_ranks(group, list(range(group.size)), self._comm.Get_group())
         return sorted(map(int, found))
 
     def wait_for_failure(self) -> None:
-        """Wait until MPI confirms a suspected failure, then raise RankLost; return if it does not."""
+        """Wait until MPI confirms a suspected death, then raise RankLost; return if it does not in time."""
         deadline = self._ground.clock() + DETECTION_TIMEOUT
         while self._on and self._ground.clock() < deadline:
             self.check()
-            self._ground.mpi.COMM_SELF.Iprobe()  # MPI hears of nothing unless it is called to make progress
+            self._ground.mpi.COMM_SELF.Iprobe()  # MPI notices a death only while it is called
             self._ground.sleep(1e-3)
 
     def translate_error(self, error: Exception) -> Exception:
-        """Return RankLost, with all other ranks alarmed, for what MPI raises when a rank dies; else the error
-        itself.
+        """Return RankLost if an error comes from a death, and alarm all other ranks; else return the error.
 
-        A transfer from a process that has just died may fail in another way than by the error meant for it.
+        A transfer from a process that has just died may also fail with an error that is not about deaths.
         """
         if not self._on:
             return error
@@ -110,10 +112,9 @@ class DeathWatch:
 
 
 def survivors(comm: Any, mpi: Any) -> tuple[Any, list[int]]:
-    """Return a communicator of the ranks that live, and the rank that each had; all who live call this
-    together.
+    """Return a communicator of the living ranks, and the rank that each had before.
 
-    A rank that computes comes when it next looks for a message.
+    All living ranks call this together. A rank that computes joins when it next looks for a message.
     """
     comm.Revoke()
     living = _shrunk(comm, mpi)
@@ -123,10 +124,10 @@ def survivors(comm: Any, mpi: Any) -> tuple[Any, list[int]]:
 
 
 def renumbered(ranks: Set[int], new: Mapping[int, int]) -> set[int]:
-    """Return ranks that were noted before a death by their numbers after it, without the dead.
+    """Return the new numbers of ranks after a death, without the dead.
 
     Args:
-        ranks: Their old numbers.
+        ranks: The old numbers.
         new: The new number of each survivor by its old one.
     """
     return {new[rank] for rank in ranks if rank in new}
@@ -134,6 +135,6 @@ def renumbered(ranks: Set[int], new: Mapping[int, int]) -> set[int]:
 
 def _shrunk(comm: Any, mpi: Any) -> Any:
     for _ in range(_TRIES - 1):
-        with contextlib.suppress(mpi.Exception):  # one more died meanwhile
+        with contextlib.suppress(mpi.Exception):  # another rank died meanwhile
             return comm.Shrink()
     return comm.Shrink()

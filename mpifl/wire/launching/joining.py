@@ -1,4 +1,4 @@
-"""Joining the world of ranks that a launcher made, and what MPI needs to be told before."""
+"""Joining the world of ranks that a launcher started, and the MPI settings that must be made before."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from mpifl.wire.launching import libraries
 from mpifl.wire.launching.deaths import joined_in_time, met_or_lost, survivable
 
 _ALONE = {"OMPI_MCA_btl": "self"}
-"""Without a launcher Open MPI 5 leaves a segment of 16 MB in /dev/shm behind, if it may make one."""
+"""Keeps Open MPI 5 from making a segment of 16 MB in /dev/shm, which it leaves behind without a launcher."""
 _WORKSTATION = {
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "^ofi,uct",
     "OMPI_MCA_mtl": "^ofi",
     "OMPI_MCA_osc": "^ucx",
 }
-"""What lets Open MPI start in 0.2 s instead of 1.2 s where no fabric is needed."""
+"""Settings with which Open MPI starts in 0.2 s instead of 1.2 s, for one node that needs no network."""
 
 
 def world() -> Transport:
     """Join the MPI world that the launcher made.
 
     Raises:
-        InputError: there is no MPI library, or the launcher is another MPI's and made lonely ranks.
+        InputError: there is no MPI library, or the launcher belongs to another MPI, so that each rank is
+            alone.
         StartLost: a rank has died meanwhile.
     """
     mpi = libraries.load()
     vendor, (major, *_) = mpi.get_vendor()
-    if not mpi.Is_initialized():  # a script may have done so
+    if not mpi.Is_initialized():  # a user's script may have initialized MPI
         libraries.hold_to_launcher(vendor, major, library())
     with _settled_for_one_node(libraries.finds_others(vendor, major)), joined_in_time(HERE):
         if not mpi.Is_initialized():
@@ -46,10 +47,10 @@ def world() -> Transport:
 
 
 def met(ground: Ground) -> Transport:
-    """Meet the other ranks of the world that this ground lies under.
+    """Meet the other ranks of this ground's world, and return this rank's end of the wire.
 
     Raises:
-        InputError: the environment names no number of ranks for a node.
+        InputError: `MPIFL_RANKS_PER_NODE` is not a number of ranks.
         StartLost: a rank has died meanwhile.
     """
     with met_or_lost(ground.mpi.COMM_WORLD, ground):
@@ -57,9 +58,9 @@ def met(ground: Ground) -> Transport:
 
 
 def _unname_segments() -> None:
-    """Remove the names of what MPICH 5 shares in /dev/shm: a killed rank would leave it there.
+    """Remove the names of MPICH 5's shared memory in /dev/shm: a killed rank would leave it there.
 
-    The ranks of a node have mapped it when MPI_Init returns to one of them, and the mappings stay.
+    When MPI_Init returns at one rank, all ranks of the node have mapped this memory. The mappings stay.
     """
     with contextlib.suppress(OSError):  # not Linux
         for line in Path("/proc/self/maps").read_text().splitlines():
@@ -78,7 +79,7 @@ def abort_world(code: int) -> None:
     """End every rank of the world at once."""
     mpi = HERE.mpi
     if mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.Get_size() > 1:
-        # MPI_Abort hangs there, and a rank that merely left would be taken for dead and survived
+        # here MPI_Abort hangs, and the other ranks would survive this one if it only left
         if survivable():
             HERE.end_launcher()
             leave(code)
@@ -86,13 +87,13 @@ def abort_world(code: int) -> None:
 
 
 def die() -> None:
-    """End this rank alone, where deaths end nobody else."""
+    """End this rank, but only where the other ranks survive its death."""
     if survivable():
         HERE.die()
 
 
 def leave(code: int) -> NoReturn:
-    """Exit; where ranks may have died or hang without MPI_Finalize, which would wait for them."""
+    """Exit; without MPI_Finalize where ranks may have died or hang, since it would wait for them."""
     HERE.leave(code)
 
 
@@ -103,10 +104,10 @@ def library() -> str:
 
 @contextlib.contextmanager
 def _settled_for_one_node(launched: bool) -> Iterator[None]:
-    """Set Open MPI up for one node where that is sure; a cluster's fabric, and what the user has set, is left
-    alone.
+    """Set up Open MPI for one node if all ranks surely run on one.
 
-    The settings are gone afterwards: they are not for programs that this one starts.
+    Networks of clusters and settings of the user stay as they are. The settings are removed afterwards: they
+    are not for programs that this one starts.
     """
     size = os.environ.get("OMPI_COMM_WORLD_SIZE")  # unknown under srun, which may span nodes
     on_one_node = size is not None and size == os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")

@@ -1,7 +1,7 @@
 """Start a world of ranks from one command: run the `mpirun` that belongs to the MPI library in use.
 
-This process asks mpi4py whose library it loads, without joining a world, and stays only to hand signals on:
-Open MPI's mpirun kills its ranks on TERM and INT, where a training is to end with a checkpoint.
+This process asks mpi4py which library it loads, without joining a world. Then it stays only to hand signals
+on: Open MPI's mpirun kills its ranks on TERM and INT, but a training should end with a checkpoint.
 """
 
 from __future__ import annotations
@@ -23,55 +23,57 @@ from mpifl.common.machine import signals
 from mpifl.wire.launching import libraries
 
 NAMES = ("mpiexec", "mpirun", "mpiexec.openmpi", "mpiexec.mpich")
-"""What launchers are called; the last two on Debian,
-whose `mpiexec` is one of them by the administrator's choice."""
+"""Names of launchers. Debian has the last two, and its administrator chooses which of them `mpiexec` is."""
 BANNERS = {
     "Open MPI": ("Open MPI", "OpenRTE"),
     "MPICH": ("HYDRA", "MPICH"),
     "MVAPICH": ("HYDRA", "MVAPICH"),
     "Intel MPI": ("Intel(R) MPI",),
 }
-"""What a launcher says of itself under `--version`, by the vendor of the library that it belongs to."""
+"""Words by which `--version` of a launcher shows its family, by the vendor of the library."""
 _MARKS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPIFL_RANKS")
-"""Variables that tell a rank that it was launched; the last is our own, in case a launcher sets none."""
+"""Environment variables of launched ranks; the last is our own, in case a launcher sets none."""
 FAMILIES = {
     "mpirun": "Open MPI", "orterun": "Open MPI", "prterun": "Open MPI", "orted": "Open MPI",
     "prted": "Open MPI",
     "mpiexec.hydra": "MPICH", "hydra_pmi_proxy": "MPICH", "slurmstepd": "Slurm",
 }  # fmt: skip
-"""Programs that start ranks, and whose they are."""
+"""Programs that start ranks, and the MPI family of each."""
 CHOSEN = "MPIFL_MPIRUN"
-"""Environment variable: the launcher to take, with its flags, instead of the library's own."""
+"""Environment variable: the launcher to use, with its flags, instead of the library's own."""
 _SESSION = "PRTE_MCA_prte_local_tmpdir_base"
-"""Environment variable: where Open MPI's mpirun keeps its session, which it names by its pid. One that was
-killed leaves it behind, and the next that has the pid by chance starts nothing; so each gets a folder of its
-own."""
+"""Environment variable: the folder where Open MPI's mpirun keeps its session, which is named by its pid.
+A killed mpirun leaves its session behind. A later one with the same pid then starts nothing. So each mpirun
+gets its own folder."""
 _SESSIONS = {_SESSION, "PRTE_MCA_prte_tmpdir_base"}
-"""What the user may have chosen instead."""
+"""Variables by which the user may have chosen such a folder."""
 _LAST_WORD = "MPIFL_LAST_WORD"
-"""Environment variable: the file in which ranks leave the line that is to stand below what the launcher says.
-"""
+"""Environment variable: a file in which ranks leave the line to print below the launcher's own output."""
 _CODE = "MPIFL_EXIT_CODE"
-"""Environment variable: the file in which rank 0 leaves its exit code. A launcher's may be another:
-Hydra's is 9 where a rank was killed, and that of MPICH 4.0 is 0 where a signal came."""
+"""Environment variable: the file in which rank 0 leaves its exit code. The launcher's code may differ:
+Hydra's is 9 if a rank was killed, and that of MPICH 4.0 is 0 if a signal came."""
 GRACE = 3.0
-"""Seconds that a launcher has to end its ranks in."""
+"""Seconds that a launcher gets to end its ranks."""
 NOT_BEGUN = -1
-"""Stands for an exit code where a signal came before the launcher was started."""
+"""The exit code of `launch` if a signal came before the launcher was started."""
 
 
 def launched(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher has started this process as one of its ranks."""
-    # SLURM's other variables stand in a plain batch script, too
+    """Return whether a launcher has started this process as one of its ranks."""
+    # a plain batch script has SLURM's other variables, too
     tasks = environ.get("SLURM_STEP_NUM_TASKS", "")
     return any(mark in environ for mark in _MARKS) or (tasks.isdigit() and int(tasks) > 1)
 
 
 def launch(ranks: int, survive: bool = False) -> int:
-    """Run this very command on so many ranks, which `survive` each other's deaths; return the exit code.
+    """Run the command of this process on several ranks and return the exit code.
 
-    TERM, INT, USR1 and USR2 reach the ranks as USR1, which every launcher hands on; a second INT ends them at
-    once.
+    TERM, INT, USR1 and USR2 reach the ranks as USR1, which every launcher hands on. A second INT ends the
+    ranks at once.
+
+    Args:
+        ranks: How many.
+        survive: Whether ranks live on when another dies.
 
     Raises:
         InputError: there is no MPI library, no launcher that belongs to it, or it cannot let ranks survive.
@@ -93,23 +95,24 @@ def launch(ranks: int, survive: bool = False) -> int:
 
 
 def last_word(line: str) -> None:
-    """Print the line that a command ends with; as a rank, leave it to the program that started the launcher.
+    """Print the last line of a command; a rank leaves it to the program that started the launcher.
 
-    Open MPI's has six lines to say of an exit code that is not 0, and says them when the ranks are gone.
+    If the exit code is not 0, Open MPI's launcher prints six lines after the ranks are gone. This line should
+    stand below them.
     """
     if not _left(_LAST_WORD, f"{line}\n", os.O_APPEND):
         print(line, file=sys.stderr, flush=True)
 
 
 def leave_code(code: int) -> None:
-    """Leave the exit code of this rank, which is the run's, to the program that started the launcher."""
+    """Leave this rank's exit code, which is that of the run, to the program that started the launcher."""
     _left(_CODE, str(code), os.O_TRUNC)
 
 
 def _left(variable: str, text: str, flags: int) -> bool:
-    """Write to the file that a variable names, if it is there."""
+    """Write to the file that a variable names, if it exists; return whether it does."""
     try:
-        # not made: this may be another machine
+        # a missing file is not created: this may be another machine
         file = os.open(os.environ[variable], os.O_WRONLY | flags)
     except (KeyError, OSError):
         return False
@@ -122,9 +125,9 @@ def _run(command: list[str], environment: Mapping[str, str], signalled: Path) ->
     """Run a launcher, hand signals on to its ranks, and return its exit code.
 
     Args:
-        command: The launcher and what its ranks are.
-        environment: Theirs.
-        signalled: The file to make when a signal comes, for ranks that are not there yet.
+        command: The launcher and the command of its ranks.
+        environment: The environment of launcher and ranks.
+        signalled: The file to create when a signal comes, for ranks that have not started yet.
     """
     came: list[int] = []
 
@@ -155,12 +158,15 @@ def _run(command: list[str], environment: Mapping[str, str], signalled: Path) ->
 
 
 class _AtOnce(Exception):
-    """The user wants no checkpoint any more."""
+    """Raised by a second INT: the user no longer waits for a checkpoint."""
 
 
 def _end(started: subprocess.Popen[bytes]) -> int:
-    """End a launcher and its ranks. Open MPI's ends them on TERM; Hydra hands that on to ranks, which have
-    noted it already, but its proxies end their ranks when it is gone."""
+    """End a launcher and its ranks.
+
+    Open MPI's launcher ends its ranks on TERM. Hydra only hands TERM on, and the ranks have noted a signal
+    already. But when Hydra is gone its proxies end their ranks.
+    """
     for name in signals.SIGNALS:
         signal.signal(name, signal.SIG_IGN)
     started.send_signal(signal.SIGTERM)
@@ -172,8 +178,10 @@ def _end(started: subprocess.Popen[bytes]) -> int:
 
 
 def _apart() -> Callable[[], None]:
-    """Return what keeps a terminal's Ctrl-C from the launcher itself,
-    and the launcher from outliving this process."""
+    """Return a function that the launcher's process runs before it starts.
+
+    It keeps the terminal's Ctrl-C away from the launcher, and ends the launcher when this process dies.
+    """
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
 
     def set_apart() -> None:
@@ -187,9 +195,9 @@ def find_launcher(vendor: str, version: str, beside: Path | None = None) -> list
     """Return the launcher that belongs to a library, with the flags that let it start more ranks than cores.
 
     Args:
-        vendor: The library's, as mpi4py names it.
-        version: For the error.
-        beside: Where the launchers of the library's installation would lie, if that is known.
+        vendor: The vendor of the library, as mpi4py names it.
+        version: The version of the library, for the error.
+        beside: The folder where the library's installation would have its launchers, if known.
 
     Raises:
         InputError: none of the launchers found is this vendor's.
@@ -206,8 +214,7 @@ def find_launcher(vendor: str, version: str, beside: Path | None = None) -> list
 
 
 def own_launcher() -> list[str]:
-    """Return what starts ranks, with its flags: `MPIFL_MPIRUN` if that is set, else the launcher of the MPI
-    library.
+    """Return the launcher and its flags: `MPIFL_MPIRUN` if it is set, else that of the MPI library.
 
     Raises:
         InputError: there is no MPI library, or no launcher that belongs to it.
@@ -220,7 +227,7 @@ def own_launcher() -> list[str]:
 
 
 def library_file() -> Path | None:
-    """Return the file of the MPI library that this process has loaded; None if that cannot be told."""
+    """Return the file of the MPI library that this process has loaded; None if unknown."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:  # not Linux
@@ -229,17 +236,17 @@ def library_file() -> Path | None:
 
 
 def started_by(process: int | None = None) -> tuple[str, str] | None:
-    """Return the program that has started this rank and its family, None if unknown.
+    """Return the program that has started this rank, and its family; None if unknown.
 
     Args:
-        process: The ancestor to begin with; by default this process's parent.
+        process: The first ancestor to look at; by default this process's parent.
     """
     process = os.getppid() if process is None else process
     while process > 1 and (found := _name_and_parent(process)):
         program, parent = found[0], found[1]
-        with contextlib.suppress(OSError):  # another user's: the name will do
+        with contextlib.suppress(OSError):  # the process is another user's: its name must do
             program = str(Path(f"/proc/{process}/exe").readlink())
-        for name in (found[0], Path(program).name):  # Debian's is called by another name than its file's
+        for name in (found[0], Path(program).name):  # on Debian the file has another name
             if name in FAMILIES:
                 return program, FAMILIES[name]
         process = parent
@@ -255,15 +262,14 @@ def _name_and_parent(process: int) -> tuple[str, int] | None:
 
 
 def _library() -> tuple[str, str, Path | None]:
-    """Return vendor, version and launchers' folder of the library that mpi4py loads;
-    no MPI_Init, this is no rank."""
+    """Return vendor, version and launchers' folder of the library that mpi4py loads, without MPI_Init."""
     vendor, version = libraries.load().get_vendor()
     file = library_file()
     return vendor, ".".join(map(str, version)), file.parents[1] / "bin" if file else None
 
 
 def _candidates(beside: Path | None) -> Iterator[str]:
-    """Yield launchers: those of the library's installation, of this environment, and on the PATH."""
+    """Yield launchers of the library's installation, of this Python environment, and on the PATH."""
     folders = [*([str(beside)] if beside else []), str(Path(sys.prefix) / "bin"), *os.get_exec_path()]
     found = (shutil.which(name, path=folder) for folder in folders for name in NAMES)
     yield from dict.fromkeys(path for path in found if path)
@@ -279,7 +285,7 @@ def _belongs(launcher: str, vendor: str) -> bool:
 
 
 def _surviving() -> list[str]:
-    """Return what has Open MPI leave the other ranks alone when one dies."""
+    """Return the flags with which Open MPI lets the other ranks live when one dies."""
     vendor, version, _ = _library()
     if vendor != "Open MPI" or int(version.partition(".")[0]) < 5:
         found = f"the MPI library in use is {vendor} {version}"
@@ -288,8 +294,10 @@ def _surviving() -> list[str]:
 
 
 def _flags(vendor: str) -> list[str]:
-    """Return what makes Open MPI start more ranks than cores,
-    tied to none, as root, too; others do unasked."""
+    """Return the flags with which Open MPI starts more ranks than cores, unbound, as root, too.
+
+    Other launchers do all this without flags.
+    """
     if vendor != "Open MPI":
         return []
     return ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]

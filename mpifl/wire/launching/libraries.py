@@ -1,7 +1,8 @@
-"""The MPI library in use: loaded without joining a world, and held against the launcher of this rank.
+"""The MPI library in use: it is loaded without joining a world, and must fit this rank's launcher.
 
-A launcher of another MPI starts ranks that end in MPI_Init, with forty lines that are not ours, or that each
-believe to be alone. Those of Open MPI leave 16 MB in /dev/shm. The environment tells it before MPI_Init does.
+If the launcher belongs to another MPI, ranks end in MPI_Init with forty lines of MPI's own. Or each rank
+believes that it is alone. Such ranks of Open MPI leave 16 MB in /dev/shm. The environment shows the mismatch
+before MPI_Init does.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from typing import Any
 from mpifl.common import InputError
 
 LIBRARY = "MPI4PY_LIBMPI"
-"""Environment variable: the library's file, of mpi4py."""
+"""Environment variable of mpi4py: the file of the library to load."""
 WAYS = (
     "MPICC=mpicc.mpich pip install --force-reinstall --no-binary mpi4py mpi4py",
     "in a folder of LD_LIBRARY_PATH make a link libmpi.so.12 to libmpich.so.12",
 )
-"""What has mpi4py find an MPICH that is libmpich.so.12, as Debian has it: a build of its own, or a link."""
+"""Two ways to let mpi4py find Debian's MPICH, whose file is libmpich.so.12: build mpi4py, or make a link."""
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-"""How many ranks a launcher promises."""
+"""Variables in which launchers say how many ranks they start."""
 _BY_PMI = ("PMI_RANK", "PMI_SIZE", "PMI_FD")
-"""What Hydra tells its ranks, and `srun --mpi=pmi2`."""
+"""Variables that Hydra and `srun --mpi=pmi2` set for their ranks."""
 
 
 def load() -> Any:
-    """Return mpi4py's `MPI`: its library is loaded, and no world joined.
+    """Load the MPI library without joining a world, and return mpi4py's module `MPI`.
 
     Raises:
         InputError: there is no MPI library.
@@ -37,7 +38,7 @@ def load() -> Any:
         import mpi4py
 
         mpi4py.rc.initialize = False
-        mpi4py.rc.finalize = True  # of a world that is joined later
+        mpi4py.rc.finalize = True  # for a world that is joined later
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise InputError(f"MPI: {_absent(str(error))}") from None
@@ -51,7 +52,7 @@ def name_of(mpi: Any) -> str:
 
 
 def _absent(said: str) -> str:
-    """Return why mpi4py found no library, and what would do."""
+    """Return why mpi4py found no library, and what would help."""
     if given := os.environ.get(LIBRARY):
         return f"{LIBRARY}={given}: no such MPI library; name the libmpi.so of your site's MPI, or unset it"
     with contextlib.suppress(OSError):
@@ -62,41 +63,42 @@ def _absent(said: str) -> str:
 
 
 def hold_to_launcher(vendor: str, major: int, name: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Refuse a launcher of another MPI, before MPI_Init.
+    """Refuse a launcher that belongs to another MPI, before MPI_Init.
 
     Args:
-        vendor: The library's, as mpi4py names it.
-        major: The first number of its version.
+        vendor: The vendor of the library, as mpi4py names it.
+        major: The first number of the library's version.
         name: Vendor and version, for the error.
+        environ: The environment of this rank.
 
     Raises:
-        InputError: no world will come of it.
+        InputError: the ranks would not find each other.
     """
     by_open_mpi = "OMPI_COMM_WORLD_SIZE" in environ
     if by_open_mpi and vendor != "Open MPI":
         raise _strange("Open MPI's mpirun", name)
     if by_open_mpi and major < 5 and "PRTE_LAUNCHED" in environ:
         raise _strange("the mpirun of an Open MPI 5 or later", name)
-    # how others may be started is not all in the environment
+    # only for Open MPI: ranks of other libraries may find each other in ways that the environment hides
     if vendor == "Open MPI" and promised(environ) > 1 and not finds_others(vendor, major, environ):
         raise alone(name, environ)
 
 
 def finds_others(vendor: str, major: int, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a rank can find others: whether a launcher speaks what the library does."""
+    """Return whether a rank can find others: whether the library knows the launcher's protocol."""
     hears_pmi = vendor != "Open MPI" or (major < 5 and "SLURM_STEP_ID" in environ)
     by_pmi = _BY_PMI if hears_pmi else ()
     return any(name in environ for name in ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", *by_pmi))
 
 
 def promised(environ: Mapping[str, str] = os.environ) -> int:
-    """Return how many ranks the launcher has started, 1 if it does not say."""
+    """Return how many ranks the launcher says that it has started; 1 if it does not say."""
     sizes = (environ.get(name, "") for name in _SIZES)
     return next((int(size) for size in sizes if size.isdigit()), 1)
 
 
 def alone(name: str, environ: Mapping[str, str] = os.environ) -> InputError:
-    """Return what says that a rank finds no other."""
+    """Return the error for a rank that finds no other."""
     instead = f"the mpirun that belongs to the library in use ({name}), or with srun --mpi=pmix"
     found = f"the launcher promised {promised(environ)} ranks, but this one is alone"
     return InputError(f"MPI: {found}; start it with {instead}")

@@ -1,4 +1,4 @@
-"""What the MPI library in use says of itself, and what it can do."""
+"""Facts about the MPI library in use: its version and what it can do."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class MPIFacts(Message):
     vendor: str
     standard: str
     threads: str
-    """The level that was provided: single, funneled, serialized, multiple."""
+    """The provided thread level: single, funneled, serialized or multiple."""
     revokes: bool
-    """Whether a communicator can be revoked: what ULFM needs first."""
+    """Whether a communicator can be revoked, the first thing that ULFM needs."""
     tolerant: bool
-    """Whether the launcher leaves the other ranks alive when one dies (`mpirun --with-ft ulfm`)."""
+    """Whether the launcher lets the other ranks live when one dies (`mpirun --with-ft ulfm`)."""
     cuda: bool | None
-    """Whether it takes buffers on GPUs; None if it does not say."""
+    """Whether the library takes buffers on GPUs; None if it does not say."""
 
 
 def facts() -> MPIFacts:
-    """Ask the library; every rank for itself, in a world that it has joined."""
+    """Return the facts about this rank's library; the rank must have joined a world."""
     from mpi4py import MPI
 
     vendor, version = MPI.get_vendor()
@@ -46,8 +46,7 @@ def facts() -> MPIFacts:
 
 
 def _revokes() -> bool:
-    """Try it on a communicator of this rank alone: where it is missing,
-    mpi4py only says so when it is called."""
+    """Try to revoke a communicator of this rank alone: only a call shows whether the library can."""
     from mpi4py import MPI
 
     own = MPI.COMM_SELF.Dup()
@@ -56,11 +55,11 @@ def _revokes() -> bool:
     except (NotImplementedError, MPI.Exception):
         own.Free()
         return False
-    return True  # a revoked communicator is left to the end of the process
+    return True  # the revoked communicator stays until the process ends
 
 
 def _cuda() -> bool | None:
-    """Ask by the extension that Open MPI and MPICH have for it, each its own."""
+    """Ask by the extension of Open MPI or of MPICH; each has its own."""
     file = library_file()
     with contextlib.suppress(OSError, AttributeError):
         return bool(ctypes.CDLL(str(file)).MPIX_Query_cuda_support())

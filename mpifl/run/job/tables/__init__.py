@@ -1,4 +1,4 @@
-"""The tables of a job file, a model each."""
+"""The tables of a job file, each with its pydantic model."""
 
 import lazy_loader
 

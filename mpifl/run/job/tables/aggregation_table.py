@@ -1,4 +1,4 @@
-"""The `[aggregation]` table: how updates become one."""
+"""The `[aggregation]` table: how updates are combined to one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mpifl.common import choices
 
 @dataclass(frozen=True)
 class ByWeights:
-    """What a job can say of a rule by weights.
+    """The keys and properties of a rule by weights.
 
     Attributes:
         keys: Its own keys.
-        tolerates: Whether it has to know how many silos may lie.
-        chooses: Whether it gives some silos nothing by design.
-        trains: Whether the server trains on public examples for it, as silos do on theirs.
+        tolerates: Whether it must know how many silos may be Byzantine.
+        chooses: Whether it gives some silos the weight 0 by design.
+        trains: Whether the server trains on public examples for it, as silos train on their own.
     """
 
     keys: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ BY_WEIGHTS = {
     "centered": ByWeights(("tau", "iterations")),
     "fltrust": ByWeights(trains=True),
 }
-"""The rules by weights; a test holds them against the rules themselves."""
+"""The rules by weights; a test compares them with the rules themselves."""
 RULE_NAMES = ("mean", "median", "trimmed", *BY_WEIGHTS)
 """The rules of `[aggregation] rule`: the mean, rules of columns, and rules by weights."""
 _TOLERATING = ("trimmed", *(name for name, kind in BY_WEIGHTS.items() if kind.tolerates))
@@ -44,40 +44,40 @@ OF_RULES = {
     "nu": "",
     "iterations": "",
 }
-"""Keys that are fields of rules by weights, and what they mean where a rule cannot do without."""
+"""Keys of rules by weights; those that a rule needs have their meaning, for the error."""
 
 
 class AggregationSettings(BaseModel):
-    """`[aggregation]`: the mean, or another rule, and what goes with it."""
+    """`[aggregation]`: the mean or another rule, and its keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     rule: str = "mean"
-    """mean; by columns median, trimmed; by weights krum, multikrum, rfa, centered, fltrust; or the user's own
-    function of columns or class of weights, "package.module:name"."""
+    """The rule: mean; median or trimmed by columns; krum, multikrum, rfa, centered or fltrust by weights; or
+    the user's own function of columns or class of weights, "package.module:name"."""
     byzantine: Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, lt=0.5)] | None = None
-    """For trimmed, krum, multikrum and pre = "nnm": how many silos may lie, or which share of them."""
+    """For trimmed, krum, multikrum and pre = "nnm": how many silos may be Byzantine, or their share."""
     pre: Literal["none", "nnm", "bucketing"] = "none"
-    """What comes before the rule: means of each update's nearest neighbours (nnm), or of buckets of silos
-    that are drawn in each round (bucketing)."""
+    """A step before the rule: replace each update by the mean of its nearest neighbours ("nnm"), or take
+    means of buckets of silos, drawn in each round ("bucketing")."""
     s: Annotated[int, Field(ge=2)] | None = None
-    """For bucketing: silos in a bucket. Left out, it is 2."""
+    """For bucketing: silos in a bucket. The default is 2."""
     m: PositiveInt | None = None
-    """For multikrum: how many silos it takes the mean of."""
+    """For multikrum: how many silos it averages."""
     tau: PositiveFloat | None = None
-    """For centered: how far from the last aggregate an update may be, as an L2 norm."""
+    """For centered: the largest distance (L2 norm) from the last aggregate that an update may have."""
     nu: PositiveFloat | None = None
-    """For rfa: below this distance from the median an update weighs no more. Left out, it is 1e-6."""
+    """For rfa: an update closer than this to the median gets no more weight. The default is 1e-6."""
     iterations: Annotated[int, Field(gt=0, le=100_000)] | None = None
-    """For rfa and centered: steps at most. Left out, 1000 and 1."""
+    """For rfa and centered: the most iterations. The defaults are 1000 and 1."""
     disk_buffer: str | None = None
-    """The folder where any rule but the mean keeps the silos' vectors, in place of memory."""
+    """For any rule but the mean: a folder that holds the silos' vectors, in place of memory."""
     clip: PositiveFloat | None = None
-    """Largest L2 norm of an update; one that is longer is scaled down to it."""
+    """The largest L2 norm of an update; a longer update is scaled down to it."""
 
     @model_validator(mode="after")
     def _consistent(self) -> AggregationSettings:
-        """See that the keys fit each other; the user's own is not imported for that."""
+        """Check that the keys go together, without importing the user's own rule."""
         if self.rule not in RULE_NAMES and not self._own:
             own = "your own 'package.module:name'"
             raise ValueError(
@@ -115,7 +115,7 @@ class AggregationSettings(BaseModel):
 
     @property
     def is_mean(self) -> bool:
-        """Whether updates are averaged, and not combined by another rule."""
+        """Whether the rule is the mean."""
         return self.rule == "mean"
 
     @property
@@ -129,8 +129,10 @@ class AggregationSettings(BaseModel):
 
 
 def with_uniform_weights(job: dict[str, Any]) -> dict[str, Any]:
-    """Return a job's tables, with `[cohort] weights = "uniform"` where a rule other than the mean has no
-    weights."""
+    """Return a job's tables, with `[cohort] weights = "uniform"` if a rule replaces the mean.
+
+    Weights that the job gives stay.
+    """
     aggregation, cohort = job.get("aggregation"), job.get("cohort", {})
     if not (isinstance(aggregation, dict) and isinstance(cohort, dict)):
         return job

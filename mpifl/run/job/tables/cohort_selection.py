@@ -1,4 +1,4 @@
-"""Selections: functions that choose the silos of a round, by the names that `[cohort] select` calls them."""
+"""Selections: functions that choose the silos of a round, and their names in `[cohort] select`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from mpifl.common import InputError, load_plugin
 
 @dataclass(frozen=True)
 class Draw:
-    """What a selection knows of a round.
+    """What a selection knows about a round.
 
     Attributes:
-        round: Counted from 0.
+        round: The round, counted from 0.
         count: How many silos take part: max(C * K, 1).
-        silos: The ids of the K silos that can take part, ascending, shape [K]: all that some rank hosts.
+        silos: The ids of the K silos that can take part (some rank hosts them), ascending, shape [K].
         sizes: Their training examples, shape [K].
-        losses: Their last training losses, float64, shape [K]; infinite for a silo not seen.
-        candidates: The job's `[cohort] candidates`, if it has that key.
-        stream: The random stream of this round; draw from no other.
-        drawn: For poisson: which of `silos` the server has drawn in secret, shape [K].
+        losses: Their last training losses, float64, shape [K]; infinite for a silo that has not trained yet.
+        candidates: The job's `[cohort] candidates`, if it has this key.
+        stream: The random stream of this round; a selection draws only from it.
+        drawn: For poisson: whether the server has drawn each of `silos`, in secret, shape [K].
     """
 
     round: int
@@ -57,9 +57,9 @@ def power_of_choice(draw: Draw) -> NDArray[np.int64]:
     """Draw d candidates by p_k, and take those with the largest last losses.
 
     Cho, Wang & Joshi 2022, "Towards understanding biased client selection in federated learning", section 4,
-    in the variant rpow-d. A candidate's loss is the mean over the steps of its last training, so nobody is
-    asked for it. A silo not seen counts as infinite. Of equal losses the candidate that was drawn first is
-    taken.
+    in the variant rpow-d. A candidate's loss is the mean over the steps of its last training, so no silo is
+    asked for it. The loss of a silo that has not trained yet counts as infinite. If losses are equal, the
+    candidate that was drawn first is taken.
     """
     assert draw.candidates is not None
     drawn = by_examples(replace(draw, count=min(draw.candidates, len(draw.silos))))
@@ -68,7 +68,7 @@ def power_of_choice(draw: Draw) -> NDArray[np.int64]:
 
 
 def poisson(draw: Draw) -> NDArray[np.int64]:
-    """Draw each silo by itself with the chance C, from the server's secret; it may be none."""
+    """Draw each silo independently with probability C, from the server's secret; it may draw no silo."""
     assert draw.drawn is not None
     return draw.silos[draw.drawn]
 
@@ -82,17 +82,16 @@ SELECTIONS: dict[str, Selection] = {
     POISSON: poisson,
 }
 DRAWN_BY_EXAMPLES = frozenset({"examples", "power-of-choice"})
-"""Those by which the mean of the silos drawn, each counting alike,
-stands for sum_k p_k F_k with p_k = n_k / n."""
+"""Selections by p_k = n_k / n: the mean of the drawn silos with equal weights estimates sum_k p_k F_k."""
 WITHOUT_LOSSES = frozenset({"uniform", "examples", POISSON})
-"""Those that do not look at losses."""
+"""Selections that do not use losses."""
 
 
 def load_selection(name: str) -> Selection:
-    """Return the selection of that name, or the user's own, `package.module:function`.
+    """Return the selection of this name, or the user's own, `package.module:function`.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such selection.
     """
     found: Any = SELECTIONS.get(name) or load_plugin(name, "[cohort] select", SELECTIONS)
     if isinstance(found, type) or not callable(found):
@@ -106,7 +105,7 @@ def select(name: str, selection: Selection, draw: Draw) -> list[int]:
     """Return the silos that a selection chooses, in the order of their ids.
 
     Raises:
-        InputError: they are not as many different silos as the round takes, out of those that can take part.
+        InputError: these are not `draw.count` different silos out of `draw.silos`.
     """
     chosen = selection(draw)
     if (wrong := _fault(chosen, draw)) is not None:
@@ -115,7 +114,7 @@ def select(name: str, selection: Selection, draw: Draw) -> list[int]:
 
 
 def _fault(chosen: Any, draw: Draw) -> str | None:
-    """Say what is wrong with the silos of a selection, if something is."""
+    """Return what is wrong with the silos of a selection; None if they are right."""
     if not isinstance(chosen, list | tuple | set | np.ndarray) or getattr(chosen, "ndim", 1) != 1:
         return f"returned a {type(chosen).__name__}; have it return a list of {draw.count} silos"
     silos = list(chosen)

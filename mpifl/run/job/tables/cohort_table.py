@@ -1,4 +1,4 @@
-"""The `[cohort]` table of a job: who takes part in a round, who must answer, and what silos weigh."""
+"""The `[cohort]` table of a job: which silos take part in a round, how many must answer, their weights."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from mpifl.run.job.tables.cohort_selection import DRAWN_BY_EXAMPLES, POISSON, WI
 
 
 class CohortTable(BaseModel):
-    """`[cohort]`: which silos take part in a round, how many must answer, and what their updates weigh."""
+    """`[cohort]`: which silos take part in a round, how many must answer, and the weights of updates."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 1.0
     """C, the share of silos that take part in a round: max(C * K, 1) of K silos."""
     quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """The share of a round's silos that must answer, or the round is asked again."""
+    """The share of a round's silos that must answer; if fewer do, the round is tried again."""
     deadline: Annotated[float, Field(gt=0)] | None = None
     """Seconds after which a rank that has not answered is left out of the round."""
     weights: Literal["examples", "uniform"] = "examples"
-    """What a silo's update weighs in the mean: its training examples, or 1. By any other rule it is 1."""
+    """The weight of a silo's update in the mean: its training examples, or 1. For any other rule it is 1."""
     select: str = "uniform"
-    """How silos are drawn: all alike, by p_k = n_k / n,
-    by their last losses, each by itself in secret (poisson), or by your own "module:function"."""
+    """How silos are drawn: with equal chances (uniform), by p_k = n_k / n (examples), by their last losses
+    (power-of-choice), independently and in secret (poisson), or by your own "module:function"."""
     candidates: PositiveInt | None = None
-    """Of power-of-choice: how many silos are drawn by p_k; those with the largest last losses take part."""
+    """For power-of-choice: how many silos are drawn by p_k; those with the largest last losses take part."""
 
     @model_validator(mode="after")
     def _consistent(self) -> CohortTable:
@@ -42,25 +42,32 @@ class CohortTable(BaseModel):
 
     @property
     def drawn_by(self) -> Literal["uniform", "examples"]:
-        """By what silos count if those drawn count alike;
-        for the user's own selection `weights` alone decides."""
+        """The weights in the objective that the draw stands for, if drawn silos have equal weights.
+
+        The user's own selection counts as uniform, so that only `weights` decides.
+        """
         return "examples" if self.select in DRAWN_BY_EXAMPLES else "uniform"
 
     def total(self, sizes: Sequence[int]) -> float:
-        """Return what all silos weigh in the objective:
-        silo k n_k where it is drawn by examples or counted by them."""
+        """Return the sum of all silos' weights in the objective.
+
+        The weight of silo k is n_k if silos are drawn or weighted by examples, else 1.
+
+        Args:
+            sizes: n_k of each silo.
+        """
         return float(sum(sizes) if "examples" in (self.drawn_by, self.weights) else len(sizes))
 
     def size(self, population: int) -> int:
-        """Return how many silos of so many take part in a round: max(C * K, 1)."""
+        """Return how many of `population` silos take part in a round: max(C * K, 1)."""
         return max(int(self.fraction * population + 1e-9), 1)
 
     def expected(self, population: int) -> float:
-        """Return how many silos of so many are drawn on average."""
+        """Return how many of `population` silos are drawn on average."""
         return self.fraction * population if self.select == POISSON else float(self.size(population))
 
     def check(self, population: int) -> None:
-        """See that there are candidates enough for a round, and silos enough for candidates.
+        """Check that there are enough candidates for a round, and enough silos for the candidates.
 
         Raises:
             InputError: there are not.
@@ -73,13 +80,13 @@ class CohortTable(BaseModel):
             )
 
     def check_selection(self, source: str) -> None:
-        """See that there is such a selection.
+        """Check that the selection exists.
 
         Args:
-            source: Where the job comes from, for the error.
+            source: The source of the job, for the error.
 
         Raises:
-            InputError: there is none.
+            InputError: there is no such selection.
         """
         try:
             load_selection(self.select)

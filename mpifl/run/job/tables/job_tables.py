@@ -16,22 +16,22 @@ class _Table(BaseModel):
 
 
 class Model(BaseModel):
-    """`[model]`: which one, the weights it starts from, and its own arguments."""
+    """`[model]`: the model's name, its initial weights, and its own arguments."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
     name: str
-    """A built-in model, or the user's own as "package.module:factory"; its arguments stand beside it."""
+    """A built-in model, or the user's own as "package.module:factory"; its arguments are further keys."""
     weights: str | None = None
-    """A safetensors file of parameters to start from."""
+    """A safetensors file with the initial parameters."""
     strict: bool = True
-    """Whether that file must have all parameters and no others; if not, what fits by name and shape is taken,
-    and a line says what was left out."""
+    """Whether that file must have all parameters and no others. If false, tensors that fit by name and shape
+    are taken, and a line names the others."""
     save: Literal["all", "trained"] = "all"
-    """What model.safetensors holds: all parameters, or those that are trained, such as LoRA's adapters."""
+    """Which parameters model.safetensors holds: all, or only trained ones, such as LoRA's adapters."""
     buffers: dict[str, BufferRule] = {}
-    """What becomes of buffers that training writes, by names or patterns: "min" and "max" over silos; flags
-    by "any" and "all"; "reset" begins them anew in each training."""
+    """Rules for buffers that training writes, by names or patterns: "min" or "max" over silos; "any" or "all"
+    for flags; "reset" starts them anew in each training."""
 
     @property
     def arguments(self) -> Table:
@@ -40,37 +40,38 @@ class Model(BaseModel):
 
 
 class Data(_Table):
-    """`[data]`: what is done to the examples that silos train on."""
+    """`[data]`: how the examples are changed that silos train on."""
 
     augment: str | None = None
-    """"flip", "crop" or "flip-crop" of images, or the user's own as "package.module:function"; drawn anew for
-    each batch of training."""
+    """Augmentation, drawn anew for each training batch: "flip", "crop" or "flip-crop" for images, or the
+    user's own as "package.module:function"."""
 
 
 class Evaluate(_Table):
-    """`[evaluate]`: how often, and the value of the task's main metric that the user waits for."""
+    """`[evaluate]`: how often and where the model is scored, and the target for the task's main metric."""
 
     every: PositiveInt = 1
-    """Score the model after every so many rounds."""
+    """The model is scored after every so many rounds."""
     batch_size: EvaluationBatch = EVALUATION_BATCH
-    """The most examples that are scored at a time; of large ones fewer are. "auto" halves them where memory
-    is short."""
+    """The most examples that are scored at a time; fewer if examples are large. "auto" halves the number if
+    memory is short."""
     where: Literal["server", "workers"] = "server"
-    """Who scores the server's test set; "workers" are sent it, once, and their figures are believed."""
+    """Who scores the server's test set. "workers" get it once, and the server trusts their figures."""
     silos: bool = True
     """Score the model at every silo that holds out a split."""
     target: float | None = None
-    """The value of the main metric to wait for, on the test set, or else on what the silos hold out."""
+    """The target for the main metric, on the test set, or without one on the silos' held-out examples."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The same where the main metric is the accuracy; rounds, bytes and seconds to it are reported."""
+    """The same if the main metric is the accuracy; rounds, bytes and seconds to it are reported."""
     stop_at_target: bool = False
     """End the training when the target is reached."""
     split: Literal["valid"] | None = None
-    """Judge by the silos' valid splits; test is scored once, at the end. By default test, else valid."""
+    """Score the silos' valid splits; test is then scored only once, at the end. The default is test, or valid
+    if there is no test."""
     patience: PositiveInt | None = None
     """End the training after so many evaluations without a better main metric."""
     keep_best: bool = False
-    """Keep the model with the best main metric in best.safetensors, beside that of the end."""
+    """Keep the model with the best main metric in best.safetensors, beside the final model."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Evaluate:
@@ -84,13 +85,13 @@ class Evaluate(_Table):
         return self
 
     def check(self, splits: Collection[str]) -> None:
-        """See that a silo has the split to judge by.
+        """Check that some silo has the chosen split.
 
         Args:
-            splits: Those that there are.
+            splits: The splits that silos have.
 
         Raises:
-            InputError: none has it.
+            InputError: no silo has it.
         """
         if self.split is not None and self.split not in splits:
             what = f"split = '{self.split}': no silo has such a split"
@@ -98,38 +99,38 @@ class Evaluate(_Table):
 
     @property
     def wanted(self) -> float | None:
-        """The target, by whichever key it is given."""
+        """The target, by either of its two keys."""
         return self.target_accuracy if self.target is None else self.target
 
     @property
     def stops_at(self) -> float | None:
-        """The target where the training ends at it."""
+        """The target if the training ends at it, else None."""
         return self.wanted if self.stop_at_target else None
 
 
 class Checkpoint(_Table):
-    """`[checkpoint]`: how often, how many are kept, and what for."""
+    """`[checkpoint]`: how often checkpoints are written, how many are kept, and how."""
 
     every: PositiveInt = 10
     """Write a checkpoint after every so many rounds."""
     keep: PositiveInt = 3
-    """How many checkpoints are kept, the latest."""
+    """How many of the latest checkpoints are kept."""
     background: bool = False
-    """Write it while the next rounds train; it counts when all ranks have written it."""
+    """Write checkpoints while the next rounds train; a checkpoint counts when all ranks have written it."""
     mirror: bool = False
     """Let every rank keep the server's state after each round, in case the server dies."""
 
 
 class Tracking(_Table):
-    """`[tracking]`: who is told of each round."""
+    """`[tracking]`: which outputs and observers get the record of each round."""
 
     console: bool | Literal["always"] = True
-    """Show progress on a terminal; "always" prints plain lines elsewhere, too."""
+    """Show progress on a terminal; "always" also prints plain lines where there is no terminal."""
     jsonl: bool = True
-    """Write metrics.jsonl, an object a round, into the run folder."""
+    """Write metrics.jsonl, one object for each round, into the run folder."""
     tensorboard: bool = False
     """Write TensorBoard event files into RUN/tensorboard."""
     mlflow: bool = False
-    """Log to MLflow: to ./mlruns, or where MLFLOW_TRACKING_URI says."""
+    """Log to MLflow: to ./mlruns, or to MLFLOW_TRACKING_URI if it is set."""
     observers: list[str] = []
-    """Observers of the user's own, each "package.module:Class"."""
+    """The user's own observers, each as "package.module:Class"."""

@@ -1,4 +1,4 @@
-"""The `[privacy]` table: what is protected, by how much noise, and how that is counted."""
+"""The `[privacy]` table: what is protected, by how much noise, and by which accountant."""
 
 from __future__ import annotations
 
@@ -15,32 +15,33 @@ class PrivacySettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     level: Literal["example", "silo"] = "example"
-    """Whose presence is hidden up to epsilon: each example's, in what its silo's training answers, or each
-    silo's, in what the server lets out."""
+    """What is hidden up to epsilon: the presence of each example in the answers of its silo's training, or
+    the presence of each silo in everything that the server releases."""
     noise_at: Literal["silo", "server", "sum"] = "silo"
-    """Who draws the noise: silo, by level = "example"; server, which must be trusted, by "silo"; sum: all
-    sites, each a share, of a sum that `[security]` masks."""
+    """Who draws the noise. "silo": each silo, for level = "example". "server": the server, which must be
+    trusted, for level = "silo". "sum": each site a share, in a sum that `[security]` masks."""
     clip: PositiveFloat | Literal["adaptive"]
-    """The L2 norm C to which a longer gradient of one example, or update of one silo, is scaled down;
-    "adaptive" follows the silos' updates."""
+    """C, the largest L2 norm of an example's gradient or of a silo's update; longer ones are scaled down to
+    it. "adaptive" follows the norms of silos' updates."""
     quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Of clip = "adaptive": the share of updates that are not longer than C; 0.5 unless given."""
+    """For clip = "adaptive": the share of updates that should not be longer than C; the default is 0.5."""
     clip_start: PositiveFloat | None = None
-    """Of clip = "adaptive": the first C; 0.1 unless given."""
+    """For clip = "adaptive": the first C; the default is 0.1."""
     noise: Multiplier | None = None
-    """The noise multiplier z: the noise of a sum of gradients, or of updates, has the deviation z * clip."""
+    """The noise multiplier z: the noise of a sum of gradients or updates has standard deviation z * clip."""
     noise_of: dict[str, Multiplier] | None = None
-    """The same for each silo by its name, where each site draws its noise; in place of noise."""
+    """The noise multiplier of each silo by its name, if each site draws its noise; in place of noise."""
     epsilon: PositiveFloat | None = None
-    """The budget, in place of noise: the least noise is taken with which all rounds stay below it."""
+    """The budget, in place of noise: the noise is the least with which all rounds stay below the budget."""
     delta: Annotated[float, Field(gt=0, lt=1)]
-    """The delta of (epsilon, delta); at most 1 / the examples of the largest silo (of all silos, for noise
-    in a sum), or 1 / the silos."""
+    """The delta of (epsilon, delta). At most 1 / the examples of the largest silo (of all silos if noise_at =
+    "sum"), or for level = "silo" 1 / the silos."""
     accountant: Literal["pld", "rdp"] = "pld"
-    """How epsilon is counted: by privacy loss distributions, or by Renyi divergences, which say more."""
+    """How epsilon is computed: by privacy loss distributions, or by Renyi divergences, whose epsilon is
+    larger."""
     evaluate_unprotected: bool = False
-    """Let silos score models on what they hold out, and tell the share of updates or gradients that they
-    clipped; such figures are protected by nothing."""
+    """Let silos score models on held-out examples, and report the share of clipped updates or gradients. No
+    noise protects these figures."""
 
     @model_validator(mode="before")
     @classmethod
@@ -86,10 +87,10 @@ class PrivacySettings(BaseModel):
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether C follows the norms of updates."""
+        """Whether C follows the norms of silos' updates."""
         return self.clip == "adaptive"
 
     @property
     def norm(self) -> float:
-        """C: as it is given, or the first."""
+        """C as the job gives it, or the first C if it is adaptive."""
         return self.clip if isinstance(self.clip, float) else self.clip_start or 0.1

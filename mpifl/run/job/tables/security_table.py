@@ -1,4 +1,4 @@
-"""The `[security]` table: sums that the server's program cannot look into."""
+"""The `[security]` table: masked sums, of which the server's program sees only the total."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 
 class SecuritySettings(BaseModel):
-    """`[security]`: updates are added up as whole numbers, under masks that cancel in the sum."""
+    """`[security]`: updates are added up as whole numbers, with masks that cancel in the sum."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     masks: bool = True
-    """Whether each worker masks its sum: the server's program sees that of all alone, who starts all ranks
-    sees more. The bits are the same without."""
+    """Whether each worker masks its sum. Then the server's program sees only the sum of all workers; whoever
+    starts all ranks can see more. Masks change no bit of the result."""
     range: Annotated[float, Field(gt=0, le=2.0**40)] = 128.0
-    """The largest magnitude of an element of an update; a silo that goes beyond it fails, or is cut to it
-    where the sum has noise."""
+    """The largest magnitude of an element of an update. A silo with a larger element fails; if the sum has
+    noise, the element is cut to this instead."""
     least: PositiveInt = 3
-    """A worker hands over no sum that fewer workers than this have a part in."""
+    """The least number of workers in a sum; a worker takes part in no sum of fewer."""
     colluding: Annotated[float, Field(ge=0, lt=1)] = 1 / 3
-    """The share of workers, and of the silos drawn for a round, that may side with the server: the others'
-    noise is enough, and two sums have others in common."""
+    """The share of workers, and of a round's silos, that may collude with the server. The noise of the others
+    must be enough, and two sums must have others in common."""

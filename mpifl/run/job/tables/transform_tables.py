@@ -10,34 +10,35 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
     "qsgd": {"bits": 8, "bucket": 512, "norm": "max"},
     "topk": {"share": 0.01},
 }
-"""The keys of the job that only one codec has, and their defaults."""
+"""The keys that only one codec has, and their defaults."""
 
 
 class CompressionSettings(BaseModel):
-    """The `[compression]` table of a job: how updates (upload) and requests (download) are written."""
+    """`[compression]`: how updates (upload) and requests (download) are encoded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     upload: Literal["none", "float16", "bfloat16", "qsgd", "topk"] = "none"
-    """How silos encode their updates, or in a split network their lines."""
+    """How silos encode their updates, or in a split network their activations."""
     download: Literal["none", "float16", "bfloat16", "qsgd"] = "none"
-    """How requests are encoded, or answers to lines; topk is none of the ways, since most weights cannot be
-    left out of a model."""
+    """How requests are encoded, or in a split network the answers to activations. topk is not possible here:
+    a model cannot do without most of its weights."""
     error_feedback: bool | None = None
-    """Silos add what was left out to their next update; by default with topk alone, which is biased."""
+    """Whether silos add the error of the encoding to their next update. The default is true only for topk,
+    which is biased."""
     bits: Annotated[int, Field(ge=2, le=8)] | None = None
-    """Bits an element of qsgd, both ways; 8 unless given."""
+    """For qsgd, both ways: bits for each element; the default is 8."""
     bucket: Annotated[int, Field(ge=1)] | None = None
-    """How many elements share a norm in qsgd; 512 unless given."""
+    """For qsgd: how many elements share a norm; the default is 512."""
     norm: Literal["max", "l2"] | None = None
-    """The norm that qsgd divides by; "max" unless given."""
+    """For qsgd: the norm that it divides by; the default is "max"."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The share of the elements that topk sends, the largest; 0.01 unless given."""
+    """For topk: the share of elements that it sends, the largest; the default is 0.01."""
 
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, given: Any) -> Any:
-        """Fill in the keys of the codecs that are used, and leave the others alone."""
+        """Fill in the defaults of the codecs that the job uses."""
         if not isinstance(given, dict):
             return given
         usual: dict[str, Any] = {}
@@ -78,7 +79,7 @@ _OF_KINDS = {
 
 
 class AttackSettings(BaseModel):
-    """`[attack]`: which silos lie, and how."""
+    """`[attack]`: which silos are Byzantine, and what they do."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -95,35 +96,36 @@ class AttackSettings(BaseModel):
         "mimic",
         "min_max",
     ] = "none"
-    """What they learn of (labels turned round, a backdoor), or send: the negative, noise, a multiple, how the
-    model changed last, or what follows from all honest updates."""
+    """The attack. In label_flip and backdoor Byzantine silos train on false data. In the others they send a
+    false update: the negative one, noise, a multiple, the model's last change, or one that follows from all
+    honest updates."""
     silos: list[Annotated[int, Field(ge=0)]] = []
-    """The silos that lie, by number."""
+    """The Byzantine silos, by number."""
     std: PositiveFloat | None = None
-    """For gaussian: the standard deviation of each element; 1 unless given."""
+    """For gaussian: the standard deviation of each element; the default is 1."""
     factor: Annotated[float, Field(gt=0, le=1e30)] | None = None
-    """The multiple: for scale 10 unless given, for backdoor 1."""
+    """For scale and backdoor: the factor of the update; the defaults are 10 and 1."""
     z: Annotated[float, Field(ge=-100, le=100)] | None = None
-    """For alie: how many standard deviations from the mean; the paper's unless given."""
+    """For alie: how many standard deviations from the mean; the default is the paper's number."""
     epsilon: PositiveFloat | None = None
-    """For ipm: the part of the mean whose negative is sent; 0.1 unless given."""
+    """For ipm: the mean times this, with a negative sign, is sent; the default is 0.1."""
     direction: Literal["std", "unit", "sign"] | None = None
-    """For min_max: away from the mean along the standard deviations, the mean itself or its signs; std unless
-    given."""
+    """For min_max: the direction away from the mean: the standard deviations ("std", the default), the mean
+    itself ("unit"), or its signs ("sign")."""
     mimicked: Annotated[int, Field(ge=0)] | None = None
-    """For mimic: the honest silo whose update liars send; the first of a round unless given, and where it has
-    no part in the round."""
+    """For mimic: the honest silo whose update is sent. If it is not given, or takes no part in a round, it is
+    the first honest silo of the round."""
     target: Annotated[int, Field(ge=0)] | None = None
-    """For backdoor: the class that patched examples are to be taken for; 0 unless given."""
+    """For backdoor: the class that the model should answer for patched examples; the default is 0."""
     patch: PositiveInt | None = None
-    """For backdoor: how many numbers it is long, at the end of the last two dimensions; 3 unless given."""
+    """For backdoor: the size of the patch at the end of each of the last two dimensions; the default is 3."""
     value: float | None = None
-    """For backdoor: what these numbers are, as a model sees them; 1 unless given."""
+    """For backdoor: the value in the patch, as the model sees it; the default is 1."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """For backdoor: of a liar's examples, those with the patch; 0.5 unless given."""
+    """For backdoor: the share of a Byzantine silo's examples that get the patch; the default is 0.5."""
     keep_optimizer_state: bool | None = None
-    """For liars that train: false has their optimizers begin anew in each round, so that they have no worker
-    momentum; else as `[local]` says."""
+    """For attacks that train: false resets the optimizers of Byzantine silos in each round, so that they have
+    no worker momentum; the default is that of `[local]`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> AttackSettings:
@@ -140,7 +142,7 @@ class AttackSettings(BaseModel):
 
     @property
     def warning(self) -> str:
-        """What is said at each start."""
+        """The warning at each start; "" without an attack."""
         if self.kind == "none":
             return ""
         who = ", ".join(map(str, sorted(self.silos)))
