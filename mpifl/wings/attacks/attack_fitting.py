@@ -10,7 +10,7 @@ import torch
 from mpifl.sums import Combined
 from mpifl.wings.robust import GramPass
 
-if TYPE_CHECKING:  # which imports this
+if TYPE_CHECKING:  # that module imports this one
     from mpifl.wings.attacks.colluding_attacks import Forging
 
 

@@ -26,7 +26,7 @@ class Backdoor:
 
     Attributes:
         target: The target class.
-        patch: The patch's length: the last so many numbers of each of an example's last two dimensions.
+        patch: The patch's length. It covers so many last numbers of each of an example's last two dimensions.
         value: The value of these numbers, as a model sees them.
         share: The share of a Byzantine silo's examples that get the patch and the target class.
     """

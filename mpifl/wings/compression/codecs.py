@@ -155,7 +155,7 @@ class QSGD(Codec):
 
 @dataclass(frozen=True)
 class TopK(Codec):
-    """Keeps the `share` of elements with the largest magnitudes; others become zero (Stich et al. 2018).
+    """Keep the `share` of elements with the largest magnitudes; others become zero (Stich et al. 2018).
 
     Kept elements are exact. For equal magnitudes the first ones are kept. The payload is the
     k = ceil(share * n) values as float32, then their positions. Positions are one bit for each element; or

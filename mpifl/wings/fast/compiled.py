@@ -242,7 +242,7 @@ def identity(objective: Objective) -> tuple[Hashable, int]:
 
 
 def _step(t: Training, optimizer: Any, groups: Groups) -> Callable[..., tuple[()]]:
-    """Return one step as a function of the tensors of `groups` and the batch; it changes `groups` in place."""
+    """Return one step as a function of the tensors of `groups` and the batch, which it changes in place."""
     model, correct = t.model, type(t.correct)
     frozen = [name for name, _ in model.module.named_parameters() if name not in model.names]
     names = [*model.names, *frozen, *(name for name, _ in model.module.named_buffers())]

@@ -13,7 +13,7 @@ from mpifl.wings.fast.code_loading import Run
 SIZES = (64, 8, 1)
 """The numbers of steps that a graph may have: an epoch of 100 steps takes 1 + 4 + 4 calls."""
 MOST_BYTES = 16 << 20
-"""The most bytes of batches for one graph, unless one batch is larger. With large ones, starts cost little."""
+"""The most bytes of batches for one graph, unless one batch has more. For large ones starts cost little."""
 
 
 class Graphs:

@@ -246,7 +246,7 @@ def _trained(stack: Stack, lanes: Sequence[Lane]) -> list[Outcome]:
     local, descend = first.asked.settings, first.optimizer.descend
     seats = [*lanes, *[first] * (stack.size - len(lanes))]
     state = [torch.zeros_like(stack.trained) for _ in range(first.optimizer.vectors(local))]
-    for place, lane in reversed([*enumerate(seats)]):  # padding first, so that a silo's state ends in its own row
+    for place, lane in reversed([*enumerate(seats)]):  # so that a silo ends in its own row
         lane.sit(stack, place, state)
     correct, losses = _corrections(stack, seats), []
     steps = max(len(lane.rows) for lane in lanes)

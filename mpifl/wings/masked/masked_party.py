@@ -223,7 +223,7 @@ class MaskedParty:
             raise InputError(
                 f"[security] least = {settings.least}: {what}; start more, or take another least"
             )
-        if 2 * len(taking_part) - len(parties) <= settings.colluding * len(parties):  # 1 + a share may be 2
+        if 2 * len(taking_part) - len(parties) <= settings.colluding * len(parties):  # 1 + c may round to 2
             what = f"{len(taking_part)} of {len(parties)} parties have a part in the sum, too few"
             gone = sorted(set(self._named(drawn)).difference(accepted))
             back = ", ".join(map(repr, gone[:3])) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")

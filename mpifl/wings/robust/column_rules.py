@@ -1,4 +1,4 @@
-"""Rules of columns: functions of all silos' values of one element, [K, n] -> [n], robust to a few silos."""
+"""Rules of columns: functions of all silos' values of one element, [K, n] -> [n], robust to outliers."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class WeightRule:
 
 @dataclass(frozen=True)
 class Krum(WeightRule):
-    """Takes the vector that is nearest to its n - f - 2 nearest neighbours (Blanchard et al. 2017).
+    """Take the vector that is nearest to its n - f - 2 nearest neighbours (Blanchard et al. 2017).
 
     "Machine learning with adversaries: Byzantine tolerant gradient descent", section 4. The score is
     s(i) = sum ||x_i - x_j||^2 over these j. For equal scores the first silo is taken.
@@ -73,7 +73,7 @@ class Krum(WeightRule):
 
 @dataclass(frozen=True)
 class MultiKrum(Krum):
-    """Takes the mean of the m vectors with the least scores (Blanchard et al. 2017, section 5).
+    """Take the mean of the m vectors with the least scores (Blanchard et al. 2017, section 5).
 
     Attributes:
         m: How many vectors.
@@ -89,12 +89,12 @@ class MultiKrum(Krum):
 
 @dataclass(frozen=True)
 class RFA(WeightRule):
-    """Takes the geometric median, by the smoothed Weiszfeld algorithm (Pillutla et al. 2022).
+    """Take the geometric median, by the smoothed Weiszfeld algorithm (Pillutla et al. 2022).
 
     "Robust aggregation for federated learning", algorithm 2: it begins at the mean, with equal alpha_i. In
     the paper an iteration asks all silos. Here it costs only n^2 operations, so there can be many. With f
     Byzantine silos far away, each iteration leaves f / (n - f) of their pull. If 1000 iterations are too few,
-    another 1000 begin at the mean of the majority that lies closest together.
+    another 1000 begin at the mean of the closest majority.
 
     Attributes:
         nu: Smaller distances count as this one, which limits a vector's weight.
@@ -128,7 +128,7 @@ class RFA(WeightRule):
 
 @dataclass(frozen=True)
 class CenteredClipping(WeightRule):
-    """Clips all vectors around the last aggregate, then takes their mean (Karimireddy et al. 2021).
+    """Clip all vectors around the last aggregate, then take their mean (Karimireddy et al. 2021).
 
     "Learning from history for Byzantine robust optimization", CCLIP, section 4: v <- v + 1/n sum_i (x_i - v)
     min(1, tau / ||x_i - v||). The last aggregate is the last row of the matrix; before the first round it is
@@ -158,7 +158,7 @@ class CenteredClipping(WeightRule):
 
 @dataclass(frozen=True)
 class FLTrust(WeightRule):
-    """Weighs vectors by their cosine with the server's, after scaling them to its norm (Cao et al. 2021).
+    """Weigh vectors by their cosine with the server's, after scaling them to its norm (Cao et al. 2021).
 
     "FLTrust: Byzantine-robust federated learning via trust bootstrapping", equations 2 to 4. The server's
     update, from public examples, is the last row of the matrix.

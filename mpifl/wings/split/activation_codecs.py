@@ -1,4 +1,4 @@
-"""Encode messages of a dialogue by the job's codecs, each row separately."""
+"""Encoding of a dialogue's messages by the job's codecs, each row separately."""
 
 from __future__ import annotations
 

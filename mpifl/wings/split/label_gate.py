@@ -1,4 +1,4 @@
-"""How gradients that leave the label holder protect the labels, and how much they still reveal."""
+"""Protection of the labels in gradients that leave the label holder, and how much these still reveal."""
 
 from __future__ import annotations
 
