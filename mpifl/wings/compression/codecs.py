@@ -158,8 +158,8 @@ class TopK(Codec):
     """Keep the `share` of elements with the largest magnitudes; others become zero (Stich et al. 2018).
 
     Kept elements are exact. For equal magnitudes the first ones are kept. The payload is the
-    k = ceil(share * n) values as float32, then their positions. Positions are one bit for each element; or
-    two bytes for each value and a count for each block of 65,536 elements, if that is shorter.
+    k = ceil(share * n) values as float32, then their positions. Positions take one bit for each element. If
+    that is shorter, they take two bytes for each value and a count for each block of 65,536 elements.
     """
 
     share: float = 0.01

@@ -24,8 +24,9 @@ from mpifl.wings.privacy import Budgets, Draws, SiteFolder, Steps, check_countab
 MOST_COUNTED = 16
 """Up to so many kinds of silos, every round computes each silo's epsilon; with more, only the largest."""
 OUTSIDE = ("name", "shards", "device", "threads")
-"""Keys that a job's digest leaves out, besides those that may change: they affect no answer, or the question
-itself contains their effect."""
+"""Keys that a job's digest leaves out, besides those that may change.
+
+They affect no answer, or the question itself contains their effect."""
 
 
 @dataclass(frozen=True)

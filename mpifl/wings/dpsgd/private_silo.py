@@ -39,8 +39,8 @@ class Guard:
         shards: The sha256 of each silo's shard.
         noise: The noise multiplier of each silo.
         budgets: The budgets that each silo must keep.
-        scale: If noise is added to the sum over all silos: returns the factor of a gradient in the update of
-            a round, counted from 0. None if each silo adds its own noise.
+        scale: Returns the factor of a gradient in a round's update, counted from 0, if noise is added to the
+            sum over all silos. None if each silo adds its own noise.
         rate: q, the rate of all silos together, if noise is added to their sum.
         federation: A digest of all silos, if noise is added to their sum. What the server says of other silos
             affects the size of the noise, so it is a part of the question.
@@ -76,8 +76,8 @@ class PrivateSilo(Silo):
     def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
         """Lend the stream of a purpose, as `Lent` does, but with secret draws for dropout.
 
-        Dropout masks depend on an example's place in the batch. If others knew the masks, one example less
-        would visibly change the masks of all later ones, and so the sum by more than C.
+        Dropout masks depend on an example's place in the batch: without one example, all later ones get other
+        masks. If others knew the masks, one example could change the sum by more than C.
         """
         if not self.question:
             return super().randomness(purpose)

@@ -15,8 +15,9 @@ from mpifl.wings.dpsgd.private_silo import PrivateSilo
 from mpifl.wire import Mean, Purpose, Update, unmarked
 
 STEPS, LEFT = "private_steps", "budget_left"
-"""Entries of the server's state, float64 for each silo: the steps taken in this run, and how many more
-questions its budget allows (infinite without a budget)."""
+"""Entries of the server's state, float64 for each silo: the steps taken in this run, and the questions left.
+
+The second is how many more questions the silo's budget allows; it is infinite without a budget."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Perceptrons: the gradient of a chain of dense layers, by the formulas of backpropagation.
 
-A layer computes z = a W^T + b from its input a, with one row for each example. If g is the gradient for z,
-the gradient for W is g^T a, for b the sum of g over examples, and for a it is g W (Rumelhart et al. 1986).
-Those for W and b are written directly into the flat gradient. PyTorch's autograd would record each operation
-and copy the gradients. The operations and their order are the same as in autograd, and so are the bits.
+A layer computes z = a W^T + b from its input a, with one row for each example. Let g be the gradient for z.
+The gradients are g^T a for W, the sum of g over examples for b, and g W for a (Rumelhart et al. 1986). Those
+for W and b are written directly into the flat gradient. PyTorch's autograd would record each operation and
+copy the gradients. The operations and their order are the same as in autograd, and so are the bits.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ weight decay would be 1."""
 class TracedLoss(nn.Module):
     """An objective and its model as one module. So all tensors can be replaced, whatever the objective calls.
 
-    The modules are copies, the tensors are not. A trace may leave non-tensors in what a model caches in its
-    first pass, such as a table of positions; copies keep them out of the model.
+    The modules are copies, the tensors are not. A model may cache something in its first pass, such as a
+    table of positions. A trace would leave a fake tensor there, and the copies keep it out of the model.
 
     Raises:
         NotCompiled: the model cannot be copied.

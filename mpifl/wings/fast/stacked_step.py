@@ -145,8 +145,10 @@ def _every_rule() -> Iterator[None]:
 
 
 def _ready(graph: torch.fx.GraphModule, *, on_cpu: bool) -> Callable[..., Any]:
-    """Prepare a traced graph: remove operations that change nothing, a third of all; on a CPU also replace
-    operations whose rounding depends on the place in memory."""
+    """Prepare a traced graph: remove operations that change nothing, a third of all.
+
+    On a CPU also replace operations whose rounding depends on the place in memory.
+    """
     calls = [node for node in graph.graph.nodes if node.op == "call_function"]
     in_place = any(node.target._schema.is_mutable for node in calls if hasattr(node.target, "_schema"))
     for node in calls:

@@ -124,9 +124,9 @@ class MaskedParty:
 
         Of n silos c may collude, and each adds 1 / (n - c) of the variance. Missing silos count as honest,
         since the server chooses whom it leaves out. The noise follows from the site's secret, the question,
-        the silos of the sum, the silo, its answer and the noise's size, not from the rank that hosts the
-        silo. So a repeated question gets the same noise. Noise of another size is another draw: from two
-        multiples of the same noise one could solve for the answer.
+        the silos of the sum, the silo, its answer and the noise's size. It does not depend on the rank that
+        hosts the silo. So a repeated question gets the same noise. Noise of another size is another draw:
+        from two multiples of the same noise one could solve for the answer.
         """
         asked, accepted = question.request, self._named(question.accepted)
         sure = self._sure(question)

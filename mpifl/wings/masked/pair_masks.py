@@ -20,9 +20,9 @@ def add_masks(sums: Sequence[Tensor], secrets: Mapping[int, bytes], own: int, co
 
     A pair's mask is AES-256 in counter mode over all sums, in their order. HKDF-SHA256 derives its key from
     the pair's secret, the context and the pair's two ranks. The ranks make masks differ even if two pairs
-    have equal secrets. This can happen: two public keys of X25519 may be equivalent, so a party may offer the
-    equivalent of another's key (RFC 7748, section 6.1). The party of the lower rank adds the mask, the other
-    subtracts it, modulo 2^64.
+    have equal secrets. This can happen: different public keys of X25519 may be equivalent, and a party may
+    offer the equivalent of another's key (RFC 7748, section 6.1). The party of the lower rank adds the mask,
+    the other subtracts it, modulo 2^64.
 
     Args:
         sums: int64 vectors.

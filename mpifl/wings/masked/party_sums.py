@@ -138,7 +138,7 @@ class PartySums:
         return [*(self.vectors[name] for name in vectors if name in self.vectors), tail]
 
     def _within(self, name: str, vector: Tensor, update: Update) -> Tensor:
-        """Return a vector, clamped to the range if its sum gets noise: an error would not be noised.
+        """Clamp a vector to the range if its sum gets noise: an error would reveal its size without noise.
 
         Clamping brings no two vectors farther apart. The next check refuses vectors that are not finite.
         """

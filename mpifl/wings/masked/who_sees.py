@@ -47,8 +47,8 @@ def sharing(
 ) -> list[str]:
     """Return lines on what masks do not hide.
 
-    There is a line for each user of a host with several silos or the server, a line on who started all ranks,
-    and a line on silos that cannot verify the keys of others.
+    There is a line for each user of a host whose silos, or silos and server, can see each other's data. One
+    line says who started all ranks. Another names silos that cannot verify the keys of others.
 
     Args:
         about: What each rank reports about itself: its `host`, `user` and `launcher`, and whether it has

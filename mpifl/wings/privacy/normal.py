@@ -14,8 +14,8 @@ A pair is r cos t and r sin t, where r^2 = -2 ln u. The words, int32, give:
   changes the sign. So a number and its negative have the same probability. Near zero the numbers are
   7.3e-10 r apart, and none is zero.
 
-The polynomials have the smallest largest relative error (Remez): 2.7e-8 for r^2, 4e-8 for sine and cosine.
-Rounding to float32 errs by up to 6e-8.
+The polynomials minimise the largest relative error (Remez): 2.7e-8 for r^2, 4e-8 for sine and cosine. A
+rounding to float32 has an error of up to 6e-8.
 """
 
 from __future__ import annotations

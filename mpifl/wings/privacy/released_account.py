@@ -18,8 +18,9 @@ from mpifl.wings.privacy.secret import FOLDER, KEY, Secret
 from mpifl.wings.privacy.site_budget import BudgetEntry, SiteFolder
 
 EVENTS, LINES, ANSWERS_LEFT = "privacy events", "privacy answers", "privacy left"
-"""Entries of the server's state: the number of answers in the ledger, a digest that identifies them, and how
-many more answers the budget allowed after the last one (only with a budget)."""
+"""Entries of the server's state: the number of answers in the ledger, and a digest that identifies them.
+
+With a budget the third is the number of further answers that it allowed after the last one."""
 
 
 class Account:

@@ -16,7 +16,7 @@ from mpifl.wings.robust.column_slices import ColumnsPlan, Slices
 from mpifl.wire import Transport, Verdict, pieces_of
 
 SAMPLED = 1024
-"""We look for silos with outlying values in about this many columns of a vector, at most."""
+"""We look for silos with outlying values in at most this many columns of a vector."""
 
 
 class Sharing(Slices):

@@ -53,7 +53,7 @@ def assemble_vertical(
         run: The run folder.
         transport: The world.
         changed: Lets wings change the context of this rank's silos; by default only the site wing does.
-        trained: Loads the parts that a training left in the run folder: the sha256 of its top. None to begin.
+        trained: The sha256 of a trained top: the parts are loaded from the run folder. None begins anew.
 
     Raises:
         InputError: the job does not fit such silos, or a shard is wrong.
@@ -174,8 +174,8 @@ def tags_here(job: Job, spec: VerticalSpec, transport: Transport) -> dict[int, s
 def placement(spec: VerticalSpec, transport: Transport) -> dict[int, list[int]]:
     """Return the silos of each rank: rank 0 hosts the label holder, the other ranks host the others.
 
-    If each silo can have a rank of its own, ranks follow the order of the silos, so that each party knows
-    which rank to start. Otherwise silos are spread by their numbers of columns.
+    If each silo can have a rank of its own, ranks follow the order of the silos. So each party knows which
+    rank to start. Otherwise silos are spread by their numbers of columns.
     """
     others = [entry.silo for entry in spec.silos if entry.silo != spec.holder]
     ranks = range(1, transport.size) if transport.size > 1 else range(1)
@@ -263,6 +263,6 @@ def _protected(
 def _column_silo(
     bottoms: Mapping[int, Bottom], id: int, shard: Shard, features: Any, lent: Any, **told: Any
 ) -> ColumnSilo:
-    """Make a silo for a request. Of the arguments that a worker gives, it takes some."""
+    """Make a silo for a request, from some of the arguments that a worker gives."""
     takes = ("state", "round", "seed", "evaluation_batch")
     return ColumnSilo(id, shard, bottoms[id], **{name: told[name] for name in takes})

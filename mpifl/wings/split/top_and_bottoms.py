@@ -20,7 +20,7 @@ from mpifl.training.beforehand import Learner, check_first_step
 
 
 def top_of(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> nn.Module:
-    """Build the top. Its input are the merged activations; it is as wide as the task's outputs.
+    """Build the top. Its inputs are the merged activations, and it is as wide as the task's outputs.
 
     Raises:
         InputError: there is no such model, or it does not fit.
@@ -44,7 +44,7 @@ def top_of(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> nn.Module:
 
 
 def bottom_of(job: Job, spec: VerticalSpec, silo: int) -> nn.Module:
-    """Build a silo's bottom. Its input are the silo's columns; it is as wide as the silo's activations.
+    """Build a silo's bottom. Its inputs are the silo's columns, and it is as wide as the silo's activations.
 
     Raises:
         InputError: there is no such model, or it does not fit.
