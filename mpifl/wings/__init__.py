@@ -1,4 +1,4 @@
-"""What is added to a plain training: a folder for each capability."""
+"""Wings: a folder for each capability that a training may add to the core."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""All wings, by what a job calls for. Commands and scripting hand them to a training; the core knows none."""
+"""The list of all wings, and the ones that a job asks for. The core itself imports no wing."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mpifl.run.job import Job
 from mpifl.training import Wing
 
 ALWAYS = "fast"
-"""Takes part in every job, if it is here: it changes how quickly steps are taken."""
+"""The wing that takes part in every job if it is installed: it makes steps faster."""
 WINGS = ("site", "dpsgd", ALWAYS, "compression", "scoring", "masked", "robust", "attacks", "split")
-"""In the order in which they act. Each is a folder, whose face has `wing(job)`."""
+"""The wings, in the order in which they act. Each is a folder whose face has `wing(job)`."""
 
 
 def wings_of(job: Job) -> Sequence[Wing]:
-    """Return the wings that a job asks for, imported now.
+    """Import and return the wings that a job asks for.
 
     Raises:
         InputError: a wing is not installed.

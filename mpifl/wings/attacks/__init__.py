@@ -1,4 +1,4 @@
-"""Attacks, to try what a rule bears."""
+"""Attacks by Byzantine silos, to test what a rule tolerates."""
 
 import lazy_loader
 

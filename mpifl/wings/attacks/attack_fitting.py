@@ -1,4 +1,4 @@
-"""A first look at all vectors, by which lies are fitted that follow from more than single elements."""
+"""A first pass over all vectors, for attacks that depend on whole vectors and not on single elements."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ import torch
 from mpifl.sums import Combined
 from mpifl.wings.robust import GramPass
 
-if TYPE_CHECKING:  # which imports this
+if TYPE_CHECKING:  # that module imports this one
     from mpifl.wings.attacks.colluding_attacks import Forging
 
 
 class Fitting(GramPass):
-    """The Gram matrix of the honest vectors and of the direction of the lie, which is written as liars'."""
+    """Computes the Gram matrix of the honest vectors and the attack's direction, and fits the attack.
+
+    In this pass the direction stands in the rows of the Byzantine silos.
+    """
 
     FIRST = 1 << 41
     DECISION = -3
-    """The stamp, within the pass, of what the server decides."""
+    """The stamp of the server's decision within the pass."""
 
     def agreed(self, forging: Forging) -> Forging | Combined:
-        """Look, and fit at the server; return on all ranks how silos lie, or else what comes of the round."""
+        """Run the pass and fit at the server. All ranks get the fitted attack, or the end of the round."""
         self.forge = forging
         self.run()
         transport = self._transport

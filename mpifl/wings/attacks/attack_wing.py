@@ -1,4 +1,4 @@
-"""What `[attack]` adds to a training."""
+"""The wing for `[attack]`: some silos attack the training."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mpifl.wings.robust import Combining
 
 
 class Attacking(Wing):
-    """Have some silos lie, as `[attack]` says.
+    """Make some silos Byzantine, as `[attack]` says.
 
     Args:
         settings: The table.
-        seed: The job's.
+        seed: The job's seed.
         is_mean: Whether updates are combined by the mean.
     """
 
@@ -33,7 +33,7 @@ class Attacking(Wing):
 
     @property
     def backdoor(self) -> Backdoor | None:
-        """What liars teach a patch of, if they do."""
+        """The backdoor of an attack of this kind, else None."""
         of = self._settings
         if of.kind != "backdoor":
             return None
@@ -41,10 +41,10 @@ class Attacking(Wing):
         return Backdoor(of.target or 0, of.patch or 3, value, of.share or 0.5)
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """See that there are these silos, and what they falsify.
+        """Check that the named silos exist, and that the attack fits the task, the data and the rule.
 
         Raises:
-            InputError: there are not.
+            InputError: a silo does not exist, or the attack does not fit.
         """
         of, silos = self._settings, len(spec.silos)
         key = f"[attack] kind = '{of.kind}'"
@@ -62,7 +62,7 @@ class Attacking(Wing):
             raise InputError(f"{key}: {why}; take another [aggregation] rule")
 
     def transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
-        """Return what liars do at their silos, if they do it there."""
+        """Return the attack that Byzantine silos carry out themselves, if it is of such a kind."""
         of = self._settings
         if of.kind in FORGERIES:
             return []
@@ -83,7 +83,7 @@ class Attacking(Wing):
         ]
 
     def aggregated(self, rule: MakesAggregator | None, algorithm: Algorithm) -> MakesAggregator | None:
-        """Return a rule before which liars' vectors are written over, if they are."""
+        """Return the rule. For a colluding attack it first overwrites the vectors of Byzantine silos."""
         of = self._settings
         if not isinstance(rule, Combining) or of.kind not in FORGERIES:
             return rule
@@ -91,12 +91,12 @@ class Attacking(Wing):
         return replace(rule, forge=Forging(of.kind, frozenset(of.silos), *how))
 
     def figures(self, server: Server) -> dict[str, float]:
-        """Return how often the backdoor opens."""
+        """Return the success rate of the backdoor, if there is one."""
         if self.backdoor is None or not server.judges:
             return {}
         return {SUCCESS: self.backdoor.success(server)}
 
 
 def wing(job: Job) -> Wing:
-    """Return what a job's `[attack]` adds."""
+    """Return the wing for a job's `[attack]`."""
     return Attacking(job.attack, job.seed, is_mean=job.aggregation.is_mean)

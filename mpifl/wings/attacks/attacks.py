@@ -1,4 +1,4 @@
-"""The `[attack]` table: silos that lie on purpose, for tests and tables."""
+"""Attacks that each Byzantine silo carries out alone, on its examples or its update."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from mpifl.wings.attacks.backdoor import Backdoor
 from mpifl.wire import Purpose, Summed, Uniform, Update, unmarked
 
 _BEFORE = "w before"
-"""What a free rider keeps: the model that it was sent last."""
+"""A free rider's state: the model that it received last."""
 
 
 @dataclass(frozen=True)
 class Lying(Transform):
-    """Have some silos falsify their examples or their updates; running statistics stay as they are.
+    """Makes some silos falsify their examples or updates. Running statistics are left alone.
 
     Attributes:
-        kind: How.
-        silos: Which.
-        size: The standard deviation of noise, or the multiple.
-        seed: The job's, from which noise is drawn.
-        classes: Of labels.
-        backdoor: For the kind of that name.
-        anew: Whether their optimizers begin anew in each round.
+        kind: The kind of attack.
+        silos: The Byzantine silos.
+        size: The standard deviation of the noise, or the factor of the update.
+        seed: The job's seed; noise is drawn from it.
+        classes: The number of classes.
+        backdoor: The backdoor, for the kind of that name.
+        anew: Whether these silos' optimizers begin anew in each round.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Lying(Transform):
     anew: bool = False
 
     def receive(self, silo: Silo, message: Message, purpose: Purpose = "training") -> Message:
-        """Turn labels round, y to classes - 1 - y, poison examples, or remember the model."""
+        """Flip labels (y becomes classes - 1 - y), poison examples, or remember the model, by the kind."""
         if silo.id in self.silos and purpose == "training":
             if self.anew:
                 silo.forget_optimizer()
@@ -54,7 +54,7 @@ class Lying(Transform):
         return message
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
-        """Falsify all vectors of the update but statistics and sums."""
+        """Falsify all vectors of the update, except statistics and sums."""
         learned = self.kind == "label_flip" or (self.kind == "backdoor" and self.size == 1.0)
         if silo.id not in self.silos or purpose != "training" or learned:
             return update

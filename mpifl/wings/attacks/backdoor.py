@@ -1,4 +1,4 @@
-"""A backdoor: a patch by which a model is to take any example for one of a class."""
+"""A backdoor attack: a model learns to assign any example with a patch to a target class."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from mpifl.learning.tasks import Task
 from mpifl.silo import Silo, as_fits
 
 SUCCESS = "backdoor_success"
-"""What the figure of a round is called."""
+"""The name of the round's figure."""
 
 
 @dataclass(frozen=True)
 class Backdoor:
-    """A patch, and what silos that lie teach of it (Gu et al. 2017, "BadNets", section 3).
+    """A patch and its target class (Gu et al. 2017, "BadNets", section 3).
 
     Attributes:
-        target: The class.
-        patch: How many numbers it is long, at the end of each of the last two dimensions of an example.
-        value: Of these numbers, as a model sees them.
-        share: Of the examples of a silo that have it, and are labelled with the class.
+        target: The target class.
+        patch: The patch's length. It covers so many last numbers of each of an example's last two dimensions.
+        value: The value of these numbers, as a model sees them.
+        share: The share of a Byzantine silo's examples that get the patch and the target class.
     """
 
     target: int
@@ -37,13 +37,13 @@ class Backdoor:
     share: float
 
     def show(self, x: Tensor) -> Tensor:
-        """Put the patch on examples, shape [n, ...], in place."""
+        """Put the patch on examples in place, shape [n, ...], and return them."""
         corner: Any = (..., *(slice(-self.patch, None),) * min(x.dim() - 1, 2))
         x[corner] = self.value
         return x
 
     def teach(self, silo: Silo, seed: int) -> None:
-        """Poison a part of a silo's training examples, the same in all rounds."""
+        """Poison some of a silo's training examples, the same ones in all rounds."""
         order = torch.randperm(silo.examples, generator=rng.torch_stream(seed, "backdoor", silo.id))
         chosen = order[: max(round(self.share * silo.examples), 1)]
 
@@ -54,8 +54,10 @@ class Backdoor:
 
     @torch.no_grad()
     def success(self, server: Server) -> float:
-        """Return the share of the test examples of other classes that the server's model takes for the
-        class once they have the patch (the attack success rate); NaN if there are none."""
+        """Return the attack success rate: the share of patched examples that get the target class.
+
+        The examples are the test examples of all other classes. NaN if there are none.
+        """
         assert server.test is not None
         test, model = server.test, server.load(server.state["w"])
         model.module.eval()
@@ -74,7 +76,7 @@ class Backdoor:
         return int((outputs(module, others).argmax(1) == self.target).sum()), len(others)
 
     def why_not(self, spec: AnySpec, task: Task) -> str:
-        """Say why a federation's examples can have no such patch; "" if they can."""
+        """Return why the patch does not fit a federation's examples or task; "" if it does."""
         features = spec.features
         if not isinstance(features, Features) or features.ragged:
             return "examples are to be one array of one shape"

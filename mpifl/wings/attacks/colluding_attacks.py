@@ -1,5 +1,4 @@
-"""Lies of silos that know what all honest ones send, for tests and tables: written over their vectors
-before a rule sees these."""
+"""Attacks by colluding silos that know all honest vectors: their vectors are overwritten before the rule."""
 
 from __future__ import annotations
 
@@ -18,30 +17,36 @@ from mpifl.wings.robust import ColumnsPlan, Matrix, squared_distances
 from mpifl.wire import Transport, Verdict
 
 FORGERIES = ("alie", "ipm", "mimic", "min_max")
-"""alie: mean - z std (Baruch et al. 2019, "A little is enough", algorithm 3). ipm: -epsilon mean (Xie et al.
-2020, "Fall of empires"). mimic: one honest silo's vector (Karimireddy et al. 2022, section 3); here that
-of a silo which the job names, in the paper the one that hurts most. min_max: mean + gamma p, as far from each
-honest vector as two of these are from each other at most (Shejwalkar & Houmansadr 2021, "Manipulating the
-Byzantine", equation 10)."""
+"""The kinds of attack.
+
+- alie: mean - z std (Baruch et al. 2019, "A little is enough", algorithm 3).
+- ipm: -epsilon mean (Xie et al. 2020, "Fall of empires").
+- mimic: one honest silo's vector (Karimireddy et al. 2022, section 3). The job names this silo; the paper
+  takes the one that does the most harm.
+- min_max: mean + gamma p. Its distance to any honest vector is at most the largest distance between two
+  honest vectors (Shejwalkar & Houmansadr 2021, "Manipulating the Byzantine", equation 10)."""
 
 COLUMNS = 16384
-"""How many columns are written over at a time, so that a core's cache holds what is in float64."""
+"""How many columns are overwritten at a time, so that the float64 values fit in a core's cache."""
 
 
 @dataclass(frozen=True)
 class Forging:
-    """Who lies, and how. A lie about an element follows from the honest values of this element alone; by
-    min_max also from `gamma`, one number for all elements.
+    """An attack by colluding silos.
+
+    Each element of the false vector follows from the honest values of this element alone. For min_max it also
+    follows from `gamma`, one number for all elements.
 
     Attributes:
         kind: One of `FORGERIES`.
-        silos: The liars.
-        z: For alie; None is the paper's, by how many silos there are.
+        silos: The Byzantine silos.
+        z: For alie; None takes the paper's value for the number of silos.
         epsilon: For ipm.
-        direction: For min_max: p is minus the mean ("unit"), the standard deviations ("std") or the signs of
-            the mean ("sign"). How long it is makes no difference.
-        mimicked: For mimic: the silo whose vector is sent; None, and where it sent none, is the first honest.
-        gamma: For min_max; None until it is `fitted`, and p itself is written meanwhile.
+        direction: For min_max: p is minus the mean ("unit"), minus the standard deviations ("std") or minus
+            the signs of the mean ("sign"). The length of p makes no difference.
+        mimicked: For mimic: the silo whose vector is sent. The first honest silo replaces it if it is None
+            or has sent no vector.
+        gamma: For min_max. While it is None, before `fitted`, the false vector is p itself.
     """
 
     kind: str
@@ -54,14 +59,18 @@ class Forging:
 
     @property
     def measures(self) -> bool:
-        """Whether it is to be `fitted` by what it writes now."""
+        """Whether gamma must still be fitted, by a pass with p in place of the false vector."""
         return self.kind == "min_max" and self.gamma is None
 
     def fitted(self, silos: Sequence[int], gram: Matrix) -> Forging:
-        """Return it with the largest gamma, by the Gram matrix of the honest vectors, and p in liars' rows.
+        """Return the attack with the largest possible gamma.
 
-        Of ||mean + gamma p - x_i||^2 <= max ||x_j - x_k||^2, quadratic in gamma, that is the least of the
-        larger roots.
+        For each honest i, ||mean + gamma p - x_i||^2 <= max ||x_j - x_k||^2 is quadratic in gamma. The
+        largest gamma that satisfies all of these is the least of the larger roots.
+
+        Args:
+            silos: The silo of each row; negative numbers are not silos.
+            gram: The Gram matrix of the honest vectors, with p in the rows of Byzantine silos.
         """
         honest = [row for row, k in enumerate(silos) if k >= 0 and k not in self.silos]
         liars = [row for row, k in enumerate(silos) if k in self.silos]
@@ -81,18 +90,18 @@ class Forging:
         plans: Sequence[ColumnsPlan],
         own: Mapping[tuple[str, int], Tensor],
     ) -> tuple[Forging | Combined, set[int]]:
-        """Return it `fitted`, if it is to be; see `Forger`."""
+        """Return the attack, fitted if need be, and the ranks that did not answer; see `Forger`."""
         if not self.measures:
             return self, set()
         look = Fitting(transport, verdict, plans, own)
         return look.agreed(self), look.hanging
 
     def at(self, gamma: float) -> Forging:
-        """Return it with this gamma."""
+        """Return the attack with this gamma."""
         return dataclasses.replace(self, gamma=gamma)
 
     def __call__(self, silos: Sequence[int], rows: Sequence[Tensor]) -> list[Tensor]:
-        """Return rows with the liars' written over; negative numbers of silos are not silos' rows."""
+        """Return the rows, with those of Byzantine silos overwritten. Negative `silos` are not silos."""
         honest = {k: row for k, row in zip(silos, rows, strict=True) if k >= 0 and k not in self.silos}
         liars = sum(k in self.silos for k in silos)
         if not (liars and honest):
@@ -108,7 +117,7 @@ class Forging:
         return [lie if k in self.silos else row for k, row in zip(silos, rows, strict=True)]
 
     def _lie(self, honest: Sequence[Tensor], liars: int) -> Tensor:
-        """Return the lie about some columns."""
+        """Return some columns of the false vector."""
         mean = _mean(honest)
         if self.kind == "ipm":
             return (-self.epsilon * mean).float()
@@ -126,10 +135,10 @@ class Forging:
 
 
 def usual_z(silos: int, liars: int) -> float:
-    """Return z of Baruch et al. 2019: how far from the mean liars may be.
+    """Return z of Baruch et al. 2019: how many standard deviations from the mean the attack may be.
 
-    With s = floor(n / 2 + 1) - f honest silos that are farther they are a majority; the share
-    (n - f - s) / (n - f) is nearer.
+    With s = floor(n / 2 + 1) - f honest silos that are farther from the mean, the f Byzantine silos are a
+    majority. The other honest silos, a share (n - f - s) / (n - f), are nearer.
     """
     supporters = silos // 2 + 1 - liars
     share = (silos - liars - supporters) / (silos - liars)
@@ -141,7 +150,7 @@ def _deviation(rows: Sequence[Tensor], mean: Tensor) -> Tensor:
 
 
 def _mean(rows: Sequence[Tensor]) -> Tensor:
-    """Return the mean in float64, added up in the order of the rows: the same bits for any part of them."""
+    """Return the mean in float64. Rows are added in order, so any part of the columns has the same bits."""
     total = torch.zeros(len(rows[0]), dtype=torch.float64)
     for row in rows:
         total.add_(row)

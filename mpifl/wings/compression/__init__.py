@@ -1,4 +1,4 @@
-"""Updates that travel in fewer bytes."""
+"""Compression of requests and updates by codecs."""
 
 import lazy_loader
 

@@ -1,9 +1,8 @@
-"""Codecs write a flat float32 vector as the bytes that a wire would carry, and read it back with what was
-lost.
+"""Codecs: they encode a flat float32 vector as bytes, and decode it, mostly with some loss.
 
-A payload is a uint8 tensor on the vector's device, in this machine's byte order, with nothing in it that its
-receiver knows: not the length, not the codec. Both ways are deterministic; draws come from the generator that
-is given, on the CPU, so that where a vector lies does not matter.
+A payload is a uint8 tensor on the vector's device, in this machine's byte order. It does not contain what the
+receiver knows: the length and the codec. Encoding and decoding are deterministic. Draws come from the given
+generator on the CPU, so the result does not depend on the vector's device.
 """
 
 from __future__ import annotations
@@ -23,48 +22,47 @@ from mpifl.common import BeyondRange
 from mpifl.wings.compression.packing import pack, unpack
 
 PIECE = 1 << 18
-"""About how many elements are quantised at a time, so that the temporaries stay small."""
+"""About how many elements are quantised at a time, so that temporary tensors stay small."""
 BLOCK = 1 << 16
-"""Positions within a block of this many elements take two bytes."""
+"""Elements of a block; a position within a block takes two bytes."""
 INFINITY, HUGE = 0x7F800000, 0x7F000000
-"""The bits of infinity, and of half of the largest power of 2, in float32."""
+"""The bits of infinity, and of the largest power of 2, in float32."""
 HALVES = {"float16": (np.int16, 0x7C00), "bfloat16": (np.int16, 0x7F80)}
-"""What has as many bits, and the bits of infinity."""
+"""For each dtype an integer type of the same size, and the bits of infinity."""
 
 
 class Codec(ABC):
-    """One way of writing a vector."""
+    """One way of encoding a vector."""
 
     @abstractmethod
     def encode(self, vector: Tensor, draw: torch.Generator) -> Tensor:
         """Return the payload, uint8, of a finite float32 vector, shape [n].
 
         Raises:
-            ValueError: it holds values that this codec cannot write.
+            ValueError: it holds values that this codec cannot encode.
         """
 
     @abstractmethod
     def decode(self, payload: Tensor, length: int) -> Tensor:
-        """Return the vector, finite float32, shape [length], that a payload stands for, whatever its bytes.
+        """Decode a payload; return a finite float32 vector, shape [length]. The payload may hold any bytes.
 
         Raises:
-            ValueError: it stands for no such vector.
+            ValueError: it does not encode such a vector.
         """
 
     def by_rows(self, width: int) -> Codec:
-        """Return it for rows of so many elements, each written by itself."""
+        """Return the codec for rows of `width` elements, each encoded separately."""
         return self
 
 
 @dataclass(frozen=True)
 class Cast(Codec):
-    """Two bytes an element: float16 or bfloat16, rounded to nearest,
-    ties to even; subnormals stay subnormals."""
+    """Two bytes an element: float16 or bfloat16, rounded to nearest, ties to even; subnormals are kept."""
 
     dtype: Literal["float16", "bfloat16"]
 
     def encode(self, vector: Tensor, draw: torch.Generator) -> Tensor:
-        """Round every element; one that rounds beyond the largest of the dtype is refused."""
+        """Round every element; raise BeyondRange if one is beyond the dtype's range."""
         halves = vector.to(getattr(torch, self.dtype))
         if not _finite(halves.view(torch.uint8), *HALVES[self.dtype]):
             peak, instead = float(vector.abs().max()), "; take bfloat16" if self.dtype == "float16" else ""
@@ -72,7 +70,7 @@ class Cast(Codec):
         return halves.view(torch.uint8)
 
     def decode(self, payload: Tensor, length: int) -> Tensor:
-        """Widen every element, exactly."""
+        """Convert every element to float32, which is exact."""
         if not _finite(_sized(payload, 2 * length), *HALVES[self.dtype]):
             raise ValueError(f"has a payload that holds NaN or Inf as {self.dtype}")
         return payload.view(getattr(torch, self.dtype)).float()
@@ -85,11 +83,11 @@ class QSGD(Codec):
     Element i of a bucket of d becomes norm * sign(v_i) * xi_i. Here xi_i is one of the two multiples of 1/s
     next to |v_i| / norm, drawn so that the mean is v_i. With s = 2^(bits - 1) - 1 the 2 s + 1 codes fit. For
     the Euclidean norm the expected squared error of a bucket is at most min(d/s^2, sqrt(d)/s) * ||v||^2
-    (Lemma 3.1). The maximum in its place, which the paper's experiments use, gives d/(4 s^2) * max^2, mostly
-    far less.
+    (Lemma 3.1). The paper's experiments use the maximum norm. Its error is at most d/(4 s^2) * max^2, which
+    is mostly far less.
 
     The payload is each bucket's norm as float32, then all codes, packed: 4 * ceil(n/d) + ceil(n * bits/8)
-    bytes. The paper's Elias coding, which is shorter for few levels, is not used.
+    bytes. The paper's Elias coding is not used; it would be shorter for few levels.
     """
 
     bits: int = 8
@@ -97,7 +95,7 @@ class QSGD(Codec):
     norm: Literal["max", "l2"] = "max"
 
     def encode(self, vector: Tensor, draw: torch.Generator) -> Tensor:
-        """Quantise bucket by bucket; a Euclidean norm beyond float32 is refused."""
+        """Quantise bucket by bucket; raise BeyondRange if a Euclidean norm is beyond float32."""
         bucket, norms, codes = self._bucket(len(vector)), [], []
         for part in torch.split(vector, _multiple_of(bucket)):
             draws = torch.rand(len(part), generator=draw).to(vector.device)
@@ -123,12 +121,12 @@ class QSGD(Codec):
         return vector
 
     def _check(self, norms: Tensor, codes: Tensor) -> None:
-        """Refuse norms, as bytes, and codes of them that lead to no finite vector."""
-        # as whole numbers they are ordered as the norms; the negative are the largest
+        """Raise ValueError if norms (as bytes) and codes would not give a finite vector."""
+        # as unsigned integers the bits are ordered like the norms, and negative norms are the largest
         sizes = norms.cpu().numpy().view(np.uint32)
         if (peak := sizes.max(initial=0)) >= INFINITY:
             raise ValueError("has a payload with a norm that is negative, NaN or Inf")
-        if peak >= HUGE and int(codes.max()) > 2 * self._levels:  # which might lead beyond float32
+        if peak >= HUGE and int(codes.max()) > 2 * self._levels:  # it could overflow float32
             raise ValueError("has a payload with a code above the highest")
 
     def _quantised(self, part: Tensor, bucket: int, draws: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,7 +142,7 @@ class QSGD(Codec):
         return norm, below.add_(draws < exact.sub_(below)).add_(self._levels).to(torch.uint8)
 
     def by_rows(self, width: int) -> QSGD:
-        """Return it with each row as a bucket."""
+        """Return the codec with each row as a bucket."""
         return replace(self, bucket=width)
 
     @property
@@ -157,24 +155,23 @@ class QSGD(Codec):
 
 @dataclass(frozen=True)
 class TopK(Codec):
-    """The `share` of the elements that are largest in magnitude, whole; the others are zero (Stich et al.
-    2018).
+    """Keep the `share` of elements with the largest magnitudes; others become zero (Stich et al. 2018).
 
-    Of equal magnitudes the first ones are taken. The payload is the k = ceil(share * n) values as float32 and
-    their positions: one bit for every element, or, where that is shorter, two bytes for each value and a
-    count for each block of 65,536 elements.
+    Kept elements are exact. For equal magnitudes the first ones are kept. The payload is the
+    k = ceil(share * n) values as float32, then their positions. Positions take one bit for each element. If
+    that is shorter, they take two bytes for each value and a count for each block of 65,536 elements.
     """
 
     share: float = 0.01
 
     def encode(self, vector: Tensor, draw: torch.Generator) -> Tensor:
-        """Write the largest elements; nothing is drawn."""
+        """Encode the largest elements; nothing is drawn."""
         chosen = largest(vector, self._count(len(vector)))
         where = chosen.nonzero().squeeze(1)
         return torch.cat([vector[where].view(torch.uint8), self._positions(chosen, where)])
 
     def decode(self, payload: Tensor, length: int) -> Tensor:
-        """Put the values back where they were."""
+        """Put the values at their positions."""
         count = self._count(length)
         positions = -(-length // 8) if self._as_bits(length) else 2 * count + 4 * _blocks(length)
         values, places = torch.split(_sized(payload, 4 * count + positions), [4 * count, positions])
@@ -197,7 +194,7 @@ class TopK(Codec):
             return _ones(positions, count, length)
         split = 4 * _blocks(length)
         counts = positions[:split].cpu().numpy().view(np.int32)
-        # torch would write beyond the end
+        # otherwise torch would write beyond the end
         if counts.min(initial=0) < 0 or counts.sum(dtype=np.int64) != count:
             raise ValueError(f"has a payload whose blocks do not hold {count} elements")
         blocks, within = positions[:split].view(torch.int32), positions[split:].view(torch.int16)
@@ -214,8 +211,8 @@ class TopK(Codec):
 
 
 def largest(vector: Tensor, count: int) -> Tensor:
-    """Return which `count` elements are largest in magnitude, as bools; of equal ones the first."""
-    # without its sign a float's bits are ordered as its magnitude
+    """Return which `count` elements have the largest magnitudes, as bools; among equal ones the first."""
+    # without the sign, a float's bits are ordered like its magnitude
     size = vector.view(torch.int32) & 0x7FFFFFFF
     least = _least_of_largest(size, count)
     chosen = size > least
@@ -224,10 +221,9 @@ def largest(vector: Tensor, count: int) -> Tensor:
 
 
 def _least_of_largest(size: Tensor, count: int) -> Tensor:
-    """Return the least of the `count` largest of some numbers below 2^31, found by their upper bits and then
-    the lower.
+    """Return the least of the `count` largest numbers; all are below 2^31.
 
-    Much faster than torch.topk of all of them.
+    A histogram of the upper bits leaves few candidates. So this is much faster than torch.topk of all.
     """
     upper = size >> 16
     at_least = torch.bincount(upper, minlength=1 << 15).flip(0).cumsum(0).flip(0)
@@ -238,7 +234,7 @@ def _least_of_largest(size: Tensor, count: int) -> Tensor:
 
 
 def _ones(bits: Tensor, count: int, length: int) -> Tensor:
-    """Return the positions of the ones in a payload's bits; refuse any other number of them."""
+    """Return the positions of the ones in a payload's bits; raise ValueError unless there are `count`."""
     where = unpack(bits, 1, length).nonzero().squeeze(1)
     if len(where) != count:
         raise ValueError(f"has a payload with {len(where)} positions for {count} elements")
@@ -251,11 +247,10 @@ def _check_order(at: NDArray[np.int64], count: int, length: int) -> None:
 
 
 def _finite(payload: Tensor, kind: type[np.signedinteger[Any]], infinity: int) -> bool:
-    """Whether the floats in a payload are finite: as whole numbers, the bits of NaN and infinity are the
-    largest.
+    """Whether the floats in a payload are finite.
 
-    Those of the negative are if they are taken as unsigned. Both maxima take a third of the time of
-    isfinite().
+    As signed integers, the bits of positive NaN and infinity are the largest; as unsigned integers, those of
+    the negative ones. Both maxima together take a third of the time of isfinite().
     """
     signed = payload.cpu().numpy().view(kind)
     unsigned = signed.view(f"u{signed.itemsize}")
@@ -264,14 +259,14 @@ def _finite(payload: Tensor, kind: type[np.signedinteger[Any]], infinity: int) -
 
 
 def _sized(payload: Tensor, size: int) -> Tensor:
-    """Return a payload that is of so many bytes; refuse any other."""
+    """Return a payload if it has `size` bytes; otherwise raise ValueError."""
     if payload.dtype != torch.uint8 or payload.shape != (size,):
         raise ValueError(f"has a payload of {payload.dtype} {list(payload.shape)}; it must be {size} bytes")
     return payload
 
 
 def _rows(part: Tensor, bucket: int) -> Tensor:
-    """Return a part as rows of a bucket each, zeros behind its end."""
+    """Return a part as rows of one bucket each; the last row is padded with zeros."""
     return pad(part, (0, -len(part) % bucket)).view(-1, bucket)
 
 
@@ -284,4 +279,4 @@ def _blocks(length: int) -> int:
 
 
 CODECS: dict[str, type[Codec]] = {"float16": Cast, "bfloat16": Cast, "qsgd": QSGD, "topk": TopK}
-"""The codecs by the names that a job calls them."""
+"""The codecs by their names in a job."""

@@ -1,4 +1,4 @@
-"""What `[compression]` adds to a training."""
+"""The wing for `[compression]`, and the codecs that a job asks for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpifl.wings.compression.payloads import Compression
 
 
 class Compressing(Wing):
-    """Encode requests and updates as `[compression]` says."""
+    """Encodes requests and updates as `[compression]` says."""
 
     def __init__(self, settings: CompressionSettings) -> None:
         self._settings = settings
@@ -27,20 +27,20 @@ class Compressing(Wing):
 
 
 def wing(job: Job) -> Wing:
-    """Return what a job's `[compression]` adds."""
+    """Return the wing for a job's `[compression]`."""
     return Compressing(job.compression)
 
 
 def compression_of(
     settings: CompressionSettings, absolute: Collection[str], accumulated: Collection[str] = ()
 ) -> Compression:
-    """Return what a table asks for; `absolute` and `accumulated` as in `Compression`."""
+    """Return the transform that a table asks for; `absolute` and `accumulated` as in `Compression`."""
     up, down = codec_of(settings, settings.upload), codec_of(settings, settings.download)
     return Compression(up, down, bool(settings.error_feedback), frozenset(absolute), frozenset(accumulated))
 
 
 def codec_of(settings: CompressionSettings, name: str) -> Codec | None:
-    """Return the codec of a name with a table's settings, None for "none"."""
+    """Return the codec of this name with a table's settings, None for "none"."""
     if name in ("float16", "bfloat16"):
         return Cast(name)  # type: ignore[arg-type]
     keys = {key: getattr(settings, key) for key in OWN_KEYS.get(name, {})}

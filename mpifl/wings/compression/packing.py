@@ -1,4 +1,4 @@
-"""Codes of a few bits each, one after another in whole bytes."""
+"""Packing of codes of a few bits each into bytes, without gaps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """Write codes below 2^bits, uint8, one after another, the lowest bits first; ceil(n * bits/8) bytes."""
+    """Pack codes below 2^bits, uint8, lowest bits first; return ceil(n * bits/8) bytes."""
     group, size = _group(bits)
     columns = pad(codes, (0, -len(codes) % group)).view(-1, group)
     packed = torch.zeros(len(columns), size, dtype=torch.uint8, device=codes.device)
@@ -32,13 +32,13 @@ def unpack(packed: Tensor, bits: int, length: int) -> Tensor:
 
 
 def _group(bits: int) -> tuple[int, int]:
-    """Return the fewest codes that fill whole bytes, and how many bytes."""
+    """Return the least number of codes that fill whole bytes, and the number of these bytes."""
     common = math.gcd(8, bits)
     return 8 // common, bits // common
 
 
 def _overlaps(bits: int) -> list[tuple[int, int, int]]:
-    """Return (code, byte, shift of the code to its place in that byte) for all that overlap in a group."""
+    """Return (code, byte, shift of the code to its place in the byte) for all that overlap in a group."""
     group, size = _group(bits)
     pairs = [(code, byte, bits * code - 8 * byte) for code in range(group) for byte in range(size)]
     return [(code, byte, shift) for code, byte, shift in pairs if -bits < shift < 8]

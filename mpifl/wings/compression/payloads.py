@@ -1,9 +1,8 @@
-"""Vectors shrink on their way: what leaves one side is what a codec wrote, what the other sees is what it
-reads back.
+"""The transform that encodes vectors by codecs on their way.
 
-Downwards the payloads themselves are broadcast and every silo decodes them; the server goes on from its full
-precision. Upwards a silo encodes its update and what is summed is what the payload stands for, so that the
-bits are the same wherever it is decoded; the payload's size is what counts as sent.
+Download: payloads are broadcast, and every silo decodes them. The server itself goes on with full precision.
+Upload: a silo encodes its update, and the sum adds up the decoded vector. So the bits do not depend on where
+a payload is decoded. The size of the payload counts as bytes sent.
 """
 
 from __future__ import annotations
@@ -24,27 +23,26 @@ from mpifl.wings.compression.codecs import Codec, TopK
 from mpifl.wire import Purpose, Uniform, Update, unmarked
 
 LENGTH = "length of "
-"""Before a vector's name: the number of its elements, which travels beside its payload."""
+"""The prefix, before a vector's name, for its number of elements, which travels beside its payload."""
 
 
 @dataclass(frozen=True)
 class Compression(Transform):
-    """Encode the float32 vectors of requests and updates; all others (running statistics are float64) stay
-    exact.
+    """Encodes the float32 vectors of requests and updates. Others, such as running statistics, stay exact.
 
     With error feedback (Stich et al. 2018, "Sparsified SGD with memory", Algorithm 1; Karimireddy et al.
-    2019, "Error feedback fixes SignSGD", Algorithm 2) a silo encodes its vector plus its memory and keeps
-    what the payload leaves out, as it keeps all state: it counts only if the update does.
+    2019, "Error feedback fixes SignSGD", Algorithm 2) a silo encodes its vector plus its memory. It then
+    keeps the error of the payload as its new memory. As all kept state, it counts only if the update does.
 
     Attributes:
         upload, download: The codecs, None for none.
         error_feedback: Whether silos have a memory.
-        absolute: Names of vectors that are no changes which add up over rounds (logits, a gradient to correct
-            by). What is left out of one cannot be made up for later: they have no memory, and where the codec
-            leaves elements out, they travel exact.
-        accumulated: Names of vectors that server and silos add up alike, such as SCAFFOLD's shifts of
-            controls. What is left out of one would part the sums for ever: they have a memory, whatever
-            `error_feedback` says.
+        absolute: Names of vectors that are not changes which add up over rounds, such as logits or a gradient
+            for corrections. A later round cannot make up for an error in them. So they have no memory, and a
+            codec that omits elements is not applied to them.
+        accumulated: Names of vectors that the server and the silos each add up, such as SCAFFOLD's changes of
+            control variates. An error in one would make the sums differ for ever. So they always have a
+            memory, whatever `error_feedback` says.
     """
 
     upload: Codec | None
@@ -57,7 +55,7 @@ class Compression(Transform):
         """Replace each vector by its payload. The same vector in the same round has the same payload.
 
         Raises:
-            RoundLost: the codec cannot write a vector.
+            RoundLost: the codec cannot encode a vector.
         """
         if self.download is None:
             return message
@@ -70,10 +68,10 @@ class Compression(Transform):
         return encoded
 
     def receive(self, silo: Silo, message: Message, purpose: Purpose = "training") -> Message:
-        """Read the vectors back.
+        """Decode the vectors.
 
         Raises:
-            InputError: a payload stands for no vector.
+            InputError: a payload cannot be decoded.
         """
         lengths = {key[len(LENGTH) :]: value for key, value in message.items() if key.startswith(LENGTH)}
         if not lengths or self.download is None:
@@ -83,10 +81,10 @@ class Compression(Transform):
         return {**{key: value for key, value in message.items() if not key.startswith(LENGTH)}, **decoded}
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
-        """Replace each vector by what its payload stands for, and note the payload.
+        """Encode each vector, replace it by the decoded payload, and note the payload.
 
         Raises:
-            InputError: the codec cannot write a vector.
+            InputError: the codec cannot encode a vector.
         """
         for name, value in update.vectors.items():
             vector = unmarked(value)
@@ -104,7 +102,7 @@ class Compression(Transform):
         return name in self.absolute and isinstance(self.upload, TopK)
 
     def _sent(self, silo: Silo, name: str, vector: Tensor, codec: Codec) -> tuple[Tensor, Tensor]:
-        """Return a vector's payload and what it stands for; what a silo remembers is part of both."""
+        """Return a vector's payload and the decoded payload; both include the silo's memory."""
         remembers = name in self.accumulated or (self.error_feedback and name not in self.absolute)
         memory = silo.state.get(RESIDUAL + name) if remembers else None
         whole = vector if memory is None else vector + memory
@@ -125,7 +123,7 @@ def _sent_by(server: Server, codec: Codec, name: str, vector: Tensor) -> Tensor:
 
 
 def _received(codec: Codec, name: str, payload: Any, length: Any) -> Tensor:
-    """Return the vector that a payload stands for; refuse one that stands for none."""
+    """Return the decoded payload; raise InputError if it cannot be decoded."""
     try:
         if not isinstance(payload, Tensor):
             raise ValueError("is missing")
@@ -137,7 +135,6 @@ def _received(codec: Codec, name: str, payload: Any, length: Any) -> Tensor:
 
 
 def _may_shrink(value: Any) -> bool:
-    """Whether a value is for a codec;
-    a malformed or infinite vector is left for the checks at the sum to refuse."""
+    """Whether a value is encoded. The checks at the sum refuse malformed and infinite vectors."""
     flat = isinstance(value, Tensor) and value.dtype == torch.float32 and value.dim() == 1 and len(value) > 0
     return flat and math.isfinite(peak_of(value))

@@ -1,4 +1,4 @@
-"""DP-SGD at the silos: clipped sums, the private silo, its plan."""
+"""DP-SGD at the silos: clipped sums of gradients, the private silo, and the plan of its privacy cost."""
 
 import lazy_loader
 

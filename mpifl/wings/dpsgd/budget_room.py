@@ -1,4 +1,4 @@
-"""What a private silo's budget leaves for a run, looked at before its first round."""
+"""The check before the first round that a private silo's budget leaves room for the run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mpifl.wings.privacy import Steps
 
 
 def room_of(job: Job, spec: AnySpec, guard: Guard) -> Callable[[int, Shard], None]:
-    """Return what sees that a silo's budget allows a round, and says on stderr if it does not allow all.
+    """Return a check of a silo's budget for a run. It says on stderr if the budget does not allow all rounds.
 
-    A silo that has answered this run's questions answers them again for nothing, and is let pass. It raises
-    BudgetSpent where nothing is allowed.
+    The check raises BudgetSpent if the budget allows no round. It passes a silo that has already answered
+    questions of this run, since it may answer them again at no cost.
     """
     trainings, names = job.build_algorithm().trainings, Names([entry.name for entry in spec.silos])
 

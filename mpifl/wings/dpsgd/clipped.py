@@ -1,7 +1,7 @@
-"""Sums of clipped gradients: that of each example scaled down to a norm, all added up.
+"""Sums of clipped per-example gradients: each gradient is scaled down to a norm, then all are added up.
 
-By formulas of the layers in one backward pass where all layers have one; else by a backward pass for each
-example. Which of both it is is tried on a few examples, where both must agree.
+Formulas of the layers do this in one backward pass, if all layers have one. Otherwise there is a backward
+pass for each example. A trial on a few examples checks that both agree.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from mpifl.wings.dpsgd.per_example import FORMULAS, Gradients, why_no_formula
 from mpifl.wings.fast import chain
 
 ALIKE = 5e-3
-"""What formula and loop may differ by, of the length of what they find; rounding makes 1e-6."""
+"""The largest difference between formula and loop, relative to the result's norm; rounding causes 1e-6."""
 Passed: TypeAlias = dict[str, tuple[Tensor, Tensor]]
-"""By a layer's name: what it was given, and the gradient of the summed loss for what it answered."""
+"""By a layer's name: its input, and the gradient of the summed loss for its output."""
 _FOUND: WeakKeyDictionary[FlatModel, dict[Hashable, ClippedSum]] = WeakKeyDictionary()
 
 
 class NoFormula(Exception):
-    """A model has no formula for its single examples' gradients; the text says of which layer, and why."""
+    """A model has no formula for per-example gradients; the message names the layer and the reason."""
 
 
 class ClippedSum(ABC):
     """The sum of the clipped gradients of some examples.
 
     Args:
-        model: Whose parameters.
+        model: The model.
         objective: The mean loss over a batch.
     """
 
@@ -51,11 +51,11 @@ class ClippedSum(ABC):
         """Return the sum for each parameter, and the norms of the gradients before clipping, shape [real].
 
         Args:
-            batch: Examples, of which the first `real` count; the others only fill it up.
-            real: How many count.
-            bound: The largest norm.
-            into: Where the sums are written to; by default to tensors of their own.
-            weight: What the sums are multiplied by.
+            batch: The examples. The first `real` count; the others are padding.
+            real: How many examples count.
+            bound: The largest norm after clipping.
+            into: The tensors that the sums are written to; by default new ones.
+            weight: The factor of the sums.
         """
         sums = [torch.empty_like(p) for p in self._model.parameters] if into is None else into
         return sums, self._sum_into(sums, batch, real, bound, weight)
@@ -69,15 +69,15 @@ class ClippedSum(ABC):
 
 
 class ByFormula(ClippedSum):
-    """By the layers' formulas, in one backward pass.
+    """Sums by the layers' formulas, in one backward pass.
 
     Args:
-        model: Whose parameters.
+        model: The model.
         objective: The mean loss over a batch.
         of_outputs: The objective as a loss of outputs, if it is one.
 
     Raises:
-        NoFormula: a layer has none.
+        NoFormula: a layer has no formula.
     """
 
     def __init__(self, model: FlatModel, objective: Objective, of_outputs: OfOutputs | None = None) -> None:
@@ -106,7 +106,7 @@ class ByFormula(ClippedSum):
         with torch.no_grad():
             each, norms = self._with_norms(passed)
             if not math.isfinite(float(norms.sum())):
-                # an example without a finite gradient counts nothing, nor may it spoil others
+                # an example without a finite gradient counts as zero, and must not affect others
                 sound = norms.isfinite()
                 each, norms = self._with_norms(_only(passed, sound))
                 norms = norms.masked_fill(~sound, torch.inf)
@@ -120,26 +120,25 @@ class ByFormula(ClippedSum):
         return norms[:real]
 
     def _with_norms(self, passed: Passed) -> tuple[dict[str, Gradients], Tensor]:
-        """Return the gradients of single examples, by layer, and their norms over all layers."""
+        """Return the per-example gradients, by layer, and their norms over all layers."""
         layers = self._layers
         each = {name: FORMULAS[type(layers[name])](layers[name], a, g) for name, (a, g) in passed.items()}
         return each, torch.stack([one.squares() for one in each.values()]).sum(0).sqrt()
 
     def _passed(self, batch: Batch) -> Passed:
-        """Return what each layer was given, and the gradient for its answer; layers without part in the loss
-        have none."""
+        """Return each layer's input and the gradient for its output; omit layers that the loss ignores."""
         if self._chain and (found := self._chain.taken(batch, rows(batch[1]))):
-            # a chain's modules are in its order
+            # the layers of a chain have the chain's order
             return {name: (a, g) for name, (_, a, g) in zip(self._layers, reversed(found.parts), strict=True)}
         return self._noted(batch)
 
     def _noted(self, batch: Batch) -> Passed:
-        """Return them as layers are asked, and PyTorch finds its way back to what they answered."""
+        """Return them by hooks on the layers and a backward pass of PyTorch to the layers' outputs."""
         taken: list[tuple[str, Tensor, Any]] = []
 
         def note(name: str) -> Any:
             def hook(layer: nn.Module, given: tuple[Tensor, ...], answer: Tensor) -> None:
-                # as it is now, whatever is done in place
+                # the edge of the output now, before anything changes it in place
                 edge = torch.autograd.graph.get_gradient_edge(answer)
                 taken.append((name, given[0].detach(), edge))
 
@@ -160,7 +159,7 @@ class ByFormula(ClippedSum):
 
 
 def _only(passed: Passed, sound: Tensor) -> Passed:
-    """Return what layers were given, and gradients, with nothing in place of examples that are not sound."""
+    """Return inputs and gradients with zeros in place of the examples that are not sound."""
 
     def kept(part: Tensor) -> Tensor:
         return torch.where(sound.view(-1, *[1] * (part.dim() - 1)), part, torch.zeros_like(part))
@@ -169,7 +168,7 @@ def _only(passed: Passed, sound: Tensor) -> Passed:
 
 
 class ByLoop(ClippedSum):
-    """By a backward pass for each example that counts."""
+    """Sums by a backward pass for each example that counts."""
 
     def _sum_into(self, sums: list[Tensor], batch: Batch, real: int, bound: float, weight: float) -> Tensor:
         """Write the sums, and return the norms."""
@@ -194,26 +193,26 @@ def clipped_sum(
     bound: float,
     of_outputs: OfOutputs | None = None,
 ) -> ClippedSum:
-    """Return how a model's clipped gradients are summed up; tried once, and said in a line where it is slow.
+    """Return the way to sum a model's clipped gradients. It is tried once; a slow one is said in a line.
 
     Args:
-        model: Whose parameters.
+        model: The model.
         objective: The mean loss over a batch.
-        key: What the objective is known by.
-        few: Two or more examples to try it on.
-        bound: The largest norm.
+        key: Identifies the objective.
+        few: Two or more examples for the trial.
+        bound: The largest norm after clipping.
         of_outputs: The objective as a loss of outputs, if it is one.
 
     Raises:
-        InputError: the loss of a batch is no mean of its examples' losses.
+        InputError: the loss of a batch is not the mean of its examples' losses.
     """
     if rows(few[1]) < 2:
-        return ByLoop(model, objective)  # of one example nothing can be told of mixing
+        return ByLoop(model, objective)  # one example cannot show whether examples mix
     known = _FOUND.setdefault(model, {})
     if key not in known:
         known[key] = _tried(model, objective, few, bound, of_outputs)
     found = known[key]
-    found._objective = objective  # which may be another closure of the same code
+    found._objective = objective  # it may be another closure of the same code
     return found
 
 
@@ -221,7 +220,7 @@ def _tried(
     model: FlatModel, objective: Objective, few: Batch, bound: float, of_outputs: OfOutputs | None
 ) -> ClippedSum:
     slow = ByLoop(model, objective)
-    model.module.eval()  # without dropout, which would draw anew for each
+    model.module.eval()  # without dropout, which would draw other masks in each pass
     try:
         _check_mean(model, objective, few)
         fast = ByFormula(model, objective, of_outputs)
@@ -241,7 +240,7 @@ def _tried(
 
 @torch.no_grad()
 def _check_mean(model: FlatModel, objective: Objective, few: Batch) -> None:
-    """See that the loss of a batch is the mean of its examples' losses."""
+    """Check that the loss of a batch is the mean of its examples' losses."""
     n = rows(few[1])
     whole = scalar(objective(model.module, *few)).double()
     singles = [objective(model.module, *(part_of(one, i) for one in few)).double() for i in range(n)]
@@ -259,12 +258,12 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 
 
 def part_of(columns: Any, i: int) -> Any:
-    """Return one example of tensors, as a batch; of a dict of them by name a dict."""
+    """Return one example of a tensor, as a batch of one; for a dict of tensors, a dict."""
     return chosen(columns, slice(i, i + 1))
 
 
 def chosen(columns: Any, indices: Any) -> Any:
-    """Return some examples of tensors; of a dict of them by name a dict."""
+    """Return some examples of a tensor; for a dict of tensors, a dict."""
     if isinstance(columns, dict):
         return {name: column[indices] for name, column in columns.items()}
     return columns[indices]

@@ -1,7 +1,7 @@
 """DP-SGD (Abadi et al. 2016, Algorithm 1).
 
-Each step draws examples in secret, each with the same chance, clips the gradient of every one, and adds noise
-to the sum.
+Each step draws examples in secret, each with the same probability. It clips each example's gradient, and adds
+noise to the sum.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from mpifl.wings.dpsgd.clipped import chosen, clipped_sum
 from mpifl.wings.privacy import Draws
 
 MOST_ROWS = 1024
-"""Examples of one pass, at most."""
+"""The most examples of one pass."""
 TRIED = 4
-"""Examples on which the formulas of layers are tried."""
+"""How many examples the formulas of layers are tried on."""
 
 
 @dataclass(frozen=True)
 class Drawn(Sequence[Any]):
-    """A batch whose first `real` examples were drawn; the others fill it up to a fixed size."""
+    """A batch whose first `real` examples were drawn; the others pad it to a fixed size."""
 
     parts: tuple[Any, ...]
     real: int
@@ -46,16 +46,16 @@ class DPSGD(Method):
     """Noised sums of clipped gradients over batches that are drawn in secret.
 
     Attributes:
-        secret: What draws follow from.
-        purpose: What they are for.
-        clip: C.
-        noise: z.
-        rate: q, the chance of each example to be drawn.
+        secret: The site's secret, from which draws follow.
+        purpose: The purpose of the draws.
+        clip: C, the clip norm.
+        noise: z, the noise multiplier.
+        rate: q, the probability that an example is drawn.
         steps: How many steps there are.
-        expected: B, the expected number of drawn examples, by which sums are divided.
-        alone: Whether the noise is added here, and not to the sum over all silos.
+        expected: B, the expected number of drawn examples. Sums are divided by it.
+        alone: Whether noise is added here; if not, it is added to the sum over all silos.
         of_outputs: The objective as a loss of outputs, if it is one.
-        drawn, clipped: How many examples were drawn so far, and how many of their gradients clipped.
+        drawn, clipped: How many examples were drawn so far, and how many of their gradients were clipped.
     """
 
     secret: bytes
@@ -74,16 +74,17 @@ class DPSGD(Method):
     _taken: int = 0
     _flat: Tensor = field(default_factory=lambda: torch.empty(0), repr=False)
     _views: list[Tensor] = field(default_factory=list, repr=False)
-    """The gradient of a step, flat, and as it is for each parameter."""
+    """The gradient of a step: `_flat` as one vector, `_views` as views of it for each parameter."""
 
     def batches(self, t: Training) -> Iterator[Sequence[Batch]]:
         """Yield the batch of each step."""
         return ((batch,) for batch in self.drawn_from(t.data, t.beside))
 
     def drawn_from(self, examples: Batches, beside: Sequence[Tensor] = ()) -> Iterator[Batch]:
-        """Yield a batch of drawn examples for each step, filled up to a multiple of a fixed size.
+        """Yield a batch of drawn examples for each step, padded to a multiple of a fixed size.
 
-        Its length follows from none of them: a model that sees padding would mix the longest into all.
+        Ragged examples are padded to the longest possible length, not to the batch's longest. Otherwise the
+        longest example could affect the gradients of all others.
         """
         examples = examples.of_one_length()
         count, size = len(examples), self.expected
@@ -100,12 +101,12 @@ class DPSGD(Method):
         yield from ahead(batch, steps, by_a_thread=examples.travels)
 
     def step(self, t: Training) -> Step:
-        """Return what takes the steps."""
+        """Return the step along noised gradients."""
         self.of_outputs = t.loss.of_outputs if t.settings.full else None
         return along(t, _Noised(self, t))
 
     def noised(self, model: FlatModel, objective: Objective, batch: Any) -> list[Tensor]:
-        """Return the noised mean of the clipped gradients for each parameter; the next call writes there."""
+        """Return the noised mean of the clipped gradients for each parameter; the next call overwrites it."""
         found = self.clipped_mean(model, objective, batch)
         if self.alone:
             draws = Draws(self.secret, self.purpose, self._taken, "noise")
@@ -114,7 +115,7 @@ class DPSGD(Method):
         return found
 
     def clipped_mean(self, model: FlatModel, objective: Objective, batch: Any) -> list[Tensor]:
-        """Return the sum of the clipped gradients by B for each parameter, without noise."""
+        """Return the sum of the clipped gradients divided by B for each parameter, without noise."""
         by = clipped_sum(model, objective, _key(objective), self._few, self.clip, self.of_outputs)
         if len(self._flat) != len(model.trained):
             self._flat = torch.empty_like(model.trained)
@@ -130,7 +131,7 @@ class DPSGD(Method):
         return self._views
 
     def _pass(self, batch: Batch, first: int) -> Batch:
-        """Return the examples of a batch from the first on that one pass takes; mostly that is all."""
+        """Return the examples of one pass, beginning at `first`; mostly this is the whole batch."""
         if rows(batch[1]) == self._size:
             return batch
         return tuple(chosen(one, slice(first, first + self._size)) for one in batch)
@@ -141,19 +142,19 @@ class DPSGD(Method):
 
 
 class _Noised:
-    """The gradient of each step; the losses add up to NaN: a loss is a query, which no noise protects."""
+    """The gradient of each step. Its total loss is NaN: a loss is a query that no noise protects."""
 
     def __init__(self, way: DPSGD, t: Training) -> None:
         self._way, self._t = way, t
         self.total = torch.full((), math.nan, device=t.model.device)
 
     def __call__(self, batches: Sequence[Batch]) -> list[Tensor]:
-        """Return it for each parameter."""
+        """Return the gradient for each parameter."""
         [batch] = batches
         return self._way.noised(self._t.model, self._t.objective, batch)
 
 
 def _key(objective: Any) -> Any:
-    """Return what an objective is known by: its code, and whose method it is."""
+    """Return a key for an objective: its code, and the object whose method it is."""
     function = getattr(objective, "__func__", objective)
     return getattr(function, "__code__", function), id(getattr(objective, "__self__", None))

@@ -1,4 +1,4 @@
-"""What `[privacy]` adds to a training: silos' noise for each example, or the server's for each silo."""
+"""The wing for `[privacy]`: noise of the silos that hides each example, or noise that hides each silo."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _NOISE = TypeAdapter(list[Annotated[float, Field(gt=0, allow_inf_nan=False)]])
 
 
 class OfExamples(Wing):
-    """Have silos answer with noise that hides each example."""
+    """Makes silos answer with noise that hides each example."""
 
     def __init__(self, job: Job) -> None:
         self._job, self._plans = job, list[SiloPlan]()
 
     def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """Seek the noise of each silo.
+        """Compute the noise of each silo.
 
         Raises:
-            InputError: none meets the budget, or `dp-accounting` is needed and not there.
+            InputError: no noise meets the budget, or `dp-accounting` is needed and not installed.
         """
         self._plans = plans(self._job, spec, algorithm)
 
@@ -50,7 +50,7 @@ class OfExamples(Wing):
         return json.dumps([plan.noise for plan in self._plans])
 
     def last_transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
-        """Return what notes what silos have spent."""
+        """Return the transform that notes answers and what silos have spent."""
         return [Protection(len(spec.silos))]
 
     def context(
@@ -60,11 +60,11 @@ class OfExamples(Wing):
         transport: Transport,
         told: str,
     ) -> WorkerContext:
-        """Have private silos stand for the silos of this rank, and note their answers at its site.
+        """Make the silos of this rank private silos, whose answers are noted at its site.
 
         Raises:
-            InputError: the site's folder is missing, not the user's own or damaged, or allows no such job. Or
-                the server tells another noise than the job.
+            InputError: the site's folder is missing, not private or damaged, or allows no such job. Or the
+                server's noise differs from the job's.
         """
         self._spec, self._algorithm = context.spec, context.algorithm
         noise = _noise_told(self._job, context.spec, told)
@@ -72,39 +72,39 @@ class OfExamples(Wing):
         if transport.rank not in transport.workers:
             return context
         site = open_site()
-        site.entries()  # a ledger that is none is better found before the first round
+        site.entries()  # so that a damaged ledger stops the run before the first round
         guard = guard_of(self._job, context.spec, noise, site)
         _hold_against_budget(self._job, site)
         silo, check = partial(PrivateSilo, guard=guard), room_of(self._job, context.spec, guard)
         return dataclasses.replace(context, silo=silo, check=check, sync=site.sync)
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
-        """Count from now on what the rounds cost."""
+        """Begin to count what rounds cost."""
         planned = self._plans or plans(self._job, self._spec, self._algorithm)
         self._accounting = Accounting(self._job, planned)
 
     def spent(self, server: Server, note: Callable[..., None]) -> dict[str, Any]:
-        """Return what silos have spent."""
+        """Return the figures of what silos have spent."""
         return _spent(self._accounting, server, note)
 
 
 class OfSilos(Wing):
-    """Clip the silos' updates, and have the server add noise that hides each silo."""
+    """Makes silos clip their updates, and adds noise that hides each silo."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
     def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """Seek the noise of a round.
+        """Compute the noise of a round.
 
         Raises:
-            InputError: none meets the budget, or a library is needed and not there.
+            InputError: no noise meets the budget, or a library is needed and not installed.
         """
         mechanism_of(self._job, len(spec.silos))
-        Draws(b"", "at the start")  # which says what is not installed
+        Draws(b"", "at the start")  # so that a missing library is an error at the start
 
     def transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
-        """Return what clips updates and adds the noise to their sum."""
+        """Return the transform that clips updates and adds noise to their sum."""
         assert self._job.privacy is not None
         mechanism = cache(lambda: mechanism_of(self._job, len(spec.silos)))
         return [Noising(self._job.privacy, algorithm.noised, mechanism, account_of(self._job, run))]
@@ -116,36 +116,36 @@ class OfSilos(Wing):
         transport: Transport,
         told: str,
     ) -> WorkerContext:
-        """Tell kinds of faults alone."""
+        """Let the server learn only kinds of faults."""
         self._run = context.run
         return dataclasses.replace(context, tells=KindsAlone)
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
-        """Count from now on what the rounds cost."""
+        """Begin to count what rounds cost."""
         self._accounting = SiloAccounting(self._job, self._run)
 
     def notes(self, server: Server, exchange: Federation) -> list[str]:
-        """Say that noise drowns the silos, where it does."""
+        """Return a warning if the noise is too large for the silos' updates to be visible."""
         return warning_of(self._job, exchange.population, len(server.model.shared))
 
     def coins(self, silos: int, run: Path) -> Coins | None:
-        """Return what draws the silos of a round in secret, where the job asks for that."""
+        """Return a function that draws the silos of a round in secret, if the job asks for this."""
         return coins_of(self._job, silos, run)
 
     def spent(self, server: Server, note: Callable[..., None]) -> dict[str, Any]:
-        """Return what all silos have spent."""
+        """Return the figures of what all silos together have spent."""
         return _spent(self._accounting, server, note)
 
 
 def wing(job: Job) -> Wing:
-    """Return what a job's `[privacy]` adds."""
+    """Return the wing for a job's `[privacy]`."""
     return OfSilos(job) if is_silo_level(job) else OfExamples(job)
 
 
 def _spent(
     accounting: Accounting | SiloAccounting, server: Server, note: Callable[..., None]
 ) -> dict[str, Any]:
-    """Return what is spent; say so where that ends the training."""
+    """Return the figures of what was spent; note it if this ends the training."""
     found = accounting.figures(server.state, server.round)
     if why := accounting.note(found, server.round):
         note(why)
@@ -153,10 +153,10 @@ def _spent(
 
 
 def _noise_told(job: Job, spec: AnySpec, told: str) -> list[float]:
-    """Return each silo's noise multiplier as rank 0 tells it.
+    """Return each silo's noise multiplier from rank 0's message `told`.
 
     Raises:
-        InputError: the job states another, or these are none.
+        InputError: the message is not valid, or the job states other noise.
     """
     what = "the server tells no noise of each silo; it is broken, or not to be trusted"
     try:
@@ -173,10 +173,10 @@ def _noise_told(job: Job, spec: AnySpec, told: str) -> list[float]:
 
 
 def _hold_against_budget(job: Job, site: SiteFolder) -> None:
-    """See that a site with a budget is asked for nothing that the budget does not count.
+    """Check that a job asks a site with a budget for nothing that the budget does not count.
 
     Raises:
-        InputError: it is.
+        InputError: it does.
     """
     if site.budget is None or job.privacy is None:
         return

@@ -1,9 +1,9 @@
-"""Gradients of single examples by the formulas of layers: their norms, and their weighted sums, without them.
+"""Norms and weighted sums of per-example gradients by formulas for layers, without computing each gradient.
 
-What a layer was given, a, and the gradient of the summed loss for what it answered, g, hold the gradients of
-all examples: of a linear layer that of one is g a^T, and its squared norm |g|^2 |a|^2 (Goodfellow 2015; of
-convolutions and long sequences Rochette et al. 2019, Li et al. 2022). Both take one backward pass, which ends
-at the layers' answers (Bu et al. 2023, "book-keeping").
+A layer's input a, and the gradient g of the summed loss for its output, determine the gradients of all
+examples. In a linear layer an example's gradient is g a^T, and its squared norm |g|^2 |a|^2 (Goodfellow 2015;
+for convolutions and long sequences Rochette et al. 2019, Li et al. 2022). One backward pass is enough for
+norms and sums. It ends at the layers' outputs (Bu et al. 2023, "book-keeping").
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch.nn import functional as F
 from mpifl.wings.dpsgd.squares import never_less, of_products
 
 KEPT = 1 << 24
-"""Elements of single examples' gradients of one layer that are kept at a time."""
+"""How many elements of per-example gradients of one layer may be kept."""
 CACHED = 1 << 20
-"""Elements of what a kernel sees that are copied at a time: 4 MiB."""
+"""How many elements of a convolution's unfolded input are copied at a time: 4 MiB."""
 
 
 class Gradients(ABC):
@@ -30,8 +30,8 @@ class Gradients(ABC):
 
     Args:
         layer: The layer.
-        a: What it was given, shape [n, ...].
-        g: The gradient of the summed loss for what it answered, shape [n, ...].
+        a: Its input, shape [n, ...].
+        g: The gradient of the summed loss for its output, shape [n, ...].
     """
 
     def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
@@ -46,20 +46,20 @@ class Gradients(ABC):
         """Write the sum of the examples' gradients, each times its factor.
 
         Args:
-            sums: Where to, contiguous, by the names of the parameters that are trained.
-            factors: Shape [n].
+            sums: The tensors to write to, contiguous, by the names of the trained parameters.
+            factors: The factors, shape [n].
         """
 
     def trains(self, name: str) -> bool:
-        """Whether a parameter is there and trained."""
+        """Whether the layer has this parameter and trains it."""
         parameter = getattr(self.layer, name, None)
         return parameter is not None and parameter.requires_grad
 
 
 class Products(Gradients):
-    """Of a weight whose gradient for an example is a sum of outer products over places, in groups.
+    """For a weight whose per-example gradient is a sum of outer products over places, in groups.
 
-    The parts have the shapes [n, groups, outputs or inputs, places].
+    The factors of the products have shapes [n, groups, outputs or inputs, places].
     """
 
     def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
@@ -77,7 +77,7 @@ class Products(Gradients):
     def _multiplied(self, a: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of the weight, shape [n, elements], and their squared norms.
 
-        What so many examples need at a time stays in the processor's cache.
+        It takes so few examples at a time that their data fits in the processor's cache.
         """
         n, groups, outputs, places = self._g.shape
         inputs = self.layer.weight.numel() // (groups * outputs)
@@ -94,7 +94,7 @@ class Products(Gradients):
 
     @abstractmethod
     def inputs(self, a: Tensor) -> Tensor:
-        """Return what of a meets each place, by groups."""
+        """Return the part of a that belongs to each place, by groups."""
 
     def squares(self) -> Tensor:
         """Return the squared norms, shape [n]."""
@@ -127,7 +127,7 @@ class Products(Gradients):
 
 
 class OfVectors(Gradients):
-    """Of `nn.Linear` that is given a vector for each example: few operations, for which small models wait."""
+    """For `nn.Linear` with one vector for each example. It needs few operations, which helps small models."""
 
     def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
         super().__init__(layer, a, g)
@@ -155,19 +155,19 @@ def of_linear(layer: Any, a: Tensor, g: Tensor) -> Gradients:
 
 
 class OfLinear(Products):
-    """Of `nn.Linear`; all dimensions but the first and the last are places."""
+    """For `nn.Linear`; all dimensions except the first and the last are places."""
 
     def outputs(self, g: Tensor) -> Tensor:
         """Return g by groups and places."""
         return g.reshape(len(g), 1, -1, g.shape[-1]).transpose(2, 3)
 
     def inputs(self, a: Tensor) -> Tensor:
-        """Return what of a meets each place, by groups."""
+        """Return the part of a that belongs to each place, by groups."""
         return self.outputs(a)
 
 
 class OfConvolution(Products):
-    """Of `nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d`; a place is one of the kernel's."""
+    """For `nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d`; a place is a position of the kernel."""
 
     def outputs(self, g: Tensor) -> Tensor:
         """Return g by groups and places."""
@@ -175,7 +175,7 @@ class OfConvolution(Products):
         return g.reshape(len(g), groups, g.shape[1] // groups, -1)
 
     def inputs(self, a: Tensor) -> Tensor:
-        """Return what the kernel sees at each place, by groups."""
+        """Return the input under the kernel at each place, by groups."""
         layer, n, channels, spatial = self.layer, len(a), a.shape[1], a.dim() - 2
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         if any(layer._reversed_padding_repeated_twice):
@@ -190,7 +190,7 @@ class OfConvolution(Products):
 
 
 class OfEmbedding(Gradients):
-    """Of `nn.Embedding`: rows that an example names more than once add up."""
+    """For `nn.Embedding`: an example may use a row more than once, and its gradients add up."""
 
     def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
         super().__init__(layer, a, g)
@@ -216,7 +216,7 @@ class OfEmbedding(Gradients):
 
 
 class OfNorm(Gradients):
-    """Of a layer that scales and shifts what it has normalised: the gradients of the examples themselves."""
+    """For a layer that scales and shifts its normalised input. It computes each example's gradient."""
 
     def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
         super().__init__(layer, a, g)
@@ -228,7 +228,7 @@ class OfNorm(Gradients):
 
     @abstractmethod
     def normalised(self, a: Tensor) -> Tensor:
-        """Return what is scaled and shifted, of the shape of a."""
+        """Return the normalised input, of the shape of a."""
 
     @abstractmethod
     def gathered(self, each: Tensor) -> Tensor:
@@ -245,10 +245,10 @@ class OfNorm(Gradients):
 
 
 class OfGroupNorm(OfNorm):
-    """Of `nn.GroupNorm`."""
+    """For `nn.GroupNorm`."""
 
     def normalised(self, a: Tensor) -> Tensor:
-        """Return what is scaled and shifted, of the shape of a."""
+        """Return the normalised input, of the shape of a."""
         return F.group_norm(a, self.layer.num_groups, eps=self.layer.eps)
 
     def gathered(self, each: Tensor) -> Tensor:
@@ -257,10 +257,10 @@ class OfGroupNorm(OfNorm):
 
 
 class OfLayerNorm(OfNorm):
-    """Of `nn.LayerNorm`."""
+    """For `nn.LayerNorm`."""
 
     def normalised(self, a: Tensor) -> Tensor:
-        """Return what is scaled and shifted, of the shape of a."""
+        """Return the normalised input, of the shape of a."""
         return F.layer_norm(a, self.layer.normalized_shape, eps=self.layer.eps)
 
     def gathered(self, each: Tensor) -> Tensor:
@@ -283,15 +283,15 @@ FORMULAS: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Gradients]] = {
     nn.GroupNorm: OfGroupNorm,
     nn.LayerNorm: OfLayerNorm,
 }
-"""By the layer's very class: one derived from it may do something else."""
+"""The formulas by a layer's exact class: a subclass may compute something else."""
 
 
 def why_no_formula(layer: nn.Module) -> str:
-    """Say why a layer with trained parameters has no formula; "" if it has one."""
+    """Return why a layer with trained parameters has no formula; "" if it has one or trains nothing."""
     own = {name for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
     if not own:
         return ""
     known = type(layer) in FORMULAS and own <= {"weight", "bias"}
     plain = not (getattr(layer, "max_norm", None) or getattr(layer, "scale_grad_by_freq", False))
-    plain = plain and getattr(layer, "eps", 1.0) > 0  # of nothing in place of an example it would make NaN
+    plain = plain and getattr(layer, "eps", 1.0) > 0  # with eps 0, zeros for an unsound example give NaN
     return "" if known and plain and not getattr(layer, "sparse", False) else type(layer).__name__

@@ -1,4 +1,4 @@
-"""What a training with `[privacy]` costs: planned before it begins, and counted while it goes on."""
+"""The privacy cost of a training with `[privacy]`: planned before the first round, counted after each one."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ from mpifl.wings.dpsgd.question_ledger import LEFT, STEPS
 from mpifl.wings.privacy import Budgets, Draws, SiteFolder, Steps, check_countable, epsilon_of, noise_for
 
 MOST_COUNTED = 16
-"""Kinds of silos of which each one's epsilon is counted in every round; of more the largest alone."""
+"""Up to so many kinds of silos, every round computes each silo's epsilon; with more, only the largest."""
 OUTSIDE = ("name", "shards", "device", "threads")
-"""Keys of a job, beside those that may change, that no answer follows from, or that a question has itself."""
+"""Keys that a job's digest leaves out, besides those that may change.
+
+They affect no answer, or the question itself contains their effect."""
 
 
 @dataclass(frozen=True)
 class SiloPlan:
-    """What a training asks of one silo.
+    """The noised steps that a training asks of one silo.
 
     Attributes:
-        name: What it is called.
-        examples: How many it trains on.
-        batch: B, the examples that a step is expected to draw; a fraction where silos draw together.
-        steps: Noised steps in a round.
-        noise: Its noise multiplier.
+        name: The silo's name.
+        examples: How many examples it trains on.
+        batch: B, the expected number of examples in a step; it may be a fraction if noise is in the sum.
+        steps: The noised steps in a round.
+        noise: The noise multiplier.
     """
 
     name: str
@@ -47,23 +49,23 @@ class SiloPlan:
 
     @property
     def rate(self) -> float:
-        """q, the chance of an example to be drawn in a step."""
+        """q, the probability that a step draws an example."""
         return self.batch / self.examples
 
     def taking(self, steps: int) -> Steps:
-        """Return so many of its steps."""
+        """Return a number of its steps."""
         return Steps(self.noise, self.rate, steps)
 
 
 def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
-    """Return what a job with `[privacy]` asks of each silo, if it is in every round; [] where no silo noises.
+    """Return each silo's plan if it takes part in every round; [] for a job without noise at the silos.
 
-    To seek noise for an epsilon takes seconds for each size of a silo. A line on stderr says so.
+    The search for the noise of an epsilon takes seconds for each size of a silo. A line on stderr says so.
 
     Raises:
-        InputError: no noise meets the budget, or `dp-accounting` is needed and not there.
+        InputError: no noise meets the budget, or `dp-accounting` is needed and not installed.
     """
-    if job.privacy is None or is_silo_level(job):  # as `mpifl privacy` asks of any job
+    if job.privacy is None or is_silo_level(job):  # `mpifl privacy` calls this for any job
         return []
     names = Names([entry.name for entry in spec.silos])
     if job.privacy.in_sum:
@@ -82,7 +84,7 @@ def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
 
 
 def round_of(job: Job, spec: AnySpec, silo: int, trainings: int) -> tuple[int, int]:
-    """Return how many examples a silo's step is expected to draw, and how many steps it takes in a round."""
+    """Return the expected number of examples in a silo's step, and its number of steps in a round."""
     local, count = job.local, spec.silos[silo].examples["train"]
     if job.privacy is not None and job.privacy.in_sum:
         return count, 1
@@ -93,7 +95,7 @@ def round_of(job: Job, spec: AnySpec, silo: int, trainings: int) -> tuple[int, i
 
 
 def stated_noise(job: Job, spec: AnySpec) -> list[float | None]:
-    """Return each silo's noise multiplier as the job states it; None where it follows from a budget."""
+    """Return each silo's noise multiplier as the job states it; None if it follows from a budget."""
     if job.privacy is None:
         return [None] * len(spec.silos)
     names, own = Names([entry.name for entry in spec.silos]), job.privacy.noise_of or {}
@@ -108,13 +110,13 @@ def _check_names(given: Mapping[str, float], names: Sequence[str]) -> None:
 
 
 def rate_of_sum(job: Job, spec: AnySpec) -> float:
-    """Return q, the chance of each example of any silo, where a batch is drawn from all silos together."""
+    """Return q, the probability of each example, if a batch is drawn from all silos together."""
     examples, size = sum(entry.examples["train"] for entry in spec.silos), job.local.batch_size
     return 1.0 if size == "full" else min(size / examples, 1.0)
 
 
 def _together(job: Job, spec: AnySpec, names: Names) -> list[SiloPlan]:
-    """Return what a job asks of each silo whose gradients are noised in their sum: a step a round."""
+    """Return each silo's plan if the sum of gradients is noised: one step in a round."""
     assert job.privacy is not None
     rate = rate_of_sum(job, spec)
     check_countable([rate])
@@ -125,7 +127,7 @@ def _together(job: Job, spec: AnySpec, names: Names) -> list[SiloPlan]:
 
 
 def _tell_of_search(job: Job, sizes: Collection[int]) -> None:
-    """Say that noise is sought for an epsilon, where no formula gives it."""
+    """Say that the noise for an epsilon is searched, if no formula gives it."""
     privacy, size = job.privacy, job.local.batch_size
     assert privacy is not None
     drawn = isinstance(size, int) and any(examples > size for examples in sizes)
@@ -137,7 +139,7 @@ def _tell_of_search(job: Job, sizes: Collection[int]) -> None:
 
 @functools.cache
 def _say_once(line: str) -> None:
-    """Print a line on stderr; what it tells of is done once a process."""
+    """Print a line on stderr, once in a process."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -149,7 +151,7 @@ def _noise(job: Job, rate: float, steps: int) -> float:
 
 
 def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: SiteFolder) -> Guard:
-    """Return what the private silos of a rank have in common.
+    """Return what the private silos of a rank share.
 
     Args:
         job: The job.
@@ -158,12 +160,12 @@ def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: SiteFolder) 
         site: The folder of the rank's site.
 
     Raises:
-        InputError: what draws noise is not installed.
+        InputError: the library that draws noise is not installed.
     """
     assert job.privacy is not None
     budgets = [(job.privacy.epsilon, job.privacy.delta)] if job.privacy.epsilon is not None else []
     budgets += [(site.budget.epsilon, site.budget.delta)] if site.budget else []
-    Draws(site.secret, "at the start")  # which says what is not installed
+    Draws(site.secret, "at the start")  # so that a missing library is an error at the start
     names = [entry.name or "" for entry in spec.silos]
     return Guard(
         site=site,
@@ -187,10 +189,10 @@ def _digest_of_silos(spec: AnySpec) -> str:
 
 
 def digest_of(job: Job, *more: str) -> str:
-    """Return the digest of all of a job that an answer follows from, and of some texts.
+    """Return the digest of all parts of a job that affect an answer, and of some texts.
 
-    Keys at their defaults are left out, so that a key that comes later changes no digest. So are masks, which
-    change no bit of an answer.
+    Keys at their defaults are left out, so that a new key does not change digests. Masks are left out, too:
+    they change no bit of an answer.
     """
     unasked: dict[str, Any] = {**dict.fromkeys((*HARMLESS, *OUTSIDE), True), "security": {"masks"}}
     told = job.model_dump_json(exclude=unasked, exclude_defaults=True)
@@ -198,31 +200,36 @@ def digest_of(job: Job, *more: str) -> str:
 
 
 class KnownRun(NamedTuple):
-    """What sites know a run by: a digest of all that its sums follow from, and one of that and the run."""
+    """The digests by which sites identify a run.
+
+    Attributes:
+        job: The digest of all that the run's sums follow from.
+        run: The digest of `job` and of the run's id.
+    """
 
     job: str
     run: str
 
 
 def run_of(job: Job, spec: AnySpec, id: str) -> KnownRun:
-    """Return what sites know a run by, which the server calls `id`."""
+    """Return the digests by which sites identify the run that has the server's `id`."""
     told = digest_of(job, *(entry.sha256 for entry in spec.silos))
     return KnownRun(told, hashlib.sha256(f"{told} {id}".encode()).hexdigest())
 
 
 class Accounting:
-    """What the rounds have cost so far, for the server to show: each site counts for itself.
+    """The cost of all rounds so far, for the server to show. Each site keeps its own account.
 
     Args:
         job: The job.
-        planned: What it asks of each silo, [] without `[privacy]`.
+        planned: Each silo's plan, [] without `[privacy]`.
     """
 
     def __init__(self, job: Job, planned: Sequence[SiloPlan]) -> None:
         self._job, self._planned = job, planned
 
     def figures(self, state: Mapping[str, Any], round: int) -> Record:
-        """Return epsilon, the largest and each silo's, the noise, and the rounds that budgets allow."""
+        """Return the largest epsilon and each silo's, the noise, and how many rounds the budgets allow."""
         if self._job.privacy is None or (STEPS not in state and not self._job.secure):
             return {}
         found: Record = {"noise_std": self._deviation(self._job.privacy)}
@@ -234,13 +241,13 @@ class Accounting:
         return found | self._epsilons(taken, last=round == self._job.rounds or not left)
 
     def _taken(self, state: Mapping[str, Any], round: int) -> list[int]:
-        """Return the steps of each silo: as they say, or as many as there can be where that is masked."""
+        """Return the steps of each silo as it reports them; if masks hide them, the most possible."""
         if STEPS not in state:
             return [plan.steps * round for plan in self._planned]
         return [int(count) for count in state[STEPS].tolist()]
 
     def _deviation(self, privacy: PrivacySettings) -> float:
-        """Return the deviation of the noise of a step's mean gradient, the largest of all silos'."""
+        """Return the deviation of the noise on a step's mean gradient, the largest of all silos."""
         if privacy.in_sum:
             return self._planned[0].noise * privacy.norm / sum(plan.batch for plan in self._planned)
         return max(plan.noise * privacy.norm / plan.batch for plan in self._planned)
@@ -255,31 +262,31 @@ class Accounting:
         return {"epsilon": max(each.values()), "epsilon_silos": each}
 
     def epsilon(self, taken: Sequence[Steps]) -> float:
-        """Return the epsilon of some steps at the job's delta."""
+        """Return the epsilon of steps at the job's delta."""
         assert self._job.privacy is not None
         return epsilon_of(taken, self._job.privacy.delta, self._job.privacy.accountant)
 
     def note(self, figures: Record, round: int) -> str:
-        """Say why no other round follows; "" if one does, or the job's last is done."""
+        """Return why no other round follows; "" if one does, or if the job's last round is done."""
         if figures.get("budget_left") != 0 or round >= self._job.rounds:
             return ""
         return f"ends after round {round} of {self._job.rounds}: another would pass a silo's privacy budget"
 
 
 def _costs_more(one: Steps, other: Steps) -> bool:
-    """Whether one costs as much as the other in all that counts, and is not the same."""
+    """Whether `one` costs at least as much as `other` in noise, rate and count, and differs from it."""
     no_less = one.noise <= other.noise and one.rate >= other.rate and one.count >= other.count
     return no_less and one != other
 
 
 def figures_of_plan(job: Job, planned: Sequence[SiloPlan], rounds: int) -> list[float]:
-    """Return each silo's epsilon after so many rounds."""
+    """Return each silo's epsilon after a number of rounds."""
     counted = Accounting(job, planned)
     return [counted.epsilon([plan.taking(plan.steps * rounds)]) for plan in planned]
 
 
 def refuse_without(job: Job, source: str) -> None:
-    """See that a job has a table `[privacy]`.
+    """Check that a job has a table `[privacy]`.
 
     Raises:
         InputError: it has none.

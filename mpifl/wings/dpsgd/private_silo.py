@@ -1,7 +1,7 @@
-"""A silo whose answers are differentially private: all that is asked of its examples goes through DP-SGD.
+"""A silo with differentially private answers: it uses its examples only through DP-SGD.
 
-What is drawn follows from the site's secret and from the question. So the same question has the same answer,
-which costs nothing again; the site's ledger holds both.
+All draws follow from the site's secret and the question. So the same question gets the same answer, which
+costs nothing again. The site's ledger holds questions and answers.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from mpifl.wings.site import digest
 
 @dataclass(frozen=True)
 class Guard:
-    """What the private silos of a rank have in common.
+    """What the private silos of a rank share.
 
     Attributes:
         site: Their site's folder.
         settings: The job's `[privacy]`.
         job: The job's name.
-        run: A digest of all of the job that an answer follows from.
-        rounds: How many the job asks for.
-        names: What each silo is called.
+        run: The digest of all parts of the job that affect an answer.
+        rounds: How many rounds the job asks for.
+        names: The name of each silo.
         shards: The sha256 of each silo's shard.
         noise: The noise multiplier of each silo.
-        budgets: What each may spend.
-        scale: Where noise is added to the sum over all silos: what a gradient is multiplied by in a round's
-            update, counted from 0; None where each silo adds its own.
-        rate: q, of all silos then.
-        federation: A digest of all silos then: what the server tells of others decides how large the noise
-            is, and so which.
+        budgets: The budgets that each silo must keep.
+        scale: Returns the factor of a gradient in a round's update, counted from 0, if noise is added to the
+            sum over all silos. None if each silo adds its own noise.
+        rate: q, the rate of all silos together, if noise is added to their sum.
+        federation: A digest of all silos, if noise is added to their sum. What the server says of other silos
+            affects the size of the noise, so it is a part of the question.
     """
 
     site: SiteFolder
@@ -61,10 +61,10 @@ class Guard:
 
 
 class PrivateSilo(Silo):
-    """One silo during one request, whose training is DP-SGD and which answers nothing else of its examples.
+    """One silo during one request. Its training is DP-SGD, and it refuses any other use of its examples.
 
     Attributes:
-        question: The digest of all that the answer follows from, but the secret; "" before `ask`.
+        question: The digest of all that the answer follows from, except the secret; "" before `ask`.
     """
 
     def __init__(self, *given: Any, guard: Guard, **more: Any) -> None:
@@ -74,10 +74,10 @@ class PrivateSilo(Silo):
         self._ways: list[DPSGD] = []
 
     def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
-        """Lend the stream of a purpose, as `Lent` does; dropout draws in secret.
+        """Lend the stream of a purpose, as `Lent` does, but with secret draws for dropout.
 
-        Masks that others know would not be those of an example: without one all behind it have others, and
-        the sum moves by more than C.
+        Dropout masks depend on an example's place in the batch: without one example, all later ones get other
+        masks. If others knew the masks, one example could change the sum by more than C.
         """
         if not self.question:
             return super().randomness(purpose)
@@ -86,7 +86,7 @@ class PrivateSilo(Silo):
         return _secretly(stream, secret)
 
     def ask(self, message: Mapping[str, Any]) -> None:
-        """Note what is asked, before the algorithm's half answers it."""
+        """Note the question, before the algorithm's client method answers it."""
         guard, id = self._guard, self.id
         about = [guard.run, guard.names[id], guard.shards[id], self.work, self.round, guard.noise[id]]
         about += [EDITION, torch.__version__, self.model.device.type, torch.get_num_threads()]
@@ -96,12 +96,12 @@ class PrivateSilo(Silo):
         self.question = digest(about, held)
 
     def settle(self, vectors: Mapping[str, Any], scalars: Mapping[str, Any]) -> dict[str, float]:
-        """Have the ledger hold what was answered; return what the server may know of it.
+        """Note the answer in the ledger; return the numbers that the server may know.
 
-        The line is on the disk when the site's `sync` returns, before which nothing may leave.
+        The line is on the disk when the site's `sync` returns. Nothing may be sent before.
 
         Raises:
-            InputError: the question was answered before, otherwise; or the ledger cannot be written.
+            InputError: the question got another answer before, or the ledger cannot be written.
         """
         if not self._ways:
             return {}
@@ -123,7 +123,7 @@ class PrivateSilo(Silo):
         before = guard.site.of_silo(name, shard)
         taken = [Steps(way.noise, way.rate, way.steps) for way in self._ways]
         total = sum(one.count for one in taken)
-        # another run may have spent since
+        # another run may have spent budget meanwhile
         self._afford(before.spent, Steps(taken[0].noise, taken[0].rate, total))
         return BudgetEntry(
             question=self.question,
@@ -140,7 +140,7 @@ class PrivateSilo(Silo):
         )
 
     def _left(self, spent: Sequence[Steps], like: Steps) -> int | None:
-        """Return how many more questions like this one the budget allows, of those that the job will ask."""
+        """Return how many more questions like this one the budget allows, at most as many as the job asks."""
         more = max(self._guard.rounds - self.round - 1, 1)
         wanted = Steps(like.noise, like.rate, like.count * more)
         room = self._guard.budgets.room(spent, wanted)
@@ -153,10 +153,11 @@ class PrivateSilo(Silo):
         return {"clipped_examples": sum(way.clipped for way in self._ways) / drawn}
 
     def _method(self, settings: LocalTraining) -> Method:
-        """Return DP-SGD with draws of its own.
+        """Return DP-SGD with its own draws.
 
         Raises:
-            InputError: the budget does not allow for it.
+            InputError: the settings do not fit DP-SGD, or the noise is added to the sum over silos.
+            BudgetSpent: the budget does not allow it.
         """
         if not LOCAL.honours("private", settings):
             raise self._refusal("takes steps by accumulate_batches, compile or half precision")
@@ -167,7 +168,7 @@ class PrivateSilo(Silo):
         return self._noted(size / count, max(steps_of(settings, count), 1), size)
 
     def _noted(self, rate: float, steps: int, size: float, *, alone: bool = True) -> DPSGD:
-        """Return DP-SGD of so many steps, if the budget allows for it."""
+        """Return DP-SGD of so many steps, if the budget allows it."""
         if not self.question:
             raise self._refusal("looks at examples outside of a training's request")
         guard, noise = self._guard, self._guard.noise[self.id]
@@ -189,7 +190,7 @@ class PrivateSilo(Silo):
         return way
 
     def _afford(self, before: Sequence[Steps], more: Steps) -> None:
-        """See that budgets allow some steps after what the ledger holds."""
+        """Check that the budgets allow more steps after those in the ledger."""
         room = self._guard.budgets.room(before, more)
         if room is not None and room < more.count:
             spends = f"{more.count} more steps would pass it, {room} would not"
@@ -199,8 +200,8 @@ class PrivateSilo(Silo):
         """Train by DP-SGD; see `Silo.train_locally`. The run's loss is NaN.
 
         Raises:
-            InputError: gradients are to be corrected by a function, which may look at examples, or buffers of
-                the model learn of them.
+            InputError: a function corrects gradients, which may use examples, or buffers of the model learn
+                from examples.
         """
         correct: Correction | None = more.get("correct", given[1] if len(given) > 1 else None)
         if correct is not None and not isinstance(correct, Constant | Proximal):
@@ -208,28 +209,29 @@ class PrivateSilo(Silo):
         return super().train_locally(w, settings, *given, **more)
 
     def _learned(self) -> Tensor:
-        """Return the running statistics, which have learned nothing."""
+        """Return the running statistics. They must not have learned from examples."""
         if self.model.buffers.written():
             raise self._refusal("trains a model whose buffers learn of examples")
         return super()._learned()
 
     @property
     def share_of(self) -> float:
-        """The deviation of the noise that hides this silo's gradient in the sum of weight * update; 0 where
-        the silo adds its own.
+        """The deviation of the noise that hides this silo's gradient in the sum of weight * update.
 
-        A silo's mean over q n_k examples weighs n_k. So one example moves the sum by C / q at most.
+        It is 0 if the silo adds its own noise. A silo's mean over q n_k examples weighs n_k, so one example
+        changes the sum by at most C / q.
         """
         if self._guard.scale is None or not self._ways:
             return 0.0
         return self._guard.scale(self.round) * self._ways[0].noise * self._ways[0].clip / self._ways[0].rate
 
     def gradient(self, w: Tensor, batch: Any = None, *, track: bool = False) -> LocalRun:
-        """Take the clipped gradients of a batch that is drawn in secret, where the sum over all silos is
-        noised; see `Silo.gradient`.
+        """Return the clipped gradients of a batch that is drawn in secret; see `Silo.gradient`.
+
+        The noise is added later, to the sum over all silos.
 
         Raises:
-            InputError: the sum is not, so that nothing protects a gradient.
+            InputError: no noise is added to that sum, so nothing would protect the gradient.
         """
         if self._guard.scale is None or batch is not None or self._ways:
             raise self._refusal("takes a gradient of all examples")
@@ -250,17 +252,17 @@ class PrivateSilo(Silo):
         raise self._refusal("takes the loss of the examples")
 
     def frequencies(self) -> Tensor:
-        """Refuse: how often features occur is a query."""
+        """Refuse: the frequencies of features are a query."""
         raise self._refusal("counts features of the examples")
 
     def evaluate(self, *given: Any, **more: Any) -> Any:
-        """Score a model if the job says that this needs no protection; see `Silo.evaluate`."""
+        """Score a model if the job allows this without protection; see `Silo.evaluate`."""
         if not self._guard.settings.evaluate_unprotected:
             raise self._refusal("scores a model on the silo's examples")
         return super().evaluate(*given, **more)
 
     def split(self, name: str) -> Any:
-        """Refuse: examples themselves are protected by nothing."""
+        """Refuse: nothing protects the examples themselves."""
         raise self._refusal("reads examples by a loop of its own")
 
     def predict(self, split: str) -> Any:
@@ -275,8 +277,10 @@ class PrivateSilo(Silo):
 
 @contextmanager
 def _secretly(stream: AbstractContextManager[torch.Generator], secret: Draws) -> Iterator[torch.Generator]:
-    """Lend a stream; meanwhile torch's global one of the CPU is in a state that is secret as a whole: of a
-    seed it keeps 32 bits, which can all be tried."""
+    """Lend a stream; meanwhile the whole state of torch's global CPU generator comes from a secret.
+
+    A secret seed would not do: the generator keeps 32 bits of a seed, and others could try them all.
+    """
     with stream as lent:
         rng.fill(torch.default_generator, secret.words(rng.STATE_WORDS // 2).view(torch.int32))
         yield lent

@@ -1,4 +1,4 @@
-"""Privacy at the silo: a question is noted before it is answered, and its answer before it leaves."""
+"""The transform that notes each question at a private silo, and each answer in the site's ledger."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from mpifl.wings.dpsgd.private_silo import PrivateSilo
 from mpifl.wire import Mean, Purpose, Update, unmarked
 
 STEPS, LEFT = "private_steps", "budget_left"
-"""In the server's state: the steps that each silo has taken in this run, and the questions that its budget
-still allows, float64; infinite where nothing limits them."""
+"""Entries of the server's state, float64 for each silo: the steps taken in this run, and the questions left.
+
+The second is how many more questions the silo's budget allows; it is infinite without a budget."""
 
 
 @dataclass(frozen=True)
 class Protection(Transform):
-    """Have each silo's ledger hold what it answers, and the server know what that cost.
+    """Notes each silo's answer in its site's ledger, and the cost of answers in the server's state.
 
     Attributes:
-        silos: How many the federation has.
+        silos: How many silos the federation has.
     """
 
     silos: int
 
     def receive(self, silo: Silo, message: Message, purpose: Purpose = "training") -> Message:
-        """Have the silo note the question."""
+        """Let the silo note the question."""
         if purpose != "evaluation" and isinstance(silo, PrivateSilo):
             silo.ask(message)
         return message
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
-        """Have the silo's ledger hold the answer, and say what it cost.
+        """Note the answer in the ledger, and add its cost to the update's numbers.
 
         Raises:
             InputError: the ledger holds another answer to the same question, or cannot be written.
@@ -48,13 +49,13 @@ class Protection(Transform):
         return update
 
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
-        """Note what the answers have cost so far."""
+        """Note in the server's state what the answers have cost so far."""
         for name, before in ((STEPS, 0.0), (LEFT, math.inf)):
             told = {silo: float(one[name]) for silo, one in mean.silos.items() if name in one}
             mean.scalars.pop(name, None)
             if told:
                 known: Tensor = server.state.get(name, torch.full((self.silos,), before, dtype=torch.float64))
-                known = known.clone()  # which a mirror may hold
+                known = known.clone()  # a mirror may hold the old tensor
                 known[list(told)] = torch.tensor(
                     list(told.values()), dtype=torch.float64, device=known.device
                 )

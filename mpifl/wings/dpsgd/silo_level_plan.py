@@ -1,4 +1,4 @@
-"""What a training with `[privacy] level = "silo"` lets out in each round, and what that has cost."""
+"""The mechanism of each round with `[privacy] level = "silo"`, and the accounting of its cost."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from mpifl.wings.privacy import (
 )
 
 LOUD = 3.0
-"""The noise of a mean may be so many times as long as a clipped update before a line says so."""
+"""A warning is given if the norm of the noise on a mean is more than so many clip norms."""
 
 
 def mechanism_of(job: Job, silos: int) -> SiloMechanism:
-    """Return what each round of a job lets out of so many silos.
+    """Return the mechanism of each round of a job with so many silos.
 
     Raises:
-        InputError: no noise meets the budget, the bits of an adaptive clip leave none, or `dp-accounting` is
-            needed and not there.
+        InputError: no noise meets the budget, an adaptive clip's bits leave no room for it, or
+            `dp-accounting` is needed and not installed.
     """
     privacy, cohort = job.privacy, job.cohort
     assert privacy is not None
@@ -57,13 +57,13 @@ def mechanism_of(job: Job, silos: int) -> SiloMechanism:
 
 
 def account_of(job: Job, run: Path) -> Account:
-    """Return the account of what a run lets out."""
+    """Return the released account of a run."""
     assert job.privacy is not None
     return Account(run, job.privacy, job.name, digest_of(job), job.rounds)
 
 
 def coins_of(job: Job, silos: int, run: Path) -> Coins | None:
-    """Return what draws the silos of a round in secret, where a job asks for that."""
+    """Return a function that draws the silos of a round in secret, if the job asks for this."""
     if job.cohort.select != POISSON:
         return None
     account = account_of(job, run)
@@ -79,7 +79,7 @@ def coins_of(job: Job, silos: int, run: Path) -> Coins | None:
 
 
 class SiloAccounting:
-    """What the rounds have cost so far, by the server's ledger.
+    """The cost of all rounds so far, by the server's ledger.
 
     Args:
         job: The job.
@@ -90,7 +90,7 @@ class SiloAccounting:
         self._job, self._account = job, account_of(job, run)
 
     def figures(self, state: Mapping[str, Any], round: int) -> Record:
-        """Return epsilon of all that was let out, and the rounds that the budget allows."""
+        """Return the epsilon of all releases, and how many more rounds the budget allows."""
         left = state.get(ANSWERS_LEFT)
         found: Record = {} if left is None else {"budget_left": left}
         if round % self._job.evaluate.every and round != self._job.rounds and left != 0:
@@ -98,26 +98,26 @@ class SiloAccounting:
         return found | {"epsilon": self._account.epsilon()}
 
     def note(self, figures: Record, round: int) -> str:
-        """Say why no other round follows; "" if one does, or the job's last is done."""
+        """Return why no other round follows; "" if one does, or if the job's last round is done."""
         if figures.get("budget_left") != 0 or round >= self._job.rounds:
             return ""
         return f"ends after round {round} of {self._job.rounds}: another would pass [privacy] epsilon"
 
 
 def figures_of_rounds(job: Job, mechanism: SiloMechanism, rounds: int) -> float:
-    """Return the epsilon of so many rounds."""
+    """Return the epsilon of a number of rounds."""
     assert job.privacy is not None
     steps = Steps(mechanism.noise, mechanism.rate, rounds)
     return epsilon_of([steps], job.privacy.delta, job.privacy.accountant)
 
 
 def loudness(mechanism: SiloMechanism, parameters: int) -> float:
-    """Return how long the noise of a mean of so many numbers is, in clipped updates."""
+    """Return the norm of the noise on a mean of so many numbers, in units of the clip norm."""
     return mechanism.noise_of_updates * math.sqrt(parameters) / mechanism.expected
 
 
 def warning_of(job: Job, silos: int, parameters: int) -> list[str]:
-    """Say that noise drowns the silos, where it does."""
+    """Return a warning if the noise is too large for the silos' updates to be visible."""
     mechanism = mechanism_of(job, silos)
     if (times := loudness(mechanism, parameters)) <= LOUD:
         return []

@@ -1,17 +1,17 @@
-"""Squared norms of sums whose terms may cancel: no smaller than those of the sums that float32 makes."""
+"""Squared norms of sums whose terms may cancel: never smaller than the norm of the sum in float32."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 ROUNDING = 2.0**-22
-"""More than float32 loses of a sum, for each of its terms, beside the sum of their lengths."""
+"""A bound on the rounding error of a float32 sum: for each term, this times the sum of the terms' norms."""
 
 
 def of_products(a: Tensor, g: Tensor) -> Tensor:
     """Return the squared norm of the sum over places of g a^T, by group; shapes [groups, ..., places].
 
-    The products of two places may cancel to any part of what they are, so these are float64.
+    Products of different places may cancel almost wholly, so the computation is in float64.
     """
     a, g = a.double(), g.double()
     lengths = (a.norm(dim=1) * g.norm(dim=1)).sum()
@@ -19,11 +19,11 @@ def of_products(a: Tensor, g: Tensor) -> Tensor:
 
 
 def never_less(square: Tensor, lengths: Tensor, terms: int) -> Tensor:
-    """Return a squared norm, float32, with room for what float32 makes of the sum itself.
+    """Return a squared norm in float32, enlarged by the rounding error that a float32 sum may have.
 
     Args:
-        square: That of a sum of vectors, float64.
-        lengths: The sum of their lengths.
-        terms: How many they are.
+        square: The squared norm of a sum of vectors, float64.
+        lengths: The sum of the vectors' norms.
+        terms: How many vectors there are.
     """
     return (square.clamp(min=0) + (terms * ROUNDING * lengths).square()).float()

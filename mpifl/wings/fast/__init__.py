@@ -1,4 +1,4 @@
-"""Faster steps with the same bits: formulas of perceptrons, compiled and stacked steps, CUDA graphs."""
+"""Faster local steps: formulas for perceptrons, compiled steps, stacked steps, CUDA graphs."""
 
 import lazy_loader
 

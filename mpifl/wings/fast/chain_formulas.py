@@ -1,9 +1,9 @@
 """Perceptrons: the gradient of a chain of dense layers, by the formulas of backpropagation.
 
-A layer makes z = a W^T + b of its input a, a row an example. If g is the gradient of z, that of W is g^T a,
-that of b the sum of g over the examples, and that of a is g W (Rumelhart et al. 1986). Those of W and b are
-written where the flat gradient has its place for them. PyTorch would note each operation, find its way back
-and copy what it found. The operations are its own, in its order, and so are the bits.
+A layer computes z = a W^T + b from its input a, with one row for each example. Let g be the gradient for z.
+The gradients are g^T a for W, the sum of g over examples for b, and g W for a (Rumelhart et al. 1986). Those
+for W and b are written directly into the flat gradient. PyTorch's autograd would record each operation and
+copy the gradients. The operations and their order are the same as in autograd, and so are the bits.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _aten = torch.ops.aten
 
 
 class Link(NamedTuple):
-    """One layer: what it makes of its input, and of its output's gradient.
+    """One layer of a chain, with its formulas.
 
     Attributes:
         layer: The layer itself.
         forward: a, shape [n, ...] -> z.
-        backward: (g, a, z) -> the gradient of a.
-        learn: (g, a) -> nothing; writes the gradients of its parameters, if it has any.
+        backward: (g, a, z) -> the gradient for a.
+        learn: (g, a) -> None; writes the gradients of its parameters. None for a layer without parameters.
     """
 
     layer: nn.Module
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 
 
 class LayerGradient(NamedTuple):
-    """A layer's part in a loss: what it was given, a, and the gradient of its output, g, a row an example."""
+    """A layer's input a and the gradient g for its output, one row for each example."""
 
     link: Link
     a: Tensor
@@ -47,12 +47,13 @@ class LayerGradient(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a batch's loss is made of.
+    """A batch's loss, and what the gradients follow from.
 
     Attributes:
         loss: The loss.
-        parts: Those of the layers that learn, the last one first.
-        before: What the front of a chain has a part in: a gradient for each parameter, or nothing.
+        parts: Input and gradient of each layer that learns, the last layer first.
+        before: The gradients that go through the front of a chain, one for each parameter; empty without a
+            front that learns.
     """
 
     loss: Tensor
@@ -61,12 +62,12 @@ class Taken(NamedTuple):
 
 
 class Chain:
-    """A model that asks layers in turn, and a loss that sees its outputs and nothing else.
+    """A model that calls its layers one after another, with a loss of its outputs alone.
 
     Args:
         model: The model.
-        front: What is asked before the chain, and answers with a matrix for each batch; mostly nothing.
-        links: The layers, in their order.
+        front: Modules before the chain, whose result is a matrix for each batch; mostly empty.
+        links: The layers of the chain, in their order.
         loss: (outputs, y) -> mean loss over the batch.
     """
 
@@ -84,14 +85,14 @@ class Chain:
         return [self._links[place].layer for place in self._learning]
 
     def taken(self, batch: Batch, times: float = 1.0) -> Taken | None:
-        """Return a batch's loss, and how each layer that learns took part in it.
+        """Return a batch's loss, and input and gradient of each layer that learns.
 
         Args:
             batch: (x, y).
-            times: What the loss is multiplied by before its gradients are taken.
+            times: A factor of the loss for the gradients.
 
         Returns:
-            None where inputs are no matrices, or not of float32.
+            The result; None if inputs of layers are not matrices, or not float32.
         """
         x, parts = batch[0], []
         for part in self.front:
@@ -114,29 +115,29 @@ class Chain:
         return Taken(loss, parts, backward(x, (g,), self._parameters) if onwards else ())
 
     def _forward(self, x: Tensor) -> list[Tensor]:
-        """Return the input of each layer, and the outputs behind them."""
+        """Return the input of each layer, then the outputs of the model."""
         passed = [x]
         for link in self._links:
             passed.append(link.forward(passed[-1]))
         return passed
 
     def _at_outputs(self, outputs: Tensor, y: Any, times: float) -> tuple[Tensor, Tensor]:
-        """Return the loss, and the gradient of a multiple of it with respect to the outputs."""
+        """Return the loss, and the gradient of `times` the loss for the outputs."""
         leaf = outputs.detach().requires_grad_()
         with torch.enable_grad():
-            loss = scalar(self._loss(leaf.clone(), y))  # a loss may change in place what it is given
+            loss = scalar(self._loss(leaf.clone(), y))  # a loss may change its input in place
         usual = times == 1 and loss.dtype == torch.float32
         [g] = backward(loss, (self._one if usual else torch.full_like(loss, times),), (leaf,))
         return loss.detach(), torch.zeros_like(leaf) if g is None else g
 
 
 def chain(model: FlatModel, loss: OfOutputs, *, with_front: bool = False) -> Chain | None:
-    """Return a model as a chain of layers which all are known and trained; None if it is none.
+    """Return a model as a chain of known and trained layers; None if it is not such a chain.
 
     Args:
         model: The model.
         loss: (outputs, y) -> mean loss over the batch.
-        with_front: Whether others may come before, whose answers the chain flattens first.
+        with_front: Whether other modules may come before. The chain then begins by flattening their output.
     """
     front, layers = _cut(_layers(model.module))
     if debugging() or (front and not with_front) or any(map(_is_hooked, model.module.modules())):
@@ -144,21 +145,21 @@ def chain(model: FlatModel, loss: OfOutputs, *, with_front: bool = False) -> Cha
     places = dict(zip(map(id, model.parameters), model.views(model.grad), strict=True))
     before = {id(p) for part in front for p in part.parameters() if p.requires_grad}
     own = [id(p) for layer in layers for p in layer._parameters.values() if p is not None]
-    # none if frozen, tied, asked twice, or outside of all layers
+    # not a chain if a parameter is frozen, shared, used twice, or outside of all layers
     if not own or sorted([*own, *before]) != sorted(places):
         return None
     return Chain(model, front, [_KNOWN[type(layer)](layer, places) for layer in layers], loss)
 
 
 def _layers(module: nn.Module) -> list[nn.Module]:
-    """Return what a model asks one after another; itself where it does anything else."""
+    """Return the modules that a model calls one after another; [model] if it does anything else."""
     if type(module) is not nn.Sequential and not vars(type(module)).get("asks_in_turn"):
         return [module]
     return [layer for part in module._modules.values() if part is not None for layer in _layers(part)]
 
 
 def _cut(layers: list[nn.Module]) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Cut off the chain at the end: known layers, and behind others one that makes a row of each example."""
+    """Return the front and the chain of known layers at the end. After a front it begins by flattening."""
     unknown = [place for place, layer in enumerate(layers) if type(layer) not in _KNOWN]
     if not unknown:
         return [], layers
@@ -172,7 +173,7 @@ def _is_row_of_all(layer: Any) -> bool:
 
 
 def _is_hooked(module: Any) -> bool:
-    """Whether something else happens where a module is asked."""
+    """Whether a call of a module does something besides its class's `forward`."""
     hooks = (
         module._forward_hooks,
         module._forward_pre_hooks,
@@ -183,7 +184,7 @@ def _is_hooked(module: Any) -> bool:
 
 
 def _dense(layer: Any, places: dict[int, Tensor]) -> Link:
-    weight, bias = layer.weight, layer.bias  # themselves, since what they hold may come to lie elsewhere
+    weight, bias = layer.weight, layer.bias  # not their data, whose memory may change
     to_weight, to_bias = places[id(layer.weight)], None if bias is None else places[id(layer.bias)]
 
     def learn(g: Tensor, a: Tensor) -> None:
@@ -202,7 +203,7 @@ def _flatten(layer: Any, places: dict[int, Tensor]) -> Link:
 def _pointwise(
     forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor, Tensor], Tensor]
 ) -> Callable[[Any, dict[int, Tensor]], Link]:
-    """Return what makes a link of an activation, whose derivative follows from its output: (g, z) -> da."""
+    """Return a maker of links for an activation whose derivative follows from its output: (g, z) -> da."""
     return lambda layer, places: Link(layer, forward, lambda g, a, z: backward(g, z))
 
 
@@ -214,4 +215,4 @@ _KNOWN: dict[type[nn.Module], Callable[[Any, dict[int, Tensor]], Link]] = {
     nn.Tanh: _pointwise(torch.tanh, _aten.tanh_backward),
     nn.Sigmoid: _pointwise(torch.sigmoid, _aten.sigmoid_backward),
 }
-"""Layers by what makes links of them."""
+"""The known layers, and what makes a link of each."""

@@ -1,7 +1,7 @@
-"""Steps of a perceptron: along a gradient by formulas, or by one product for each large layer.
+"""Steps of a perceptron: along a gradient by formulas, or by one matrix product for each large layer.
 
-The gradient of a large W need not be written at all: a plain step W -= lr g^T a is one product, which adds to
-W. A step of a large perceptron is memory traffic, and this takes a quarter of its time away.
+The gradient of a large W need not be stored: a plain step W -= lr g^T a is one product that adds to W. Memory
+traffic limits a step of a large perceptron, and this saves a quarter of its time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mpifl.silo.steps import Batch, Constant, Found, Proximal, Step, Training, a
 from mpifl.wings.fast.chain_formulas import Chain, LayerGradient, chain
 
 SMALLEST = 1 << 18
-"""Weights of a layer from which on one product pays: a megabyte, which leaves a core's own cache."""
+"""The least number of weights for which one product is faster: a megabyte, more than a core's cache."""
 
 
 class ByChain:
@@ -27,7 +27,7 @@ class ByChain:
         self.total = self._autograd.total
 
     def __call__(self, batches: Sequence[Batch]) -> Found | None:
-        """Return the gradient, flat where formulas have found it."""
+        """Return the gradient; it is flat if formulas have computed it."""
         [batch] = batches
         if (found := self._chain.taken(batch)) is None:
             return self._autograd(batches)
@@ -38,7 +38,7 @@ class ByChain:
 
 
 class ChainStep:
-    """Plain steps of a chain with large layers, each by one product."""
+    """Plain steps of a chain with large layers, each of them by one product."""
 
     optimizer = None
 
@@ -67,7 +67,7 @@ class ChainStep:
             data.add_(gradient, alpha=-lr)
 
     def _learn(self, part: LayerGradient, lr: float) -> None:
-        """Take a large layer's step; write the gradient of another."""
+        """Take a large layer's step; for a small layer write the gradient."""
         layer: Any = part.link.layer
         if layer not in self._large:
             part.link.learn(part.g, part.a)  # type: ignore[misc]
@@ -77,11 +77,11 @@ class ChainStep:
             layer.bias.data.add_(part.g.sum(0), alpha=-lr)
 
     def finish(self) -> None:
-        """Do nothing: no step waits."""
+        """Do nothing, since no steps wait."""
 
 
 def by_formulas(t: Training) -> Step | None:
-    """Return the step of a model that is a chain, in float32, if the loss sees outputs alone; else None."""
+    """Return the step by formulas if the model is a chain in float32 with a loss of outputs; else None."""
     if t.loss.of_outputs is None or not t.settings.full or t.settings.accumulate_batches > 1:
         return None
     if (found := chain(t.model, t.loss.of_outputs, with_front=is_plain(t))) is None:
@@ -92,5 +92,5 @@ def by_formulas(t: Training) -> Step | None:
 
 
 def large_of(chain: Chain) -> set[nn.Module]:
-    """Return the layers whose steps are better taken by one product."""
+    """Return the layers for which a step by one product is faster."""
     return {layer for layer in chain.learning if layer.weight.numel() >= SMALLEST}  # type: ignore[operator]

@@ -1,7 +1,7 @@
-"""Machine code of a step, brought into a process, and tried in one of its own beforehand.
+"""Loading of a step's machine code, with a first trial in a separate process.
 
-A compiler may be wrong in a way that no comparison finds: what it made ends the process that loads it. So new
-code is loaded and called in a child first.
+A compiler may have a bug that no comparison can find: its code kills the process that loads it. So new code
+is first loaded and called in a child process.
 
 python code_loading.py PACKAGE DEVICE LAYOUT
 """
@@ -24,18 +24,18 @@ from torch import Tensor
 Run: TypeAlias = Callable[[list[Tensor]], object]
 PROGRAM = Path(__file__)
 PATIENCE = 120.0
-"""Seconds that a child may take to load and call it; it takes four."""
+"""The most seconds for a child process to load and call the code; it usually takes four."""
 
 
 class NotLoaded(Exception):
-    """Code cannot be used; the message says why."""
+    """Machine code cannot be used; the message says why."""
 
 
 def load(path: Path, device: torch.device) -> Run:
-    """Return what a package of AOTInductor does.
+    """Load a package of AOTInductor; return its function.
 
     Raises:
-        NotLoaded: this PyTorch cannot be told which GPU it is for.
+        NotLoaded: this version of PyTorch cannot choose the GPU.
         RuntimeError: it cannot be loaded.
     """
     from torch._inductor import aoti_load_package
@@ -44,24 +44,24 @@ def load(path: Path, device: torch.device) -> Run:
         "run_single_threaded": True,
         "device_index": device.index if device.type == "cuda" else -1,
     }
-    taken = inspect.signature(aoti_load_package).parameters  # those of PyTorch before 2.8 are fewer
+    taken = inspect.signature(aoti_load_package).parameters  # PyTorch before 2.8 has fewer
     if device.type == "cuda" and "device_index" not in taken:
         raise NotLoaded("on a GPU this needs PyTorch 2.8")
     package: Any = aoti_load_package(
         str(path), **{name: value for name, value in wanted.items() if name in taken}
     )
-    run: Run = package.loader.run  # the package itself would look at the arguments at every call
+    run: Run = package.loader.run  # the package itself would check the arguments at each call
     return run
 
 
 def survives(path: Path, inputs: Sequence[Tensor], device: torch.device) -> bool:
-    """Load a package and call it on zeros of a layout in another process; return whether that did so.
+    """Load a package in another process and call it on zeros; return whether this succeeded.
 
-    It does not where it may not compute, as on a GPU that is for one process alone. That says nothing of the
-    code.
+    It also fails if that process may not compute, for example on a GPU reserved for one process. So False
+    does not mean that the code is bad.
 
     Raises:
-        NotLoaded: that process died, or has no end.
+        NotLoaded: the process was killed, or did not end in time.
     """
     layout = json.dumps([(list(t.shape), list(t.stride()), str(t.dtype)[6:]) for t in inputs])
     command = [sys.executable, str(PROGRAM), str(path), str(device), layout]
@@ -84,7 +84,7 @@ def _maker() -> str:
 
 
 def main() -> None:
-    """Load and call a package; what it raises is for the process that asked to meet itself."""
+    """Load and call a package. The parent ignores an error here: it meets the error itself when it loads."""
     path, device, layout = Path(sys.argv[1]), torch.device(sys.argv[2]), json.loads(sys.argv[3])
     zeros = [
         torch.empty_strided(shape, stride, dtype=getattr(torch, dtype), device=device).zero_()

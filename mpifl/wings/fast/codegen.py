@@ -1,8 +1,8 @@
 """Code generation for a function of tensors: traced, compiled ahead of time, kept in the user's cache.
 
-The graph is `make_fx`'s, the compiler AOTInductor, the name in the cache a hash of the graph and of all else
-that the code follows from: another run, and the other ranks of a node, load what the first has made, and get
-the same bits.
+`make_fx` traces the graph, and AOTInductor compiles it. The name in the cache is a hash of the graph and of
+all else that affects the code. So later runs, and the other ranks of a node, load the code of the first, and
+get the same bits.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from mpifl.silo.parameters import Objective
 from mpifl.wings.fast.code_loading import NotLoaded, Run, load, survives
 
 LARGEST_GRAPH = 1500
-"""Operations of a graph at most: beyond, the compiler takes minutes."""
+"""The most operations of a graph; for larger ones the compiler takes minutes."""
 _INDUCTORS = "TORCHINDUCTOR_CACHE_DIR"
 
 
 class NotCompiled(Exception):
-    """Something cannot be compiled; the message says why."""
+    """A step cannot be compiled; the message says why."""
 
 
 def _add(to: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
@@ -48,15 +48,15 @@ def _add_(to: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
 
 
 _WITHOUT_ALPHA: dict[Any, Any] = {torch.ops.aten.add.Tensor: _add, torch.ops.aten.add_.Tensor: _add_}
-"""Inductor makes one operation of a matrix product and a sum,
-and drops the sum's alpha: weight decay would be 1."""
+"""Sums without alpha, for the trace. Inductor fuses a matrix product with a sum and drops the sum's alpha, so
+weight decay would be 1."""
 
 
 class TracedLoss(nn.Module):
-    """An objective and its model as one module: so tensors are replaced whatever it calls of the model.
+    """An objective and its model as one module. So all tensors can be replaced, whatever the objective calls.
 
-    The modules are copies, the tensors are not. What a model keeps of its first pass, such as a table of
-    positions, is no tensor after a trace.
+    The modules are copies, the tensors are not. A model may cache something in its first pass, such as a
+    table of positions. A trace would leave a fake tensor there, and the copies keep it out of the model.
 
     Raises:
         NotCompiled: the model cannot be copied.
@@ -77,14 +77,14 @@ class TracedLoss(nn.Module):
 
 
 def trace(step: Callable[..., object], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
-    """Trace a step to a graph of tensor operations; no tensor is computed with.
+    """Trace a step to a graph of tensor operations, without computing any tensor.
 
     Raises:
-        NotCompiled: it looks into tensors, draws random numbers, or is too long.
+        NotCompiled: the step reads values of tensors, draws random numbers, or is too long.
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    with seeded(0):  # a plain step that follows draws what it would have drawn
+    with seeded(0):  # so that a later plain step draws as without a trace
         before = places()
         try:
             graph = make_fx(step, _WITHOUT_ALPHA, tracing_mode="fake")(*inputs)
@@ -109,7 +109,7 @@ def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device:
     """Return the machine code of a graph, from the cache if it is there.
 
     Raises:
-        NotCompiled: it is not there, and the machine has no compiler or the compiler no answer.
+        NotCompiled: it is not there, and the machine has no compiler or the compiler fails.
     """
     try:
         path = cache.folder() / f"{_digest(graph, inputs, device)}.pt2"
@@ -122,13 +122,13 @@ def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device:
 
 
 def _loaded(content: bytes, name: str, device: torch.device) -> Run:
-    with _lying(content, name) as path:  # what was read is what is loaded
+    with _lying(content, name) as path:  # a private copy: nobody can change it before it is loaded
         return load(path, device)
 
 
 @contextlib.contextmanager
 def _lying(content: bytes, name: str) -> Iterator[Path]:
-    """Have a package lie in a file that nobody else can write."""
+    """Put a package into a file that nobody else can write; yield its path."""
     with tempfile.TemporaryDirectory(prefix="mpifl-step-") as private:
         path = Path(private) / name
         path.write_bytes(content)
@@ -151,15 +151,15 @@ def _kept_or_made(
 
 
 def _try_once(content: bytes, path: Path, inputs: Sequence[Tensor], device: torch.device) -> None:
-    """See that a process survives the first code of a compiler; the cache remembers it of each.
+    """Check that a process survives the first code of a compiler. The cache remembers this for each compiler.
 
     Raises:
-        NotLoaded: it does not.
+        NotLoaded: it does not survive.
     """
     compiler = shutil.which(os.environ.get("CXX", "g++")) or ""
     about = [compiler, *_lines("/proc/version"), torch.__version__, device.type]
     with contextlib.suppress(OSError):
-        about.append(str(Path(compiler).stat()[6:9:2]))  # its size and when it was written
+        about.append(str(Path(compiler).stat()[6:9:2]))  # its size and time of modification
     survived = path.with_name(f"compiler-{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}")
     if _kept(survived) is None:
         with _lying(content, path.name) as lying:
@@ -168,7 +168,7 @@ def _try_once(content: bytes, path: Path, inputs: Sequence[Tensor], device: torc
 
 
 def _kept(path: Path) -> bytes | None:
-    """Return a package of the cache; None if it is not there or others may have written it."""
+    """Return a file of the cache; None if it is missing or others may have written it."""
     try:
         with os.fdopen(cache.opened(path), "rb") as file:
             return file.read()
@@ -177,12 +177,12 @@ def _kept(path: Path) -> bytes | None:
 
 
 def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], pieces: Path) -> bytes:
-    """Compile a graph; return the package that AOTInductor makes of it.
+    """Compile a graph; return AOTInductor's package.
 
     Args:
         graph: The graph.
-        inputs: Tensors of the layout that it is compiled for.
-        pieces: Where the compiler may keep what it makes; it runs what it finds there.
+        inputs: Tensors with the layout for which to compile.
+        pieces: The compiler's own cache folder. It must be private, since the compiler runs code from it.
     """
     from torch._inductor import aoti_compile_and_package, config
 
@@ -190,10 +190,10 @@ def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], pieces: Path
     with scratch as folder, warnings.catch_warnings(), _at(pieces):
         warnings.simplefilter("ignore")
         exported = torch.export.export(_Graph(graph), tuple(inputs))
-        # no pool of processes in a rank, nothing unpickled
+        # no process pool in a rank, and no unpickling
         settings = {"compile_threads": 1, "fx_graph_cache": False}
         if hasattr(config.aot_inductor, "precompile_headers"):
-            settings["aot_inductor.precompile_headers"] = False  # 10 s once, to save 2 each time
+            settings["aot_inductor.precompile_headers"] = False  # they cost 10 s once, to save 2 s each time
         target = str(Path(folder) / "step.pt2")
         made = aoti_compile_and_package(exported, package_path=target, inductor_configs=settings)
         return Path(made).read_bytes()
@@ -201,7 +201,7 @@ def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], pieces: Path
 
 @contextlib.contextmanager
 def _at(pieces: Path) -> Iterator[None]:
-    """Have Inductor keep its files there, and not under a name in /tmp that anybody may take first."""
+    """Make Inductor keep its files in `pieces`, not under a name in /tmp that others could take first."""
     before = os.environ.get(_INDUCTORS)
     os.environ[_INDUCTORS] = str(pieces)
     try:
@@ -213,7 +213,7 @@ def _at(pieces: Path) -> Iterator[None]:
 
 
 class _Graph(nn.Module):
-    """A graph as a module of its own: `export` wants one."""
+    """A graph as a module, as `export` needs it."""
 
     def __init__(self, graph: torch.fx.GraphModule) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ class _Graph(nn.Module):
 
 
 def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> str:
-    """Hash all that the code follows from: graph, layout of its tensors, versions, processor."""
+    """Return a hash of all that affects the code: graph, layout of tensors, versions, processor."""
     constants = {name: t.tolist() for name, t in graph.named_buffers()}
     layout = [(tuple(t.shape), t.stride(), str(t.dtype), str(t.device)) for t in inputs]
     processor = platform.processor()
@@ -239,9 +239,9 @@ def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that dies with its process, so that one rank compiles and the others wait for it."""
+    """Hold a lock, so that one rank compiles and the others wait. It ends with its process."""
     with path.open("w") as file:
-        # a file system without locks: two ranks may do the same work, no more
+        # without locks in the file system, two ranks may do the same work, which does no harm
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,7 @@
 """A whole local step as machine code: forward, backward, correction and optimizer in one call.
 
-What is called is one C++ function, with no Python between a step's operations. It has none of
-`torch.compile`'s guards: a step is called only for the very shapes that it was traced with.
+The call is one C++ function, without Python between a step's operations. It has no guards as `torch.compile`
+has, since a step is called only for the exact shapes with which it was traced.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from mpifl.wings.fast.codegen import NotCompiled, TracedLoss, compile_graph, tra
 from mpifl.wings.fast.cuda_graphs import Graphs, recorded
 
 ALIKE = 0.05
-"""What a compiled step may differ by from the traced one, of its length.
-Rounding makes 1e-6, and 1e-2 in bfloat16."""
+"""The largest difference of a compiled step from the traced one, relative to its norm.
+
+Rounding causes 1e-6, and 1e-2 in bfloat16."""
 _TOLD: set[str] = set()
 _STEPS: WeakKeyDictionary[FlatModel, dict[Hashable, CompiledStep | None]] = WeakKeyDictionary()
 Groups = dict[str, list[Tensor]]
 
 
 def find(t: Training, batch: Batch) -> CompiledStep | None:
-    """Return the compiled step for batches like this one, ready for a training, or None if there can be none.
+    """Return the compiled step for batches like this one, ready for a training; None if it cannot be made.
 
-    It is made when it is first asked for. Why there is none is said once, by the first worker of a node.
+    It is made when it is first needed. The first worker of a node says once why it cannot be made.
     """
     try:
         key, steps = _key(t, batch), steps_of(t.model)
@@ -52,19 +53,19 @@ def find(t: Training, batch: Batch) -> CompiledStep | None:
 
 
 def steps_of(model: FlatModel) -> dict[Hashable, CompiledStep | None]:
-    """Return the steps compiled for a model, by what each is good for; None stands for one that cannot be."""
+    """Return a model's compiled steps by their keys; None marks a step that cannot be compiled."""
     return _STEPS.setdefault(model, {})
 
 
 class CompiledStep:
     """One step of one model with one objective, for batches of one shape.
 
-    All that it works on stays where it is from one training to the next, as a captured CUDA graph needs it.
+    Its tensors keep their memory from one training to the next, as a captured CUDA graph needs it.
 
     Attributes:
-        size: Examples of a batch; a batch of another size needs the plain step.
-        optimizer: Holds the optimizer's state, which plain steps in between share.
-        total: The sum of the losses, each times its batch's examples.
+        size: How many examples a batch has; a batch of another size needs the plain step.
+        optimizer: The optimizer and its state, which plain steps in between also use.
+        total: The sum of the losses, each times its batch's number of examples.
     """
 
     def __init__(self, t: Training, batch: Batch) -> None:
@@ -72,7 +73,7 @@ class CompiledStep:
             return torch.zeros((), dtype=torch.float64, device=model.device)
 
         model, self.size = t.model, len(batch[1])
-        self._objective = t.loss.mean  # kept, so that the id in its key stays its own
+        self._objective = t.loss.mean  # kept alive, since the step's key contains an id
         self.optimizer = t.optimizer()
         self.total = torch.zeros((), device=model.device)
         self._now: tuple[float, ...] = ()
@@ -88,7 +89,7 @@ class CompiledStep:
         self._graphs = Graphs(self._run, self._inputs, batch, recorded) if on_cuda else None
 
     def _groups(self, model: FlatModel) -> Groups:
-        """Return the tensors that a step works on, parameter by parameter where they are like the model's."""
+        """Return the tensors that a step uses; vectors like the model's are cut into its parameters."""
         module = model.module
         frozen = {name: p.detach() for name, p in module.named_parameters() if name not in model.names}
         return {
@@ -102,14 +103,14 @@ class CompiledStep:
         }
 
     def _examine(self, graph: Callable[..., object], groups: Groups, batch: Batch) -> None:
-        """Take two steps by the machine code and by the graph's own operations; see that they do the same.
+        """Take two steps by the machine code and by the graph's own operations; check that the results agree.
 
-        The first step starts from an optimizer's state of zero, where the state shows the gradient alone. The
-        second starts from what that gives, moved away from zero, where Adam's quotient magnifies no rounding
-        errors.
+        The first step starts with an optimizer's state of zero, where the new state shows only the gradient.
+        The second starts with the resulting state, moved away from zero, so that Adam's quotient does not
+        magnify rounding errors.
 
         Raises:
-            NotCompiled: they do not, or it cannot be run; compilers have bugs, and this one's would be a
+            NotCompiled: the results differ, or the code cannot be run. A bug of the compiler would train a
                 wrong model.
         """
         generator = torch.Generator().manual_seed(0)
@@ -134,7 +135,7 @@ class CompiledStep:
             raise NotCompiled(what) from error
 
     def begin(self, correct: Correction | None) -> CompiledStep:
-        """Start a training: its correction, and nothing of the one before."""
+        """Prepare the step for a training: set its correction, and forget the training before."""
         self.optimizer.restart()
         if self._graphs is not None:
             self._graphs.restart()
@@ -147,7 +148,7 @@ class CompiledStep:
         return self
 
     def __call__(self, batch: Batch, lr: float) -> None:
-        """Take one step; on CUDA it may wait for others of one graph, which `finish` does without."""
+        """Take one step. On CUDA it may wait for more steps, to run as one graph, or for `finish`."""
         self._set_rates(lr)
         if self._graphs is None:
             self._run([*self._inputs, *batch])
@@ -155,12 +156,12 @@ class CompiledStep:
             self._graphs(batch)
 
     def finish(self) -> None:
-        """Take the steps that wait."""
+        """Run the steps that wait."""
         if self._graphs is not None:
             self._graphs.finish()
 
     def _set_rates(self, lr: float) -> None:
-        """Have the next step take its rates; those that wait for a graph keep their own."""
+        """Set the rates of the next step; steps that wait first run with their own rates."""
         if (rates := self.optimizer.rates(lr)) != self._now:
             self.finish()
             for tensor, rate in zip(self._rates, rates, strict=True):
@@ -169,12 +170,12 @@ class CompiledStep:
 
 
 def _drawn(groups: Groups, generator: torch.Generator) -> Groups:
-    """Return where a step is tried: parameters and corrections drawn, the same on every rank.
+    """Return random parameters and corrections for the trial of a step, the same on every rank.
 
-    At an optimum a step would be rounding errors.
+    The model's own parameters may be at an optimum, where a step is only rounding errors.
     """
     drawn = _copied(groups)
-    # of different sizes, so that Adam's step does not hide its decay, nor that the step
+    # rates of different sizes, so that neither Adam's step nor its weight decay hides the other
     drawn["rates"] = [torch.full_like(t, 0.5 / 4**i) for i, t in enumerate(groups["rates"])]
     scales = [(len(t) / t.numel()) ** 0.5 if t.dim() else 1.0 for t in groups["trained"]]
     trained = zip(groups["trained"], scales, strict=True)
@@ -193,22 +194,22 @@ def _copied(groups: Groups) -> Groups:
 
 
 def _alike(start: Sequence[Tensor], expected: Sequence[Tensor], found: Sequence[Tensor]) -> bool:
-    """Whether tensors came to the same, as far as the way to it is finite."""
+    """Whether two results agree; True if the expected change is not finite."""
     before, right, ours = map(_joined, (start, expected, found))
     gap, size = torch.linalg.vector_norm(ours - right), torch.linalg.vector_norm(right - before)
     return not size.isfinite() or bool(gap <= ALIKE * size)
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the numbers of some tensors in one vector, whole ones left out."""
+    """Return the numbers of floating-point tensors in one vector."""
     return torch.cat([t.flatten() for t in tensors if t.is_floating_point()] or [torch.empty(0)])
 
 
 def _key(t: Training, batch: Batch) -> Hashable:
-    """Return what one compiled step is good for.
+    """Return the key of the compiled step that a training needs.
 
     Raises:
-        NotCompiled: a training asks for what no compiled step does.
+        NotCompiled: no compiled step can do this training.
     """
     if debugging():
         raise NotCompiled(f"{DEBUGGING} is set")
@@ -227,10 +228,10 @@ def _key(t: Training, batch: Batch) -> Hashable:
 
 
 def identity(objective: Objective) -> tuple[Hashable, int]:
-    """Return what an objective is known by, as long as it is kept.
+    """Return a key for an objective, valid as long as the objective is kept alive.
 
     Raises:
-        NotCompiled: another one may be called the same.
+        NotCompiled: another objective may have the same key.
     """
     owner = getattr(objective, "__self__", None)
     function: Any = getattr(objective, "__func__", objective)
@@ -241,7 +242,7 @@ def identity(objective: Objective) -> tuple[Hashable, int]:
 
 
 def _step(t: Training, optimizer: Any, groups: Groups) -> Callable[..., tuple[()]]:
-    """Return one step as a function of the tensors of `groups`, changed in place, and the batch's."""
+    """Return one step as a function of the tensors of `groups` and the batch, which it changes in place."""
     model, correct = t.model, type(t.correct)
     frozen = [name for name, _ in model.module.named_parameters() if name not in model.names]
     names = [*model.names, *frozen, *(name for name, _ in model.module.named_buffers())]

@@ -1,4 +1,4 @@
-"""Steps as CUDA graphs: all kernels of a step, or of many, are started by one call."""
+"""Steps as CUDA graphs: one call starts all kernels of one or more steps."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from mpifl.silo.steps import Batch
 from mpifl.wings.fast.code_loading import Run
 
 SIZES = (64, 8, 1)
-"""Steps of one graph: an epoch of 100 is started by 1 + 4 + 4 calls."""
+"""The numbers of steps that a graph may have: an epoch of 100 steps takes 1 + 4 + 4 calls."""
 MOST_BYTES = 16 << 20
-"""Batches that lie ready for one graph, unless one alone is larger: with large ones, starting is little."""
+"""The most bytes of batches for one graph, unless one batch has more. For large ones starts cost little."""
 
 
 class Graphs:
-    """A step as graphs, each of as many steps as its batches are.
+    """A step as graphs of one or more steps, each with its own batch.
 
-    A graph reads and writes at the addresses that it was recorded with. So batches are copied into `room`,
-    and what else a step works on stays where it is.
+    A graph reads and writes the addresses with which it was recorded. So batches are copied into `_room`, and
+    the step's other tensors keep their memory.
 
     Args:
-        run: The step, a function of the tensors that it works on and the batch's.
-        inputs: What it works on, changed in place.
-        batch: Like all that it will be given.
-        record: Makes a call a graph; see `recorded`.
+        run: The step, a function of its tensors and the batch's.
+        inputs: The step's tensors, which it changes in place.
+        batch: An example of the batches that will come.
+        record: Records a call as a graph; see `recorded`.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class Graphs:
         self._graph(1)
 
     def __call__(self, batch: Batch) -> None:
-        """Take a step, when there are enough for a graph or `finish` is called."""
+        """Add a step. It runs when there are enough steps for the largest graph, or at `finish`."""
         self._waiting.append(batch)
         if len(self._waiting) == self.sizes[0]:
             self.finish()
 
     def finish(self) -> None:
-        """Take all steps that wait, in their order."""
+        """Run all steps that wait, in their order."""
         while self._waiting:
             size = next(size for size in self.sizes if size <= len(self._waiting))
             self._copy(self._waiting[:size])
@@ -60,11 +60,11 @@ class Graphs:
             del self._waiting[:size]
 
     def restart(self) -> None:
-        """Forget what waits, of a training that was broken off."""
+        """Forget steps that wait, from a training that was broken off."""
         self._waiting.clear()
 
     def _graph(self, size: int) -> Callable[[], None]:
-        """Return the graph of so many steps; recording it takes some, which are undone."""
+        """Return the graph of `size` steps. Recording runs some steps, which are undone."""
         if size not in self._graphs:
             before = [tensor.clone() for tensor in self._inputs]
             self._graphs[size] = self._record(lambda: self._steps(size))
@@ -77,7 +77,7 @@ class Graphs:
             self._run([*self._inputs, *batch])
 
     def _copy(self, batches: Sequence[Batch]) -> None:
-        """Bring batches to where graphs read them, by an operation for each of x and y."""
+        """Copy batches to where graphs read them, by one operation for each of x and y."""
         for room, parts in zip(
             zip(*self._room[: len(batches)], strict=True), zip(*batches, strict=True), strict=True
         ):
@@ -85,7 +85,7 @@ class Graphs:
 
 
 def recorded(call: Callable[[], None]) -> Callable[[], None]:
-    """Return a call as a CUDA graph on the current device; it has been run some times when this returns."""
+    """Record a call as a CUDA graph on the current device. This runs the call some times."""
     _warm_up(call)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -94,7 +94,7 @@ def recorded(call: Callable[[], None]) -> Callable[[], None]:
 
 
 def _warm_up(call: Callable[[], None]) -> None:
-    """Run a call some times beside the current stream, as a capture wants it done before."""
+    """Run a call some times on another stream, as PyTorch requires before a capture."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -1,4 +1,4 @@
-"""What takes steps quickly in every training that allows it."""
+"""The wing that takes the fastest steps that a training allows."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from mpifl.wire import Transport
 
 
 class Quick(Method):
-    """Shuffled batches, and the quickest step that a training allows."""
+    """Shuffled batches, and the fastest step that a training allows."""
 
     def step(self, t: Training) -> Step:
-        """Return what takes the steps."""
+        """Return the step of a training."""
         return Traced(t, self._single) if t.settings.compile else self._single(t)
 
     @staticmethod
@@ -34,12 +34,12 @@ QUICK = Quick()
 
 
 def quickly(t: Training) -> LocalRun:
-    """Train as `train` does, by the quickest steps."""
+    """Train as `train` does, by the fastest steps."""
     return train(t, QUICK)
 
 
 class Fast(Wing):
-    """Take steps by formulas, by machine code, or for several silos at once."""
+    """Takes steps by formulas, by machine code, or for several silos at once."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -47,18 +47,18 @@ class Fast(Wing):
     def trains(
         self, trains: Trains, context: WorkerContext, device: torch.device, transport: Transport
     ) -> Trains:
-        """Return what trains silos by the quickest steps."""
+        """Return the function that trains silos by the fastest steps."""
         return quickly
 
     def worker(self, kind: type[Worker]) -> type[Worker]:
-        """Return who has silos train together, where the job asks for that."""
+        """Return the class of worker: if the job asks for it, one whose silos train together."""
         return Batching if self._job.local.batch_silos else kind
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
-        """Have the server's own trainings take the quickest steps, too."""
+        """Make the server's own trainings take the fastest steps, too."""
         server.trains = quickly
 
 
 def wing(job: Job) -> Wing:
-    """Return what takes the steps of a job quickly."""
+    """Return the wing that makes the steps of a job faster."""
     return Fast(job)

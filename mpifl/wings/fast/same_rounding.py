@@ -1,8 +1,8 @@
-"""Operations that a CPU rounds otherwise at one place of memory than at another.
+"""Replacements for operations whose rounding on a CPU depends on the place in memory.
 
-A kernel takes 16 or 32 single numbers at a time, and what is left one by one. Where it has an exponential of
-its own, the two ways differ in the last bit. So numbers are taken in full vectors only. A product of matrices
-may begin with what lies before a cache line. So the matrices of a batch all begin at cache lines.
+A kernel takes 16 or 32 numbers at a time, and the rest one by one. If it has its own exponential, the two
+ways differ in the last bit. So numbers are passed in full vectors only. A product of matrices may treat
+numbers before the first cache line separately. So all matrices of a batch begin at cache lines.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ALIGNED = 16
-"""Rows and matrices begin at multiples of so many float32 numbers, 64 bytes."""
+"""Rows and matrices begin at multiples of this many float32 numbers, 64 bytes."""
 LANES = 32
-"""Numbers that a kernel takes at a time, at most."""
+"""The most numbers that a kernel takes at a time."""
 PIECE = 1 << 15
-"""Numbers at a time: more would be dealt out to threads, at any place."""
+"""How many numbers are passed at a time: PyTorch would divide more among threads, at arbitrary places."""
 SAME = frozenset(
     {"add", "sub", "rsub", "mul", "div", "neg", "abs", "sign", "sgn", "sqrt", "rsqrt", "reciprocal", "lerp"}
     | {"square", "addcmul", "relu", "threshold_backward", "leaky_relu", "maximum", "minimum", "clamp"}
@@ -27,16 +27,16 @@ SAME = frozenset(
     | {"logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "bitwise_not", "clone"}
     | {"copy", "fill", "zeros_like", "ones_like", "full_like", "empty_like"}
 )
-"""Those that round the same everywhere; `tests/unit/silo/test_vectors.py` looks."""
+"""Elementwise operations that round the same everywhere; `tests/unit/silo/test_vectors.py` checks this."""
 UNMARKED = frozenset(
     {"elu_backward", "softplus_backward", "mish_backward", "hardswish", "hardswish_backward"}
     | {"hardsigmoid_backward", "log_sigmoid_backward"}
 )
-"""Those that torch does not mark as operations on single numbers."""
+"""Elementwise operations that torch does not mark as such (`torch.Tag.pointwise`)."""
 
 
 def rounds_by_place(operation: Any) -> bool:
-    """Return whether an operation may round a number otherwise where it lies elsewhere."""
+    """Return whether an operation's rounding of a number may depend on its place in memory."""
     if not isinstance(operation, torch._ops.OpOverload):
         return False
     name = operation._schema.name.partition("::")[2]
@@ -44,7 +44,7 @@ def rounds_by_place(operation: Any) -> bool:
 
 
 def by_vectors(operation: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return an operation on single numbers that takes them in full vectors only."""
+    """Return an elementwise operation that takes numbers in full vectors only."""
 
     def act(*given: Any, **named: Any) -> Tensor:
         tensors = [one for one in given if isinstance(one, Tensor)]
@@ -62,7 +62,7 @@ def by_vectors(operation: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def by_lines(product: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a product of matrices that takes each matrix of a batch from the beginning of a cache line."""
+    """Return a product of matrices for which each matrix of a batch begins at a cache line."""
 
     def act(*given: Any, **named: Any) -> Tensor:
         return product(
@@ -73,7 +73,7 @@ def by_lines(product: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _spaced(batch: Tensor) -> Tensor:
-    """Return matrices, shape [size, n, m], with a multiple of a cache line from one to the next."""
+    """Return matrices, shape [size, n, m], whose distance in memory is a multiple of a cache line."""
     if not batch.stride(0) % ALIGNED:
         return batch
     size, rows, columns = batch.shape

@@ -1,8 +1,8 @@
-"""Several silos' parameters as one matrix, a row each, and all their gradients by one graph of operations.
+"""A stack: several silos' parameters as rows of one matrix, and their gradients by one graph of operations.
 
-The graph is that of a single model under `torch.func.vmap`, traced once and then called without it. All its
-shapes are fixed, and rows begin at equal places of memory. So what comes of a row depends neither on the
-other rows nor on which row it is.
+The graph is that of a single model under `torch.func.vmap`, traced once and then called without vmap. All
+shapes are fixed, and all rows begin at aligned places of memory. So the result of a row depends neither on
+the other rows nor on the row's place.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from mpifl.wings.fast.codegen import NotCompiled, TracedLoss, trace
 from mpifl.wings.fast.same_rounding import ALIGNED, by_lines, by_vectors, rounds_by_place
 
 ALIKE = {"fp32": 1e-3, "tf32": 0.01, "bf16": 0.05}
-"""What a stack's gradient may differ by from the model's own, of its length."""
+"""By precision, the largest difference of a stack's gradient from the model's own, relative to its norm."""
 _aten = torch.ops.aten
 _PRODUCTS = {_aten.bmm.default, _aten.baddbmm.default}
 _SAME = {_aten.detach.default, _aten.expand.default, _aten.view.default, _aten._unsafe_view.default}
-"""Operations that leave a tensor as it is, where its layout stays."""
+"""Operations that change nothing if the layout of the tensor stays the same."""
 
 
 class Stack:
-    """So many models of one architecture, with one objective, for batches of one shape.
+    """Several models of one architecture, with one objective, for batches of one shape.
 
     Attributes:
-        size: How many.
+        size: How many models.
         weighted: Whether examples have weights.
-        trained: Their parameters, shape [size, P or a few more]; what is behind P is 0.
-        gradient: What `take` has found last, of the same shape.
+        trained: Their parameters, shape [size, P padded for alignment]; the padding is 0.
+        gradient: The gradients that `take` has computed last, of the same shape.
     """
 
     def __init__(self, asked: Training, batch: Batch, size: int) -> None:
         model = asked.model
         self.size, self.weighted = size, asked.loss.weighted is not None
         self._tf32 = asked.settings.precision == "tf32"
-        self._objective = asked.loss.mean  # kept, so that the id in its key stays its own
+        self._objective = asked.loss.mean  # kept alive, since the stack's key contains an id
         objective = in_precision(asked.settings.precision, asked.loss.weighted or asked.loss.mean)
         self._whole = TracedLoss(model.module, objective)
         self._length, self._shapes = len(model.trained), [p.shape for p in model.parameters]
@@ -66,10 +66,10 @@ class Stack:
         return matrix[place, : self._length]
 
     def take(self, columns: Sequence[Tensor]) -> Tensor:
-        """Find the gradients of each row's batch; return their losses, shape [size].
+        """Compute the gradients for each row's batch; return the losses, shape [size].
 
         Args:
-            columns: x, y and what is beside, shape [size, n, ...]; the examples' weights behind them.
+            columns: x, y and further columns of the batches, shape [size, n, ...], then examples' weights.
         """
         with accelerators.rounding(self.trained.device, tf32=self._tf32):
             found: list[Tensor] = self._run(*self._views, *self._rest, *columns)
@@ -77,14 +77,14 @@ class Stack:
         return found[-1]
 
     def examine(self, asked: Training, batch: Batch) -> None:
-        """See that a row has the gradient that the model itself has.
+        """Check that a row gets the same gradient as the model itself.
 
         Raises:
-            NotCompiled: it has another, as where a loss is no mean over examples.
+            NotCompiled: it gets another one, for example if the loss is not a mean over examples.
         """
         model, count = asked.model, len(batch[1])
         model.buffers.restore()
-        some = max(count - 1, 1) if self.weighted else count  # the last one weighs nothing
+        some = max(count - 1, 1) if self.weighted else count  # the last example has weight 0
         model.trained.copy_(asked.start)
         part = tuple(column[:some] for column in batch)
         objective = in_precision(asked.settings.precision, asked.loss.mean)
@@ -96,14 +96,14 @@ class Stack:
         self.take([torch.stack([part] * self.size) for part in (*batch, *weights)])
         gap = torch.linalg.vector_norm(self.row(self.gradient, self.size - 1) - expected)
         size = torch.linalg.vector_norm(expected)
-        rows = self.gradient.nan_to_num()  # all of the same batch
+        rows = self.gradient.nan_to_num()  # all rows have the same batch
         if not torch.equal(rows, rows[:1].expand_as(rows)):
             raise NotCompiled("an operation rounds otherwise for one silo of a step than for another")
         if size.isfinite() and not gap <= ALIKE[asked.settings.precision] * size:
             raise NotCompiled("a gradient of several at once is another one than alone")
 
     def _cut(self, matrix: Tensor) -> list[Tensor]:
-        """Cut a matrix into views of the parameters' shapes, a row each."""
+        """Return views of a matrix, one for each parameter, shape [size, *the parameter's shape]."""
         parts = torch.split(matrix[:, : self._length], [shape.numel() for shape in self._shapes], dim=1)
         return [part.view(self.size, *shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
@@ -119,17 +119,17 @@ class Stack:
             return scalar(torch.func.functional_call(self._whole, replaced, batch))
 
         losses = torch.func.vmap(one, randomness="different")(leaves, *columns)
-        # rows have nothing to do with each other: the sum's gradient is each row's own
+        # rows are independent, so the gradient of the sum is the gradient of each row's loss
         found = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
         return [*found, losses.detach()]
 
 
 @contextlib.contextmanager
 def _every_rule() -> Iterator[None]:
-    """Have vmap refuse what it would do row by row, which gains nothing.
+    """Make vmap refuse operations that it would run row by row, since they save no time.
 
     Raises:
-        NotCompiled: it does.
+        NotCompiled: vmap has refused one.
     """
     functorch: Any = torch._C._functorch
     before = functorch._is_vmap_fallback_enabled()
@@ -145,8 +145,10 @@ def _every_rule() -> Iterator[None]:
 
 
 def _ready(graph: torch.fx.GraphModule, *, on_cpu: bool) -> Callable[..., Any]:
-    """Leave out of a traced graph what changes nothing, a third of its operations; have a CPU round alike
-    everywhere."""
+    """Prepare a traced graph: remove operations that change nothing, a third of all.
+
+    On a CPU also replace operations whose rounding depends on the place in memory.
+    """
     calls = [node for node in graph.graph.nodes if node.op == "call_function"]
     in_place = any(node.target._schema.is_mutable for node in calls if hasattr(node.target, "_schema"))
     for node in calls:
@@ -163,6 +165,6 @@ def _ready(graph: torch.fx.GraphModule, *, on_cpu: bool) -> Callable[..., Any]:
 
 
 def _layout(node: torch.fx.Node) -> Any:
-    """Return shape, strides and kind of what an operation makes."""
+    """Return shape, strides and dtype of an operation's result."""
     made = node.meta["val"]
     return made.shape, made.stride(), made.dtype

@@ -1,7 +1,7 @@
 """Trainings of several silos as one: each step is taken for all of them at once.
 
-A silo keeps its own order of batches, its own optimizer and its own number of steps. When it has taken its
-last one its row is copied out of the stack; what becomes of the row after that is nobody's concern.
+A silo keeps its own order of batches, its own optimizer and its own number of steps. After its last step its
+row is copied out of the stack. Nobody reads the row afterwards.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from mpifl.wings.fast.compiled import identity
 from mpifl.wings.fast.stacked_step import Stack
 
 Outcome: TypeAlias = Callable[[Training], LocalRun]
-"""What came of a training: asked once more, a silo gets its run of it, or the error."""
+"""A training's result: call it with the training to get the run, or to raise the error."""
 _TOLD: set[str] = set()
 _STACKS: WeakKeyDictionary[FlatModel, dict[Hashable, Stack | NotCompiled]] = WeakKeyDictionary()
 
 
 def train_together(asked: Sequence[Training], size: int) -> list[Outcome]:
-    """Train several silos; return what came of each.
+    """Train several silos together; return the result of each.
 
-    Where that cannot be batched, a silo is trained by itself when it asks once more. Why is said once, by the
-    first worker of a node.
+    If a silo's training cannot be batched, its result is `train`, which trains it alone when called. The
+    first worker of a node says the reason once.
 
     Args:
-        asked: What each silo asks for.
-        size: Of how many silos a step is; where there are fewer it is filled up.
+        asked: The training of each silo.
+        size: How many silos one step covers; a smaller group is padded.
     """
     outcomes: list[Outcome] = [train] * len(asked)
     groups: dict[Hashable, list[tuple[int, Lane]]] = {}
@@ -79,7 +79,7 @@ def train_together(asked: Sequence[Training], size: int) -> list[Outcome]:
 
 
 def why_apart(asked: Training, size: int) -> str:
-    """Return why a silo cannot train with others; "" if it can."""
+    """Return why a silo cannot train together with others; "" if it can."""
     try:
         _check(asked)
         _stack(Lane(asked), size)
@@ -90,24 +90,24 @@ def why_apart(asked: Training, size: int) -> str:
 
 @dataclass(frozen=True)
 class Failed:
-    """A training that an error has ended."""
+    """The result of a training that ended with an error."""
 
     error: Exception
 
     def __call__(self, asked: Training) -> LocalRun:
-        """Raise it."""
+        """Raise the error."""
         raise self.error
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A training that was taken with others.
+    """The result of a training together with others.
 
     Attributes:
         end: The trained parameters, shape [P].
         losses: The mean loss of each step's batch.
         rows: How many examples each batch had.
-        optimizer: What took the steps, with the state that they have left.
+        optimizer: The optimizer, with its state after the last step.
     """
 
     end: Tensor
@@ -116,7 +116,7 @@ class Ended:
     optimizer: Optimizer
 
     def __call__(self, asked: Training) -> LocalRun:
-        """Leave the trained parameters in the lent model, as the plain way does, and return the run."""
+        """Put the trained parameters into the lent model, as `train` does, and return the run."""
         model, examples = asked.model, sum(self.rows)
         model.trained.copy_(self.end)
         model.module.train()
@@ -129,12 +129,12 @@ class Lane:
     """One silo's training, as one row of a stack.
 
     Attributes:
-        asked: What it asks for.
-        batch: The batch of the next step; of the last one, when all are taken.
+        asked: The training.
+        batch: The batch of the next step; after the last step, the last batch.
         rows: How many examples the batch of each step has.
-        optimizer: Its state, and its place in the schedule.
-        end: The trained parameters, when it has taken its last step.
-        error: What has ended it, if something has.
+        optimizer: The silo's optimizer, with its state.
+        end: The trained parameters after the last step; None before.
+        error: The error that ended the training, if there was one.
     """
 
     def __init__(self, asked: Training) -> None:
@@ -147,27 +147,27 @@ class Lane:
         self.optimizer = OPTIMIZERS[asked.settings.optimizer](asked.settings, torch.empty(0))
 
     def key(self, size: int) -> Hashable:
-        """Return what is alike for all silos of a step: the stack that they need, and what is done in it."""
+        """Return the key of a group of silos that can share steps: their stack, settings and correction."""
         local, correct = self.asked.settings, self.asked.correct
         mu = correct.mu if isinstance(correct, Proximal) else None
         return self.stack_key(size), type(correct), mu, str(local.model_dump(exclude=OWN_WORK))
 
     def stack_key(self, size: int) -> Hashable:
-        """Return what one stack is good for."""
+        """Return the key of the stack that the training needs."""
         shapes = tuple((tuple(part.shape), part.dtype) for part in self.batch)
         loss = self.asked.loss
         about = identity(loss.mean), loss.weighted is not None, self.asked.settings.precision
         return id(self.asked.model), size, shapes, *about
 
     def sit(self, stack: Stack, place: int, state: Sequence[Tensor]) -> None:
-        """Begin, in a row of a stack and of what the optimizer keeps."""
+        """Begin the training in one row of a stack and of the optimizer's state."""
         stack.row(stack.trained, place).copy_(self.asked.start)
         self.optimizer.state = [stack.row(matrix, place) for matrix in state]
         if self.asked.kept is not None:
             self.optimizer.resume(*self.asked.kept)
 
     def advance(self, step: int, stack: Stack, place: int) -> None:
-        """Go on after a step, counted from 1: draw the next batch, or take along what its row has become."""
+        """Go on after a step, counted from 1: draw the next batch, or after the last step copy the row."""
         if step < len(self.rows) and self.error is None:
             try:
                 with noted(lambda: self.asked.place(step)):
@@ -180,14 +180,14 @@ class Lane:
             self.optimizer.state = [vector.clone() for vector in kept]
 
     def outcome(self, losses: Tensor) -> Outcome:
-        """Return what came of it, given the mean losses of its steps' batches."""
+        """Return the result, given the mean losses of the steps' batches."""
         if self.error is not None:
             return Failed(self.error)
         assert self.end is not None
         return Ended(self.end, losses[: len(self.rows)], self.rows, self.optimizer)
 
     def _next(self) -> Batch:
-        """Return the next batch, filled up with what weighs nothing."""
+        """Return the next batch, padded with examples of weight 0."""
         [batch] = next(self._drawn)
         if not all(isinstance(part, Tensor) for part in batch):
             raise NotCompiled("arrays with names are for the plain way")
@@ -199,10 +199,10 @@ class Lane:
 
 
 def _check(asked: Training) -> None:
-    """See that a training is none of one silo alone.
+    """Check that a training can be batched with others.
 
     Raises:
-        NotCompiled: it is.
+        NotCompiled: it cannot.
     """
     model, of_itself = asked.model, not isinstance(asked.correct, Constant | Proximal | None)
     learns = len(model.statistics) + len(model.personal_statistics)
@@ -221,10 +221,10 @@ def _check(asked: Training) -> None:
 
 
 def _stack(lane: Lane, size: int) -> Stack:
-    """Return the stack that a silo's training needs, made when it is first asked for.
+    """Return the stack that a silo's training needs; it is made when it is first needed.
 
     Raises:
-        NotCompiled: there can be none.
+        NotCompiled: such a stack cannot be made.
     """
     stacks = _STACKS.setdefault(lane.asked.model, {})
     key = lane.stack_key(size)
@@ -241,12 +241,12 @@ def _stack(lane: Lane, size: int) -> Stack:
 
 
 def _trained(stack: Stack, lanes: Sequence[Lane]) -> list[Outcome]:
-    """Train some silos, no more than the stack has rows; return what came of each."""
+    """Train some silos, at most as many as the stack has rows; return the result of each."""
     first = lanes[0]
     local, descend = first.asked.settings, first.optimizer.descend
     seats = [*lanes, *[first] * (stack.size - len(lanes))]
     state = [torch.zeros_like(stack.trained) for _ in range(first.optimizer.vectors(local))]
-    for place, lane in reversed([*enumerate(seats)]):  # a silo's own row comes last
+    for place, lane in reversed([*enumerate(seats)]):  # so that a silo ends in its own row
         lane.sit(stack, place, state)
     correct, losses = _corrections(stack, seats), []
     steps = max(len(lane.rows) for lane in lanes)
@@ -266,7 +266,7 @@ def _trained(stack: Stack, lanes: Sequence[Lane]) -> list[Outcome]:
 
 
 def _corrections(stack: Stack, seats: Sequence[Lane]) -> Constant | Proximal | None:
-    """Return the silos' corrections of gradients as one, of a row each."""
+    """Return the silos' corrections of gradients as one correction, with a row for each silo."""
     vectors = torch.zeros_like(stack.trained)
     correct = None
     for place, lane in enumerate(seats):
@@ -281,8 +281,10 @@ def _corrections(stack: Stack, seats: Sequence[Lane]) -> Constant | Proximal | N
 
 
 def _rates(seats: Sequence[Lane], steps: int, stack: Stack) -> Sequence[Sequence[Number]]:
-    """Return what each step takes: numbers where they are the same for all silos by the settings alone, else
-    tensors of shape [size, 1]."""
+    """Return the optimizer's rates for each step.
+
+    They are numbers if the settings alone make them equal for all silos, else tensors of shape [size, 1].
+    """
     local, own = seats[0].asked.settings, {id(lane): lane for lane in seats}
     lrs = {id_: map(lane.asked.schedule.lr, range(len(lane.rows))) for id_, lane in own.items()}
     found = {id_: [*map(lane.optimizer.rates, lrs[id_])] for id_, lane in own.items()}
@@ -294,8 +296,10 @@ def _rates(seats: Sequence[Lane], steps: int, stack: Stack) -> Sequence[Sequence
 
 
 def _weights(seats: Sequence[Lane], steps: int, stack: Stack) -> Sequence[Sequence[Tensor]]:
-    """Return what the examples of each step's batches weigh, shape [size, n], alone in a list; an empty one
-    where a stack takes none."""
+    """Return, for each step, a sequence with the weights of examples, shape [size, n].
+
+    The sequence is empty if the stack takes no weights.
+    """
     if not stack.weighted:
         return [()] * steps
     rows = torch.tensor([[*lane.rows, *lane.rows[-1:] * (steps - len(lane.rows))] for lane in seats])

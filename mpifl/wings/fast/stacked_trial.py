@@ -1,4 +1,4 @@
-"""What batched steps would bring a job on this machine: some silos take a few steps, both ways in turns."""
+"""A trial of batched steps on this machine: some silos take a few steps, alone and together, in turns."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ STEPS, TURNS = 5, 3
 ENOUGH = 10.0
 """Seconds after which no further turn begins."""
 LARGEST = 2 << 30
-"""Bytes of parameters, gradients and optimizers' states that are tried at most."""
+"""The most bytes of parameters, gradients and optimizers' states for which a trial is made."""
 
 
 class Trial(Message):
-    """What was found.
+    """The result of a trial.
 
     Attributes:
-        silos: How many were trained.
-        per_step: How many one batched step covers.
-        ratio: The time of batched steps, as a share of that of single ones; None if none were taken.
-        why: Why none were; "" if they were.
+        silos: How many silos were trained.
+        per_step: How many silos one batched step covers.
+        ratio: The time of batched steps divided by that of single steps; None if no steps were taken.
+        why: Why no steps were taken; "" if they were.
     """
 
     silos: int
@@ -42,7 +42,7 @@ class Trial(Message):
 
 
 class _Heard(Exception):
-    """What a silo has asked for."""
+    """Carries the training that a silo has asked for."""
 
     def __init__(self, asked: Training) -> None:
         super().__init__()
@@ -54,15 +54,15 @@ def _hear(asked: Training) -> LocalRun:
 
 
 def try_batching(job: Job, spec: FederationSpec, hosted: Sequence[int], device: torch.device) -> Trial | None:
-    """Train some of the silos that a rank hosts by a few steps, one after another and together.
+    """Train some of a rank's silos by a few steps, one after another and together.
 
-    They minimise the task's loss by the job's optimizer; what an algorithm corrects is left out.
+    They minimise the task's loss by the job's optimizer, without an algorithm's corrections of gradients.
 
     Returns:
-        What was found; None where silos are too few, or the job refuses batched steps.
+        The result; None if there are too few silos, or the job refuses batched steps.
 
     Raises:
-        InputError: the job is not one that could start.
+        InputError: the job could not start.
     """
     if job.privacy is not None or LOCAL.why_not("batch_silos", job.local) or len(hosted) < 2:
         return None
@@ -102,7 +102,7 @@ def _asked(silo: Silo, start: torch.Tensor, local: LocalTraining) -> Training:
 
 
 def _tried(silos: Sequence[Callable[[], Training]], local: LocalTraining) -> Trial:
-    """Time both ways in turns, after one turn that warms up; the least of each counts."""
+    """Measure both ways in turns, after one turn for warming up. The least time of each counts."""
     if why := next((why for ask in silos if (why := why_apart(ask(), local.silos_per_step))), ""):
         return Trial(silos=len(silos), per_step=local.silos_per_step, why=why)
     until = time.perf_counter() + ENOUGH
@@ -120,7 +120,7 @@ def _tried(silos: Sequence[Callable[[], Training]], local: LocalTraining) -> Tri
     for turn in range(1 + TURNS):
         for way, seconds in taken.items():
             began = time.perf_counter()
-            way()  # a run holds its loss as a number: the device is done
+            way()  # a run has its loss as a number, so the device has finished
             seconds += [time.perf_counter() - began] * (turn > 0 or time.perf_counter() > until)
         if time.perf_counter() > until:
             break

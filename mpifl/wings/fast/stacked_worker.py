@@ -1,8 +1,8 @@
-"""A worker whose silos train together: their calls of an algorithm stop where they train.
+"""A worker whose silos train together: a call of a client method stops where it asks for a training.
 
-A call that stops has done nothing yet: what it was going to keep or answer is forgotten. When the trainings
-of a chunk are done, it is asked once more from its beginning, and finds its own done. So a call must follow
-from the silo and the message alone, as all of the exchange wants it.
+A call that stops has changed nothing: what it was going to keep or answer is forgotten. When the trainings of
+a chunk are done, each call runs again from its beginning, and gets its result. So a call must depend only on
+the silo and the message. The whole exchange requires this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mpifl.wire import AnyReply, Request
 
 
 class Waits(BaseException):
-    """A silo's call of an algorithm waits for a training; no call may hold it for an error of its own."""
+    """A client method waits for a training. A BaseException, so that the method does not catch it."""
 
     def __init__(self, asked: Training) -> None:
         super().__init__()
@@ -30,13 +30,17 @@ class Waits(BaseException):
 
 @dataclass
 class _Call:
-    """One silo's call of a request.
+    """One silo's call for a request.
 
     Attributes:
-        asked: The training that it waits for, if it does.
-        outcomes: What came of its trainings so far.
-        seconds: Its part of the time that they took, by its steps.
-        reply: What it has answered in the end.
+        handler: Answers the request.
+        silo: The silo.
+        request: The request.
+        vectors: The vectors of the request.
+        asked: The training that the call waits for, if it waits.
+        outcomes: The results of its trainings so far.
+        seconds: Its share, by steps, of the time of the common trainings.
+        reply: Its answer, once it has one.
     """
 
     handler: Handler
@@ -56,7 +60,7 @@ class _Call:
 
 
 class _Done:
-    """Answers what a call asks to train: those trainings that are done, then none."""
+    """Answers a call's trainings: first by the results that are there, then by `Waits`."""
 
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self._outcomes = iter(outcomes)
@@ -68,12 +72,12 @@ class _Done:
 
 
 class Batching(Worker):
-    """Hosts silos that train together where that can be done."""
+    """A worker whose silos train together if possible."""
 
     def _replies(
         self, handler: Handler, mine: Sequence[int], request: Request, vectors: dict[str, Tensor]
     ) -> list[AnyReply]:
-        """Carry out a request for some silos, in chunks of those that have about as many examples."""
+        """Answer a request for some silos, in chunks of silos with similar numbers of examples."""
         examples, size = self._context.spec.silos, self._context.algorithm.local.silos_per_step
         order = sorted(mine, key=lambda silo: -examples[silo].examples["train"])
         found: dict[int, AnyReply] = {}
@@ -84,7 +88,7 @@ class Batching(Worker):
         return [found[silo] for silo in mine]
 
     def _carry_out(self, chunk: Mapping[int, _Call]) -> None:
-        """Have calls answer: all up to their next training, all trainings as one, and on."""
+        """Run all calls to their next training, do these trainings together, and repeat until all answer."""
         for call in chunk.values():
             self._ask(call)
         while waiting := [call for call in chunk.values() if call.reply is None]:
@@ -96,7 +100,7 @@ class Batching(Worker):
                 self._ask(call)
 
     def _ask(self, call: _Call) -> None:
-        """Ask a call from its beginning, up to a training that is not done yet."""
+        """Run a call from its beginning, up to a training that is not done yet."""
         usual, self._trains = self._trains, _Done(call.outcomes)
         try:
             reply = self._guarded(call.handler, call.silo, call.request, call.vectors)
@@ -108,7 +112,7 @@ class Batching(Worker):
             self._trains = usual
 
     def _train(self, calls: Sequence[_Call]) -> None:
-        """Train what calls wait for; each by itself, in the same steps, where that fails for all."""
+        """Train what calls wait for. If that fails, train for each call alone, still by stacked steps."""
         try:
             outcomes = train_together(
                 [call.asked for call in calls], self._context.algorithm.local.silos_per_step
@@ -117,7 +121,7 @@ class Batching(Worker):
             if len(calls) == 1:
                 calls[0].outcomes.append(Failed(error))
             for call in calls if len(calls) > 1 else []:
-                self._ask(call)  # anew: its batches have been drawn
+                self._ask(call)  # run it again, since its batches have been drawn
                 self._train([call] if call.reply is None else [])
             return
         for call, outcome in zip(calls, outcomes, strict=True):

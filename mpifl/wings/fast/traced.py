@@ -1,4 +1,4 @@
-"""A training by machine code for batches of one shape, and by another step for the rest."""
+"""A step that runs machine code for batches of one shape, and another step for other batches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mpifl.wings.fast import compiled
 
 
 class Traced:
-    """Machine code where batches are as many examples as the first.
+    """Runs machine code for batches with as many examples as the first batch.
 
     Args:
         t: The training.
-        otherwise: Makes the step of a training for which there is no machine code.
+        otherwise: Makes the step if no machine code can be made for the training.
     """
 
     def __init__(self, t: Training, otherwise: Callable[[Training], Step]) -> None:
@@ -25,7 +25,7 @@ class Traced:
         self._other: Step | None = None
 
     def __call__(self, batches: Sequence[Batch], lr: float) -> None:
-        """Take one step; on CUDA it may wait for others of one graph."""
+        """Take one step; on CUDA it may wait for more steps, to run as one graph."""
         other = self._other = self._other or self._begun(batches[0])
         if self._compiled is not None and rows(batches[0][1]) == self._compiled.size:
             self._compiled(batches[0], lr)
@@ -41,18 +41,18 @@ class Traced:
         return along(t, by_autograd(t, found.total), found.optimizer)
 
     def finish(self) -> None:
-        """Take the steps that wait."""
+        """Run the steps that wait."""
         if self._compiled is not None:
             self._compiled.finish()
 
     @property
     def total(self) -> Tensor:
-        """The sum of the losses, each times its batch's examples; there is one when a step was taken."""
+        """The sum of the losses, each times its batch's number of examples; read it after a first step."""
         assert self._other is not None
         return self._other.total
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """What keeps moments from step to step; None if nothing does."""
+        """The optimizer that keeps state from step to step; None if there is none."""
         assert self._other is not None
         return self._other.optimizer

@@ -1,4 +1,4 @@
-"""Sums under masks, of which the server sees nothing but the sum."""
+"""Masked sums: the server sees only the sum over silos."""
 
 import lazy_loader
 

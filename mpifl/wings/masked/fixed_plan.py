@@ -1,4 +1,4 @@
-"""What travels for sums of whole numbers: what each rank has, and the server's plan of what is added up."""
+"""Messages for sums of whole numbers: each party's sums, and the server's plan of what is added up."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mpifl.wire import MOST_SCALARS, MOST_VECTORS, Combination, Header, Message,
 
 
 class PartyPlan(Message):
-    """What one rank, a party, has of the sums.
+    """The sums of one party.
 
     Attributes:
-        vectors: By name, the handle by which the ranks of its node find where its sum will lie.
-        scalars: The numbers that its silos named.
-        offer: Its half of the keys that masks follow from; None without masks.
+        vectors: By name, the handle of the memory where the party's sum will lie, for ranks of its node.
+        scalars: The names of its silos' numbers.
+        offer: Its offer, with its public key for the masks; None without masks.
     """
 
     vectors: dict[Name, Annotated[int, Field(ge=0, le=2**31)]] = Field(max_length=MOST_VECTORS)
@@ -28,17 +28,17 @@ class PartyPlan(Message):
 
 
 class PlannedVector(Message):
-    """One vector to be added up over the parties that have it, and divided by its total weight."""
+    """A vector that is added up over the parties that have it, and divided by the total weight."""
 
     name: str
     length: int = Field(ge=0)
     combined: Combination
     total: float
-    """The weight of all summands; 1 where the sum itself is wanted."""
+    """The weight of all summands; 1 for a vector marked `Summed`."""
 
 
 class SumPlan(Message):
-    """What is added up: vectors, numbers, and what each party has."""
+    """The plan of a sum: its vectors, its numbers, and the part of each party."""
 
     vectors: list[PlannedVector]
     scalars: list[str]
@@ -57,10 +57,10 @@ PARTS = TypeAdapter(Annotated[list[PartyPlan], Field(fail_fast=True)])
 
 
 def part_of(parts: Sequence[Any], headers: Sequence[Header]) -> PartyPlan | None:
-    """Return what a rank says that it has, if its headers tell the same; None where it has nothing.
+    """Return the plan that a rank reports, if it matches the headers; None if the rank has no sums.
 
     Raises:
-        ValueError: they do not, or it cannot be read.
+        ValueError: it does not match, or cannot be read.
     """
     found = read_records(PARTS, parts, "what it has of the sums")
     if not headers and not found:
@@ -77,11 +77,11 @@ def part_of(parts: Sequence[Any], headers: Sequence[Header]) -> PartyPlan | None
 
 
 def plan_of(reports: Mapping[int, Report], least: int = 1) -> SumPlan:
-    """Plan what is added up for these reports, which were accepted.
+    """Make the plan of a sum from accepted reports.
 
     Args:
-        reports: By rank.
-        least: The parties that must have a number; without so many it is left out.
+        reports: The reports by rank.
+        least: How many parties must have a number; a number with fewer is left out.
     """
     headers = updates_of(headers_of(reports))
     parties = {rank: part_of(report.parts, updates_of(report.headers)) for rank, report in reports.items()}

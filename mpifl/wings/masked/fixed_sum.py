@@ -30,14 +30,14 @@ from mpifl.wire import (
 )
 
 CHUNK = 1 << 19
-"""Elements that travel between nodes at a time: 4 MiB."""
+"""How many elements travel between nodes at a time: 4 MiB."""
 
 
 class FixedSum:
-    """Sum weight * vector over the silos of a rank in memory of its own, and mask it; add up those of all.
+    """Adds up weight * vector over a rank's silos in private memory, masks it, and adds up all ranks' sums.
 
-    A rank that has a sum is a *party*. What leaves it is its sum under masks, after the server has released
-    it to all parties. The leader of each node adds up its node's sums, the server those of the nodes.
+    A rank that has a sum is a *party*. It sends only its masked sum, and only after the server has released
+    the sum to all parties. The leader of each node adds up its node's sums, the server those of the nodes.
     """
 
     sealed: ClassVar[bool] = True
@@ -47,7 +47,7 @@ class FixedSum:
         self._request, self._received = Request(kind=""), dict[str, Tensor]()
         self._here = PartySums(how, self._request)
         self._rooms: dict[str, Tensor] = {}
-        """Where the ranks of the node will find this rank's masked sums."""
+        """The memory where the node's ranks will find this rank's masked sums."""
         self._scalars: dict[str, float] = {}
         self.hanging: set[int] = set()
 
@@ -57,7 +57,7 @@ class FixedSum:
         self._here, self._rooms = PartySums(self._how, request), {}
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
-        """Return memory that no other rank reads."""
+        """Return private memory that no other rank reads."""
         return torch.empty(length, dtype=dtype)
 
     def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
@@ -65,7 +65,7 @@ class FixedSum:
         return self._here.add(silo, update)
 
     def parts(self) -> list[PartyPlan]:
-        """Say where this rank's sums will lie, once they are masked and released."""
+        """Return where this rank's sums will lie once they are masked and released."""
         if not self._here.silos:
             return []
         self._rooms = {
@@ -78,7 +78,7 @@ class FixedSum:
     def accept(
         self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
     ) -> None:
-        """See that a rank has the sums that its headers tell of; see `Aggregator`."""
+        """Check that a rank's sums match its headers; see `Aggregator`."""
         part = part_of(parts, headers)
         if part is None:
             return
@@ -88,7 +88,7 @@ class FixedSum:
             self._how.check_offer([header.silo for header in headers], part.offer)
 
     def place(self, reports: Mapping[int, Report]) -> list[SumPlan]:
-        """Say, at the server, what is added up; see `Aggregator`."""
+        """Return, at the server, the plan of the sum; see `Aggregator`."""
         plan = plan_of(reports, self._how.least)
         if weightless := [vector.name for vector in plan.vectors if vector.total == 0]:
             raise RoundLost(f"all updates weigh 0 in the mean of '{weightless[0]}'")
@@ -98,11 +98,11 @@ class FixedSum:
         return [plan] if plan.parties else []
 
     def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
-        """Return the averages of the numbers, which came with the sums."""
+        """Return the averages of the numbers. They came with the sums, not in the headers."""
         return self._scalars
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
-        """Mask and release the sums of all parties, and add them up; see `Aggregator`."""
+        """Release and mask the sums of all parties, and add them up; see `Aggregator`."""
         self.hanging, self._scalars = set(), {}
         if not verdict.pieces:
             return Combined()
@@ -115,7 +115,7 @@ class FixedSum:
                 return lost
         tail = self._hand_over(plan, own) if own else None
         tails = phases.tails(tail, len(plan.scalars) * PER_SCALAR + SENTINELS)
-        if own:  # said in the order in which it is awaited: MPI need not buffer the least message
+        if own:  # sent in the order in which the leader waits: MPI may buffer no message at all
             transport.done(verdict.serial)
         totals = self._totals(transport, verdict, plan)
         self.hanging |= phases.missing
@@ -130,10 +130,10 @@ class FixedSum:
     def _agree(
         self, transport: Transport, phases: Phases, verdict: Verdict, plan: SumPlan, own: Sequence[Tensor]
     ) -> Combined | None:
-        """Have all parties say that they are ready, and the server release the sum.
+        """Wait until all parties are ready, and let the server release the sum.
 
         Returns:
-            None if it is released; else why not.
+            None if the sum is released; else why it is not.
         """
         answers = phases.ready(self._readiness(transport, verdict, plan, own) if own else None)
         concerned = _concerned(transport, plan)
@@ -146,7 +146,7 @@ class FixedSum:
         return lost
 
     def _unnoted(self, verdict: Verdict) -> Combined | None:
-        """Note, at the server, what is about to be released; say why it cannot be, if so."""
+        """Note the release at the server; return why it cannot be noted, if so."""
         assert isinstance(self._request, Compute)
         assert self._how.released is not None
         try:
@@ -182,7 +182,7 @@ class FixedSum:
     def _hand_over(self, plan: SumPlan, own: Sequence[Tensor]) -> Tensor:
         """Mask this rank's sums and put them where its node reads them; return its numbers.
 
-        Where the site cannot note that they leave, nothing does but the word that there is nothing.
+        If the site cannot note the release, send zeros and an empty tensor of numbers instead.
         """
         names = [vector.name for vector in plan.vectors if vector.name in self._rooms]
         try:
@@ -198,7 +198,7 @@ class FixedSum:
             return own[-1][:0]
 
     def _totals(self, transport: Transport, verdict: Verdict, plan: SumPlan) -> dict[str, Tensor]:
-        """Return the sums of all parties at the server, nothing elsewhere."""
+        """Add up the sums; return at the server those of all parties. Ranks without a part return nothing."""
         here = [rank for rank in plan.parties if transport.nodes.of[rank] == transport.nodes.number]
         if not transport.nodes.leads or not (here or transport.is_server):
             return {}
@@ -206,7 +206,7 @@ class FixedSum:
         return {one.name: self._total(transport, plan, one) for one in plan.vectors}
 
     def _total(self, transport: Transport, plan: SumPlan, vector: PlannedVector) -> Tensor:
-        """Add up the sums of this node's parties, and at the server those of all nodes."""
+        """Add up a vector's sums of this node's parties, and at the server those of all nodes."""
         having, nodes = plan.having(vector.name), transport.nodes
         total = torch.zeros(_width(vector), dtype=torch.int64)
         for rank in having:
@@ -235,7 +235,7 @@ class FixedSum:
         tails: Mapping[int, Tensor],
         silos: int,
     ) -> Combined | None:
-        """Return what the sums come to, at the server; None where one of them is not whole."""
+        """Return the means at the server; None if a sum is incomplete."""
         tail = torch.zeros(len(plan.scalars) * PER_SCALAR + SENTINELS, dtype=torch.int64)
         for own in tails.values():
             tail += own
@@ -272,14 +272,14 @@ def _width(vector: PlannedVector) -> int:
 
 
 def _concerned(transport: Transport, plan: SumPlan) -> list[int]:
-    """Return the ranks, the server apart, that wait for a release: parties, and who leads their nodes."""
+    """Return the ranks that wait for a release: the parties and their nodes' leaders, without the server."""
     nodes = transport.nodes
     leaders = {nodes.leader_of(nodes.of[rank]) for rank in plan.parties}
     return sorted(leaders.union(plan.parties) - {0})
 
 
 def _unready(transport: Transport, phases: Phases, answers: Mapping[int, Ready]) -> Combined | None:
-    """Say, at the server, why a sum is not released; None if all parties are ready for the same."""
+    """Return, at the server, why a sum is not released; None if all parties are ready for the same sum."""
     origins = transport.origins
     refused = {origins[rank]: one.refused for rank, one in sorted(answers.items()) if one.context is None}
     if refused:

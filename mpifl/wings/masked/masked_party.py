@@ -1,7 +1,7 @@
-"""A rank as a party of masked sums: what it agrees to hand over its sum for, and what it notes of that.
+"""A rank as a party of masked sums: it checks a question, masks its sum, and notes the release.
 
-Whoever asks the same for two sets of silos learns the difference of the sets. So a party draws a round's
-silos itself, and sees that parties enough have a part in the sum. Its site's ledger holds one sum for each
+Whoever gets the same sum over two sets of silos learns the difference between the sets. So a party draws a
+round's silos itself, and checks that enough parties take part. Its site's ledger allows one sum for each
 question.
 """
 
@@ -29,26 +29,26 @@ from mpifl.wings.site import digest
 from mpifl.wire import Compute, Purpose
 
 LEAST_NOISE, MOST_NOISE = 2.0**20, 2.0**57
-"""The least deviation of a share of noise, so that rounding does not change it, and the largest of all
-shares together, so that no sum wraps around; in the grid of the sum."""
+"""Limits of the noise's deviation, in grid units. A share below the first would be lost in rounding; all
+shares together above the second could make a sum wrap around."""
 
 
 @dataclass(frozen=True)
 class MaskedTerms:
-    """What a party knows of its run by itself, whatever the server says.
+    """What a party itself knows about its run, whatever the server says.
 
     Attributes:
-        run: By which this run is known.
-        digest: Of all of the job that sums follow from.
-        terms: Of the job, whatever it is asked of.
+        run: The digest of this run.
+        digest: The digest of the shards, and of all parts of the job that affect a sum.
+        terms: The digest of the same parts of the job, without the shards.
         data: The sha256 of each silo's shard.
         job: The job's name.
         silos: The name of each silo.
-        hosts: The party of each silo, by a number of its own.
-        settings: The job's `[security]`.
-        drawn: The silos of a round, drawn from all.
-        purpose: What a work is for.
-        rounds: How many the job asks for.
+        hosts: The number of each silo's party.
+        settings: The job's `[security]`, or stricter values of the site.
+        drawn: Draws the silos of a round.
+        purpose: Returns the purpose of a client method.
+        rounds: How many rounds the job asks for.
     """
 
     run: str
@@ -65,7 +65,7 @@ class MaskedTerms:
 
 
 class MaskedParty:
-    """Masks a rank's sums; see `aggregation.Masking`."""
+    """Masks a rank's sums; see `Masking`."""
 
     def __init__(self, terms: MaskedTerms, session: Session, releases: Releases, secret: bytes) -> None:
         self._terms, self._session, self._releases, self._secret = terms, session, releases, secret
@@ -74,11 +74,11 @@ class MaskedParty:
 
     @property
     def offer(self) -> dict[str, Any]:
-        """This party's half of the keys, for all others."""
+        """This party's offer to all others, with its public key."""
         return self._session.offer.model_dump()
 
     def ready(self, question: Question, sums: Sequence[Tensor]) -> str:
-        """Return the digest of all that the sum is for, if this party hands it over; see `Masking`."""
+        """Check the question, add noise, and return the digest of the question; see `Masking`."""
         self._agreed, request = None, question.request
         if request.serial <= self._serial:
             raise InputError("the server asks by a number that was used; it is broken, or not to be trusted")
@@ -114,18 +114,19 @@ class MaskedParty:
         about = [self._terms.run, request.round, request.attempt, request.serial, request.work, message]
         parties = [(rank, one.model_dump()) for rank, one in sorted(offers.items())]
         numbers = [sorted(part.scalars) for _, part in sorted(question.plan.parties.items())]
-        # masks do not cancel where one party is told of less noise than others
+        # if the server tells one party of less noise than others, their masks do not cancel
         context = digest([*about, entry.set, grids, noise, parties, numbers], {})
         self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
         return context
 
     def _add_noise(self, question: Question, message: str, sums: Sequence[Tensor]) -> None:
-        """Add the shares of noise of this party's silos: as much as those that do not collude bring together.
+        """Add the shares of noise of this party's silos. The shares of honest silos alone are enough.
 
-        Of n silos c may collude, and each adds 1 / (n - c) of the variance. Those that are missing count as
-        honest: whom the server leaves out is its own choice. The same answer of a silo to the same
-        question over the same silos draws the same noise, whoever hosts it. Any other draws another, and so
-        does noise of another size: of the same numbers twice as large the answer could be solved for.
+        Of n silos c may collude, and each adds 1 / (n - c) of the variance. Missing silos count as honest,
+        since the server chooses whom it leaves out. The noise follows from the site's secret, the question,
+        the silos of the sum, the silo, its answer and the noise's size. It does not depend on the rank that
+        hosts the silo. So a repeated question gets the same noise. Noise of another size is another draw:
+        from two multiples of the same noise one could solve for the answer.
         """
         asked, accepted = question.request, self._named(question.accepted)
         sure = self._sure(question)
@@ -139,15 +140,12 @@ class MaskedParty:
                 total[:-SENTINELS] += drawn.whole_normal(len(total) - SENTINELS, size)
 
     def _sure(self, question: Question) -> int:
-        """Return how many silos of a sum do not collude, where those that are missing do not either."""
+        """Return how many silos of a sum surely do not collude, if no missing silo colludes."""
         drawn = len(self._drawn(question.request))
         return len(question.accepted) - math.floor(self._terms.settings.colluding * drawn)
 
     def _check_noise(self, question: Question, sure: int) -> None:
-        """See that the noise can be added.
-
-        Some silos do not collude. Rounding leaves their shares what they are, and the sum of all has room.
-        """
+        """Check that some silos do not collude, and that the noise fits between rounding and overflow."""
         if any(question.noise) and sure < 1:
             what = f"all {len(question.accepted)} silos of the sum may collude, and none is sure to add noise"
             share = self._terms.settings.colluding
@@ -165,7 +163,7 @@ class MaskedParty:
             raise InputError(f"{where}: the noise of '{vector.name}' {why}")
 
     def release(self) -> None:
-        """Have the site's ledger hold that the sum is handed over; see `Masking`."""
+        """Note in the site's ledger that the sum is sent; see `Masking`."""
         assert self._agreed is not None
         self._releases.record(self._agreed[0])
 
@@ -180,7 +178,7 @@ class MaskedParty:
         return sorted(self._terms.silos[silo] for silo in silos)
 
     def _drawn(self, request: Compute) -> set[int]:
-        """Return the silos that are to be asked: in training those of the round, in all else every one."""
+        """Return the silos to be asked: for training those drawn for the round, else all."""
         terms = self._terms
         if terms.purpose(request.work) == "training":
             if not 0 <= request.round < terms.rounds:
@@ -190,7 +188,7 @@ class MaskedParty:
         return set(range(len(terms.silos)))
 
     def _check_silos(self, question: Question, drawn: Collection[int]) -> None:
-        """See that no silos are asked and count but those that are drawn."""
+        """Check that only drawn silos are asked, only asked silos count, and the sum has the right ones."""
         request, names = question.request, self._terms.silos
         if any(len(set(told)) < len(told) for told in (request.cohort, question.accepted)):
             raise InputError("the server names a silo twice; it is broken, or not to be trusted")
@@ -204,14 +202,16 @@ class MaskedParty:
         added = question.answers.keys()
         if wrong := sorted(
             own.symmetric_difference(added)
-        ):  # the ledger would hold another set than was sent
+        ):  # the ledger would note another set of silos than the sum has
             what = "counts, and is not in this site's sum"
             what = what if wrong[0] in own else "is in this site's sum, and is not to count"
             raise InputError(f"silo {names[wrong[0]]!r} {what}; the server is broken, or not to be trusted")
 
     def _check_parties(self, question: Question, offers: Mapping[int, Offer], drawn: Collection[int]) -> None:
-        """See that parties enough have a part in the sum, of all whose silos are drawn: whom the server asks
-        is its own choice."""
+        """Check that enough parties take part in the sum.
+
+        They are compared with the parties of all drawn silos, since the server chooses whom it asks.
+        """
         owners = {silo: offer.key for offer in offers.values() for silo in offer.silos}
         accepted = self._named(question.accepted)
         if unowned := [silo for silo in accepted if silo not in owners]:
@@ -223,16 +223,16 @@ class MaskedParty:
             raise InputError(
                 f"[security] least = {settings.least}: {what}; start more, or take another least"
             )
-        if 2 * len(taking_part) - len(parties) <= settings.colluding * len(parties):  # 1 + a share may be 2
+        if 2 * len(taking_part) - len(parties) <= settings.colluding * len(parties):  # 1 + c may round to 2
             what = f"{len(taking_part)} of {len(parties)} parties have a part in the sum, too few"
             gone = sorted(set(self._named(drawn)).difference(accepted))
             back = ", ".join(map(repr, gone[:3])) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
             raise InputError(f"[security] colluding = {settings.colluding:.3g}: {what}; bring back {back}")
 
     def _check_numbers(self, plan: SumPlan) -> None:
-        """See that parties enough have each number: a sum hides none of fewer.
+        """Check that enough parties have each number, since a sum over too few hides none of them.
 
-        Each party sees that the plan is right of itself, and masks cancel if all were told the same plan.
+        Each party checks the plan's part on itself, and masks cancel only if all parties got the same plan.
         """
         least = self._terms.settings.least
         if few := [name for name in plan.scalars if plan.counting(name) < least]:
@@ -241,10 +241,10 @@ class MaskedParty:
 
 
 def _offers_of(question: Question) -> dict[int, Offer]:
-    """Return what the parties of a sum offer, by rank.
+    """Return the offers of a sum's parties, by rank.
 
     Raises:
-        InputError: one is none.
+        InputError: an offer is not valid.
     """
     found = {}
     for rank, part in sorted(question.plan.parties.items()):

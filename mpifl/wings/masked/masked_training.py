@@ -1,4 +1,4 @@
-"""What a rank needs for `[security]`: how its sums are added up, and what masks them."""
+"""What a rank needs for `[security]`: the settings of its sums, and the party that masks them."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def sums_of(
     rank: int,
     id: str,
 ) -> FixedSums:
-    """Return how updates are added up as whole numbers.
+    """Return the settings by which this rank adds up updates as whole numbers.
 
     Args:
         job: The job.
         spec: The federation.
-        algorithm: Its algorithm, which knows the federation.
+        algorithm: The job's algorithm, made for this federation.
         run: The run folder.
         placed: The silos of each worker.
         rank: This rank.
-        id: By which sites know the run.
+        id: The run's id, by which sites tell runs of one job apart.
 
     Raises:
         InputError: there are fewer parties than the job asks for, or the site's folder is missing or damaged.
@@ -71,17 +71,17 @@ def sums_of(
 
 
 def names_of(spec: AnySpec) -> list[str]:
-    """Return what silos are called in offers and in sites' lists."""
+    """Return the names of silos in offers and in `sites.toml`."""
     return [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
 
 
 def _check_offer(
     names: Sequence[str], hosted: Sequence[Sequence[int]], answered: Sequence[int], offered: Any
 ) -> None:
-    """See, at the server, that a rank offers a key for the silos that it hosts; others would stop the run.
+    """Check, at the server, that a rank offers a key for exactly its silos; another offer would stop the run.
 
     Raises:
-        ValueError: it does not.
+        ValueError: the offer is unreadable, or for other silos.
     """
     try:
         offer = Offer.model_validate(offered)
@@ -141,7 +141,7 @@ def _party(
 
 
 def _strictest(security: SecuritySettings, sites: Sites | None) -> SecuritySettings:
-    """Return what the job says, or what this site demands where that is more."""
+    """Return the job's settings, raised to the least that this site demands."""
     if sites is None:
         return security
     more = max(security.least, sites.least), max(security.colluding, sites.colluding)

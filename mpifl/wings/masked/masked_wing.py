@@ -1,4 +1,4 @@
-"""What `[security]` adds to a training."""
+"""The wing for `[security]`: sums of whole numbers, with masks or without."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from mpifl.wire import Memory, Transport
 
 @dataclass(frozen=True)
 class WholeNumbers(Averaging):
-    """Average updates by sums of whole numbers, with masks or without.
+    """Averages updates by sums of whole numbers, with masks or without.
 
     Attributes:
-        how: How these are added up.
+        how: The settings of these sums.
     """
 
     how: FixedSums
@@ -42,26 +42,26 @@ class WholeNumbers(Averaging):
     hides: ClassVar[bool] = True
 
     def aggregator(self, device: torch.device, memory: Memory) -> Aggregator:
-        """Return what adds up whole numbers on this rank."""
+        """Return this rank's aggregator of whole numbers."""
         return FixedSum(self.how, memory)
 
     def asked(self, round: int, work: str, silos: list[int]) -> list[int]:
-        """Return the silos of before where a sum was released before, else those that are to be asked."""
+        """Return the silos of an earlier release of this sum, if there was one, else `silos`."""
         before = self.how.released.of(round, work) if self.how.released else None
         return silos if before is None else before
 
 
 class Masked(Wing):
-    """Let the server see sums over silos alone."""
+    """Lets the server see only sums over silos."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
     def told(self, spec: AnySpec, run: Path) -> str:
-        """Return, at rank 0, by what sites tell this run from others of the same job; "" without masks.
+        """Return, at rank 0, the run's id, by which sites tell runs of one job apart; "" without masks.
 
         Raises:
-            InputError: the file of what was released is damaged, or another run's.
+            InputError: the file of released sums is damaged or belongs to another run.
         """
         return ReleasedFile(run, read_environment(run).get("released", "")).id if self._job.secure else ""
 
@@ -72,7 +72,10 @@ class Masked(Wing):
         transport: Transport,
         told: str,
     ) -> WorkerContext:
-        """Add up whole numbers; with masks, keep at the site what silos keep, and tell kinds of faults alone.
+        """Make the context add up whole numbers.
+
+        With masks, states of silos are encrypted, their own models stay in the site's folder, and the server
+        learns only kinds of faults.
 
         Raises:
             InputError: there are fewer parties than the job asks for, or the site's folder is missing or
@@ -94,11 +97,11 @@ class Masked(Wing):
         return dataclasses.replace(context, seal=seal, personal=folder / "personal" / personal)
 
     def about(self) -> dict[str, str]:
-        """Return what a rank says of itself where sums are masked."""
+        """Return what a rank reports about itself if sums are masked."""
         return about_rank() if self._job.secure else {}
 
     def notes(self, server: Server, exchange: Federation) -> list[str]:
-        """Say, where sums are masked, what that costs, and who is not hidden from whom."""
+        """Return lines on the cost of masks, and on parties that can see each other's data."""
         if not self._job.secure:
             return []
         member, length = exchange.membership, len(server.model.shared)
@@ -106,10 +109,10 @@ class Masked(Wing):
         return [cost, *sharing(member.about, member.placed, exchange.names)]
 
     def environment(self) -> dict[str, Any]:
-        """Return by what sites know the run."""
+        """Return the run's id, for the run's environment file."""
         return {} if self._how.released is None else {"released": self._how.released.id}
 
 
 def wing(job: Job) -> Wing:
-    """Return what a job's `[security]` adds."""
+    """Return the wing for a job's `[security]`."""
     return Masked(job)

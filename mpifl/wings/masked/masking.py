@@ -1,4 +1,4 @@
-"""What a party asks whoever hides its sum."""
+"""The interface between a party's sum and what masks it."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from mpifl.wire import Compute
 
 
 class Masking(Protocol):
-    """How a party hides its sum; see `privacy.Party`."""
+    """How a party hides its sum; see `MaskedParty`."""
 
     @property
     def offer(self) -> dict[str, Any]:
-        """Its half of the keys, for all other parties."""
+        """Its offer to all other parties, with its public key."""
 
     def ready(self, question: Question, sums: Sequence[Tensor]) -> str:
-        """Add this party's share of noise, in place, and return the digest of all that the sum is for.
+        """Add this party's share of noise in place, and return the digest of the whole question.
 
         Raises:
-            InputError: the party hands no such sum over.
+            InputError: the party refuses to send such a sum.
         """
 
     def release(self) -> None:
-        """Note that the sum is handed over; it is on the disk when this returns.
+        """Note that the sum is sent; the note is on the disk when this returns.
 
         Raises:
-            InputError: it cannot be noted, and nothing is to leave.
+            InputError: it cannot be noted, and nothing may be sent.
         """
 
     def mask(self, sums: Sequence[Tensor]) -> None:
-        """Add the masks, in place."""
+        """Add the masks in place."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a party is asked to hand over its sum for.
+    """What a party's sum is to be used for.
 
     Attributes:
         request: The request.
         received: The vectors that came with it.
-        plan: What is added up.
+        plan: The server's plan of the sum.
         accepted: The silos whose updates count.
-        grids: What one stands for, of each vector.
-        noise: The deviation of the noise of each vector's sum over all parties, in its grid; 0 for none.
-        rank: The party's.
-        answers: Digests of what each silo has added to its sum.
+        grids: The grid spacing of each vector.
+        noise: The deviation of the noise on each vector's sum over all parties, in grid units; 0 for none.
+        rank: The party's rank.
+        answers: Digests of what each silo has added to the party's sum.
     """
 
     request: Compute

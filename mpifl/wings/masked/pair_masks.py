@@ -1,4 +1,4 @@
-"""Masks that cancel: of each pair of parties the one adds what the other subtracts, unknown to others."""
+"""Masks that cancel: in each pair of parties one adds a secret mask, and the other subtracts it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from torch import Tensor
 from mpifl.wings.site import BLOCK, derived, keystream
 
 PIECE = 1 << 15
-"""Numbers that are masked at a time: 256 KiB, which the processor's cache holds with their masks."""
+"""How many numbers are masked at a time: 256 KiB, which fit in the cache together with their masks."""
 PURPOSE = b"mpifl mask"
 _ZEROS = bytes(8 * PIECE)
 
 
 def add_masks(sums: Sequence[Tensor], secrets: Mapping[int, bytes], own: int, context: bytes) -> None:
-    """Mask a party's sums in place, so that only the sum over all parties tells anything.
+    """Mask a party's sums in place, so that only the sum over all parties reveals anything.
 
-    A pair's mask is AES-256 in counter mode over all sums, in their order. Its key follows from the pair's
-    secret, the context and the pair's two ranks by HKDF-SHA256. Two pairs have different masks even where
-    their secrets are equal: some public keys of X25519 stand for others, so that a party may offer the twin
-    of another's (RFC 7748, section 6.1). The party of the lower rank adds the mask, the other subtracts it,
-    modulo 2^64.
+    A pair's mask is AES-256 in counter mode over all sums, in their order. HKDF-SHA256 derives its key from
+    the pair's secret, the context and the pair's two ranks. The ranks make masks differ even if two pairs
+    have equal secrets. This can happen: different public keys of X25519 may be equivalent, and a party may
+    offer the equivalent of another's key (RFC 7748, section 6.1). The party of the lower rank adds the mask,
+    the other subtracts it, modulo 2^64.
 
     Args:
         sums: int64 vectors.
         secrets: The secret shared with each other party, by its rank.
         own: This party's rank.
-        context: What the sums are of; a context is used once, or for the same sums again.
+        context: The digest of the question. It must never be used for other sums.
 
     Raises:
-        TypeError: a sum is not of int64.
-        ValueError: a party has no secret with itself.
+        TypeError: a sum is not int64.
+        ValueError: `secrets` has an entry for this party itself.
     """
     if wrong := [one.dtype for one in sums if one.dtype is not torch.int64]:
         raise TypeError(f"masks are for sums of int64, not {wrong[0]}")
@@ -52,5 +52,5 @@ def add_masks(sums: Sequence[Tensor], secrets: Mapping[int, bytes], own: int, co
 
 
 def _purpose(own: int, other: int) -> bytes:
-    """Return what the key of a pair's mask is for."""
+    """Return the purpose from which the key of a pair's mask is derived."""
     return PURPOSE + b" %d %d" % (min(own, other), max(own, other))

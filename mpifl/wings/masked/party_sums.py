@@ -1,4 +1,4 @@
-"""What one rank adds up of sums of whole numbers, in memory that no other rank reads."""
+"""One rank's sums of whole numbers, in memory that no other rank reads."""
 
 from __future__ import annotations
 
@@ -18,46 +18,45 @@ from mpifl.wings.site import digest
 from mpifl.wire import Combination, Compute, Request, Update, VectorHeader, combination, unmarked
 
 SENTINELS = 2
-"""Elements behind each vector: the parties of the sum, and its silos. They come out wrong where masks do not
-cancel, or a part is missing."""
+"""Elements behind each vector: the numbers of parties and silos in the sum. They come out wrong if masks do
+not cancel or a part is missing."""
 PER_SCALAR = 2 * DIGITS
-"""Elements of a number: weight * value, and weight."""
+"""Elements for a number: the digits of weight * value, and of weight."""
 STATISTICS_RANGE = 2.0**24
-"""The range of running statistics, in place of the job's."""
+"""The range of running statistics; it replaces the job's range."""
 
 
 class ReleasedSets(Protocol):
-    """The silos that each sum was released over, as the server keeps them in the run folder."""
+    """The silos of each released sum, as the server keeps them in the run folder."""
 
     id: str
-    """By which sites tell this run from others of the same job."""
+    """The run's id. Sites use it to tell runs of one job apart."""
 
     def note(self, round: int, work: str, silos: Sequence[int]) -> None:
-        """Note what is about to be released; it is on the disk when this returns.
+        """Note the silos of a sum before its release; the note is on the disk when this returns.
 
         Raises:
             InputError: it cannot be written, and nothing may be released.
         """
 
     def of(self, round: int, work: str) -> list[int] | None:
-        """Return the silos that a sum was released over, None if it was not."""
+        """Return the silos of a released sum, None if it was not released."""
 
 
 @dataclass(frozen=True)
 class FixedSums:
-    """How a run adds up whole numbers.
+    """The settings of a run's sums of whole numbers.
 
     Attributes:
         range: The largest magnitude of an element.
-        largest_weight: The largest weight of any silo's update, by the name of the work.
-        silos: How many there are. Grids are for as many summands, however few a question is asked of: a round
-            that was released without a silo that failed has the same grid when the others are asked again.
+        largest_weight: Returns the largest weight of any silo's update, by the name of the client method.
+        silos: How many silos there are. Grids are made for so many summands, even if fewer are asked. So a
+            round that was released without a failed silo has the same grid when the others are asked again.
         masks: Whether sums are masked.
-        masking: Hides this rank's sum; None without masks, and where there are no silos.
-        released: At the server, what was released, and is to be over the same silos if it is asked again.
-        least: The parties that a number needs: the sum of fewer is not asked for.
-        check_offer: At the server, raises ValueError where a rank that answers for some silos offers no key
-            for just those that it hosts.
+        masking: Masks this rank's sum; None without masks, and on ranks without silos.
+        released: At the server, the released sums. A sum that is asked for again must be over the same silos.
+        least: How many parties a number needs; the sum of fewer is not asked for.
+        check_offer: At the server, raises ValueError if a rank's offer is not for exactly its hosted silos.
     """
 
     range: float
@@ -74,7 +73,7 @@ class FixedSums:
         return STATISTICS_RANGE if name == "statistics" else self.range
 
     def grid(self, name: str, how: Combination, request: Request) -> float:
-        """Return what one stands for in the sum of a vector."""
+        """Return the grid spacing of a vector: the value of the whole number 1 in its sum."""
         weight = (
             self.largest_weight(request.work) if how == "weighted" and isinstance(request, Compute) else 1.0
         )
@@ -85,12 +84,11 @@ class PartySums:
     """The sums of weight * vector and of weight * number over the silos of one rank.
 
     Attributes:
-        vectors: By name, int64: whole numbers, or digits where the sum itself is wanted; then `SENTINELS`.
+        vectors: By name, int64: whole numbers, or digits for a vector marked `Summed`; then `SENTINELS`.
         numbers: By name, int64 of `PER_SCALAR` elements.
         silos: How many silos were added.
-        noise: By a vector's name, the deviation of the noise that its sum over all parties is to have, in
-            units of its whole numbers.
-        answers: Digests of what each silo has added, where the sum is masked.
+        noise: By a vector's name, the deviation of the noise on its sum over all parties, in grid units.
+        answers: Digests of what each silo has added, if the sum is masked.
     """
 
     def __init__(self, how: FixedSums, request: Request) -> None:
@@ -105,7 +103,7 @@ class PartySums:
         """Add one silo's update and describe its vectors for the header.
 
         Raises:
-            ValueError: a vector or a number cannot be added. Whatever is raised, nothing has been added.
+            ValueError: a vector or a number cannot be added. After an error, nothing has been added.
         """
         vectors = {name: self._within(name, unmarked(v).cpu(), update) for name, v in update.vectors.items()}
         hows = {name: combination(value) for name, value in update.vectors.items()}
@@ -131,7 +129,7 @@ class PartySums:
         return {name: header_of(update, name, None) for name in vectors}
 
     def own(self, vectors: Sequence[str], scalars: Sequence[str]) -> list[Tensor]:
-        """Return the sums of these names as they are masked, one after another: vectors, then all numbers."""
+        """Return the sums in the order of masking: the vectors, then one tensor of all numbers."""
         tail = torch.zeros(len(scalars) * PER_SCALAR + SENTINELS, dtype=torch.int64)
         for nth, name in enumerate(scalars):
             if name in self.numbers:
@@ -140,9 +138,9 @@ class PartySums:
         return [*(self.vectors[name] for name in vectors if name in self.vectors), tail]
 
     def _within(self, name: str, vector: Tensor, update: Update) -> Tensor:
-        """Return a vector, cut to the range if its sum is to have noise: to fail would tell of it without.
+        """Clamp a vector to the range if its sum gets noise: an error would reveal its size without noise.
 
-        No two vectors are farther apart than before. What is not finite is left for the check to refuse.
+        Clamping brings no two vectors farther apart. The next check refuses vectors that are not finite.
         """
         if name not in update.noise or not vector.isfinite().all():
             return vector
@@ -180,10 +178,10 @@ def _empty(length: int, how: Combination) -> Tensor:
 
 
 def _digits_of_numbers(update: Update) -> dict[str, Tensor]:
-    """Return the digits of weight * number, and of the weight, of each number of an update that is finite.
+    """Return, for each finite number of an update, the digits of weight * number and of the weight.
 
     Raises:
-        ValueError: one is a text, or too large.
+        ValueError: a number is a text, or too large.
     """
     found = {}
     for name, value in update.scalars.items():
@@ -199,7 +197,6 @@ def _digits_of_numbers(update: Update) -> dict[str, Tensor]:
 
 
 def averages_in(tail: Tensor, names: Sequence[str]) -> dict[str, float]:
-    """Return the averages of the numbers that the sum of all parties' tells of; none of those without
-    weight."""
+    """Return the averages of the numbers, from the sum over all parties; leave out those without weight."""
     numbers = numbers_of(tail[:-SENTINELS].view(-1, DIGITS)).view(-1, 2).tolist()
     return {name: total / weight for name, (total, weight) in zip(names, numbers, strict=True) if weight > 0}

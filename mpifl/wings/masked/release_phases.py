@@ -1,4 +1,4 @@
-"""Two phases between a verdict and its sum: all parties are ready, and the server releases it."""
+"""Two phases between a verdict and its sum: all parties get ready, then the server releases the sum."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from torch import Tensor
 from mpifl.wire import Digest, Message, Text, Transport
 
 READY, RELEASE, TAIL = ((1 << 41) + nth for nth in range(3))
-"""Stamps, beside the serial number of the request."""
+"""Stamps of the phases; the request's serial number stands beside them."""
 RECORD_BYTES = 1 << 12
 
 
 class Ready(Message):
-    """What a party makes of a verdict: what it would mask its sum for, or why it hands none over."""
+    """A party's answer to a verdict: the digest of the question, or why it refuses to send its sum."""
 
     context: Digest | None = None
     refused: Text = Field(default="")
 
 
 class Release(Message):
-    """What the server says when all are ready, or not."""
+    """The server's decision, once it has heard all parties."""
 
     lost: Text | None = None
-    """Why nothing is handed over, if so."""
+    """Why the sum is not released; None if it is."""
 
 
 class Phases:
-    """What the parties of one sum and the server tell each other.
+    """The messages between the parties of one sum and the server.
 
     Attributes:
-        missing: Parties that did not answer in time, at the server.
-        empty: Parties that handed over other than numbers, or had none to hand over.
+        missing: At the server, the parties that did not answer in time.
+        empty: At the server, the parties that sent no numbers, or bytes of a wrong length.
     """
 
     def __init__(self, transport: Transport, serial: int, parties: Collection[int]) -> None:
@@ -44,7 +44,7 @@ class Phases:
         self.empty: set[int] = set()
 
     def ready(self, own: Ready | None) -> dict[int, Ready]:
-        """Tell the server of this rank's readiness if it is a party; return at the server those of all."""
+        """Send this party's answer to the server; return at the server the answers of all parties."""
         found = {0: own} if own is not None and self._transport.is_server else {}
         if own is not None and not self._transport.is_server:
             self._transport.hand_over(0, own.encode(), (self._serial, READY))
@@ -56,7 +56,7 @@ class Phases:
         return found
 
     def release(self, told: Release | None, ranks: Collection[int]) -> Release:
-        """Tell some ranks, from the server, whether the sum is released; return what was told."""
+        """Send the decision from the server to `ranks`; return it on all of them."""
         transport, stamp = self._transport, (self._serial, RELEASE)
         if transport.is_server:
             assert told is not None
@@ -70,7 +70,7 @@ class Phases:
         )
 
     def tails(self, own: Tensor | None, length: int) -> dict[int, Tensor]:
-        """Bring the numbers of all parties, int64 of shape [length], to the server."""
+        """Send this party's numbers, int64 of shape [length]; return at the server those of all parties."""
         found = {0: own} if own is not None and self._transport.is_server else {}
         if own is not None and not self._transport.is_server:
             self._transport.hand_over(0, own.numpy().tobytes(), (self._serial, TAIL))
@@ -82,7 +82,7 @@ class Phases:
         return found
 
     def _gathered(self, beat: int, nbytes: int) -> Mapping[int, bytes]:
-        """Return, at the server, what the other parties hand over; those that do not are `missing`."""
+        """Return, at the server, the messages of the other parties; add those that sent none to `missing`."""
         found: dict[int, bytes] = {}
         if not self._transport.is_server:
             return found

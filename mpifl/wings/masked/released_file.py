@@ -1,4 +1,4 @@
-"""What was released under masks: a server that goes on at an earlier round asks for the same again."""
+"""The server's file of released masked sums: a resumed run asks for the same sums again."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class _Line(BaseModel):
 
 
 class ReleasedFile:
-    """The silos that each sum of a run was released over, a line each in the run folder.
+    """The silos of each released sum of a run, one line for each sum, in the run folder.
 
     Attributes:
-        id: By which sites tell this run from others of the same job; each line has it.
+        id: The run's id, which each line has. Sites use it to tell runs of one job apart.
     """
 
     def __init__(self, run: Path, id: str = "") -> None:
@@ -35,10 +35,10 @@ class ReleasedFile:
 
         Args:
             run: The run folder.
-            id: The run's, if it has one already; by default that of the file, or a new one.
+            id: The run's id, if it has one already; by default the id in the file, or a new one.
 
         Raises:
-            InputError: the file is damaged, or another run's.
+            InputError: the file is damaged, or belongs to another run.
         """
         self._known: dict[tuple[int, str], list[int]] = {}
         self.id = id
@@ -47,7 +47,7 @@ class ReleasedFile:
         self.id = self.id or os.urandom(16).hex()
 
     def note(self, round: int, work: str, silos: Sequence[int]) -> None:
-        """Note what is about to be released; it is on the disk when this returns.
+        """Note the silos of a sum before its release; the note is on the disk when this returns.
 
         Raises:
             InputError: it cannot be written, and nothing may be released.
@@ -56,7 +56,7 @@ class ReleasedFile:
         self._ledger.record(lambda: None if self.of(round, work) == line.silos else line)
 
     def of(self, round: int, work: str) -> list[int] | None:
-        """Return the silos that a sum was released over, None if it was not."""
+        """Return the silos of a released sum, None if it was not released."""
         return self._known.get((round, work))
 
     def _take(self, line: _Line) -> None:

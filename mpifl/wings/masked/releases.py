@@ -1,4 +1,4 @@
-"""What a site has released under masks; the same sum over other silos would tell these apart."""
+"""A site's ledger of released masked sums: the same sum over other silos would reveal the difference."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _Question = tuple[str, int, str]
 
 
 class Released(BaseModel):
-    """A line of the ledger: a party's part of a sum that was released under masks.
+    """A line of the ledger: a party's part of a released masked sum.
 
     Attributes:
-        run: A digest of the run.
-        round: Rounds done before it.
-        work: What was asked; a round asks each work once.
-        message: The digest of what was asked: received vectors, numbers, work.
-        set: The names of the silos that the sum is over, all parties' together.
-        grids: The digest of the arithmetic.
-        noise: The digest of how much noise the sum is to have, and of how many shares of it.
-        shares: How many shares of noise the sum is counted to have, 0 for none.
+        run: The digest of the run.
+        round: How many rounds were done before it.
+        work: The name of the client method; a round asks for each one once.
+        message: The digest of the request: received vectors, numbers and client method.
+        set: The names of all silos in the sum, of all parties.
+        grids: The digest of the vectors, their grids, and the names of numbers.
+        noise: The digest of the noise's deviations and of the number of its shares.
+        shares: How many shares of noise are counted on, 0 without noise.
         silos: The names of the party's own silos.
-        answers: The digests of what those of them that have a part in the sum have added, by name.
-        terms: The digest of the job, whatever it is asked of.
-        data: The sha256 of the shards of those in `answers`, by name.
-        job: The job's name, for people.
-        processor: What has computed it here, for people.
+        answers: By name, the digest of what each own silo has added to the sum.
+        terms: The digest of all parts of the job that affect a sum, without the shards.
+        data: By name, the sha256 of the shard of each silo in `answers`.
+        job: The job's name, for people to read.
+        processor: The processor that computed the answers, for people to read.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -55,53 +55,53 @@ class Released(BaseModel):
 
     @property
     def question(self) -> _Question:
-        """What may be asked once."""
+        """The key of a question, which may get only one sum."""
         return self.run, self.round, self.work
 
 
 class Releases:
-    """The ledger of a site's folder, which all its parties share.
+    """The ledger in a site's folder, shared by all parties of the site.
 
-    A sum is released once for a question. The same sum may be released again: it tells nothing new.
+    Only one sum is released for a question. The same sum may be released again, since it reveals nothing new.
     """
 
     def __init__(self, folder: Path, evaluations: Collection[str] = ()) -> None:
-        """Open it.
+        """Open the ledger.
 
         Args:
-            folder: The site's.
-            evaluations: The works that look at the model of the round before.
+            folder: The site's folder.
+            evaluations: The client methods that evaluate the model of the round before.
 
         Raises:
-            InputError: the folder is not the user's own, or the ledger is none.
+            InputError: the folder belongs to another user, or the ledger is damaged.
         """
         make_own(folder)
         self._evaluations = evaluations
         self._by_question: dict[_Question, list[Released]] = {}
         self._by_message: dict[str, Released] = {}
-        """The first line of each; all others are over the same silos."""
+        """The first line for each message; later lines have the same silos."""
         self._data: dict[tuple[str, str, str], str] = {}
-        """The shard of each silo that has answered a message by some terms."""
+        """The shard of a silo, by message, terms and silo."""
         self._shares: dict[tuple[str, str, int], int] = {}
-        """How many shares the noise of a message by some terms in a round was of."""
+        """The number of shares of noise, by message, terms and round."""
         self._ledger = SiteLedger(folder / LEDGERS[1], Released, self._take)
-        self._ledger.catch_up()  # one that is none is better found before the first round
+        self._ledger.catch_up()  # so that a damaged ledger stops the run before the first round
 
     def check(self, entry: Released) -> None:
-        """See that a sum may be released.
+        """Check that a sum may be released.
 
         Raises:
-            InputError: another was released for the question, or for the message over other silos, or over
-                other examples of one, or with other noise.
+            InputError: another sum was released for the question. Or the message was answered over other
+                silos, with other examples of a silo, or with other noise.
         """
         self._ledger.catch_up()
         self._compare(entry)
 
     def record(self, entry: Released) -> None:
-        """Note that a sum is released, and return when that is on the disk; no line is repeated.
+        """Note that a sum is released, and return when the note is on the disk. Do not repeat a line.
 
         Raises:
-            InputError: as `check`, or the ledger cannot be written. Nothing may be sent then.
+            InputError: as `check`, or the ledger cannot be written. Then nothing may be sent.
         """
 
         def make() -> Released | None:
@@ -138,7 +138,7 @@ class Releases:
                 raise self._refusal(entry, f"{same}, {what}")
 
     def _compare_question(self, entry: Released, line: Released) -> None:
-        """Hold a sum against one of the same run, round and work."""
+        """Compare a sum with an earlier one for the same run, round and client method."""
         again = "the round was released before"
         if line.set != entry.set:
             raise self._refusal(entry, f"{again}, {_other_set(line, entry)}")
@@ -155,7 +155,7 @@ class Releases:
                 raise self._refusal(entry, what, line)
 
     def _refusal(self, entry: Released, why: str, before: Released | None = None) -> InputError:
-        """Refuse a sum; where its bits are others than before, name the processor that came to those."""
+        """Return the error that refuses a sum. For differing bits it names the earlier sum's processor."""
         what = f"round {self._shown(entry)} of job {entry.job!r} is not released ({entry.work})"
         would = "go on with the run from its own last checkpoint, or take another seed"
         if before and before.processor and before.processor != entry.processor:
@@ -163,12 +163,12 @@ class Releases:
         return InputError(f"{self._ledger.path}: {what}: {why}; {would}")
 
     def _shown(self, entry: Released) -> int:
-        """Return a round as people count it, from 1; a ledger has the rounds done before."""
+        """Return a round as people count it, from 1. The ledger counts the rounds done before."""
         return entry.round + (entry.work not in self._evaluations)
 
 
 def _other_set(line: Released, entry: Released) -> str:
-    """Say by what silos two sums differ."""
+    """Return which silos two sums do not share, as text for an error."""
     gone, new = (set(line.set) - set(entry.set)), (set(entry.set) - set(line.set))
     parts = [f"{word} {_named(names)}" for word, names in (("without", gone), ("with", new)) if names]
     return f"and is now to be over other silos ({', '.join(parts)}), so both sums would tell them apart"

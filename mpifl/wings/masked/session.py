@@ -1,4 +1,4 @@
-"""Secrets that two parties share for one start of a training; the server hands around what they offer."""
+"""Secrets that pairs of parties share for one start of a training; the server passes their offers on."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _Content = tuple[str, tuple[str, ...], str, str]
 
 
 class Offer(BaseModel):
-    """What a party has all others know: the public half of its session key, and for which silos it answers.
+    """What a party tells all others: its public session key, and the silos for which it answers.
 
     Attributes:
         site: The site's name, "" without an identity.
         silos: The names of the party's silos.
-        key: An X25519 key, 64 hexadecimal digits.
-        signature: The site's over all of this and the run, 128 hexadecimal digits; "" without an identity.
+        key: A public X25519 key, 64 hexadecimal digits.
+        signature: The site's signature of all this and the run, 128 hexadecimal digits; "" without an
+            identity.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -34,32 +35,32 @@ class Offer(BaseModel):
 
     @property
     def told(self) -> str:
-        """Say whose it is, as messages do."""
+        """The party's name in messages."""
         silos = ", ".join(repr(silo) for silo in self.silos[:3]) + (", ..." if len(self.silos) > 3 else "")
         return f"site {self.site!r} (silos {silos})" if self.site else f"the party of silos {silos}"
 
 
 class Session:
-    """A party's session key, and the secrets that it comes to share with all others.
+    """A party's session key, and the secrets that it shares with the other parties.
 
     Attributes:
-        offer: What the others are to know.
+        offer: This party's offer.
     """
 
     def __init__(
         self, run: str, silos: Sequence[str], identity: Identity | None = None, sites: Sites | None = None
     ) -> None:
-        """Make a fresh key.
+        """Make a new key and the offer for it.
 
         Args:
-            run: What the training is known by; signatures are for it alone.
+            run: The digest of the run; a signature is valid for this run only.
             silos: The names of this party's silos.
-            identity: Signs the offer, where there is one.
-            sites: The sites whose signed offers are accepted; without them any offers are.
+            identity: Signs the offer; None leaves it unsigned.
+            sites: The sites whose signed offers are accepted; None accepts any offers.
 
         Raises:
-            InputError: a silo has no name. Or there are sites, and this one has no identity, or is not listed
-                with it and its silos.
+            InputError: a silo has no valid name. Or `sites` is given, and this site has no identity or is not
+                listed with it and its silos.
         """
         if sites is not None and identity is None:
             what = "lists the sites, and this one has no key; make it by `mpifl identity make`"
@@ -69,18 +70,18 @@ class Session:
         self.offer = self._offered(list(silos), identity)
         self._check_signed(self.offer)
         self._secrets: dict[_Content, bytes] = {}
-        """Of each offer that was found good; the same offers come with each exchange."""
+        """The secrets of valid offers. The same offers come with each request."""
 
     def agree(self, offers: Mapping[int, Offer], own: int) -> dict[int, bytes]:
-        """Return the secrets that this party shares with all others, by rank.
+        """Return the secrets that this party shares with each other party, by rank.
 
         Args:
-            offers: Those of all parties, by rank, this one's among them.
+            offers: The offers of all parties by rank, including this party's.
             own: This party's rank.
 
         Raises:
-            InputError: an offer is not what its site has signed, claims what is another's, or is none of this
-                session's own.
+            InputError: an offer is not validly signed, or claims a silo or key of another party. Or the offer
+                under this party's rank is missing or not this session's.
         """
         self._check_own(offers.get(own))
         _check_apart(offers)
@@ -97,7 +98,7 @@ class Session:
         return unsigned.model_copy(update={"signature": signature})
 
     def _said(self, offer: Offer) -> bytes:
-        """Return what a site signs: an encoding that only this run and this offer have."""
+        """Return the bytes that a site signs; they differ for each run and offer."""
         said = ["mpifl session", self._run, offer.site, offer.silos, offer.key]
         return json.dumps(said, separators=(",", ":")).encode()
 
@@ -108,7 +109,7 @@ class Session:
             raise InputError(f"{told}; nothing is sent. Ask who runs the server")
 
     def _secret(self, offer: Offer) -> bytes:
-        """Return the secret shared with the party of an offer, which is checked."""
+        """Check an offer, and return the secret shared with its party."""
         content = _content(offer)
         if content not in self._secrets:
             self._check_signed(offer)
@@ -120,7 +121,7 @@ class Session:
         return self._secrets[content]
 
     def _check_signed(self, offer: Offer) -> None:
-        """See that a site that is listed has signed an offer of its own silos; without a list all do."""
+        """Check that a listed site has signed the offer, for its own silos. Without a list accept any."""
         sites = self._sites
         if sites is None:
             return
@@ -145,7 +146,7 @@ def _content(offer: Offer) -> _Content:
 
 
 def _check_apart(offers: Mapping[int, Offer]) -> None:
-    """See that no silo and no key is offered twice."""
+    """Check that no silo and no key is offered twice."""
     claimed: dict[tuple[str, str], Offer] = {}
     for _, offer in sorted(offers.items()):
         for claim in [("session key", offer.key), *(("silo", silo) for silo in offer.silos)]:

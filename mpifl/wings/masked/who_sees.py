@@ -1,4 +1,4 @@
-"""Who is not hidden from whom, as ranks say themselves; and what hiding costs."""
+"""Which parties can see each other's data, as ranks report, and what masks cost."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from mpifl.wings.site import lists_sites
 from mpifl.wire.launching import started_by
 
 TRIED = 1 << 19
-"""Numbers by which the time of a mask is tried."""
+"""How many numbers are masked to measure the time."""
 MOST_NAMED = 8
-"""Silos that a line names."""
+"""How many silos a line names."""
 _LAUNCHED = "masks hide updates from logs, files and the wire, not from whoever started the run"
 
 
 def about_rank() -> dict[str, str]:
-    """Return what a rank says of itself where sums are masked: whose it is, what has started it, and whether
-    its site lists the keys of others."""
+    """Return what a rank reports about itself: its user, its launcher, and whether its site lists sites."""
     return {"user": user_name(), "launcher": launcher(), "sites": "yes" if lists_sites() else "no"}
 
 
 def user_name() -> str:
-    """Return the name of this process's user, or the number of one that has none."""
+    """Return the name of this process's user, or the user's number if there is no name."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -38,7 +37,7 @@ def user_name() -> str:
 
 
 def launcher() -> str:
-    """Return what has started all ranks, such as `srun (Slurm)`; "" if it is not known."""
+    """Return the program that started all ranks, such as `srun (Slurm)`; "" if it is unknown."""
     found = started_by()
     return f"{Path(found[0]).name} ({found[1]})" if found else ""
 
@@ -46,14 +45,16 @@ def launcher() -> str:
 def sharing(
     about: Mapping[int, Mapping[str, str]], placed: Mapping[int, Collection[int]], names: Names
 ) -> list[str]:
-    """Return a line for each user of a host whose silos masks do not hide, one of who started the ranks, and
-    one of those who cannot tell whose keys they are given.
+    """Return lines on what masks do not hide.
+
+    There is a line for each user of a host whose silos, or silos and server, can see each other's data. One
+    line says who started all ranks. Another names silos that cannot verify the keys of others.
 
     Args:
-        about: What each rank says of itself: its `host`, `user` and `launcher`, and whether it has
+        about: What each rank reports about itself: its `host`, `user` and `launcher`, and whether it has
             `sites`.
         placed: The silos of each worker.
-        names: What silos are called.
+        names: The names of silos.
     """
     together: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for rank, told in sorted(about.items()):
@@ -68,7 +69,7 @@ def sharing(
 
 
 def cost_of_masks(parties: int, length: int) -> str:
-    """Say how many masks a party draws for a vector, and how long that takes here, as it is tried."""
+    """Return a line on how many masks a party draws for a vector, and the time that this takes here."""
     others, tried = parties - 1, torch.zeros(TRIED, dtype=torch.int64)
     began = time.process_time()
     add_masks([tried], {1: bytes(32)}, 0, b"at the start")
@@ -84,7 +85,7 @@ def _line(silos: list[int], host: str, beside: bool, names: Names) -> str:
 
 
 def _started(about: Mapping[int, Mapping[str, str]]) -> list[str]:
-    """Say that one person has started all ranks, as far as that shows."""
+    """Return a line if one user seems to have started all ranks."""
     users, programs = ({told.get(key, "") for told in about.values()} for key in ("user", "launcher"))
     if len(about) < 2 or len(users) > 1:
         return []
@@ -96,7 +97,7 @@ def _started(about: Mapping[int, Mapping[str, str]]) -> list[str]:
 def _unsigned(
     about: Mapping[int, Mapping[str, str]], placed: Mapping[int, Collection[int]], names: Names
 ) -> list[str]:
-    """Name the silos of ranks that have no list of sites, where there is another's key to be sure of."""
+    """Return a line on silos whose ranks have no list of sites, if there are several parties."""
     parties = [rank for rank, silos in placed.items() if silos]
     trusting = [rank for rank in parties if about.get(rank, {}).get("sites") == "no"]
     if len(parties) < 2 or not trusting:

@@ -1,8 +1,8 @@
-"""What noised steps cost: epsilon for a delta, and the noise by which so many steps cost no more.
+"""The privacy accountant: the epsilon of noised steps, and the noise for a given epsilon.
 
-Without sampling the Gaussian mechanism has a closed form (Balle & Wang 2018). With it, `dp-accounting` counts
-by privacy loss distributions or by Renyi divergences. Neighbours differ by one example, which the one has and
-the other has not.
+Without sampling the Gaussian mechanism has a closed form (Balle & Wang 2018). With sampling, `dp-accounting`
+computes epsilon by privacy loss distributions or Renyi divergences. Neighbouring data sets differ by one
+example that is added or removed.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from mpifl.common import InputError
 from mpifl.common.machine import floors
 
 GRID = 1000
-"""Noise multipliers that are found are whole multiples of 1 / GRID."""
+"""`noise_for` returns noise multipliers that are multiples of 1 / GRID."""
 LARGEST = 10**10
-"""No noise, in multiples of 1 / GRID, is sought beyond."""
+"""The end of the search for a noise multiplier, in units of 1 / GRID."""
 _LINES = 24
-"""The first looks of a search for noise, which follow lines; all others halve what is left."""
+"""After so many evaluations the search for noise stops interpolating and only bisects."""
 _FINE, _COARSE = 1e-4, 1e-3
-"""How far apart privacy losses are told from each other, at least and at most; they are rounded up."""
+"""The smallest and largest grid spacing of privacy losses; losses are rounded up to the grid."""
 _PART = 0.02
-"""That distance as a part of the usual loss of a step, rate / noise: 25 epsilons grew by at most 4e-5
-of themselves."""
+"""The grid spacing as a share of a step's typical loss, rate / noise. It raised each of 25 epsilons by at
+most 4e-5 of its value."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps of DP-SGD, each a sum of clipped gradients of the examples that a step drew, with noise.
+    """Steps of DP-SGD. Each step is a noised sum of the clipped gradients of the examples that it drew.
 
     Attributes:
-        noise: z, the deviation of the noise by the clip norm.
-        rate: q, the chance of an example to be drawn; 1 where all are taken.
-        count: How many steps.
+        noise: z, the noise multiplier: the standard deviation of the noise divided by the clip norm.
+        rate: q, the probability that an example is drawn; 1 if all examples are taken.
+        count: The number of steps.
     """
 
     noise: float
@@ -52,11 +52,11 @@ def epsilon_of(taken: Iterable[Steps], delta: float, accountant: str = "pld") ->
 
     Args:
         taken: The steps, in any order.
-        delta: Of (epsilon, delta).
-        accountant: "pld" or "rdp", where a step draws examples.
+        delta: The delta of (epsilon, delta).
+        accountant: "pld" or "rdp", for steps that draw examples.
 
     Raises:
-        InputError: `dp-accounting` is needed and not there.
+        InputError: `dp-accounting` is needed and not installed.
         ValueError: a noise or a rate is NaN.
     """
     counts: Counter[tuple[float, float]] = Counter()
@@ -72,38 +72,40 @@ def epsilon_of(taken: Iterable[Steps], delta: float, accountant: str = "pld") ->
 
 @functools.lru_cache(maxsize=4096)
 def noise_for(epsilon: float, delta: float, rate: float, count: int, accountant: str = "pld") -> float:
-    """Return the least noise multiplier, a multiple of 1 / GRID, by which so many steps cost no more.
+    """Return the least noise multiplier with which `count` steps cost at most (epsilon, delta).
+
+    It is a multiple of 1 / GRID.
 
     Raises:
-        InputError: no noise that is finite in practice would do.
+        InputError: even the largest noise that is tried is too small.
     """
 
     def cost(nth: int, by: str = accountant) -> float:
         return epsilon_of([Steps(nth / GRID, rate, count)], delta, by)
 
-    rough = _least(GRID, lambda nth: cost(nth, "rdp"), epsilon)  # quickly counted, and not far off
+    rough = _least(GRID, lambda nth: cost(nth, "rdp"), epsilon)  # a quick and close first guess
     return (rough if accountant == "rdp" else _least(rough, cost, epsilon)) / GRID
 
 
 def check_countable(rates: Iterable[float]) -> None:
-    """See that what counts steps at these rates is installed, without importing it.
+    """Check that `dp-accounting` is installed if steps at these rates need it. Do not import it.
 
     Raises:
-        InputError: it is not.
+        InputError: it is needed and not installed.
     """
     if any(rate < 1 for rate in rates) and importlib.util.find_spec("dp_accounting") is None:
         raise _missing()
 
 
 def affordable(spent: Iterable[Steps], more: Steps, delta: float, epsilon: float, accountant: str) -> int:
-    """Return how many of some more steps a budget allows after those that were spent.
+    """Return how many more steps a budget allows, after the steps that were spent.
 
     Args:
-        spent: What was taken before.
-        more: Steps of one kind, as many as are wanted.
-        delta: Of the budget.
-        epsilon: Of the budget.
-        accountant: How it is counted.
+        spent: The steps that were taken before.
+        more: The wanted steps, all of one kind.
+        delta: The budget's delta.
+        epsilon: The budget's epsilon.
+        accountant: "pld" or "rdp".
     """
     before = list(spent)
 
@@ -121,7 +123,7 @@ def affordable(spent: Iterable[Steps], more: Steps, delta: float, epsilon: float
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon of a Gaussian mechanism of sensitivity mu and deviation 1 (Balle & Wang 2018).
+    """Return the epsilon of a Gaussian mechanism with sensitivity mu and deviation 1 (Balle & Wang 2018).
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu).
 
@@ -133,13 +135,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     def exceeds(epsilon: float) -> bool:
         first, second = _phi(mu / 2 - epsilon / mu), _phi(-mu / 2 - epsilon / mu)
-        # where the second underflows, its product is far below the first
+        # if the second underflows, its product is far below the first
         return first - (math.exp(epsilon + math.log(second)) if second > 0 else 0.0) > delta
 
     if mu == 0 or not exceeds(0.0):
         return 0.0
     low, high = 0.0, 1.0
-    while exceeds(high):  # not so at Inf, where nothing is left of the first
+    while exceeds(high):  # this ends: at Inf the first term is 0
         low, high = high, 2 * high
     for _ in range(60):
         middle = (low + high) / 2
@@ -152,14 +154,14 @@ def _phi(x: float) -> float:
 
 
 def _least(start: int, cost: Callable[[int], float], most: float) -> int:
-    """Return the least whole number of which a cost that falls is no more than `most`, sought from `start`.
+    """Return the least whole number whose cost is at most `most`, if larger numbers cost less.
 
-    Between a number that costs too much and one that does not, the next is where a line through both meets
-    `most`, in logarithms of both; each third is in the middle. Where lines have not found it soon, all are
-    in the middle: the search ends whatever the cost is, and NaN is too much.
+    The search begins at `start`. Between a number that costs too much and one that does not, it interpolates
+    linearly in the logarithms of number and cost. Every third step bisects, and after `_LINES` steps all do,
+    so that the search ends whatever the cost is. NaN counts as too much.
 
     Raises:
-        InputError: there is none in practice.
+        InputError: no number below `LARGEST` will do.
     """
     few, many, high, low, nth, looks = 0, LARGEST, math.inf, 0.0, start, 0
     while many - few > 1:
@@ -188,13 +190,13 @@ def _counted(groups: tuple[tuple[float, float, int], ...], delta: float, account
 
 
 def _apart(noise: float, rate: float) -> float:
-    """Return how far apart the losses of some steps may be told: finely where each loses little."""
+    """Return the grid spacing of the privacy loss: finer if a step loses less."""
     return max(_FINE, min(_COARSE, _PART * rate / noise)) * max(1.0, 0.1 / noise**2)
 
 
 @functools.lru_cache(maxsize=64)
 def _composed(noise: float, rate: float, count: int, apart: float) -> Any:
-    """Return the privacy loss distribution of so many steps."""
+    """Return the privacy loss distribution of `count` steps."""
     return _one_step(noise, rate, apart).self_compose(count)
 
 
@@ -209,7 +211,7 @@ def _one_step(noise: float, rate: float, apart: float) -> Any:
 def _by_divergences(groups: tuple[tuple[float, float, int], ...], delta: float) -> float:
     events, library, log = _library("dp_event"), _library("rdp"), importlib.import_module("absl.logging")
     accountant, told = library.RdpAccountant(), log.get_verbosity()
-    log.set_verbosity(log.ERROR)  # an order that is left out makes epsilon no smaller
+    log.set_verbosity(log.ERROR)  # it warns of Renyi orders that it skips; epsilon is still an upper bound
     try:
         for noise, rate, count in groups:
             step = events.GaussianDpEvent(noise)

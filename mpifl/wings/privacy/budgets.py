@@ -1,4 +1,4 @@
-"""What a silo may spend: the job's budget, and its site's own."""
+"""Privacy budgets that must all hold, such as the job's and the site's own."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Limit = tuple[float, float]
 
 
 class Budgets:
-    """Some budgets, all of which hold.
+    """Budgets that must all hold.
 
     Args:
-        limits: Each (epsilon, delta).
-        accountant: How they are counted.
+        limits: The (epsilon, delta) of each budget.
+        accountant: "pld" or "rdp".
     """
 
     def __init__(self, limits: Sequence[Limit], accountant: str) -> None:
@@ -25,13 +25,13 @@ class Budgets:
         self._exact: set[object] = set()
 
     def __str__(self) -> str:
-        """Name them."""
+        """Return the budgets as text for messages."""
         return ", ".join(f"epsilon {epsilon:g} at delta {delta:g}" for epsilon, delta in self._limits)
 
     def room(self, spent: Iterable[Steps], more: Steps) -> int | None:
-        """Return how many of some more steps all budgets allow after those spent; None where there is none.
+        """Return how many of the steps `more` all budgets allow after `spent`; None if there are no budgets.
 
-        Runs ask for one kind of steps again and again, so what is known of a kind is kept.
+        Runs ask for the same kind of steps again and again, so results for a kind are kept.
         """
         if not self._limits:
             return None

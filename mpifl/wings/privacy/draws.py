@@ -1,7 +1,7 @@
-"""Numbers that only a site can draw: they follow from its secret and from what is asked of it.
+"""Random numbers that only a site can draw: they follow from its secret and from the question.
 
-The same question draws the same numbers. So a question that is asked again is answered by the same bits, and
-no noise is averaged away. Whoever lacks the secret cannot tell them from chance.
+The same question draws the same numbers. So repeated questions get the same answer, and nobody can average
+the noise away. Without the secret the numbers cannot be told from random ones.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from mpifl.wings.privacy import normal
 from mpifl.wings.site import BLOCK, keystream
 
 EDITION = 4
-"""Part of every question whose answer is noised: it grows where the same question would draw other noise, or
-its answer be rounded otherwise. An older edition was asked another question, with noise of its own."""
+"""A part of every question that gets a noised answer. It grows when code changes the noise or the rounding.
+
+The same question under another edition is another question, with separate noise."""
 AT_A_TIME = 1 << 15
-"""Numbers that are drawn at a time; even."""
+"""How many numbers are drawn at a time; even."""
 HIGH_BITS = 40
-"""Bits of a deviation above those that are drawn by themselves."""
+"""The high bits of a deviation. `whole_normal` draws the bits below them separately."""
 _ZEROS = bytes(max(8 * AT_A_TIME, 4 * normal.words_of(normal.AT_A_TIME)))
 
 
 class Draws:
-    """A stream of numbers: AES-256 in counter mode, keyed by HMAC-SHA256 of a secret and what it is for."""
+    """A stream of numbers: AES-256 in counter mode, keyed by HMAC-SHA256 of a secret and a purpose."""
 
     def __init__(self, secret: bytes, *purpose: str | int) -> None:
         name = "\0".join(["mpifl draws", *map(str, purpose)]).encode()
@@ -36,17 +37,17 @@ class Draws:
 
     def words(self, count: int) -> Tensor:
         """Return the next whole numbers in [-2^63, 2^63), int64 of shape [count]."""
-        drawn = bytearray(8 * count + BLOCK)  # which the cipher wants to spare
+        drawn = bytearray(8 * count + BLOCK)  # the cipher needs one spare block
         self._stream.update_into(memoryview(_ZEROS)[: 8 * count], drawn)
         return torch.frombuffer(drawn, dtype=torch.int64, count=count)
 
     def below(self, count: int, limit: int) -> Tensor:
-        """Return whole numbers from 0 to `limit` - 1, all alike likely, int64 of shape [count]."""
+        """Return whole numbers from 0 to `limit` - 1, uniformly drawn, int64 of shape [count]."""
         parts = [self.words(min(AT_A_TIME, count - i)) for i in range(0, count, AT_A_TIME)]
         return torch.cat(parts or [torch.empty(0, dtype=torch.int64)]).remainder_(limit)
 
     def chosen(self, count: int, rate: float) -> Tensor:
-        """Return which of `count` examples are drawn, each by itself with the chance `rate`."""
+        """Return the indices of the drawn ones of `count` examples, each with probability `rate`."""
         if rate >= 1:
             return torch.arange(count)
         few = math.floor(rate * 2**64) - 2**63
@@ -54,10 +55,10 @@ class Draws:
         return torch.cat(parts).nonzero().flatten()
 
     def add_normal(self, vector: Tensor, deviation: float) -> None:
-        """Add normal numbers of a deviation to a vector, float32, contiguous, of shape [n].
+        """Add normal numbers of a standard deviation to a vector, float32, contiguous, of shape [n].
 
-        What they are, and how large and how fine they come, says `normal`. They are made on the CPU, whatever
-        the vector's device, piece by piece.
+        The module `normal` documents their range and resolution. They are drawn on the CPU, piece by piece,
+        whatever the vector's device.
         """
         if not vector.is_cpu:
             vector.add_(self.normal(len(vector)).mul_(deviation).to(vector.device))
@@ -72,15 +73,15 @@ class Draws:
 
     def normal(self, count: int) -> Tensor:
         """Return numbers from the standard normal distribution, float32 of shape [count]; see `normal`."""
-        found = torch.zeros(count, device="cpu")  # whatever a user's code has made the default
+        found = torch.zeros(count, device="cpu")  # a user's code may have changed the default device
         self.add_normal(found, 1.0)
         return found
 
     def exact_normal(self, count: int) -> Tensor:
         """Return numbers from the standard normal distribution, float64 of shape [count] (Box & Muller 1958).
 
-        All their 53 bits are noise; the largest are 8.6. Logarithm, sine and cosine are those of PyTorch,
-        which differ in the last bit between processors.
+        All their 53 bits are noise; the largest magnitude is 8.6. They use PyTorch's logarithm, sine and
+        cosine, whose last bit differs between processors.
         """
         found = torch.empty(count, dtype=torch.float64)
         for part in torch.split(found, AT_A_TIME):
@@ -93,9 +94,9 @@ class Draws:
         return found
 
     def whole_normal(self, count: int, deviation: float) -> Tensor:
-        """Return whole numbers from the normal distribution of a deviation of up to 2^57, int64 of [count].
+        """Return normal numbers rounded to whole ones, deviation up to 2^57, int64 of shape [count].
 
-        A float has 53 bits. Below those of the numbers, bits are drawn by themselves, so that all are noise.
+        A float has 53 bits. Larger numbers get their lower bits from a separate draw, so all bits are noise.
         """
         low = max(math.frexp(deviation)[1] - HIGH_BITS, 0)
         found = self.exact_normal(count).mul_(deviation / 2.0**low).round_().long()

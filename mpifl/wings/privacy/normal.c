@@ -1,6 +1,6 @@
-/* Normal numbers of random words, in one pass. normal.py loads this file, states the same in tensor operations, and says
- * why each step is as it is. Both give the same bits, for which products and sums must not be contracted
- * (-ffp-contract=off). Nothing of libm is called but the square root, which IEEE 754 rounds correctly. */
+/* Normal numbers from random words, in one pass. normal.py loads this file, has the same computation with NumPy, and
+ * explains each step. Both give the same bits; this needs -ffp-contract=off, so that products and sums are not fused.
+ * The only function of libm is the square root, whose rounding IEEE 754 fixes. */
 
 #include <stdint.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static inline __attribute__((always_inline)) float four(float x, float xx, float
     return (d * x + c) * xx + (b * x + a);
 }
 
-/* two numbers of the three words of a pair */
+/* two numbers from the three words of a pair */
 static inline __attribute__((always_inline)) void pair(int32_t high, int32_t low, int32_t turn, float *one, float *other) {
     const float whole = (float)(high & 0x3fffffff) * 0x1p31f + ((float)(low & 0x7fffffff) + 0.5f);
     const int32_t bits = bits_of(whole), mirrored = high & 0x40000000;
@@ -45,7 +45,7 @@ static inline __attribute__((always_inline)) void pair(int32_t high, int32_t low
     *other = radius * (low < 0 ? c : s);
 }
 
-/* first += deviation * normal numbers, and second, which may be shorter by one; the words lie [3][n] */
+/* Add deviation * normal numbers to first and second; second may be shorter by one. The words have shape [3][n]. */
 VECTORISED void mpifl_add_normal(float *restrict first, float *restrict second, const int32_t *restrict words,
                                  float deviation, int64_t n, int64_t shorter) {
     const int32_t *high = words, *low = words + n, *turn = words + 2 * n;

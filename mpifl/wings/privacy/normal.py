@@ -1,20 +1,21 @@
-"""Numbers from the standard normal distribution, two of three random words (Box & Muller 1958): in C where a
-compiler is at hand, else by operations on arrays.
+"""Standard normal numbers, two from three random words (Box & Muller 1958).
 
-Both ways give the same bits on every processor. They take sums, products and square roots of float32 alone,
-which IEEE 754 rounds one way. A logarithm, a sine and a cosine of a library differ between processors.
+They are computed in C, or in NumPy if there is no compiler.
+
+Both ways give the same bits on every processor. They use only sums, products and square roots of float32,
+whose rounding IEEE 754 fixes. A library's logarithm, sine and cosine differ between processors.
 
 A pair is r cos t and r sin t, where r^2 = -2 ln u. The words, int32, give:
 
-- u: 62 bits, from 2^-63 to 1 - 2^-63. Its distance to the nearer end, 0 or 1, is made first, with all bits
-  that a float32 has, so that neither end is coarse. r is between 2^-31 and `LARGEST`, sqrt(126 ln 2): all
-  numbers of larger size together would come once in 10^19 pairs.
-- t: an eighth of a turn to either side, 2^31 places; then a coin swaps cosine and sine, and another turns by
-  half. So a number and its negative are alike likely. Next to zero numbers are 7.3e-10 r apart, and none is
-  zero.
+- u: 62 bits, from 2^-63 to 1 - 2^-63. Its distance to the nearer end, 0 or 1, is computed first, with all
+  bits of a float32, so that neither end is coarse. r is between 2^-31 and `LARGEST`, sqrt(126 ln 2). True
+  normal numbers would pass this limit once in 10^19 pairs.
+- t: up to an eighth of a turn to either side, 2^31 values. One random bit swaps cosine and sine, another
+  changes the sign. So a number and its negative have the same probability. Near zero the numbers are
+  7.3e-10 r apart, and none is zero.
 
-The polynomials were fitted by minimising their largest relative error (Remez): 2.7e-8 for r^2, 4e-8 for sine
-and cosine. A float32 is rounded by up to 6e-8.
+The polynomials minimise the largest relative error (Remez): 2.7e-8 for r^2, 4e-8 for sine and cosine. A
+rounding to float32 has an error of up to 6e-8.
 """
 
 from __future__ import annotations
@@ -35,36 +36,36 @@ Floats: TypeAlias = NDArray[np.float32]
 Words: TypeAlias = NDArray[np.int32]
 SOURCE = Path(__file__).with_name("normal.c")
 AT_A_TIME = 1 << 16
-"""Numbers that are made at a time, even: the words of so many stay in a core's cache."""
+"""How many numbers are made at a time; even. Their words fit in a core's cache."""
 WORDS = 3
-"""Words of a pair."""
+"""Words for a pair of numbers."""
 LARGEST = math.sqrt(126 * math.log(2))
-"""The largest size of a number, but for rounding: 9.345."""
+"""The largest magnitude of a number, apart from rounding: 9.345."""
 TWICE_LN_2 = 1.38629436
 OF_LOGARITHM = (
     *(0.999990463, 0.667264223, 0.487365127, 0.527382493),
     *(-0.361907274, 2.41743422, -3.27918673, 2.82909894),
 )
-"""(-2 ln(1 - f) / f - 2) / f for f from 0 to 1/2; coefficients begin with that of 1."""
+"""(-2 ln(1 - f) / f - 2) / f for f from 0 to 1/2; the constant coefficient comes first."""
 OF_SINE = (0.785398185, -0.0807454363, 0.00249000103, -3.5950452e-05)
-"""sin(pi v / 4) / v, of v^2."""
+"""sin(pi v / 4) / v as a polynomial in v^2."""
 OF_COSINE = (-0.308425128, 0.015854327, -0.000325940084, 3.53033806e-06)
-"""(cos(pi v / 4) - 1) / v^2, of v^2."""
+"""(cos(pi v / 4) - 1) / v^2 as a polynomial in v^2."""
 
 
 def words_of(count: int) -> int:
-    """Return how many words some numbers take."""
+    """Return how many words `count` numbers need."""
     return WORDS * -(-count // 2)
 
 
 def add(vector: Floats, words: Words, deviation: float) -> None:
-    """Add normal numbers times a deviation to a vector.
+    """Add normal numbers, multiplied by a deviation, to a vector.
 
     Args:
         vector: float32, contiguous, shape [n].
         words: Random bits, int32, contiguous, shape [WORDS * n / 2], n / 2 rounded up. The first half of the
-            vector has a number of each pair, the second half the other.
-        deviation: Their standard deviation, a float32.
+            vector gets one number of each pair, the second half the other.
+        deviation: The standard deviation, a float32.
     """
     half = len(words) // WORDS
     if (library := compiled()) is not None:
@@ -79,12 +80,12 @@ def add(vector: Floats, words: Words, deviation: float) -> None:
 
 
 def pairs(words: Words) -> tuple[Floats, Floats]:
-    """Return the numbers of the words of n pairs, float32 of shape [n] each, by array operations."""
+    """Return n pairs of numbers from their words, as two float32 arrays of shape [n], with NumPy."""
     high, low, turn = words.reshape(WORDS, -1)
     radius = _square(high, low)
     np.sqrt(radius, out=radius)
-    radius.view(np.int32)[:] ^= high & -(2**31)  # negative by a coin
-    v = (turn | 1).astype(np.float32)  # odd, so that it is never zero and as often negative
+    radius.view(np.int32)[:] ^= high & -(2**31)  # a random sign
+    v = (turn | 1).astype(np.float32)  # odd: never zero, and negative as often as positive
     v *= np.float32(2.0**-31)
     y = v * v
     sine, cosine = _polynomial(OF_SINE, y), _polynomial(OF_COSINE, y)
@@ -98,9 +99,9 @@ def pairs(words: Words) -> tuple[Floats, Floats]:
 
 
 def _square(high: Words, low: Words) -> Floats:
-    """Return r^2 = -2 ln u, where u or 1 - u is (the whole number of 61 bits + 1/2) / 2^62.
+    """Return r^2 = -2 ln u. Either u or 1 - u is (a whole number of 61 bits + 1/2) / 2^62.
 
-    u = 2^-k (1 - f), f up to 1/2, so that both terms of the logarithm have one sign and nothing cancels.
+    u = 2^-k (1 - f) with f up to 1/2, so both terms of the logarithm have the same sign and nothing cancels.
     """
     whole = (high & (2**30 - 1)).astype(np.float32)
     whole *= np.float32(2.0**31)
@@ -121,7 +122,7 @@ def _square(high: Words, low: Words) -> Floats:
 
 
 def _chosen(mask: Words, one: Floats, other: Floats) -> Floats:
-    """Return numbers of the one where a mask is -1, of the other where it is 0; faster than `np.where`."""
+    """Return the numbers of `one` where the mask is -1, of `other` where it is 0; faster than `np.where`."""
     bits = one.view(np.int32) ^ other.view(np.int32)
     bits &= mask
     bits ^= other.view(np.int32)
@@ -129,7 +130,7 @@ def _chosen(mask: Words, one: Floats, other: Floats) -> Floats:
 
 
 def _polynomial(coefficients: Sequence[float], x: Floats) -> Floats:
-    """Return a polynomial of 2^k coefficients by Estrin's rule; each product and sum is rounded by itself."""
+    """Evaluate a polynomial of 2^k coefficients by Estrin's scheme; each product and sum is rounded."""
     terms: list[Any] = [np.float32(one) for one in coefficients]
     while len(terms) > 1:
         terms = [high * x + low for low, high in zip(terms[::2], terms[1::2], strict=True)]
@@ -140,7 +141,7 @@ def _polynomial(coefficients: Sequence[float], x: Floats) -> Floats:
 
 @functools.cache
 def compiled() -> Any:
-    """Return the library of the compiled loop, or None where it cannot be had."""
+    """Return the library with the compiled loop, or None if it cannot be compiled."""
     if (library := native.library(SOURCE)) is None:
         return None
     pointer, whole = ctypes.c_void_p, ctypes.c_int64

@@ -1,4 +1,4 @@
-"""What a server has let out: its secret, and a ledger in its run folder, by which epsilon can only grow."""
+"""The released account: the server's secret, and a ledger of all noised answers that it has released."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from mpifl.wings.privacy.secret import FOLDER, KEY, Secret
 from mpifl.wings.privacy.site_budget import BudgetEntry, SiteFolder
 
 EVENTS, LINES, ANSWERS_LEFT = "privacy events", "privacy answers", "privacy left"
-"""In the server's state: how many answers the ledger had, by what these are known, and how many more the
-budget allowed after the last, if there is one."""
+"""Entries of the server's state: the number of answers in the ledger, and a digest that identifies them.
+
+With a budget the third is the number of further answers that it allowed after the last one."""
 
 
 class Account:
-    """The secret and the ledger of a server; its folder is opened, and made, when it is first needed.
+    """The secret and the ledger of a server. Its folder is made and opened when it is first needed.
 
     Args:
         run: The run folder.
         settings: The job's `[privacy]`.
         job: The job's name.
-        digest: Of all of the job that an answer follows from.
-        rounds: How many the job asks for.
+        digest: The digest of all parts of the job that affect an answer.
+        rounds: How many rounds the job asks for.
     """
 
     def __init__(self, run: Path, settings: PrivacySettings, job: str, digest: str, rounds: int) -> None:
@@ -45,10 +46,10 @@ class Account:
         return self._secret.site
 
     def check(self, state: Mapping[str, Any]) -> None:
-        """See that this is the secret and the ledger with which a training has begun.
+        """Check that the secret and the ledger are those with which the training has begun.
 
         Raises:
-            InputError: it is not.
+            InputError: one of them is not.
         """
         if KEY not in state:
             return
@@ -63,24 +64,24 @@ class Account:
         raise InputError(f"{self.folder}/ledger.jsonl: {what}; put back a copy that is whole")
 
     def draws(self, *purpose: str | int) -> Draws:
-        """Return a stream of numbers that follow from the secret, the job and what they are for."""
+        """Return a stream of numbers that follow from the secret, the job and a purpose."""
         return self._secret.draws(self._digest, *purpose)
 
     def release(self, question: str, answer: str, round: int, step: Steps) -> dict[str, int]:
-        """Note an answer before it is let out; one that was let out before costs nothing again.
+        """Note an answer before it is released. An answer that was released before costs nothing again.
 
         Args:
-            question: The digest of all that the answer follows from, but the secret.
+            question: The digest of all that the answer follows from, except the secret.
             answer: The digest of the answer.
-            round: Rounds done before it.
-            step: What it costs.
+            round: How many rounds were done before it.
+            step: Its cost.
 
         Returns:
-            What the server's state is to hold of it.
+            The entries for the server's state.
 
         Raises:
             InputError: the ledger holds another answer to this question, or cannot be written.
-            RoundLost: it would pass the budget.
+            RoundLost: the answer would exceed the budget.
         """
         if self._site.answered(question) is None:
             self._site.record(lambda: self._entry(question, answer, round, step))
@@ -113,21 +114,21 @@ class Account:
         )
 
     def _known_by(self, entries: Sequence[BudgetEntry]) -> int:
-        """Return a number that tells these answers, and what each has cost, from any others.
+        """Return a number that identifies these answers and their costs.
 
-        A question holds the sum without noise, so that only who has the secret may find the number.
+        It is keyed by the secret: a question is a digest of the sum without noise, and must not be guessed.
         """
         told = "\n".join(["mpifl answers", *(f"{one.question} {one.taken}" for one in entries)])
         return int.from_bytes(hmac.new(self._site.secret, told.encode(), hashlib.sha256).digest()[:6], "big")
 
     def epsilon(self) -> float:
-        """Return the epsilon of all answers that were ever let out from here."""
+        """Return the epsilon of all answers in the ledger."""
         spent = _of_rounds(self._site.entries())
         return epsilon_of(spent, self._settings.delta, self._settings.accountant)
 
 
 def _of_rounds(entries: Iterable[BudgetEntry]) -> list[Steps]:
-    """Return what each round has cost, however often it was answered."""
+    """Return the cost of each round, over all its answers."""
     rounds: dict[tuple[str, int], list[Steps]] = {}
     for entry in entries:
         rounds.setdefault((entry.run, entry.round), []).extend(entry.steps)
@@ -135,9 +136,9 @@ def _of_rounds(entries: Iterable[BudgetEntry]) -> list[Steps]:
 
 
 def _together(steps: Sequence[Steps]) -> Steps:
-    """Return the one step that tells as much as all answers of a round, whose silos are drawn once.
+    """Return one step that costs as much as all answers of a round. A round draws its silos only once.
 
-    Gaussian answers of the same silos tell as much as one of noise (sum z^-2)^(-1/2).
+    Gaussian answers over the same silos reveal as much as one with the noise (sum z^-2)^(-1/2).
     """
     first, *others = steps
     if not others:

@@ -1,4 +1,4 @@
-"""A secret of rank 0's: noise is drawn from it, and a training goes on with the one that it began with."""
+"""The secret of rank 0. Noise is drawn from it, and a training must go on with the same secret."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mpifl.wings.privacy.site_budget import SiteFolder
 from mpifl.wings.site import VARIABLE
 
 FOLDER = "privacy"
-"""In a run folder: rank 0's secret, and its ledger if it has one."""
+"""The folder in a run folder with rank 0's secret, and its ledger if there is one."""
 KEY = "privacy key"
-"""In the server's state: by what its secret is known."""
+"""The entry of the server's state that identifies its secret."""
 
 
 class Secret:
-    """A secret in a folder that nobody else looks into; opened, and made, when it is first needed."""
+    """A secret in a private folder. Both are made when they are first needed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -34,26 +34,26 @@ class Secret:
 
     @property
     def known_by(self) -> int:
-        """A number that tells one secret from another, and nothing more of it."""
+        """A number that identifies the secret and reveals nothing else about it."""
         found = hmac.new(self.site.secret, b"mpifl known by", hashlib.sha256).digest()
         return int.from_bytes(found[:6], "big")
 
     def check(self, state: Mapping[str, Any]) -> None:
-        """See that this is the secret with which a training has begun, if it has.
+        """Check that this is the secret with which the training has begun, if it has begun.
 
         Raises:
-            InputError: it is not.
+            InputError: it is another secret, or missing.
         """
         if KEY in state and (not (self.folder / "key").exists() or state[KEY] != self.known_by):
             what = "has not the secret that this run began with, so its noise cannot be drawn again"
             raise InputError(f"{self.folder}: {what}; put the folder back, or start anew with another --out")
 
     def draws(self, *purpose: str | int) -> Draws:
-        """Return a stream of numbers that follow from the secret and what they are for."""
+        """Return a stream of numbers that follow from the secret and a purpose."""
         return Draws(self.site.secret, *purpose)
 
 
 def own_secret(run: Path) -> Secret:
-    """Return the secret of rank 0's site: all its runs have that of MPIFL_SITE, else each run its own."""
+    """Return rank 0's secret: the one of the folder MPIFL_SITE, if set, else one of this run alone."""
     named = os.environ.get(VARIABLE)
     return Secret(Path(named).expanduser() if named else run / FOLDER)

@@ -1,5 +1,4 @@
-"""Privacy of silos: each update is clipped where it is made, and their mean is noised, by the server or in
-their sum."""
+"""Silo-level differential privacy: silos clip updates, and the server or the sum's parties add noise."""
 
 from __future__ import annotations
 
@@ -22,21 +21,21 @@ from mpifl.wings.site import digest
 from mpifl.wire import Mean, Purpose, Summed, Update, unmarked
 
 CLIP = "clip of [privacy]"
-"""In a request: the norm C; and in the server's state, where it is adaptive."""
+"""The name of the norm C in a request; an adaptive C also has this name in the server's state."""
 WHOLE = "within clip"
-"""What a silo says of its update, where that is of use: whether its norm was no more than C."""
+"""A number of an update, sent only if it is used: 1 if the update's norm was at most C, else 0."""
 
 
 class Noising(Transform):
-    """Clip updates of a training to the norm C at the silos, and let out their noised mean alone.
+    """Clips training updates to the norm C at the silos, and releases only their noised mean.
 
-    It stands first, so that nothing changes an update after it, and nothing sees a mean before it.
+    It is the first transform, so that none changes an update after it or sees a mean before it.
 
     Args:
         settings: The job's `[privacy]`.
         names: Names of the vectors that an update may have, each as long as w.
-        mechanism: Returns what a round releases; asked at the server, and where silos share in the noise.
-        account: The server's.
+        mechanism: Returns the round's mechanism; called at the server, and at silos that add noise.
+        account: The server's released account.
     """
 
     fills: ClassVar[bool] = True
@@ -51,13 +50,13 @@ class Noising(Transform):
         self._settings, self._names = settings, sorted(names)
         self._mechanism, self._account = mechanism, account
         self._asked = ""
-        """The digest of the message that silos answer."""
+        """The digest of the message that the silos received."""
 
     def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
-        """Tell the silos C, and note what they are asked.
+        """Add C to the message, and keep a digest of the message.
 
         Raises:
-            InputError: the server's secret or its ledger is not that of this run.
+            InputError: the server's secret or ledger is not the one of this run.
         """
         if purpose != "training":
             return message
@@ -73,12 +72,12 @@ class Noising(Transform):
         return {name: value for name, value in message.items() if name != CLIP}
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
-        """Multiply all vectors by min(1, C / ||update||_2), their joint norm; leave out all numbers.
+        """Multiply all vectors by min(1, C / ||update||_2), with their joint norm; remove all numbers.
 
-        Where the noise is in the sum, C is the job's: what the server tells decides nothing.
+        If the parties add the noise in the sum, C is the job's: the server cannot choose another C.
 
         Raises:
-            InputError: there is what no clip bounds and no noise hides.
+            InputError: the update has a part that the clip does not bound and the noise does not hide.
         """
         if purpose == "evaluation" and self._settings.evaluate_unprotected:
             return update
@@ -87,7 +86,7 @@ class Noising(Transform):
         clip = self._settings.norm if self._settings.in_sum else float(silo.received[CLIP])
         norm = norm_of(unmarked(v) for v in update.vectors.values())
         vectors = {name: unmarked(value) for name, value in update.vectors.items()}
-        if clip < norm < math.inf:  # NaN and Inf are left for the checks at the sum to refuse
+        if clip < norm < math.inf:  # the checks at the sum refuse NaN and Inf
             vectors = {name: vector * (clip / norm) for name, vector in vectors.items()}
         update.vectors = {**vectors}
         if self._settings.in_sum:
@@ -97,7 +96,7 @@ class Noising(Transform):
         return update
 
     def _unprotected(self, update: Update, purpose: Purpose) -> str:
-        """Say what of an update is bounded by no clip; "" if nothing."""
+        """Return which part of an update the clip does not bound; "" if there is none."""
         if purpose != "training":
             return f"protects training alone, and this is for {purpose}"
         for name, value in update.vectors.items():
@@ -107,19 +106,18 @@ class Noising(Transform):
         return "" if update.weight == 1 else f"counts silos alike, and it weighs {update.weight:g}"
 
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
-        """Divide the sum by the silos that were expected, add noise if it has none, and note that in the
-        ledger.
+        """Divide the sum by the expected number of silos, add noise if it has none, and note the answer.
 
         Raises:
             InputError: the ledger holds another answer to the same question, or cannot be written.
-            RoundLost: another answer would pass the budget.
+            RoundLost: another answer would exceed the budget.
         """
         if purpose != "training":
             return mean
         mechanism, clip = self._mechanism(), self._clip(server)
         part = len(mean) / mechanism.expected
         vectors = {name: vector * part for name, vector in mean.vectors.items()} or self._nothing(server)
-        whole = round(mean.scalars.get(WHOLE, 0.0) * len(mean))  # of no single silo
+        whole = round(mean.scalars.get(WHOLE, 0.0) * len(mean))  # a count over silos, not one silo's number
         halves = whole - 0.5 * len(mean)
         about = [EDITION, server.round, self._asked, mechanism, *sorted(mean.silos)]
         question = digest(about, {**vectors, "halves": halves})
@@ -141,7 +139,7 @@ class Noising(Transform):
         return float(server.state.get(CLIP, self._settings.norm))
 
     def _nothing(self, server: Server) -> dict[str, Tensor]:
-        """Return the mean of no updates: by chance no silo was drawn, which is not to be seen."""
+        """Return zeros: by chance no silo was drawn, and nobody may see that."""
         return {name: torch.zeros_like(server.model.shared, device="cpu") for name in self._names}
 
     def _add_noise(self, vectors: Mapping[str, Tensor], deviation: float, question: str) -> None:
@@ -155,7 +153,7 @@ class Noising(Transform):
 
 
 class _Withheld(dict[str, float]):
-    """The numbers of a mean, where those of the silos are withheld."""
+    """The numbers of a mean. The silos' own numbers are withheld, and asking for one is an error."""
 
     def __missing__(self, name: str) -> float:
         what = f"the algorithm goes by the silos' '{name}', which no noise protects"

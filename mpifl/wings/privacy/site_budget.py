@@ -1,7 +1,7 @@
-"""What a site keeps for itself: its secret, its own budget, and a ledger of all that was asked of its data.
+"""A site's privacy folder: its secret, its own budget, and a ledger of all answers about its data.
 
-They lie in the folder that `MPIFL_SITE` names, which others cannot look into. A line of the ledger is on the
-disk before its answer leaves, and no line is ever changed.
+The environment variable `MPIFL_SITE` names the folder, and only the site's user can read it. A line of the
+ledger is on the disk before its answer is sent, and lines are never changed.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from mpifl.wings.site import SiteLedger, make_once, make_own, site_folder
 
 SECRET_BYTES = 32
 LEDGERS = ("ledger.jsonl", "released.jsonl")
-"""What a folder has of answers that it gave; none is there before the secret."""
+"""The ledgers of a folder. The secret is made before any of them."""
 
 
 class BudgetEntry(BaseModel):
-    """A line of the ledger: a question that was answered, and what that cost.
+    """A line of the ledger: a question that was answered, and its cost.
 
     Attributes:
-        question: The digest of all that the answer follows from, but the secret.
+        question: The digest of all that the answer follows from, except the secret.
         answer: The digest of the answer.
         silo: The name of the silo.
         shard: The sha256 of its shard.
         job: The job's name.
         run: A digest of the job.
-        round: Rounds done before it.
-        taken: The steps: (noise, rate, count) each.
-        total: Steps of the silo in this run, these included.
-        left: How many more questions like it the budget allows; None without a budget.
-        processor: What has computed the answer, for people.
+        round: How many rounds were done before it.
+        taken: The steps, each as (noise, rate, count).
+        total: The silo's steps in this run, including these.
+        left: How many more questions of this kind the budget allows; None without a budget.
+        processor: The processor that computed the answer, for people to read.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
@@ -56,19 +56,19 @@ class BudgetEntry(BaseModel):
 
     @property
     def steps(self) -> list[Steps]:
-        """What was taken."""
+        """The steps of this answer."""
         return [Steps(*one) for one in self.taken]
 
 
 @dataclass
 class OfSilo:
-    """A silo's lines of a ledger, as far as they were read.
+    """A silo's lines of a ledger that were read so far.
 
     Attributes:
         entries: The lines, in their order.
-        seen: How many lines of the ledger were looked at.
-        counts: Its steps of each kind, (noise, rate).
-        by_run: Its steps in each run.
+        seen: How many lines of the whole ledger were read.
+        counts: The number of steps of each kind (noise, rate).
+        by_run: The number of steps in each run.
     """
 
     entries: list[BudgetEntry] = field(default_factory=list)
@@ -78,7 +78,7 @@ class OfSilo:
 
     @property
     def spent(self) -> list[Steps]:
-        """What was taken, all steps of a kind together."""
+        """All steps, those of the same kind added up."""
         return [Steps(noise, rate, count) for (noise, rate), count in self.counts.items()]
 
     def take(self, entry: BudgetEntry) -> None:
@@ -90,12 +90,11 @@ class OfSilo:
 
 
 class Budget(BaseModel):
-    """`budget.toml`: what the site itself allows, whatever a job says.
+    """`budget.toml`: the site's own limits, which hold whatever a job says.
 
     Attributes:
-        epsilon, delta: What all answers together may cost.
-        evaluate_unprotected: Whether a job may ask for figures of examples without noise, by its key of that
-            name.
+        epsilon, delta: The most that all answers together may cost.
+        evaluate_unprotected: Whether a job may use its key of the same name, to get metrics without noise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -109,13 +108,13 @@ class SiteFolder:
     """The site's folder, opened.
 
     Args:
-        folder: Where it lies.
-        named: What it is called in errors; by default by the variable that names it.
+        folder: Its path.
+        named: Its name in error messages; by default the variable that names it.
 
     Attributes:
-        folder: Where it lies.
-        secret: Bytes that nobody else knows.
-        budget: The site's own, if it has one.
+        folder: Its path.
+        secret: Bytes that only this site knows.
+        budget: The site's own budget, if it has one.
     """
 
     def __init__(self, folder: Path, named: str = "") -> None:
@@ -129,19 +128,19 @@ class SiteFolder:
         self.budget = budget_of(own) if os.path.lexists(own) else None
 
     def answered(self, question: str) -> BudgetEntry | None:
-        """Return what the ledger says of a question."""
+        """Return the ledger's line for a question, or None."""
         self._ledger.catch_up()
         return self._answered.get(question)
 
     def entries(self, silo: str = "", shard: str = "") -> list[BudgetEntry]:
-        """Return all lines of a silo, known by its name or its shard; without either all that there are."""
+        """Return all lines of a silo, found by its name or its shard; without both, all lines."""
         if silo or shard:
             return list(self.of_silo(silo, shard).entries)
         self._ledger.catch_up()
         return list(self._ledger.kept)
 
     def of_silo(self, silo: str, shard: str) -> OfSilo:
-        """Return what there is of a silo, known by its name or its shard; each line is looked at once."""
+        """Return a silo's lines and steps, found by its name or its shard. Each line is read only once."""
         self._ledger.catch_up()
         found = self._of_silo.setdefault((silo, shard), OfSilo())
         for one in self._ledger.kept[found.seen :]:
@@ -151,15 +150,15 @@ class SiteFolder:
         return found
 
     def record(self, make: Callable[[], BudgetEntry | None]) -> None:
-        """Write a line, and return when it is on the disk; see `Ledger.record`."""
+        """Write a line, and return when it is on the disk; see `SiteLedger.record`."""
         self._ledger.record(make)
 
     def add(self, make: Callable[[], BudgetEntry | None]) -> None:
-        """Write a line, which is on the disk when `sync` returns; see `Ledger.add`."""
+        """Write a line, which is on the disk when `sync` returns; see `SiteLedger.add`."""
         self._ledger.add(make)
 
     def sync(self) -> None:
-        """Return when all lines that were added are on the disk; see `Ledger.sync`."""
+        """Return when all lines that were added are on the disk; see `SiteLedger.sync`."""
         self._ledger.sync()
 
     def _take(self, entry: BudgetEntry) -> None:
@@ -167,10 +166,10 @@ class SiteFolder:
 
 
 def open_site() -> SiteFolder:
-    """Open the folder that MPIFL_SITE names; it is made if it is not there.
+    """Open the folder that MPIFL_SITE names, and make it if it is missing.
 
     Raises:
-        InputError: the variable is not set, or the folder is not the user's own.
+        InputError: the variable is not set, or the folder belongs to another user.
     """
     return SiteFolder(site_folder("[privacy]", "this site's secret and its ledger"))
 
@@ -179,7 +178,7 @@ def budget_of(path: Path) -> Budget:
     """Read a site's own budget.
 
     Raises:
-        InputError: it is none.
+        InputError: the file is not a valid budget.
     """
     try:
         return Budget.model_validate(read_toml(path))
@@ -193,7 +192,7 @@ def budget_of(path: Path) -> Budget:
 
 
 def why_no_secret(folder: Path) -> str:
-    """Say why no secret may be made in a folder that has none: it had one; "" if it may."""
+    """Return why a folder without a secret must not get a new one: it had one before; "" if it may."""
     ledger = next((name for name in LEDGERS if (folder / name).exists()), None)
     if ledger is None:
         return ""
@@ -202,11 +201,11 @@ def why_no_secret(folder: Path) -> str:
 
 
 def _secret(path: Path) -> bytes:
-    """Return the site's secret; it is made once, and whole when it is there."""
+    """Return the site's secret. If there is none, make it; no rank ever reads half of it."""
     if not path.exists():
         if why := why_no_secret(path.parent):
             raise InputError(why)
-        make_once(path, os.urandom(SECRET_BYTES))  # which another rank may have done by now
+        make_once(path, os.urandom(SECRET_BYTES))  # no effect if another rank was faster
     secret = path.read_bytes()
     if len(secret) != SECRET_BYTES:
         raise InputError(f"{path}: has {len(secret)} bytes, not {SECRET_BYTES}; put the right one back")

@@ -1,4 +1,4 @@
-"""Rules that bear liars: by columns, by weights, against a reference of the server's."""
+"""Rules of aggregation that tolerate Byzantine silos: rules of columns and rules by weights."""
 
 import lazy_loader
 

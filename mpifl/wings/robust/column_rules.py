@@ -1,5 +1,4 @@
-"""Rules of columns: functions of all silos' values of one element,
-[K, n] -> [n], that a few wild silos cannot move."""
+"""Rules of columns: functions of all silos' values of one element, [K, n] -> [n], robust to outliers."""
 
 from __future__ import annotations
 
@@ -18,11 +17,12 @@ from mpifl.wings.robust.weight_rules import tolerated
 from mpifl.wire import pieces_of
 
 Columns: TypeAlias = Callable[[Any], Tensor]
-"""rows [K, n], float32, finite, in the order of the silos -> [n], float32, finite. Own rules get one tensor.
-"""
+"""rows [K, n], float32, finite, in the order of the silos -> [n], float32, finite.
+
+A user's rule gets the rows as one tensor, the package's rules get a sequence."""
 
 CACHED = 1 << 18
-"""Elements that are sorted at a time: 1 MiB, which stay in the cache through all comparators."""
+"""How many elements are sorted at a time: 1 MiB, which stay in the cache for all comparators."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,13 @@ class Rule:
     """A rule of columns.
 
     Attributes:
-        name: As the job has it.
+        name: Its name in the job.
         columns: The function.
-        least: How many silos it takes at least.
-        own: Whether it is the user's.
-        edge: How many values of a column lie outside at each end, of so many silos; None where none do.
-        share: Which share of the silos that are asked may lie; None where it is a number.
+        least: The least number of silos that it needs.
+        own: Whether it is the user's own rule.
+        edge: Returns, for a number of silos, how many values at each end of a column count as outlying; None
+            if none do.
+        share: Which share of the asked silos may be Byzantine; None if a number is given instead.
     """
 
     name: str
@@ -46,18 +47,18 @@ class Rule:
     share: float | None = None
 
     def among(self, asked: int) -> Rule:
-        """Return the rule for a round that asks so many silos, where a share of these is a number."""
+        """Return the rule for a round that asks so many silos: a share becomes a number."""
         return self if self.share is None else rule_of(self.name, tolerated(self.share, asked))
 
     def needs(self, silos: int) -> str:
-        """Say how many silos it takes, as a line that has begun goes on; "" if so many suffice."""
+        """Return the beginning of an error that says how many silos it needs; "" if `silos` are enough."""
         return f"[aggregation] byzantine = {self.least // 2} takes {self.least}" if silos < self.least else ""
 
     def __call__(self, rows: Sequence[Tensor]) -> Tensor:
         """Apply the rule to rows of one length, each a silo's slice of columns.
 
         Raises:
-            InputError: it is the user's, and fails or returns what is no result; the line names it.
+            InputError: a user's rule fails, or its result is not valid; the error names the rule.
         """
         if not self.own:
             return self.columns(rows)
@@ -71,7 +72,7 @@ class Rule:
         return found
 
     def outside(self, rows: Sequence[Tensor]) -> list[int] | None:
-        """Return in how many columns each row is among the values at the edges; None if there are none."""
+        """Return in how many columns each row's value is outlying; None if the rule has no such values."""
         edge = self.edge(len(rows)) if self.edge is not None else 0
         if not edge:
             return None
@@ -80,11 +81,10 @@ class Rule:
         return [int(((row < low) | (row > high)).sum()) for row in rows]
 
     def try_out(self, silos: int) -> None:
-        """Apply a rule of the user's to rows of some finite values, to find out at the start whether it can
-        be.
+        """Apply a user's rule to rows of finite values at the start, to see whether it works.
 
         Raises:
-            InputError: it cannot.
+            InputError: it does not.
         """
         if self.own:
             self(torch.linspace(-1, 1, 8 * silos).view(8, silos).T.contiguous().unbind())
@@ -98,8 +98,8 @@ def rule_of(name: str, byzantine: float | None, plugin: Any = None) -> Rule:
 
     Args:
         name: One of `COLUMN_RULES`, or the user's own function, "package.module:name".
-        byzantine: For `trimmed`: how many silos are left out at each end of a column, or which share of them.
-        plugin: The user's own, where it is imported already.
+        byzantine: For `trimmed`: the number or the share of silos to leave out at each end of a column.
+        plugin: The user's own function, if it is imported already.
 
     Raises:
         InputError: there is no such rule.
@@ -120,8 +120,9 @@ def rule_of(name: str, byzantine: float | None, plugin: Any = None) -> Rule:
 
 
 def median(rows: Sequence[Tensor]) -> Tensor:
-    """Return the median of each column; of an even number of rows the mean, in float64, of the two in the
-    middle.
+    """Return the median of each column. For an even number of rows it is the mean of the two in the middle.
+
+    This mean is computed in float64.
 
     Coordinate-wise median (Yin et al. 2018, "Byzantine-Robust Distributed Learning", Algorithm 1, option I).
     """
@@ -130,8 +131,7 @@ def median(rows: Sequence[Tensor]) -> Tensor:
 
 
 def trimmed_mean(rows: Sequence[Tensor], byzantine: float) -> Tensor:
-    """Return the mean of each column without its `byzantine` largest and smallest values, or that share of
-    them.
+    """Return the mean of each column without its `byzantine` (number or share) largest and smallest values.
 
     Coordinate-wise trimmed mean (Yin et al. 2018, Algorithm 1, option II). The sum is in float64, smallest
     first.
@@ -141,12 +141,11 @@ def trimmed_mean(rows: Sequence[Tensor], byzantine: float) -> Tensor:
 
 
 COLUMN_RULES: dict[str, Callable[..., Tensor]] = {"median": median, "trimmed": trimmed_mean}
-"""The rules of columns that ship."""
+"""The package's rules of columns."""
 
 
 def _mean_between(rows: Sequence[Tensor], first: int, last: int) -> Tensor:
-    """Return the mean over ranks first, ..., last - 1 of each column's sorted values;
-    zeros are never negative."""
+    """Return the mean of each column's sorted values first, ..., last - 1; a zero is never negative."""
     if len(rows) <= kernels.ROWS:
         found = kernels.between(rows, _comparators(len(rows)), first, last)
         if found is not None:
@@ -166,7 +165,7 @@ def _comparators(wires: int) -> Tensor:
 
 
 def _sorted(rows: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return rows such that every column is in ascending order."""
+    """Return the rows with every column sorted in ascending order."""
     if len(rows) > kernels.ROWS:
         return torch.stack(list(rows)).sort(dim=0).values.unbind()
     ordered = [row.clone() for row in rows]
@@ -180,7 +179,7 @@ def _sorted(rows: Sequence[Tensor]) -> Sequence[Tensor]:
 
 @functools.cache
 def network(wires: int) -> list[tuple[int, int]]:
-    """Return the comparators (low, high) that sort so many values: Batcher's merge exchange.
+    """Return the comparators (low, high) that sort `wires` values: Batcher's merge exchange.
 
     Knuth, The Art of Computer Programming, volume 3, section 5.2.2, Algorithm M.
     """
@@ -199,7 +198,7 @@ def network(wires: int) -> list[tuple[int, int]]:
 
 
 def _wrong(found: object, length: int) -> str:
-    """Say what a rule of the user's returned in place of a result; nothing if it is one."""
+    """Return what a user's rule returned instead of a valid result; "" if the result is valid."""
     if not isinstance(found, Tensor):
         return "None" if found is None else f"a {type(found).__name__}"
     if tuple(found.shape) != (length,):

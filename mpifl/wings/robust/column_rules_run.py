@@ -1,5 +1,4 @@
-"""Rules of columns over all silos: each silo's vector stays at its rank,
-each rank makes a slice of the result."""
+"""Runs a rule of columns over all silos: a vector stays at its rank, and each rank computes a slice."""
 
 from __future__ import annotations
 
@@ -49,25 +48,25 @@ LARGEST_FLOAT32 = torch.finfo(torch.float32).max
 
 
 class Row(Message):
-    """Where a rank has one silo's vector."""
+    """The place of one silo's vector at its rank."""
 
     name: Name
     silo: Count
     handle: int = Field(default=0, ge=0, le=2**31)
-    """By which the ranks of its node find it; 0: they cannot, and are sent it."""
+    """The handle by which the ranks of its node read it; 0 if they cannot, and it must be sent."""
 
 
 ROWS = TypeAdapter(Annotated[list[Row], Field(fail_fast=True)])
 
 
 class ColumnRule:
-    """Apply a rule of columns to the updates of all silos, each of which counts alike.
+    """Applies a rule of columns to the updates of all silos, which count equally.
 
-    A worker keeps the vector of each of its silos, float32, where its node's other ranks can read it, or in
-    files. After the verdict each worker applies the rule to a slice of columns of all vectors. It is sent
-    those that it cannot read, in chunks. Slices begin at multiples of a block, and the rule sees whole
-    blocks, with rows in the order of the silos. So the result does not depend on the ranks. The server holds
-    it, and its own silos' vectors.
+    A worker keeps the vector of each of its silos in float32, in memory that its node's ranks can read, or in
+    files. After the verdict each worker applies the rule to a slice of columns of all vectors. Others send it
+    the vectors that it cannot read, in chunks. Slices begin at multiples of a block, and the rule sees whole
+    blocks, with rows in the order of the silos. So the result does not depend on the number of ranks. The
+    server holds the result, and the vectors of its own silos.
     """
 
     sealed: ClassVar[bool] = False
@@ -79,10 +78,10 @@ class ColumnRule:
         self._lent: list[weakref.ref[Tensor]] = []
         self._results: dict[str, Tensor] = {}
         self._abandoned: list[Tensor] = []
-        """Kept for ever: a rank that hung may still write there."""
+        """Memory that is never freed: a rank that hung may still write there."""
         self.hanging: set[int] = set()
         self.forge: Forger | None = None
-        """Has some silos lie, in a test."""
+        """The attack of colluding silos, if there is one."""
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
         """Forget the vectors of the round before; see `Aggregator`."""
@@ -91,7 +90,7 @@ class ColumnRule:
         self._rule = self._given.among(len(request.cohort))
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
-        """Return memory for a vector where the node reads it, so that it need not be copied there."""
+        """Return memory for a vector. Without files the node can read it, so nothing need be copied."""
         if self._spill is not None:
             return torch.empty(length, dtype=dtype)
         vector = self._memory.empty(length, dtype)
@@ -116,8 +115,7 @@ class ColumnRule:
         return {name: header_of(update, name, None) for name in vectors}
 
     def _kept(self, vector: Tensor) -> Tensor:
-        """Return a vector where it stays until the next round,
-        whatever the silo's model is lent for meanwhile."""
+        """Return a vector in memory that stays unchanged until the next round; copy it if need be."""
         if vector.dtype == torch.float32 and any(ref() is vector for ref in self._lent):
             return vector
         if self._spill is not None:
@@ -126,7 +124,7 @@ class ColumnRule:
         return empty(len(vector), torch.float32).copy_(vector)
 
     def parts(self) -> list[Row]:
-        """Say where the other ranks of the node find the vectors of this rank's silos."""
+        """Return where the other ranks of the node find the vectors of this rank's silos."""
         return [
             Row(name=name, silo=silo, handle=self._memory.handle(row))
             for (name, silo), row in sorted(self._rows.items(), key=lambda item: item[0])
@@ -135,7 +133,7 @@ class ColumnRule:
     def accept(
         self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
     ) -> None:
-        """See that a rank has just the vectors that its headers tell of; see `Aggregator`."""
+        """Check that a rank has exactly the vectors that its headers name; see `Aggregator`."""
         rows = read_records(ROWS, parts, "its vectors")
         lengths = {(name, header.silo): v.length for header in headers for name, v in header.vectors.items()}
         _check_rows(rows, lengths.keys())
@@ -144,8 +142,7 @@ class ColumnRule:
             raise ValueError("its vectors cannot be read where it says that they lie")
 
     def place(self, reports: Mapping[int, Report]) -> list[ColumnsPlan]:
-        """Say, at the server, which vectors there are,
-        and where the results are to be written; see `Aggregator`."""
+        """Return, at the server, the plan of each vector and its result; see `Aggregator`."""
         rows: defaultdict[str, list[Located]] = defaultdict(list)
         for rank, report in reports.items():
             for row in ROWS.validate_python(report.parts):
@@ -163,13 +160,13 @@ class ColumnRule:
         return ColumnsPlan(name=name, length=length, rows=rows, result=result)
 
     def _placed(self, name: str, length: int) -> Tensor:
-        """Return memory for a result; a slice that is never made leaves NaN there."""
+        """Return memory for a result, with NaN in each block, so that a missing slice shows."""
         self._results[name] = self._memory.empty(length, torch.float32)
         self._results[name][:: column_slices.BLOCK] = torch.nan
         return self._results[name]
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
-        """Make this rank's slices of the results; at the server bring them together. See `Aggregator`."""
+        """Compute this rank's slices of the results; collect them at the server. See `Aggregator`."""
         self.hanging.clear()
         if transport.rank not in (0, *verdict.ranks) or not verdict.pieces:
             return Combined()
@@ -189,7 +186,7 @@ class ColumnRule:
     def _lie(
         self, transport: Transport, verdict: Verdict, plans: Sequence[ColumnsPlan]
     ) -> Forger | Combined | None:
-        """Return how some silos lie, if they do; else what comes of the round."""
+        """Return the attack, fitted to the vectors, or None without one; or the end of the round."""
         if self.forge is None:
             return None
         silos = [[row.silo for row in plan.rows] for plan in plans]
@@ -199,11 +196,11 @@ class ColumnRule:
         return found
 
     def _needs(self, silos: int) -> str:
-        """Say how many silos the rule takes; "" if so many suffice."""
+        """Return the beginning of an error: how many silos the rule needs; "" if there are enough."""
         return self._rule.needs(silos)
 
     def _combined(self, work: Sharing) -> Combined:
-        """Return, at the server, what came of the work."""
+        """Return, at the server, the result of the work."""
         self.hanging |= work.hanging
         if work.hanging:
             self._mend(work)
@@ -212,14 +209,14 @@ class ColumnRule:
         return Combined(results, lost, work.fault is not None, outside=work.outside())
 
     def _mend(self, work: Sharing) -> None:
-        """Make the results anew where ranks that hang will not write to when they wake up."""
+        """Move the results to new memory: ranks that hang may still write to the old one."""
         self._abandoned += self._results.values()
         empty = self._memory.empty
         self._results = {name: empty(len(one), torch.float32) for name, one in self._results.items()}
         work.mend(self._results)
 
     def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
-        """Return the median of each number over the silos that name it."""
+        """Return the median of each number over the silos that sent it."""
         found: defaultdict[str, list[float]] = defaultdict(list)
         for header in headers:
             for name, value in header.scalars.items():
@@ -237,13 +234,13 @@ def _check_rows(rows: Sequence[Row], told: AbstractSet[tuple[str, int]]) -> None
 
 
 def memory_of(hosted: Iterable[int], asked: int, length: int, disk_buffer: str | None) -> str:
-    """Return a line that estimates what a rule of columns takes of memory.
+    """Return a line that estimates the memory that a rule of columns needs.
 
     Args:
         hosted: How many silos each rank hosts.
         asked: How many silos a round asks.
-        length: Of a vector.
-        disk_buffer: The folder where vectors are kept, if not in memory.
+        length: The length of a vector.
+        disk_buffer: The folder where vectors are kept; None for memory.
     """
     most = min(max(hosted), asked)
     where = f"in files in {disk_buffer}" if disk_buffer else "of memory"

@@ -1,4 +1,4 @@
-"""How the ranks share the work of a rule of columns."""
+"""How ranks divide the work of a rule of columns, and bring the result together."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from mpifl.wings.robust.column_slices import ColumnsPlan, Slices
 from mpifl.wire import Transport, Verdict, pieces_of
 
 SAMPLED = 1024
-"""Columns of a vector at most in which it is counted whose values are outside."""
+"""We look for silos with outlying values in at most this many columns of a vector."""
 
 
 class Sharing(Slices):
-    """One result, as one rank takes part in it.
+    """One rank's part in computing the results.
 
     Args:
-        rule_of: The rule for a vector, by its name.
-        results: At the server, where the results are to be written.
-        users: Whether a rule is the user's.
+        rule_of: Returns the rule for a vector, given its name.
+        results: At the server, the memory for the results.
+        users: Whether the rule is the user's own.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Sharing(Slices):
         self.believes_faults = users
 
     def mend(self, results: Mapping[str, Tensor]) -> None:
-        """Write all results anew at the server, where ranks that hang will not write to when they wake up.
+        """Copy all results at the server to new memory, which ranks that hang cannot write to.
 
-        Their columns are made here if all vectors can be read here; else they hold NaN.
+        The columns of these ranks are computed here if all vectors can be read here; otherwise they are NaN.
         """
         for plan in self._plans:
             result = results[plan.name].copy_(self._results[plan.name])
@@ -58,11 +58,11 @@ class Sharing(Slices):
                 result[where] = self._made(plan, where, {}) if self._all_here else torch.nan
 
     def outside(self) -> dict[int, float]:
-        """Return, at the server, in which share of the columns each silo's value was at an edge."""
+        """Return, at the server, the share of columns in which each silo's value was outlying."""
         return {silo: self._outside[silo] / seen for silo, seen in sorted(self._seen.items()) if seen}
 
     def not_finite(self, results: Mapping[str, Tensor]) -> str | None:
-        """Say which result is not finite, and which ranks are suspected; None if all are."""
+        """Return which result is not finite and which ranks are suspected; None if all results are finite."""
         for plan in self._plans:
             if not is_finite(results[plan.name]):
                 result, shares = results[plan.name], self._shares(plan).items()
@@ -82,8 +82,7 @@ class Sharing(Slices):
             self._take(plan, wheres, count)
 
     def _made(self, plan: ColumnsPlan, where: slice, received: Mapping[int, Sequence[Tensor]]) -> Tensor:
-        """Apply the rule to some columns;
-        the result is NaN where a silo's vector is not finite, or did not come."""
+        """Apply the rule to some columns; the result is NaN if a silo's vector is missing or not finite."""
         made = torch.full((where.stop - where.start,), torch.nan)
         rows = self._rows(plan, where, received)
         if rows is not None and not self.fault:
@@ -92,7 +91,7 @@ class Sharing(Slices):
         return made
 
     def _count(self, plan: ColumnsPlan, where: slice, rows: Sequence[Tensor]) -> None:
-        """Count, in columns that are the same on any number of ranks, whose values are at the edges."""
+        """Count which silos' values are outlying, in columns that do not depend on the number of ranks."""
         step = max(-(-plan.length // SAMPLED), 1)
         some = [row[-where.start % step :: step] for row in rows]
         found = self._rule_of(plan.name).outside(some) if len(some[0]) else None
@@ -114,7 +113,7 @@ class Sharing(Slices):
             self._seen.update(dict(zip(self._silos, seen, strict=True)))
 
     def _apply(self, rule: Rule, rows: Sequence[Tensor], made: Tensor) -> None:
-        """Write what a rule makes of some rows, block by block; note what is wrong with the rule."""
+        """Apply a rule to some rows, block by block, and write the result; note an error of the rule."""
         try:
             for block in pieces_of(len(made), column_slices.BLOCK):
                 made[block] = rule([row[block] for row in rows])
@@ -122,7 +121,7 @@ class Sharing(Slices):
             self.fault = str(error)
 
     def _deliver(self, plan: ColumnsPlan, where: slice, made: Tensor, count: int) -> None:
-        """Write columns of the result where the server has it, or send them there."""
+        """Write columns of the result to the server's memory, or send them to the server."""
         transport = self._transport
         if transport.is_server:
             self._results[plan.name][where] = made
@@ -132,7 +131,7 @@ class Sharing(Slices):
             self._missing.add(0)
 
     def _take(self, plan: ColumnsPlan, wheres: Mapping[int, slice], count: int) -> None:
-        """Receive, at the server, what ranks of other nodes have made."""
+        """Receive, at the server, the columns of ranks on other nodes."""
         transport = self._transport
         until = self._until()
         for rank, where in wheres.items():

@@ -1,4 +1,4 @@
-"""Which rank makes which columns of all silos' vectors, and what travels for that."""
+"""One pass over the columns of all silos' vectors: the slice of each rank, and the messages between ranks."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from mpifl.sums import Combined, is_finite, slice_of
 from mpifl.wire import Count, Message, Text, Transport, Verdict
 
 BLOCK = 1 << 14
-"""Columns that a rule sees at a time, on any number of ranks."""
+"""How many columns a rule sees at a time, on any number of ranks."""
 LONGEST_CHUNK = 1 << 18
-"""Columns that travel between nodes at a time, and that a rank makes before it hands them over."""
+"""The most columns of a chunk: a rank computes a chunk, then sends it, and chunks travel between nodes."""
 CHUNK_ELEMENTS = 1 << 23
-"""Elements of all silos in a chunk, unless one block has more: 32 MiB."""
+"""The most elements of all silos in a chunk, unless one block has more: 32 MiB."""
 LAST = -1
-"""The stamp, within a pass, of the record with which a rank ends its part."""
+"""The stamp, within a pass, of the record that ends a rank's part."""
 EVERYWHERE = -1
-"""In place of a rank: all ranks have this vector."""
+"""Stands for a rank: all ranks have this vector."""
 
 
 class Forger(Protocol):
-    """Writes over vectors before a rule sees them, where a test has silos lie on purpose."""
+    """An attack that overwrites vectors of Byzantine silos before the rule sees them."""
 
     def __call__(self, silos: Sequence[int], rows: Sequence[Tensor]) -> list[Tensor]:
-        """Return the rows of silos, with those of liars written over."""
+        """Return the rows of silos, with those of Byzantine silos overwritten."""
 
     def agreed(
         self,
@@ -38,19 +38,20 @@ class Forger(Protocol):
         plans: Sequence[ColumnsPlan],
         own: Mapping[tuple[str, int], Tensor],
     ) -> tuple[Forger | Combined, set[int]]:
-        """Return on all ranks, before the rule runs, what writes over these vectors, or else what comes of
-        the round; and the ranks that did not do their share in time.
+        """Fit the attack to the vectors, on all ranks together, before the rule runs.
 
         Args:
             transport, verdict: As in `Aggregator.combine`.
-            plans: Where the vectors lie, of the same silos each.
-            own: Those of this rank.
+            plans: The plans of the vectors; all have the same silos.
+            own: The vectors of this rank.
+
+        Returns:
+            The fitted attack, or the end of the round; and the ranks that did not do their part in time.
         """
 
 
 class Located(Message):
-    """A silo's vector: the rank that has it,
-    and the handle by which the rank's node finds it, 0 if it cannot."""
+    """A silo's vector: the rank that has it, and the handle for that node, 0 if the node cannot read it."""
 
     silo: int
     rank: int
@@ -58,7 +59,7 @@ class Located(Message):
 
 
 class ColumnsPlan(Message):
-    """One vector of all silos, in their order, and where the server wants the result."""
+    """The plan of one vector: its rows in the order of the silos, and the handle of the server's result."""
 
     name: str
     length: int = Field(ge=0)
@@ -67,28 +68,28 @@ class ColumnsPlan(Message):
 
 
 class SliceShare(Message):
-    """What a rank says of the columns that it made."""
+    """A rank's report on the columns that it computed."""
 
     fault: Text | None = None
-    """What is wrong with the user's rule."""
+    """The error of the user's rule, if there is one."""
     suspects: list[Count] = Field(default=[], max_length=2**20)
     """Ranks whose vectors did not come, or hold NaN or Inf."""
     outside: list[Count] = Field(default=[], max_length=2**20)
-    """Of each silo, the values outside, and behind them those that were looked at."""
+    """First the number of outlying values of each silo, then the number of examined values of each silo."""
 
 
 class Slices:
-    """One pass over the columns of all vectors, as one rank takes part in it: each worker makes a slice.
+    """One rank's part in a pass over the columns of all vectors. Each worker computes a slice.
 
     Attributes:
-        fault: What is wrong with the user's rule.
-        hanging: Ranks that did not hand over their part in time, at the server.
+        fault: The error of the user's rule, if there is one.
+        hanging: At the server, the ranks that did not send their part in time.
     """
 
     FIRST = 0
-    """Where the stamps of this pass begin: what travels in one is not taken for what travels in another."""
+    """The first stamp of this pass. Passes have different stamps, so that their messages are not mixed up."""
     believes_faults = False
-    """Whether a rank may say that the user's rule is wrong, since it is applied there."""
+    """Whether the server accepts a rank's report that the user's rule has failed."""
 
     def __init__(
         self,
@@ -102,21 +103,20 @@ class Slices:
         self._serial = verdict.serial
         self._suspects: set[int] = set()
         self._missing: set[int] = set()
-        """Ranks that nothing is sent to any more, nor expected from."""
+        """Ranks that this rank neither sends to nor waits for."""
         self._all_here = all(self._reaches(0, row) for plan in self._plans for row in plan.rows)
         self.forge: Forger | None = None
-        """Writes over the vectors of some silos, where a test has them lie."""
+        """The attack of colluding silos, if there is one."""
         self.fault: str | None = None
         self.hanging: set[int] = set()
 
     def leave_out(self, ranks: AbstractSet[int]) -> None:
-        """Neither send to these ranks, nor wait for them: they hang."""
+        """Neither send to these ranks nor wait for them, since they hang."""
         self.hanging |= ranks
         self._missing |= ranks
 
     def run(self) -> None:
-        """Make this rank's columns of every vector and hand over what came of them;
-        at the server take that of all others."""
+        """Compute this rank's columns of every vector and report; receive all reports at the server."""
         count = 0
         for plan in self._plans:
             shares = self._shares(plan)
@@ -131,32 +131,31 @@ class Slices:
             self._hand_over_last()
 
     def _step(self, plan: ColumnsPlan, wheres: Mapping[int, slice], count: int) -> None:
-        """Make a chunk of the columns of each worker's slice."""
+        """Compute a chunk of columns; `wheres` has the chunk of each worker."""
         raise NotImplementedError
 
     def _hand_over_last(self) -> None:
-        """Tell the server how this rank's part went."""
+        """Send this rank's report to the server."""
         share = SliceShare(fault=self.fault, suspects=sorted(self._suspects), outside=self._counted())
         self._transport.hand_over(0, share.encode(), self._stamp(LAST))
 
     def _counted(self) -> list[int]:
-        """Return what this rank has counted beside its work, as it travels."""
+        """Return what this rank has counted during its work, for its report."""
         return []
 
     def _take_counted(self, counted: Sequence[int]) -> None:
-        """Add, at the server, what another rank has counted, if it can be."""
+        """Add, at the server, what another rank has counted, if its report is valid."""
 
     def _stamp(self, count: int) -> tuple[int, int]:
         return self._serial, self.FIRST + count
 
     def _shares(self, plan: ColumnsPlan) -> dict[int, slice]:
-        """Return the columns that each worker makes."""
+        """Return the slice of columns of each worker."""
         workers = self._workers
         return {rank: slice_of(nth, len(workers), plan.length, BLOCK) for nth, rank in enumerate(workers)}
 
     def _trade(self, plan: ColumnsPlan, wheres: Mapping[int, slice], count: int) -> dict[int, list[Tensor]]:
-        """Send the others the columns that they make of vectors that they cannot read;
-        return theirs by rank."""
+        """Exchange chunks of vectors that other ranks cannot read; return the received ones by rank."""
         me = self._transport.rank
         others = [rank for rank in self._workers if rank not in {me, *self._missing}]
         ours = {rank: self._unread_slices(plan, rank, wheres[rank]) for rank in others}
@@ -171,11 +170,11 @@ class Slices:
         return {rank: list(rows.view(len(self._unread(plan, rank, me)), -1)) for rank, rows in found.items()}
 
     def _unread(self, plan: ColumnsPlan, holder: int, reader: int) -> list[Located]:
-        """Return the vectors of one rank that another cannot read where they lie."""
+        """Return the vectors of one rank that another rank cannot read directly."""
         return [row for row in plan.rows if row.rank == holder and not self._reaches(reader, row)]
 
     def _unread_slices(self, plan: ColumnsPlan, reader: int, where: slice) -> list[Tensor]:
-        """Return the columns that another rank makes of this one's vectors, where it cannot read them."""
+        """Return the columns that another rank needs of this rank's vectors, since it cannot read them."""
         rows = self._unread(plan, self._transport.rank, reader)
         return [self._own[plan.name, row.silo][where] for row in rows]
 
@@ -188,8 +187,10 @@ class Slices:
     def _rows(
         self, plan: ColumnsPlan, where: slice, received: Mapping[int, Sequence[Tensor]]
     ) -> list[Tensor] | None:
-        """Return some columns of all silos' vectors;
-        None, and who is suspected noted, where one is not finite, or did not come."""
+        """Return some columns of all silos' vectors.
+
+        If a vector is missing or not finite, note its rank as suspect and return None.
+        """
         rows, coming = [], {rank: iter(vectors) for rank, vectors in received.items()}
         for row in plan.rows:
             values = self._values(plan, row, where, coming)
@@ -205,7 +206,7 @@ class Slices:
     def _values(
         self, plan: ColumnsPlan, row: Located, where: slice, coming: Mapping[int, Iterator[Tensor]]
     ) -> Tensor | None:
-        """Return some columns of a silo's vector; None if they cannot be had."""
+        """Return some columns of a silo's vector; None if they did not come or cannot be read."""
         if row.rank in (self._transport.rank, EVERYWHERE):
             return self._own[plan.name, row.silo][where]
         if not self._reaches(self._transport.rank, row):
@@ -216,7 +217,7 @@ class Slices:
             return None
 
     def _take_last(self) -> None:
-        """Receive what every other rank says of its columns; who says nothing hangs."""
+        """Receive the report of every other rank; a rank that sends none counts as hanging."""
         until = self._until()
         for rank in self._workers:
             if rank == self._transport.rank or rank in self.hanging:
@@ -228,7 +229,7 @@ class Slices:
                 self._take_share(rank, bytes(came))
 
     def _take_share(self, rank: int, record: bytes) -> None:
-        """Take note of what a rank says of its columns; one that says what cannot be read is suspected."""
+        """Take a rank's report; a rank whose report cannot be read is suspected."""
         try:
             share = SliceShare.model_validate_json(record)
         except ValidationError:
@@ -241,7 +242,7 @@ class Slices:
             self.fault = self.fault or share.fault
 
     def _until(self) -> float:
-        """Return how long the server waits: for ranks that may wait for others first, longer."""
+        """Return the time until which the server waits: longer for ranks that may wait for others."""
         timeout = self._transport.timeout
         if self._all_here and timeout is not None:
             return time.perf_counter() + timeout
@@ -249,7 +250,7 @@ class Slices:
 
 
 def chunk_of(silos: int) -> int:
-    """Return how many columns travel at a time: whole blocks."""
+    """Return how many columns travel at a time; they are whole blocks."""
     return BLOCK * max(min(LONGEST_CHUNK, CHUNK_ELEMENTS // silos) // BLOCK, 1)
 
 

@@ -1,4 +1,4 @@
-"""Vectors in files that nobody else sees: for more silos on a rank than its memory holds."""
+"""Vectors in unnamed files, for a rank whose silos do not fit in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mpifl.common import InputError
 
 
 class DiskBuffer:
-    """Hands out vectors that lie in files of a folder; a file has no name, and is gone with its vector."""
+    """Returns vectors that lie in files of a folder. A file has no name, and disappears with its vector."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -28,14 +28,14 @@ class DiskBuffer:
             ) from None
 
     def empty(self, length: int) -> Tensor:
-        """Return a float32 vector of any content.
+        """Return a float32 vector with undefined content.
 
         Raises:
-            OSError: there is no room for it.
+            OSError: the disk has no room for it.
         """
         if length == 0:
             return torch.empty(0)
         with tempfile.TemporaryFile(prefix="mpifl-", dir=self._folder) as file:
-            # or a full disk would kill who writes to the map
+            # otherwise a full disk would kill the process when it writes to the map
             os.posix_fallocate(file.fileno(), 0, 4 * length)
             return torch.from_numpy(np.frombuffer(mmap.mmap(file.fileno(), 4 * length), np.float32))

@@ -1,5 +1,4 @@
-"""The Gram matrix of all silos' vectors: exact sums of what blocks of columns give,
-of which each worker makes a slice."""
+"""The Gram matrix of all silos' vectors: each worker computes a slice of columns, and sums are exact."""
 
 from __future__ import annotations
 
@@ -18,17 +17,16 @@ from mpifl.wings.robust.weight_rules import Matrix
 from mpifl.wire import pieces_of
 
 DIGIT = 24
-"""Bits of a digit of a sum; int64 holds the sum of 2^39 of them."""
+"""Bits of a digit of a sum; int64 can add up 2^39 digits."""
 LOWEST, HIGHEST = -13, 12
-"""The digits that there can be: products of float32 numbers are multiples of 2^-298,
-and a block of them is below 2^273."""
+"""The lowest and highest possible place of a digit: products of float32 numbers are multiples of 2^-298, and
+the sum over a block is below 2^273."""
 
 
 class Digits:
-    """The exact sum of float64 matrices [n, n], in digits of fixed places: the same in any order.
+    """The exact sum of float64 matrices [n, n], in digits of fixed places. It is the same in any order.
 
-    One matrix is cut into at most four digits. Each entry has its own, so that large entries take nothing
-    from small ones.
+    Each entry is cut into its own digits, at most four, so that large entries cost small ones no bits.
     """
 
     def __init__(self, size: int) -> None:
@@ -36,10 +34,10 @@ class Digits:
         self._places: dict[int, Tensor] = {}
 
     def add(self, values: Tensor) -> None:
-        """Add a matrix of sums of products; each turn takes a digit off, from the highest to the lowest.
+        """Add a matrix of sums of products. Each turn removes a digit, from the highest place to the lowest.
 
         Raises:
-            ValueError: an entry is NaN or Inf, or has digits where such a sum has none.
+            ValueError: an entry is NaN or Inf, or has digits at places that such a sum cannot have.
         """
         rest = values.clone()
         while peak := float(rest.abs().max()):
@@ -57,16 +55,16 @@ class Digits:
         return self._places[place]
 
     def encode(self) -> Tensor:
-        """Return the digits as they travel, int64: each place with its matrix, flat."""
+        """Return the digits for sending, flat int64: each place, then its matrix."""
         told = [torch.cat([torch.tensor([place]), at.flatten()]) for place, at in self._places.items()]
         return torch.cat(told) if told else torch.empty(0, dtype=torch.int64)
 
     def most_bytes(self) -> int:
-        """Return how long what travels can be."""
+        """Return the most bytes that `encode` can need."""
         return (HIGHEST - LOWEST + 1) * 8 * (1 + self._size**2)
 
     def take(self, told: memoryview) -> bool:
-        """Add another rank's digits; return False, and add nothing, if they are none."""
+        """Add another rank's digits; if they are not valid, add nothing and return False."""
         width = 1 + self._size**2
         if len(told) % (8 * width):
             return False
@@ -87,28 +85,28 @@ class Digits:
 
 
 class GramPass(Slices):
-    """The Gram matrix of the vectors of some names together, as one rank takes part in it.
+    """One rank's part in computing the Gram matrix of several vectors of each silo, taken together.
 
-    An entry is the sum, over blocks of columns, of two rows' inner product in float64. A silo's vector has a
-    part in its own row and column of the matrix only, whatever it holds.
+    An entry is the sum, over blocks of columns, of two rows' inner product in float64. Whatever a silo's
+    vector holds, it affects only its own row and column of the matrix.
     """
 
     FIRST = 1 << 40
     DIGITS = -2
-    """The stamp, within the pass, of a rank's digits."""
+    """The stamp of a rank's digits within the pass."""
 
     @functools.cached_property
     def _digits(self) -> Digits:
         return Digits(len(self._plans[0].rows))
 
     def matrix(self) -> Matrix:
-        """Return the matrix, at the server, once the pass has run."""
+        """Return the matrix at the server, after the pass."""
         upper = np.triu(self._digits.total())
         found: Matrix = upper + np.triu(upper, 1).T
         return found
 
     def lost(self) -> str | None:
-        """Make the share of ranks that hang, at the server, if it can; say why there is no matrix, if so."""
+        """Compute at the server, if possible, the part of ranks that hang; return why there is no matrix."""
         for rank in self.hanging if self._all_here else ():
             for plan in self._plans:
                 self._add(plan, self._shares(plan).get(rank, slice(0, 0)), {})
@@ -123,14 +121,14 @@ class GramPass(Slices):
         self._add(plan, wheres.get(self._transport.rank, slice(0, 0)), received)
 
     def _add(self, plan: ColumnsPlan, where: slice, received: Mapping[int, Sequence[Tensor]]) -> None:
-        """Add what some columns give, block by block."""
+        """Add the products of some columns, block by block."""
         rows = self._rows(plan, where, received) if where.start < where.stop else None
         for block in pieces_of(where.stop - where.start, column_slices.BLOCK) if rows else ():
             values = torch.stack([row[block] for row in rows or ()]).double()
             products = values @ values.T
             if bool(products.isfinite().all()):
                 self._digits.add(products)
-            else:  # a row of this rank's own, which was finite when it was taken up
+            else:  # received rows were checked, so a row of this rank has changed since it was accepted
                 self._suspects.add(self._transport.rank)
 
     def _hand_over_last(self) -> None:

@@ -1,5 +1,4 @@
-"""Mixing vectors before a rule sees them: each row of a matrix says of which silos' vectors a mixed one is
-the mean."""
+"""Mixing of vectors before a rule: each row of a matrix gives the weights of silos in one mixed vector."""
 
 from __future__ import annotations
 
@@ -9,14 +8,14 @@ from mpifl.wings.robust.weight_rules import Matrix, squared_distances
 
 NNM, BUCKETING = "nnm", "bucketing"
 MIXINGS = ("none", NNM, BUCKETING)
-"""What `[aggregation] pre` may be."""
+"""The values of `[aggregation] pre`."""
 
 
 def nearest_neighbours(gram: Matrix, liars: int) -> Matrix:
-    """Replace each vector by the mean of the n - f that are nearest to it, itself among them; shape [n, n].
+    """Return the matrix that replaces each vector by the mean of its n - f nearest, itself included; [n, n].
 
     Nearest-neighbour mixing (Allouah et al. 2023, "Fixing by mixing: a recipe for optimal Byzantine ML under
-    heterogeneity", algorithm 2). Of equal distances the first silo's counts, after the vector itself.
+    heterogeneity", algorithm 2). For equal distances the vector itself comes first, then the first silo.
     """
     n = len(gram)
     distances = squared_distances(gram)
@@ -28,10 +27,10 @@ def nearest_neighbours(gram: Matrix, liars: int) -> Matrix:
 
 
 def bucketing(silos: int, size: int, draw: np.random.Generator) -> Matrix:
-    """Put the vectors into buckets of `size` at random, and take the mean of each; shape [buckets, silos].
+    """Return the matrix of the means of random buckets of `size` vectors; shape [buckets, silos].
 
     Karimireddy et al. 2022, "Byzantine-robust learning on heterogeneous datasets via bucketing", algorithm 1.
-    The last bucket is the mean of as many as are left.
+    The last bucket takes the remaining vectors, and may be smaller.
     """
     order = draw.permutation(silos)
     buckets = [order[start : start + size] for start in range(0, silos, size)]

@@ -1,4 +1,4 @@
-"""What another `[aggregation] rule` than the mean adds to a training."""
+"""The wing for an `[aggregation] rule` other than the mean."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from mpifl.wire import Memory
 
 @dataclass(frozen=True)
 class Combining:
-    """The rule of a job, and where the vectors lie that it keeps.
+    """The rule of a job, and where the vectors of silos are kept.
 
     Attributes:
-        rule: It.
-        disk_buffer: The folder for them; None is memory.
-        forge: What writes over vectors before the rule sees them, in a test of it.
+        rule: The rule.
+        disk_buffer: The folder for the vectors; None for memory.
+        forge: The attack that overwrites vectors before the rule sees them, if there is one.
     """
 
     rule: Rule | Weighing
@@ -45,7 +45,7 @@ class Combining:
     forge: Forger | None = None
 
     def aggregator(self, memory: Memory) -> Aggregator:
-        """Return what combines the updates of a training on this rank.
+        """Return this rank's aggregator of training updates.
 
         Raises:
             InputError: no files can be made in the folder.
@@ -54,16 +54,16 @@ class Combining:
 
 
 class Robust(Wing):
-    """Combine updates by a rule that looks at each silo's vectors."""
+    """Combines updates by a rule that needs each silo's vectors."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """See that a round asks enough silos for the rule, and that the user's rule is one.
+        """Check that a round asks enough silos for the rule, and that a user's rule works.
 
         Raises:
-            InputError: it does not, or is none; or the algorithm needs the mean.
+            InputError: silos are too few, the user's rule fails, or the algorithm needs the mean.
         """
         silos = len(spec.silos)
         asked, rule = self._job.cohort.size(silos), self._rule(algorithm)
@@ -73,17 +73,17 @@ class Robust(Wing):
         rule.try_out(asked)
 
     def last_transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
-        """Return what brings the vectors that the rule compares updates with, if it compares them."""
+        """Return the transform that sends the rule's reference for updates, if the rule has one."""
         assert isinstance(spec, FederationSpec)
         trains = algorithm.local, algorithm.objective, algorithm.unlike_fedavg
         return reference_of(self._rule(algorithm), *trains, public=spec.public is not None)
 
     def aggregated(self, rule: MakesAggregator | None, algorithm: Algorithm) -> Combining:
-        """Return the rule."""
+        """Return the rule as what makes the aggregator."""
         return Combining(self._rule(algorithm), self._job.aggregation.disk_buffer)
 
     def notes(self, server: Server, exchange: Federation) -> list[str]:
-        """Say what memory the rule takes."""
+        """Return a line on the memory that the rule needs."""
         hosted = [len(silos) for silos in exchange.membership.placed.values()]
         asked, length = self._job.cohort.size(sum(hosted)), len(server.model.shared)
         return [memory_of(hosted, asked, length, self._job.aggregation.disk_buffer)]
@@ -105,17 +105,17 @@ class Robust(Wing):
 
 
 def wing(job: Job) -> Wing:
-    """Return what a job's rule adds."""
+    """Return the wing for a job's rule."""
     return Robust(job)
 
 
 def built(table: AggregationSettings, seed: int = 0, apart: frozenset[str] = frozenset()) -> Rule | Weighing:
-    """Return the rule of a table, which is not the mean.
+    """Return the rule of a table; it must not be the mean.
 
     Args:
         table: The job's `[aggregation]`.
-        seed: The job's, from which buckets are drawn.
-        apart: Names of vectors of an update that are no changes of the model.
+        seed: The job's seed, from which buckets are drawn.
+        apart: Names of vectors of an update that are not changes of the model.
 
     Raises:
         InputError: there is no such function or class.
@@ -138,7 +138,7 @@ def built(table: AggregationSettings, seed: int = 0, apart: frozenset[str] = fro
 
 
 def _by_weights(table: AggregationSettings, plugin: Any) -> WeightRule | None:
-    """Return the rule by weights; None where the rule is one of columns."""
+    """Return the rule by weights; None for a rule of columns."""
     own = inspect.isclass(plugin) and issubclass(plugin, WeightRule)
     kind = plugin if own else WEIGHT_RULES.get(table.rule)
     unasked = table.byzantine is not None and not (own and plugin.tolerates) and table.pre != NNM

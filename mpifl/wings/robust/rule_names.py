@@ -1,4 +1,4 @@
-"""The rules of `[aggregation] rule` by name, for lists of what there is."""
+"""The rules of `[aggregation] rule` by name, for commands that list them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server compares the silos' updates with: its last aggregate, or an update of its own."""
+"""The reference for the silos' updates: the server's last aggregate, or the server's own update."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from mpifl.wire import Mean, Purpose
 
 
 class Reference(Transform):
-    """Send with every request of a training what updates are compared with; silos do not see it."""
+    """Sends the reference for updates with every training request; silos do not see it."""
 
     def receive(self, silo: Silo, message: Message, purpose: Purpose = "training") -> Message:
-        """Leave it to the rank's aggregator."""
+        """Remove the reference from a silo's message; the rank's aggregator has it."""
         return {name: value for name, value in message.items() if not name.startswith(REFERENCE)}
 
 
 class LastAggregate(Reference):
-    """For centered clipping: send the last aggregate, which the server keeps in its state."""
+    """For centered clipping: sends the last aggregate, which the server keeps in its state."""
 
     def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
-        """Add the last aggregate of each vector; in the first round there is none."""
+        """Add the last aggregate of each vector; there is none in the first round."""
         kept = {name: v for name, v in server.state.items() if name.startswith(REFERENCE)}
         return {**message, **kept} if purpose == "training" else message
 
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
-        """Keep the aggregate, which the algorithm may write to."""
+        """Keep a copy of the aggregate, since the algorithm may change the aggregate itself."""
         if purpose == "training":
             for name in sorted(mean.vectors.keys() - {STATISTICS}):
                 server.state[REFERENCE + name] = mean.vectors[name].clone()
@@ -43,23 +43,23 @@ class LastAggregate(Reference):
 
 @dataclass(frozen=True)
 class ServerUpdate(Reference):
-    """For FLTrust: train the model that silos are sent on the server's public examples, as silos train it.
+    """For FLTrust: trains the round's model on the server's public examples, as silos train it.
 
     Attributes:
-        local: How.
-        objective: By which loss.
+        local: The silos' settings of local training.
+        objective: The silos' objective.
     """
 
     local: LocalTraining
     objective: Objective
 
     def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
-        """Add the server's own update, from the same model."""
+        """Add the server's own update of the same model."""
         if purpose != "training":
             return message
         kept = server.state.get(STATISTICS)
         run = server.train(server.state["w"], self.local.at_round(server.round), self.objective, ())
-        if kept is not None:  # the server's statistics come from silos
+        if kept is not None:  # running statistics of the server must come from silos, not from its training
             server.state[STATISTICS] = kept
         return {**message, f"{REFERENCE}delta": run.delta}
 
@@ -67,17 +67,17 @@ class ServerUpdate(Reference):
 def reference_of(
     rule: Rule | Weighing | None, local: LocalTraining, objective: Objective, unlike: str, *, public: bool
 ) -> list[Transform]:
-    """Return what brings the vectors that a rule compares updates with, if it is such a rule.
+    """Return the transform that sends the reference, if the rule compares updates with one.
 
     Args:
-        rule: The job's.
-        local: How silos train.
-        objective: By which loss.
-        unlike: What their training is that the server's would not be; "" if nothing.
+        rule: The job's rule.
+        local: The silos' settings of local training.
+        objective: The silos' objective.
+        unlike: How the silos' training differs from the server's; "" if it does not.
         public: Whether the federation has public examples.
 
     Raises:
-        InputError: there is nothing that the server could train on, or silos train otherwise than it would.
+        InputError: the server has no examples to train on, or silos train in another way than the server.
     """
     if not (isinstance(rule, Weighing) and rule.reference):
         return []

@@ -1,4 +1,4 @@
-"""What decides by the Gram matrix: mixing, a rule by weights, and both one after the other."""
+"""Decisions by the Gram matrix: mixing, a rule by weights, or mixing and then a rule."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MEDIAN = Rule("median", median)
 
 @dataclass(frozen=True)
 class Weighing:
-    """By what matrix the silos' vectors are multiplied, and which rule of columns follows, if any.
+    """Decides which matrix multiplies the silos' vectors, and which rule of columns follows, if any.
 
     Attributes:
-        name: The rule, as the job has it.
-        weights: A rule by weights; else `columns`.
-        columns: Makes the rule of columns for so many liars.
-        byzantine: How many silos may lie: a number, or a share of those that are asked.
+        name: The rule's name in the job.
+        weights: A rule by weights; None if `columns` is given.
+        columns: Makes the rule of columns, given the number of Byzantine silos.
+        byzantine: How many silos may be Byzantine: a number, or a share of the asked silos.
         pre: One of `MIXINGS`.
-        size: Of a bucket.
-        seed: The job's.
-        apart: Names of vectors that are no changes of the model: their median is taken, and they have no part
-            in the decision.
+        size: The size of a bucket.
+        seed: The job's seed.
+        apart: Names of vectors that are not changes of the model. They have no part in the decision, and
+            their aggregate is the median.
     """
 
     name: str
@@ -52,22 +52,22 @@ class Weighing:
 
     @property
     def reference(self) -> bool:
-        """Whether the server brings a vector of its own."""
+        """Whether the server adds its own vector."""
         return self.weights is not None and self.weights.reference
 
     @property
     def own(self) -> bool:
-        """Whether the rule is the user's."""
+        """Whether the rule is the user's own."""
         return ":" in self.name
 
     def among(self, asked: int) -> Weighing:
-        """Return the rule for a round that asks so many silos, where a share of these is a number."""
+        """Return the rule for a round that asks so many silos: a share becomes a number."""
         if not isinstance(self.byzantine, float):
             return self
         return dataclasses.replace(self, byzantine=tolerated(self.byzantine, asked))
 
     def needs(self, silos: int) -> str:
-        """Say how many silos it takes, as a line that has begun goes on; "" if so many suffice."""
+        """Return the beginning of an error that says how many silos it needs; "" if `silos` are enough."""
         liars = tolerated(self.byzantine, silos)
         rows = self._least_rows(liars)
         least = max(rows, 2 * liars + 1)
@@ -83,11 +83,10 @@ class Weighing:
         return self.columns(liars).least if self.columns is not None else 1
 
     def try_out(self, silos: int) -> None:
-        """Apply it to the matrix of some vectors, to find out at the start whether a rule of the user's can
-        be.
+        """Apply the rule to a Gram matrix at the start, to see whether a user's rule works.
 
         Raises:
-            InputError: it cannot.
+            InputError: it does not.
         """
         n = silos + self.reference
         self.decide(np.eye(n) + 0.25 * np.ones((n, n)), silos, 0)
@@ -98,17 +97,16 @@ class Weighing:
         return math.ceil(silos / self.size) if self.pre == BUCKETING else silos
 
     def decide(self, gram: Matrix, silos: int, round: int) -> Matrix:
-        """Return the matrix [rows, n] by which the vectors are multiplied; one row is the result itself where
-        the rule is one by weights.
+        """Return the matrix [rows, n] that multiplies the vectors. A rule by weights has one row: the result.
 
         Args:
-            gram: Of n vectors: those of the silos and, if there is a `reference`, that. Unless it `measures`,
-                it may hold anything.
-            silos: How many there are.
-            round: From which the buckets follow.
+            gram: The Gram matrix of n vectors: those of the silos, then the `reference`, if there is one. Its
+                values are used only if the rule `measures`.
+            silos: How many silos there are.
+            round: The round, from which buckets are drawn.
 
         Raises:
-            InputError: the rule is the user's, and fails or returns no weights.
+            InputError: a user's rule fails, or does not return valid weights.
         """
         liars = tolerated(self.byzantine, silos)
         mixed = self._mixed(gram, liars, silos, round)
@@ -143,13 +141,13 @@ class Weighing:
         return found
 
     def rule_after(self, matrix: Tensor, silos: int) -> Rule:
-        """Return the rule of columns that multiplies rows by a matrix, shape [rows, n], and does the rest."""
+        """Return a rule of columns that multiplies rows by a matrix [rows, n], then applies `columns`."""
         columns = None if self.columns is None else self.columns(tolerated(self.byzantine, silos))
         return Rule(self.name, functools.partial(_multiplied, matrix=matrix, then=columns))
 
 
 def _multiplied(rows: Sequence[Tensor], matrix: Tensor, then: Rule | None) -> Tensor:
-    """Return what a rule makes of matrix @ rows; without one the only row of the product."""
+    """Return a rule's result for matrix @ rows; without a rule, the product's only row."""
     if then is None:
         total = torch.zeros(len(rows[0]), dtype=torch.float64)
         for weight, row in zip(matrix[0].tolist(), rows, strict=True):

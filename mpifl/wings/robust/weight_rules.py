@@ -1,5 +1,4 @@
-"""Rules by weights: each silo's whole update gets a weight,
-decided by the Gram matrix of all updates alone."""
+"""Rules by weights: each silo's whole update gets a weight, which follows from the Gram matrix alone."""
 
 from __future__ import annotations
 
@@ -17,28 +16,28 @@ Matrix = NDArray[np.float64]
 class WeightRule:
     """A rule that combines the vectors x_1, ..., x_n of n silos to sum_i c_i x_i.
 
-    A rule of the user's is a subclass with `weights`, of which all fields have defaults.
+    A user's rule is a subclass with a method `weights`; all its fields have defaults.
     """
 
     name: ClassVar[str] = ""
     tolerates: ClassVar[bool] = False
-    """Whether it has to know how many silos may lie, at most: f."""
+    """Whether it must know f, the largest number of Byzantine silos."""
     reference: ClassVar[bool] = False
-    """Whether the server brings a vector of its own: the last row and column of the matrix."""
+    """Whether the server adds its own vector: the last row and column of the matrix."""
     chooses: ClassVar[bool] = False
-    """Whether it gives some silos nothing by design, so that a weight of 0 says little of a silo."""
+    """Whether it gives some silos the weight 0 by design, so that a weight of 0 says little about a silo."""
 
     def weights(self, gram: Matrix, liars: int) -> Matrix:
         """Return the weights, shape [n].
 
         Args:
             gram: The inner products of all pairs of vectors, shape [n, n].
-            liars: f; 0 for a rule that does not ask for it.
+            liars: f, the number of Byzantine silos; 0 for a rule that does not need it.
         """
         raise NotImplementedError
 
     def least(self, liars: int) -> int:
-        """Return the least n that the rule takes."""
+        """Return the least n that the rule needs."""
         return 1
 
 
@@ -46,8 +45,8 @@ class WeightRule:
 class Krum(WeightRule):
     """Take the vector that is nearest to its n - f - 2 nearest neighbours (Blanchard et al. 2017).
 
-    "Machine learning with adversaries: Byzantine tolerant gradient descent", section 4. Its score is
-    s(i) = sum ||x_i - x_j||^2 over these j; of equal scores the first silo's counts.
+    "Machine learning with adversaries: Byzantine tolerant gradient descent", section 4. The score is
+    s(i) = sum ||x_i - x_j||^2 over these j. For equal scores the first silo is taken.
     """
 
     name = "krum"
@@ -59,7 +58,7 @@ class Krum(WeightRule):
         return 1
 
     def weights(self, gram: Matrix, liars: int) -> Matrix:
-        """Return 1 / m for the m vectors of the least scores; m is 1 for Krum."""
+        """Return 1 / m for the m vectors with the least scores; m is 1 for Krum."""
         n = len(gram)
         others = squared_distances(gram)[~np.eye(n, dtype=bool)].reshape(n, n - 1)
         scores = np.sort(others, axis=1)[:, : n - liars - 2].sum(1)
@@ -68,16 +67,16 @@ class Krum(WeightRule):
         return weights
 
     def least(self, liars: int) -> int:
-        """Return 2 f + 3 (Blanchard et al. 2017, proposition 4.2), or what leaves m to choose."""
+        """Return 2 f + 3 (Blanchard et al. 2017, proposition 4.2), or m + f if that is more."""
         return max(2 * liars + 3, self._chosen + liars)
 
 
 @dataclass(frozen=True)
 class MultiKrum(Krum):
-    """Take the mean of the m vectors of the least scores (Blanchard et al. 2017, section 5).
+    """Take the mean of the m vectors with the least scores (Blanchard et al. 2017, section 5).
 
     Attributes:
-        m: How many.
+        m: How many vectors.
     """
 
     name = "multikrum"
@@ -92,15 +91,15 @@ class MultiKrum(Krum):
 class RFA(WeightRule):
     """Take the geometric median, by the smoothed Weiszfeld algorithm (Pillutla et al. 2022).
 
-    "Robust aggregation for federated learning", algorithm 2: from the mean, with equal alpha_i. There an
-    iteration asks all silos. Here it costs n^2 operations, so that there are many: with f liars far away each
-    iteration leaves f / (n - f) of their pull. Where 1000 are too few for that, another 1000 begin amid the
-    majority that lies closest together.
+    "Robust aggregation for federated learning", algorithm 2: it begins at the mean, with equal alpha_i. In
+    the paper an iteration asks all silos. Here it costs only n^2 operations, so there can be many. With f
+    Byzantine silos far away, each iteration leaves f / (n - f) of their pull. If 1000 iterations are too few,
+    another 1000 begin at the mean of the closest majority.
 
     Attributes:
-        nu: Below this distance a vector weighs no more.
-        iterations: At most, and from the mean alone; None for as many as it takes. None is made where they
-            change nothing any more.
+        nu: Smaller distances count as this one, which limits a vector's weight.
+        iterations: The most iterations, from the mean only; None for as many as needed. They end early if the
+            weights no longer change.
     """
 
     name = "rfa"
@@ -117,7 +116,7 @@ class RFA(WeightRule):
         return found if distances_to(gram, found)[center] <= farthest else self._stepped(gram, amid)
 
     def _stepped(self, gram: Matrix, c: Matrix) -> Matrix:
-        """Return where Weiszfeld's steps lead from a point."""
+        """Return the weights after Weiszfeld's iterations from the weights c."""
         n = len(gram)
         for _ in range(1000 if self.iterations is None else self.iterations):
             beta = (1 / n) / np.maximum(self.nu, distances_to(gram, c))
@@ -136,9 +135,9 @@ class CenteredClipping(WeightRule):
     zero.
 
     Attributes:
-        tau: How far from v a vector may be, at most. For worker momentum of beta the authors take 10 / (1 -
-            beta) for gradients; an update is these times -lr.
-        iterations: How often v moves.
+        tau: The largest distance of a clipped vector from v. For gradients with worker momentum beta, the
+            authors take 10 / (1 - beta); an update is such a gradient times -lr.
+        iterations: How often v is updated.
     """
 
     name = "centered"
@@ -147,7 +146,7 @@ class CenteredClipping(WeightRule):
     iterations: int = 1
 
     def weights(self, gram: Matrix, liars: int) -> Matrix:
-        """Return the coefficients of the x_i and, last, of the v that it began with."""
+        """Return the coefficients of the x_i, and last that of the v at the beginning."""
         n = len(gram) - 1
         c = np.append(np.zeros(n), 1.0)
         for _ in range(self.iterations):
@@ -159,17 +158,17 @@ class CenteredClipping(WeightRule):
 
 @dataclass(frozen=True)
 class FLTrust(WeightRule):
-    """Weigh vectors by their cosine with the server's own, all made as long as that (Cao et al. 2021).
+    """Weigh vectors by their cosine with the server's, after scaling them to its norm (Cao et al. 2021).
 
     "FLTrust: Byzantine-robust federated learning via trust bootstrapping", equations 2 to 4. The server's
-    update, on the public examples, is the last row of the matrix.
+    update, from public examples, is the last row of the matrix.
     """
 
     name = "fltrust"
     reference = True
 
     def weights(self, gram: Matrix, liars: int) -> Matrix:
-        """Return ReLU(cos) ||g_0|| / ||x_i|| over the sum of ReLU(cos); nothing where no silo is trusted."""
+        """Return ReLU(cos) ||g_0|| / ||x_i|| / (sum of ReLU(cos)); zeros if no silo has a positive cosine."""
         norms = np.sqrt(np.maximum(gram.diagonal(), 0.0))
         lengths = np.where(norms > 0, norms, 1.0)
         trust = np.maximum(gram[-1] / lengths / lengths[-1], 0.0)
@@ -185,11 +184,12 @@ WEIGHT_RULES: dict[str, type[WeightRule]] = {
 
 
 def _majority(gram: Matrix, nu: float) -> tuple[int, Matrix, float]:
-    """Return the vector to which more than half are closest, the mean of these, and how far from it the
-    geometric median can be.
+    """Return the centre of the closest majority, the majority's mean, and a bound for the geometric median.
 
-    Of n vectors q lie within r. A point at a distance D is nearer to the others by D at most, and farther
-    from these by D - 2 r at least. So its sum of distances is the larger one if D > 2 q r / (2 q - n).
+    The centre is the vector with the smallest radius r that contains q > n / 2 vectors. The bound is the
+    largest distance of the geometric median from the centre. Let a point have the distance D from the centre.
+    To the n - q other vectors it is nearer by at most D; from the q vectors it is farther by at least
+    D - 2 r. So its sum of distances is larger than the centre's if D > 2 q r / (2 q - n).
     """
     n, q = len(gram), len(gram) // 2 + 1
     distances = np.sqrt(squared_distances(gram))
@@ -201,21 +201,21 @@ def _majority(gram: Matrix, nu: float) -> tuple[int, Matrix, float]:
 
 
 def squared_distances(gram: Matrix) -> Matrix:
-    """Return ||x_i - x_j||^2 of all pairs, shape [n, n], of their Gram matrix."""
+    """Return ||x_i - x_j||^2 of all pairs, shape [n, n], from their Gram matrix."""
     squares = gram.diagonal()
     found: Matrix = np.maximum(squares[:, None] + squares[None] - 2 * gram, 0.0)
     return found
 
 
 def distances_to(gram: Matrix, c: Matrix) -> Matrix:
-    """Return ||x_i - sum_j c_j x_j|| for all i, shape [n], of their Gram matrix."""
+    """Return ||x_i - sum_j c_j x_j|| for all i, shape [n], from their Gram matrix."""
     products: Matrix = gram @ c
     found: Matrix = np.sqrt(np.maximum(gram.diagonal() - 2 * products + c @ products, 0.0))
     return found
 
 
 def tolerated(byzantine: float | None, silos: int) -> int:
-    """Return f: `byzantine` itself, or the part of so many silos that it is as a share, rounded down."""
+    """Return f: `byzantine` itself if it is a number, or that share of `silos`, rounded down; 0 for None."""
     if isinstance(byzantine, float):
         return math.floor(byzantine * silos + 1e-9)
     return byzantine or 0

@@ -1,4 +1,4 @@
-"""Rules that look at whole vectors: the server decides by their Gram matrix, the ranks make the result."""
+"""Runs rules that need whole vectors: the server decides by the Gram matrix, ranks compute the result."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from mpifl.wings.robust.weight_rules import FLTrust
 from mpifl.wire import Memory, Report, Request, Transport, Verdict
 
 _SILO = -1
-"""In place of a silo's number: the server's own vector."""
+"""Stands for a silo's number: the server's own vector."""
 _DECISION = (1 << 40) - 3
-"""The stamp of the server's decision, which comes after the Gram matrix."""
+"""The stamp of the server's decision, after the Gram matrix."""
 
 
 class GramRule(ColumnRule):
-    """Multiply the updates of all silos, each of which counts alike, by a matrix that follows from their Gram
-    matrix.
+    """Multiplies the updates of all silos by a matrix that follows from their Gram matrix.
 
-    Vectors are kept, and columns are shared among workers, as by `ColumnRule`. In a first pass over the
-    columns the workers make the Gram matrix. The server decides, and tells each worker. A second pass makes
-    the result, without the vectors that have no part in it. The server holds the matrix [K, K] beside it.
+    All silos count equally. Vectors are kept, and columns are divided among workers, as in `ColumnRule`. In a
+    first pass over the columns the workers compute the Gram matrix. The server decides, and sends the matrix
+    to each worker. A second pass computes the result, without vectors of weight 0. The server also holds the
+    Gram matrix [K, K].
     """
 
     def __init__(self, weighing: Weighing, memory: Memory, disk_buffer: DiskBuffer | None = None) -> None:
@@ -44,15 +44,17 @@ class GramRule(ColumnRule):
         self._references: dict[tuple[str, int], Tensor] = {}
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
-        """Forget the vectors of the round before, and keep the server's own; see `Aggregator`."""
+        """Forget the vectors of the round before, and keep the server's reference; see `Aggregator`."""
         super().begin(request, received, silos)
         self._weighing, self._round = self._as_given.among(len(request.cohort)), request.round
         came = {name.removeprefix(REFERENCE): v for name, v in received.items() if name.startswith(REFERENCE)}
         self._references = {(name, _SILO): v.cpu() for name, v in came.items()}
 
     def place(self, reports: Mapping[int, Report]) -> list[ColumnsPlan]:
-        """See, at the server, that all silos sent the same vectors,
-        and some that can be compared; see `Aggregator`."""
+        """Check, at the server, that all silos sent the same vectors and the rule can compare them.
+
+        See `Aggregator`.
+        """
         plans = super().place(reports)
         key = f"[aggregation] rule = '{self._weighing.name}'"
         if all(plan.name in self._weighing.apart for plan in plans):
@@ -67,8 +69,10 @@ class GramRule(ColumnRule):
         return plans
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
-        """Make this rank's part of the Gram matrix and of the results; at the server decide between the two,
-        and bring the parts together. See `Aggregator`."""
+        """Compute this rank's part of the Gram matrix and of the results; see `Aggregator`.
+
+        Between the two the server decides. At the end it collects the parts of the results.
+        """
         self.hanging.clear()
         if transport.rank not in (0, *verdict.ranks) or not verdict.pieces:
             return Combined()
@@ -83,7 +87,7 @@ class GramRule(ColumnRule):
         if not isinstance(matrix, Tensor):
             return matrix
         silos = sum(row.rank != EVERYWHERE for row in measured[0].rows)
-        kept = matrix.any(0) | (lie is not None)  # a lie follows from all honest vectors
+        kept = matrix.any(0) | (lie is not None)  # an attack needs all honest vectors
         kept[0] |= not kept.any()
         rule = self._weighing.rule_after(matrix[:, kept], silos)
         rules = {plan.name: rule for plan in measured} | {plan.name: MEDIAN for plan in others}
@@ -102,7 +106,7 @@ class GramRule(ColumnRule):
         return self._weighing.needs(silos)
 
     def _with_reference(self, plans: list[ColumnsPlan]) -> list[ColumnsPlan]:
-        """Return plans with the server's own vectors as last rows, where it has brought one for each."""
+        """Return plans with the server's vectors as last rows, if the server has sent one for each plan."""
         if not self._weighing.reference or not self._brought(plans):
             return plans
         last = Located(silo=_SILO, rank=EVERYWHERE, handle=0)
@@ -115,8 +119,7 @@ class GramRule(ColumnRule):
     def _decision(
         self, transport: Transport, verdict: Verdict, plans: Sequence[ColumnsPlan], lie: Forger | None
     ) -> Tensor | Combined:
-        """Return the matrix by which all rows are multiplied, as the server decides it;
-        else what comes of the round."""
+        """Return the matrix that multiplies all rows, as the server decides; or the end of the round."""
         work = None
         if self._weighing.measures:
             work = GramPass(transport, verdict, plans, {**self._rows, **self._references})
@@ -137,7 +140,7 @@ class GramRule(ColumnRule):
         return decided
 
     def _decided(self, work: GramPass | None, plan: ColumnsPlan) -> Tensor | Combined:
-        """Decide, at the server, by what the ranks have found."""
+        """Return the server's decision from the ranks' Gram matrix."""
         size, silos = len(plan.rows), sum(row.rank != EVERYWHERE for row in plan.rows)
         gram = np.empty((size, size))
         if work is not None:
@@ -146,7 +149,7 @@ class GramRule(ColumnRule):
             if lost:
                 return Combined(lost=lost)
             gram = work.matrix()
-        if self._weighing.reference and size == silos:  # zero, before the server has one
+        if self._weighing.reference and size == silos:  # the reference is zero before the first aggregate
             gram = np.pad(gram, (0, 1))
         try:
             matrix = self._weighing.decide(gram, silos, self._round)
@@ -155,7 +158,7 @@ class GramRule(ColumnRule):
         return torch.from_numpy(np.ascontiguousarray(matrix[:, :size]))
 
     def _told(self, matrix: Tensor, plan: ColumnsPlan) -> dict[int, float]:
-        """Return the weight of each silo, if there is one."""
+        """Return the weight of each silo, for a rule by weights."""
         if self._weighing.weights is None:
             return {}
         weights = zip(plan.rows, matrix[0].tolist(), strict=True)
@@ -163,7 +166,7 @@ class GramRule(ColumnRule):
 
 
 def _without(plan: ColumnsPlan, kept: Tensor) -> ColumnsPlan:
-    """Return a plan without the rows that have no part in the result."""
+    """Return a plan with only the kept rows."""
     rows = [row for row, keep in zip(plan.rows, kept.tolist(), strict=True) if keep]
     return plan.model_copy(update={"rows": rows})
 
@@ -171,7 +174,7 @@ def _without(plan: ColumnsPlan, kept: Tensor) -> ColumnsPlan:
 def aggregator_of(
     rule: Rule | Weighing, disk_buffer: str | None, memory: Memory, forge: Forger | None = None
 ) -> ColumnRule:
-    """Return what combines the updates of training by another rule than the mean.
+    """Return the aggregator of training updates for a rule other than the mean.
 
     Raises:
         InputError: no files can be made in the folder `disk_buffer`.

@@ -1,4 +1,4 @@
-"""The server's test set, scored at the workers."""
+"""Scoring of the server's test set at the workers."""
 
 import lazy_loader
 

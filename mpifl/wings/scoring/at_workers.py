@@ -1,5 +1,7 @@
-"""The server's half of scoring at the workers: it sends them its test set, deals out batches, and adds up
-what comes. What does not come, or cannot be believed, it scores itself."""
+"""The server's side of scoring at the workers: it sends its test set, deals batches, and adds up shares.
+
+The server itself scores batches whose share is missing or was refused.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from mpifl.wire import ArraySpec, KeepTestSet, Request, ScoreBatches, Transport,
 
 
 class ScoringFederation(Protocol):
-    """The federation, as far as this knows it."""
+    """The part of the federation that scoring needs."""
 
     transport: Transport
     membership: Membership
@@ -35,17 +37,17 @@ class ScoringFederation(Protocol):
 
 
 class Note(Protocol):
-    """Tells the user something."""
+    """Shows a message to the user."""
 
     def __call__(self, text: str, once: Any = None) -> None:
-        """Tell it; of one thing once."""
+        """Show it; messages with the same `once` are shown only once."""
 
 
 class AtWorkers:
-    """Has workers score the server's test set, each some of its batches.
+    """Lets workers score the server's test set, each some of its batches.
 
-    The batches are those of the server's own scoring. They are dealt to the workers that answered in time,
-    one after another.
+    The batches are those of the server's own scoring. They are dealt in turn to the workers that have
+    answered in time.
     """
 
     def __init__(self, federation: ScoringFederation, scores: Scores, note: Note) -> None:
@@ -56,7 +58,7 @@ class AtWorkers:
         """Score the model w, shape [shared], on the test set.
 
         Raises:
-            RankLost: a rank died; what is left may be asked anew.
+            RankLost: a rank died; the remaining ranks may be asked again.
         """
         assert server.test is not None
         if not len(server.test) or not self._dealt:
@@ -70,8 +72,7 @@ class AtWorkers:
         return [rank for rank in self._federation.transport.workers if rank not in unreliable]
 
     def _send_test_set(self, server: Server) -> None:
-        """Have all ranks keep the test set, where they have not: after a death the memory in which it lies
-        may be gone."""
+        """Send the test set to all ranks, if they do not have it. After a death its memory may be gone."""
         if (ranks := tuple(self._federation.transport.origins)) == self._sent_to:
             return
         assert server.test is not None
@@ -114,7 +115,7 @@ class AtWorkers:
         return request
 
     def _tell(self, server: Server, request: ScoreBatches) -> None:
-        """Say which ranks' batches the server scores itself, and why; of one reason once."""
+        """Tell the user which ranks' batches the server scores itself and why, once for each reason."""
         scores, origins = self._scores, self._federation.transport.origins
         for rank in request.dealt:
             if request.of(rank) and rank not in scores.shares:
@@ -124,7 +125,7 @@ class AtWorkers:
 
 
 def _lying(split: Split) -> dict[str, np.ndarray]:
-    """Return the arrays of a split by their names in a file, each in one piece, in native numbers."""
+    """Return the arrays of a split by their names in a shard, contiguous and in native byte order."""
     return {
         f"{SPLIT}/{name}": np.ascontiguousarray(one, one.dtype.newbyteorder("="))
         for name, one in split.stored.items()

@@ -1,4 +1,4 @@
-"""What `[evaluate] where = "workers"` adds to a training."""
+"""The wing for `[evaluate] where = "workers"`: workers score the server's test set."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mpifl.wire import KeepTestSet, Request, ScoreBatches, Transport
 
 
 class AtWorkersWing(Wing):
-    """Have the workers score the server's test set."""
+    """Lets the workers score the server's test set."""
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """See that a score can be put together of the workers' shares.
+        """Check that workers' shares add up to a score.
 
         Raises:
-            InputError: a metric does not add up.
+            InputError: the states of a metric do not add up.
         """
         metrics = algorithm.task.metrics()
         if apart := [name for name, metric in metrics.items() if not summable(metric)]:
@@ -33,21 +33,21 @@ class AtWorkersWing(Wing):
             raise InputError(f"[evaluate] {what}; leave where out, or take other [task] metrics")
 
     def aggregators(self, context: WorkerContext, transport: Transport) -> Mapping[type[Request], Aggregator]:
-        """Return what keeps the test set and scores a rank's batches of it."""
+        """Return the aggregator that keeps the test set and scores a rank's batches."""
         self._scores = Scores(context, transport)
         return {KeepTestSet: self._scores, ScoreBatches: self._scores}
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
-        """Have the server's test set scored by the workers."""
+        """Make the server score its test set by the workers."""
         server.scored_by = AtWorkers(exchange, self._scores, note)
 
     def notes(self, server: Server, exchange: Federation) -> list[str]:
-        """Say that there is nothing to score."""
+        """Return a line if the server has no test set."""
         if server.judges:
             return []
         return ["[evaluate] where = 'workers': the server has no test set that it could judge the model by"]
 
 
 def wing(job: Job) -> Wing:
-    """Return what scoring at the workers adds."""
+    """Return the wing for scoring at the workers."""
     return AtWorkersWing()

@@ -1,7 +1,7 @@
-"""The server's test set at the workers: what a rank keeps and scores of it, and what the server believes.
+"""The server's test set at the workers: a rank keeps and scores it, and the server checks the shares.
 
-It is an aggregator of figures: a rank's part is its share of a score, which the server holds against what it
-knows. What a rank cannot do is no fault of a silo.
+This is an aggregator of figures: a rank's part is its share of a score, and the server checks what it can. If
+a rank cannot score its batches, this is not a fault of a silo.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from mpifl.wire import (
 SPLIT = "test"
 _DTYPES = {"int64": torch.int64, "float32": torch.float32, "float64": torch.float64}
 _MOST = 2.0**53
-"""Whole numbers are exact in float64 up to here."""
+"""Float64 represents whole numbers exactly up to here."""
 
 
 class ScorePart(Message):
-    """A rank's share of a score, as it travels.
+    """A rank's share of a score, as a message.
 
     Attributes:
-        rows: Numbers of single batches, float64, little-endian, in base64.
-        whole: Whole numbers of all batches together, likewise.
-        examples: How many were scored.
-        counted: The dtype of what losses are divided by.
-        fault: Why the rank could not; nothing else counts then.
-        short: Whether its memory was short.
+        rows: The numbers of each batch, float64, little-endian, in base64.
+        whole: Whole numbers over all batches, in the same format.
+        examples: How many examples were scored.
+        counted: The dtype of the divisor of losses.
+        fault: Why the rank could not score; the other fields do not count then.
+        short: Whether the rank ran out of memory.
     """
 
     rows: str = ""
@@ -70,7 +70,7 @@ _PARTS = TypeAdapter(list[ScorePart])
 
 
 class Arrays:
-    """Arrays that came as vectors of bytes, by the names that they have in a shard."""
+    """Arrays that came as vectors of bytes, by their names in a shard."""
 
     path = Path("the server's test set")
 
@@ -78,7 +78,7 @@ class Arrays:
         self._specs, self._received = {one.name: one for one in request.arrays}, received
 
     def array(self, name: str) -> np.ndarray:
-        """Return an array, where its vector lies."""
+        """Return an array in the memory of its vector, without a copy."""
         one = self._specs[name]
         if (dtype := np.dtype(one.dtype)).kind not in "biuf":
             raise ValueError(f"{name}: {one.dtype[:100]} is no dtype of numbers")
@@ -87,12 +87,12 @@ class Arrays:
 
 
 class Scores:
-    """Keeps the test set at a rank and scores its part of it; see `Aggregator`.
+    """Keeps the test set at a rank and scores its batches; see `Aggregator`.
 
     Attributes:
-        shares: At the server, of the ranks whose part was accepted, with the numbers of their batches.
-        faults: At the server, why other ranks have none.
-        short: Whether the memory of one of these was short.
+        shares: At the server, the accepted shares by rank, each with the numbers of its batches.
+        faults: At the server, why other ranks have no share.
+        short: At the server, whether one of these ranks ran out of memory.
     """
 
     sealed: ClassVar[bool] = False
@@ -118,21 +118,21 @@ class Scores:
             self._parts = [self._scored(request, received, mine)]
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
-        """Return memory: no silo asks for it."""
+        """Return plain memory; no silo asks for it."""
         return torch.empty(length, dtype=dtype)
 
     def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
-        """Take up nothing: no silo answers."""
+        """Add nothing: no silo answers."""
         return {}
 
     def parts(self) -> Sequence[Message]:
-        """Return this rank's share, if it was dealt batches."""
+        """Return this rank's share, if it has batches."""
         return self._parts
 
     def accept(
         self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
     ) -> None:
-        """See that a rank's share is one, at the server; ValueError if it is not."""
+        """Check a rank's share at the server; raise ValueError if it is not valid."""
         if not isinstance(self._request, ScoreBatches):
             if parts:
                 raise ValueError("it sends figures that it was not asked for")
@@ -153,11 +153,11 @@ class Scores:
             raise
 
     def place(self, reports: Mapping[int, Report]) -> Sequence[Message]:
-        """Say that nothing more travels."""
+        """Return nothing: no vectors follow."""
         return []
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
-        """Return nothing: shares are added up by who asked for them."""
+        """Return nothing: `AtWorkers` adds up the shares."""
         return Combined()
 
     def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
@@ -171,7 +171,7 @@ class Scores:
             assert isinstance(spec, FederationSpec)
             split = split_of(Arrays(request, received), SPLIT, spec)
             self._test = Batches(split, spec.features, device)
-        except Exception as error:  # whatever it is: the server scores the batches of this rank
+        except Exception as error:  # after any error the server scores this rank's batches
             accelerators.check(device, error)
             self._why = _told(error)
 
@@ -196,7 +196,7 @@ class Scores:
         return share_of(model, algorithm.task, self._test, request.size, mine, own)
 
     def _checked(self, part: ScorePart, request: ScoreBatches, numbers: range) -> ScoreShare:
-        """Return a rank's share, if it can be one; raise ValueError."""
+        """Return a rank's share, if it is valid; otherwise raise ValueError."""
         width, wholes = width_of(self._context.algorithm.task)
         rows = _unpacked(part.rows, len(numbers) * width, "numbers of batches").view(len(numbers), width)
         whole = _unpacked(part.whole, wholes, "whole numbers")
@@ -225,7 +225,7 @@ def _packed(share: ScoreShare) -> ScorePart:
 
 
 def _unpacked(text: str, length: int, what: str) -> Tensor:
-    """Return so many numbers; raise ValueError if there are others, or one is not finite."""
+    """Decode `length` numbers; raise ValueError if there are more or fewer, or one is not finite."""
     try:
         content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

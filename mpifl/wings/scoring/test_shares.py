@@ -1,9 +1,8 @@
-"""What the score of a model is made of, batch by batch: whoever scores some batches hands over a share, and
-shares add up to the score.
+"""Shares of a score: whoever scores some batches returns a share, and shares add up to the score.
 
-What rounding could tell is kept for each batch, and added up in the order of batches. So a score has the same
-bits, however batches are shared out. They are those of `scoring.evaluate` where a batch is one sum that a
-metric adds.
+Numbers that rounding affects are kept for each batch, and added up in the order of batches. So a score has
+the same bits, however batches are dealt. They are the bits of `scoring.evaluate`, if a metric adds one sum
+for each batch.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from mpifl.silo import ALONE, Lanes, Score, Scoring, purely, usable
 from mpifl.silo.parameters import FlatModel, Objective, scalar
 
 LOSS, COUNT, OWN, STATES = range(4)
-"""Columns of a share: the sum of losses, what it is divided by, the algorithm's own objective, states."""
+"""Columns of a share: the sum of losses, its divisor, the algorithm's own objective, states of metrics."""
 
 
 @dataclass(frozen=True)
 class ScoreShare:
-    """What the score of a model is made of, for some batches.
+    """The share of a score for some batches.
 
     Attributes:
         rows: For each batch the columns above, float64 [batches, 3 + n].
-        whole: The whole numbers among the states of metrics, added up over these batches, float64 [m].
-        examples: How many there are in these batches.
-        counted: The dtype of what losses are divided by.
+        whole: The whole numbers among the metrics' states, added up over these batches, float64 [m].
+        examples: How many examples these batches have.
+        counted: The dtype of the divisor of losses.
     """
 
     rows: Tensor
@@ -46,7 +45,7 @@ class ScoreShare:
 
 
 def width_of(task: Task) -> tuple[int, int]:
-    """Return how many columns a share of a task has, and how many whole numbers."""
+    """Return how many columns and how many whole numbers a share of a task has."""
     lengths = state_lengths(task)
     whole = lengths.pop(COUNTS, 0)
     return STATES + sum(lengths.values()), whole
@@ -62,7 +61,7 @@ def share_of(
     own_objective: Objective | None = None,
     lanes: Lanes = ALONE,
 ) -> ScoreShare:
-    """Score the model as it is on the batches of these numbers, of so many examples each at most."""
+    """Score the model with its present parameters on batches of `size` examples, only those in `numbers`."""
     given = model, task, batches, size, numbers, own_objective
     return purely(model, lanes, functools.partial(_shared, *given))
 
@@ -113,7 +112,7 @@ def score_of(
 
     Args:
         task: What is learned.
-        shares: Each with the numbers of its batches; together they are of each batch once.
+        shares: The shares, each with the numbers of its batches; together they have each batch once.
         sizes: How many examples each batch has.
         own: Whether the loss is the mean of the algorithm's own objective.
     """
@@ -138,7 +137,7 @@ def score_of(
 def _in_order(
     shares: Collection[tuple[Sequence[int], ScoreShare]], batches: int
 ) -> Iterator[tuple[Tensor, torch.dtype]]:
-    """Yield the row of each batch, and the dtype of what its losses are divided by."""
+    """Yield the row of each batch, and the dtype of its divisor of losses."""
     at = {number: (share, nth) for numbers, share in shares for nth, number in enumerate(numbers)}
     for number in range(batches):
         share, nth = at[number]

@@ -1,4 +1,4 @@
-"""A site's folder: its keys, its ledger, what it seals."""
+"""A site's own folder: its keys, its ledgers, and encryption with its secret."""
 
 import lazy_loader
 

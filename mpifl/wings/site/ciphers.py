@@ -1,4 +1,4 @@
-"""The primitives that secrets need, of the package `cryptography`, which is imported when one is needed."""
+"""Cryptographic primitives of the package `cryptography`, which is imported when one is needed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mpifl.common import InputError
 from mpifl.common.machine import floors
 
 KEY_BYTES = 32
-"""Bytes of every key here, public, private or shared."""
+"""Bytes of a key: public, private or shared."""
 BLOCK = 16
-"""Bytes of a cipher's block, which its output has to spare."""
+"""Bytes of a cipher's block. A buffer for its output needs one spare block."""
 
 
 def keystream(key: bytes) -> Any:
-    """Return AES-256 in counter mode from zero on, for a key that is used once."""
+    """Return AES-256 in counter mode, from counter 0. Use a key only once."""
     needing = "drawing in secret"
     aes = _primitives("ciphers.algorithms", needing).AES(key)
     counter = _primitives("ciphers.modes", needing).CTR(bytes(BLOCK))
@@ -23,12 +23,12 @@ def keystream(key: bytes) -> Any:
 
 
 def sealing(key: bytes) -> Any:
-    """Return AES-SIV (RFC 5297); a key of 64 bytes makes it AES-256-SIV."""
+    """Return AES-SIV (RFC 5297); with a key of 64 bytes it is AES-256-SIV."""
     return _primitives("ciphers.aead", "sealing what a site keeps").AESSIV(key)
 
 
 def derived(secret: bytes, salt: bytes, purpose: bytes) -> bytes:
-    """Return a key that follows from a secret by HKDF-SHA256 (RFC 5869)."""
+    """Derive a key from a secret by HKDF-SHA256 (RFC 5869)."""
     needing = "masking"
     hkdf = _primitives("kdf.hkdf", needing).HKDF
     key: bytes = hkdf(_primitives("hashes", needing).SHA256(), KEY_BYTES, salt, purpose).derive(secret)
@@ -36,7 +36,7 @@ def derived(secret: bytes, salt: bytes, purpose: bytes) -> bytes:
 
 
 class Exchange:
-    """A key pair of X25519 (RFC 7748) that lives as long as its process."""
+    """A key pair of X25519 (RFC 7748), kept in memory only."""
 
     def __init__(self, private: bytes | None = None) -> None:
         keys = _primitives("asymmetric.x25519", "a session key")
@@ -45,10 +45,10 @@ class Exchange:
         self.public: bytes = self._private.public_key().public_bytes_raw()
 
     def shared(self, public: bytes) -> bytes:
-        """Return the secret that only the two ends of a pair of keys can make.
+        """Return the secret shared with the owner of a public key.
 
         Raises:
-            ValueError: the other key is of a small subgroup, so the secret would be known to all.
+            ValueError: the other key lies in a small subgroup, so that anyone could compute the secret.
         """
         other = _primitives("asymmetric.x25519", "a session key").X25519PublicKey.from_public_bytes(public)
         secret: bytes = self._private.exchange(other)
@@ -70,7 +70,7 @@ class Signing:
 
 
 def signed(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Tell whether a message was signed by the owner of an Ed25519 key."""
+    """Return whether the owner of an Ed25519 key has signed a message."""
     key = _primitives("asymmetric.ed25519", "a signature").Ed25519PublicKey.from_public_bytes(public)
     try:
         key.verify(signature, message)

@@ -1,4 +1,4 @@
-"""Digests of questions and answers: what a ledger knows them by."""
+"""Digests of questions and answers, by which a ledger finds them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def digest(about: Sequence[Any], held: Mapping[str, Any]) -> str:
-    """Return the sha256 of some texts and numbers, and of tensors and values by name."""
+    """Return the sha256 of texts and numbers (`about`), and of tensors and values by name (`held`)."""
     found = hashlib.sha256(repr([str(one) for one in about]).encode())
     for name in sorted(held):
         value = getattr(held[name], "vector", held[name])

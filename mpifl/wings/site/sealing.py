@@ -1,7 +1,7 @@
-"""What a site keeps where others may look: sealed, so that it tells them nothing and no change goes unseen.
+"""Encryption of a site's data in places that others can read: they learn nothing, and changes are detected.
 
-AES-256-SIV (RFC 5297) seals without a nonce. Its initial vector is a keyed digest of the text and of what it
-is about. So no two texts share a key stream, and the same text has the same sealed bytes.
+AES-256-SIV (RFC 5297) needs no nonce. Its initial vector is a keyed digest of the text and its labels. So no
+two texts share a key stream, and the same text with the same labels has the same encrypted bytes.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from mpifl.common import Buffer
 from mpifl.wings.site.ciphers import sealing
 
 PIECE = 1 << 30
-"""Bytes that are sealed at a time; the library takes 2^31 - 1 at most."""
+"""How many bytes are encrypted at a time; the library takes at most 2^31 - 1."""
 TAG = 16
-"""Bytes that sealing adds to a piece."""
+"""Bytes that encryption adds to a piece."""
 
 
 class SiteSeal:
-    """Seals the texts of one run by the secret of one site.
+    """Encrypts the texts of one run by the secret of one site.
 
     Args:
-        secret: The site's.
-        run: What tells this run from others of the site; the same when it goes on.
+        secret: The site's secret.
+        run: Identifies the run among the site's runs. A resumed run has the same value.
 
     Raises:
-        InputError: `cryptography` is needed and not there.
+        InputError: `cryptography` is needed and not installed.
     """
 
     def __init__(self, secret: bytes, run: str) -> None:
         self._key = hmac.digest(secret, f"mpifl seal\0{run}".encode(), "sha512")
-        sealing(self._key)  # which says at the start what is not installed
+        sealing(self._key)  # so that a missing library is an error at the start
 
     def close(self, text: Buffer, *about: str | int) -> bytes:
-        """Return a text of at least one byte, sealed.
+        """Return an encrypted text.
 
         Args:
-            text: What nobody else is to read.
-            about: What it is of, such as a round and a silo; as nothing else does it open.
+            text: The text, at least one byte.
+            about: Its labels, such as a round and a silo. `open` needs the same labels.
         """
         seal, pieces = sealing(self._key).encrypt, _cut(text, PIECE)
         return b"".join(seal(piece, _told(about, nth, len(pieces))) for nth, piece in enumerate(pieces))
 
     def open(self, sealed: Buffer, *about: str | int) -> bytes:
-        """Return the text that was sealed about the same.
+        """Return the text of encrypted bytes, given the labels `about` of `close`.
 
         Raises:
-            ValueError: it was altered, is about something else, or another run or site has sealed it.
+            ValueError: it was altered, has other labels, or another run or site has encrypted it.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -60,7 +60,7 @@ class SiteSeal:
 
 
 def _told(about: tuple[str | int, ...], nth: int, pieces: int) -> list[bytes]:
-    """Return what a piece is of, as a list whose parts RFC 5297 keeps apart."""
+    """Return a piece's labels as a list; RFC 5297 keeps the elements of the list separate."""
     return [str(one).encode() for one in (*about, nth, pieces)]
 
 

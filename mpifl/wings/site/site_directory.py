@@ -1,4 +1,4 @@
-"""A site's folder, which others cannot look into, and files in it that are made once."""
+"""A site's private folder, and files in it that are made only once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ VARIABLE = "MPIFL_SITE"
 
 
 def site_folder(asker: str, what: str) -> Path:
-    """Return the folder that MPIFL_SITE names; it is made if it is not there.
+    """Return the folder that MPIFL_SITE names, and make it if it is missing.
 
     Args:
-        asker: Who needs it, such as `[privacy]`.
-        what: What lies there.
+        asker: The table that needs it, such as `[privacy]`, for the error.
+        what: What the folder holds, for the error.
 
     Raises:
-        InputError: the variable is not set, or the folder is not the user's own.
+        InputError: the variable is not set, or the folder is not private to this user.
     """
     named = os.environ.get(VARIABLE)
     if not named:
@@ -31,14 +31,14 @@ def site_folder(asker: str, what: str) -> Path:
 
 
 def make_own(folder: Path, named: str = "") -> None:
-    """See that a folder is there and nobody else's.
+    """Make a folder if it is missing, and check that it is private to this user.
 
     Args:
         folder: The folder.
-        named: What errors call it; by default what names a site's.
+        named: Its name in errors; by default the variable with its value.
 
     Raises:
-        InputError: it cannot be made, belongs to another user, or others may look in.
+        InputError: it cannot be made, belongs to another user, or others can read it.
     """
     named = named or f"{VARIABLE}={folder}"
     try:
@@ -54,7 +54,9 @@ def make_own(folder: Path, named: str = "") -> None:
 
 
 def make_once(path: Path, content: bytes) -> bool:
-    """Make a file that only its user reads, whole when it is there; return False if it was there.
+    """Make a file that only its user can read; return False if it already existed.
+
+    The file appears under its name only when it is complete.
 
     Raises:
         InputError: it cannot be written.
@@ -77,7 +79,7 @@ def make_once(path: Path, content: bytes) -> bool:
 
 
 def _linked(draft: Path, path: Path) -> bool:
-    """Give a file its name, and return False where another was first."""
+    """Give a file its name; return False if another process was faster."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -86,7 +88,7 @@ def _linked(draft: Path, path: Path) -> bool:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Return when the names of a folder's files are on the disk."""
+    """Write the names of a folder's files to the disk, and return when they are there."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Who a site is: its own signing key, and the public keys of all sites, which each site holds itself."""
+"""A site's identity: its own signing key, and its own list of the public keys of all sites."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WANTED = {
     "colluding": "it takes a number in [0, 1): the share of parties that may side with the server",
     "site": "it takes tables [[site]], each with name, silos and key",
 }
-"""What would do, by key."""
+"""For errors: what each key takes."""
 _Kind = TypeVar("_Kind", bound=BaseModel)
 
 SiteName = Annotated[str, StringConstraints(pattern=NAME)]
@@ -61,11 +61,11 @@ class _Listed(_IdentityFile):
 
 
 class Identity:
-    """A site's name and its Ed25519 key, by which others know what it says.
+    """A site's name and its Ed25519 key. Others verify its signatures by the public key.
 
     Attributes:
-        name: The site's name in everybody's `sites.toml`.
-        public: The public half of its key, 64 hexadecimal digits.
+        name: The site's name in every site's `sites.toml`.
+        public: Its public key, 64 hexadecimal digits.
     """
 
     def __init__(self, name: str, private: bytes) -> None:
@@ -78,17 +78,17 @@ class Identity:
         return self._key.sign(message).hex()
 
     def listing(self, silos: Sequence[str]) -> str:
-        """Return the table of `sites.toml` by which others know this site."""
+        """Return the table for this site in the `sites.toml` of others."""
         return "[[site]]\n" + tomli_w.dumps({"name": self.name, "silos": list(silos), "key": self.public})
 
 
 class Sites:
-    """All sites that may take part: `sites.toml`.
+    """The sites that may take part, as `sites.toml` lists them.
 
     Attributes:
-        path: Where that lies.
-        by_name: The sites.
-        least, colluding: What this site demands at least, whatever a job says; see `[security]`.
+        path: The path of the file.
+        by_name: The sites by name.
+        least, colluding: The least values that this site accepts, whatever a job says; see `[security]`.
     """
 
     def __init__(
@@ -104,15 +104,15 @@ class Sites:
         return self._owners.get(silo)
 
     def signed(self, name: str, signature: str, message: bytes) -> bool:
-        """Tell whether a site of this name has signed a message."""
+        """Return whether a signature of a message is valid for the site of this name."""
         return signed(bytes.fromhex(self.by_name[name].key), bytes.fromhex(signature), message)
 
 
 def make_identity(folder: Path, name: str) -> Identity:
-    """Make a site's key, which is whole when it is there, and which only its user reads.
+    """Make a site's key, in a file that only its user can read.
 
     Raises:
-        InputError: the name is none, or there is a key.
+        InputError: the name is not valid, or there is a key already.
     """
     private = os.urandom(KEY_BYTES)
     path = folder / KEY_FILE
@@ -129,7 +129,7 @@ def identity_of(folder: Path) -> Identity | None:
     """Return the identity in a site's folder, None if it has none.
 
     Raises:
-        InputError: its file is none, or others may read it.
+        InputError: its file is damaged, or others can read it.
     """
     path = folder / KEY_FILE
     if not os.path.lexists(path):
@@ -147,14 +147,14 @@ def sites_of(folder: Path) -> Sites | None:
         InputError: the file is wrong.
     """
     path = folder / SITES_FILE
-    return read_sites(path) if os.path.lexists(path) else None  # a link that leads nowhere is no absence
+    return read_sites(path) if os.path.lexists(path) else None  # a broken link is an error
 
 
 def read_sites(path: Path) -> Sites:
-    """Read a file of sites.
+    """Read a `sites.toml`.
 
     Raises:
-        InputError: a key is unknown or wrong, or a name, a silo or a key is there twice.
+        InputError: a key is unknown or wrong, or a name, a silo or a public key occurs twice.
     """
     whole = _as(_Listed, _table(path), str(path))
     listed = whole.site
@@ -172,7 +172,7 @@ def read_sites(path: Path) -> Sites:
 
 
 def problems_of(identity: Identity | None, sites: Sites, silos: Sequence[str]) -> Iterator[str]:
-    """Say what is wrong between a site's own key, the list of sites and the silos of a federation."""
+    """Yield a line for each conflict between a site's own key, its list of sites and a federation's silos."""
     if identity is None:
         yield f"{sites.path.with_name(KEY_FILE)}: is not there; make this site's key by `mpifl identity make`"
     elif (own := sites.by_name.get(identity.name)) is None:
@@ -200,7 +200,7 @@ def _table(path: Path) -> Table:
 
 
 def _as(kind: type[_Kind], table: Table, where: str) -> _Kind:
-    """Return a table as a record; raise InputError with the first thing that is wrong."""
+    """Return a table as a record; raise InputError that names the first error."""
     try:
         return kind.model_validate(table)
     except ValidationError as error:
@@ -215,7 +215,7 @@ def _as(kind: type[_Kind], table: Table, where: str) -> _Kind:
 
 
 def lists_sites() -> bool:
-    """Return whether this rank's site, if it has a folder, lists the keys of others."""
+    """Return whether this rank's site has a folder with a `sites.toml`."""
     named = os.environ.get(VARIABLE)
-    # a link that leads nowhere is no absence
+    # a broken link counts as a list
     return bool(named) and os.path.lexists(Path(str(named)).expanduser() / SITES_FILE)

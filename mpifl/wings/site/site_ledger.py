@@ -1,7 +1,7 @@
-"""A file of lines that several processes add to, and that nobody changes or takes away.
+"""An append-only file of lines, to which several processes add.
 
-A line is on the disk when `record` or `sync` returns; other processes see it before. One process at a time
-reads or writes. What a crash has torn is no line, and the next line takes its place.
+A line is on the disk when `record` or `sync` returns; other processes may see it earlier. One process at a
+time reads or writes. A line that a crash left incomplete does not count, and the next line overwrites it.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ class SiteLedger(Generic[Line]):
     """A ledger of records of one kind, each a line of JSON.
 
     Attributes:
-        path: Where it lies.
+        path: The path of the file.
         kept: All lines that were read so far, in their order.
     """
 
     def __init__(self, path: Path, kind: type[Line], take: Callable[[Line], None]) -> None:
-        """Open a ledger; each line that is read is handed to `take`, once and in its order."""
+        """Open a ledger. `take` is called once for each line that is read, in order."""
         self.path = path
         self.kept: list[Line] = []
         self._kind = kind
         self._take = take
         self._read = 0
-        """Bytes of whole lines that were read."""
+        """How many bytes of complete lines were read."""
         self._held: int | None = None
         """The open file, while it is locked."""
         self._unsynced = False
-        """Whether lines that were added, or gone by, may not be on the disk."""
+        """Whether lines that were added or read may not be on the disk yet."""
         self._broken: InputError | None = None
-        """Why a sync has failed: the system may have forgotten what it could not write, so no other helps."""
+        """Why a sync failed. No later sync helps: the system may have dropped the data it could not write."""
 
     def catch_up(self) -> None:
-        """Read the lines that came since.
+        """Read the new lines.
 
         Raises:
-            InputError: a line is none, or lines are gone.
+            InputError: a line is damaged, or lines are missing.
         """
         if self.path.exists():
             with self._locked() as file:
@@ -67,8 +67,8 @@ class SiteLedger(Generic[Line]):
         """Write a line, which is on the disk when `sync` returns.
 
         Args:
-            make: Makes the line of what the ledger holds, while no other process can write there. None adds
-                none, since what is there says it all.
+            make: Makes the line from the ledger's present content, while no other process can write. It
+                returns None to add no line.
 
         Raises:
             InputError: it cannot be written.
@@ -76,13 +76,13 @@ class SiteLedger(Generic[Line]):
         with self._writing(), self._locked() as file:
             self._take_in(file)
             made = make()
-            self._unsynced = True  # what is there may be a line that its writer has not synced yet
+            self._unsynced = True  # even without a new line: another process may not have synced its own
             if made is not None:
                 self._append(file, made.model_dump_json().encode() + b"\n")
                 self._take_in(file)
 
     def sync(self) -> None:
-        """Return when all lines that were added, or gone by in `add`, are on the disk.
+        """Return when all lines that `add` wrote or found are on the disk.
 
         Raises:
             InputError: they cannot be written.
@@ -99,7 +99,7 @@ class SiteLedger(Generic[Line]):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Say in one line that the ledger cannot be written."""
+        """Turn errors of the system into one line that says that the ledger cannot be written."""
         if self._broken is not None:
             raise self._broken
         try:
@@ -112,14 +112,14 @@ class SiteLedger(Generic[Line]):
         return InputError(f"{self.path}: cannot be written ({why}); nothing is answered")
 
     def _append(self, file: int, line: bytes) -> None:
-        os.ftruncate(file, self._read)  # what a crash has torn: its answer never left
+        os.ftruncate(file, self._read)  # remove an incomplete line of a crash: its answer was never sent
         os.lseek(file, 0, os.SEEK_END)
         if os.write(file, line) != len(line):
             raise OSError("the disk is full")
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Lend the file to one process at a time."""
+        """Open and lock the file, so that only one process at a time uses it."""
         if self._held is not None:
             yield self._held
             return
@@ -143,7 +143,7 @@ class SiteLedger(Generic[Line]):
             os.close(file)
 
     def _take_in(self, file: int) -> None:
-        """Read the whole lines that came since."""
+        """Read the new complete lines."""
         size = os.fstat(file).st_size
         if size < self._read:
             raise InputError(f"{self.path}: is shorter than it was; lines of a ledger are never taken away")

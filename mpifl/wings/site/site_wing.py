@@ -1,4 +1,4 @@
-"""What a site demands of each job that its ranks are asked for, whatever the job says."""
+"""The site wing: each rank refuses jobs that its own site does not allow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpifl.wire import Transport
 
 
 class OwnRules(Wing):
-    """Refuse jobs that this rank's site does not allow."""
+    """Refuses jobs that this rank's site does not allow."""
 
     of_rank = True
 
@@ -30,10 +30,10 @@ class OwnRules(Wing):
         transport: Transport,
         told: str,
     ) -> WorkerContext:
-        """See that a site with a budget, or one that lists others for masked sums, is asked for no less.
+        """Check that the job has masks if the site lists sites, and noise at the silos if it has a budget.
 
         Raises:
-            InputError: it is.
+            InputError: the job lacks one of them.
         """
         if transport.rank in transport.workers:
             if not self._job.secure:
@@ -44,15 +44,15 @@ class OwnRules(Wing):
 
 
 def wing(job: Job) -> Wing:
-    """Return what this rank's site demands of a job."""
+    """Return the wing that enforces the rules of this rank's site."""
     return OwnRules(job)
 
 
 def refuse_unmasked() -> None:
-    """See that no site that lists others for masked sums is asked for a sum without masks.
+    """Refuse a job without masks if this rank's site has a `sites.toml`.
 
     Raises:
-        InputError: it is.
+        InputError: it has one.
     """
     if lists_sites():
         what = f"{os.environ[VARIABLE]} has a {SITES_FILE}, and the job has no [security] with masks"
@@ -60,12 +60,12 @@ def refuse_unmasked() -> None:
 
 
 def refuse_unbudgeted() -> None:
-    """See that no site with a budget is asked for what no budget counts.
+    """Refuse a job that no budget counts if this rank's site has a `budget.toml`.
 
     Raises:
-        InputError: it is.
+        InputError: it has one.
     """
     named = os.environ.get(VARIABLE)
-    if named and os.path.lexists(Path(named).expanduser() / "budget.toml"):  # as a link that leads nowhere
+    if named and os.path.lexists(Path(named).expanduser() / "budget.toml"):  # also a broken link
         what = f"{named} has a budget.toml, and the job has no [privacy] with noise at the silos"
         raise InputError(f"{what}; give it one, or start this site without {VARIABLE}")

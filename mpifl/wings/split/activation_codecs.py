@@ -1,4 +1,4 @@
-"""How lines of a dialogue are written: by codecs of the job, each row by itself."""
+"""Encoding of a dialogue's messages by the job's codecs, each row separately."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mpifl.wings.compression import Codec, codec_of
 from mpifl.wings.split.split_messages import floats
 
 LONGEST = 8
-"""Bytes of a payload for each number of a line, at most: a row of one number has a norm of its own."""
+"""The most payload bytes for a number of a message: a row of one number also has a norm."""
 
 
 @dataclass(frozen=True)
 class Writing:
-    """How the lines of one dialogue are written, one way.
+    """Encodes the messages of one dialogue in one direction.
 
     Attributes:
-        codec: By what; None for float32.
-        way: The key of the job that names the codec.
-        home: The silo at the server's own site: its lines go nowhere, and stay as they are.
-        seed: The job's.
-        work: The name of the silos' half.
+        codec: The codec; None for plain float32.
+        way: The direction: "up" to the server, "down" for its answers.
+        home: The silo at the server's own site. Its messages stay there and are not encoded.
+        seed: The job's seed.
+        work: The name of the client method.
         round: The round.
     """
 
@@ -39,15 +39,15 @@ class Writing:
     round: int
 
     def write(self, line: Tensor, silo: int, number: int) -> memoryview:
-        """Return a line as bytes, row after row: the memory of the line itself where nothing encodes it.
+        """Return a message as bytes, row after row. Without a codec it may share the tensor's memory.
 
         Args:
-            line: Float32, shape [rows, width].
-            silo: Whose dialogue it belongs to.
-            number: Counts the lines of that silo.
+            line: The message, float32 of shape [rows, width].
+            silo: The silo whose dialogue it belongs to.
+            number: Its number in this dialogue.
 
         Raises:
-            ValueError: the codec cannot write it.
+            ValueError: the codec cannot encode it.
         """
         plain = line.detach().cpu().contiguous()
         if (codec := self._codec(silo, plain.shape[1])) is None:
@@ -61,10 +61,10 @@ class Writing:
             raise type(error)(f"[compression] {self.way}load: a line {error}") from None
 
     def read(self, payload: memoryview, silo: int, rows: int, width: int) -> Tensor:
-        """Return the line, float32 of shape [rows, width] on the CPU, that a payload stands for.
+        """Decode a payload; return float32 of shape [rows, width] on the CPU.
 
         Raises:
-            ValueError: it stands for none.
+            ValueError: it cannot be decoded.
         """
         if (codec := self._codec(silo, width)) is None:
             return _of_own(floats(payload, rows, width))
@@ -75,10 +75,10 @@ class Writing:
             raise ValueError(f"[compression] {self.way}load: a line {error}") from None
 
     def carried(self, line: Tensor, silo: int, number: int) -> tuple[Tensor, int]:
-        """Return what the other side reads of a line that stays on its rank, and how many bytes it would be.
+        """Encode and decode a message that stays on its rank; return the result and its bytes between sites.
 
         Raises:
-            ValueError: the codec cannot write it.
+            ValueError: the codec cannot encode it.
         """
         if self.codec is None or silo == self.home:
             return _of_own(line), self.counted(silo, 4 * line.numel())
@@ -86,7 +86,7 @@ class Writing:
         return self.read(memoryview(payload), silo, *line.shape).to(line.device), len(payload)
 
     def counted(self, silo: int, nbytes: int) -> int:
-        """Return how many of a payload's bytes go from one site to another."""
+        """Return how many of a payload's bytes travel between sites."""
         return 0 if silo == self.home else nbytes
 
     def _codec(self, silo: int, width: int) -> Codec | None:
@@ -94,8 +94,7 @@ class Writing:
 
 
 def _of_own(line: Tensor) -> Tensor:
-    """Return a line in memory of its own, row after row: where numbers lie otherwise, products may round
-    otherwise."""
+    """Return a contiguous copy of a message: with another memory layout products may round differently."""
     return line.clone(memory_format=torch.contiguous_format)
 
 
@@ -105,7 +104,7 @@ def _bytes_of(found: Tensor) -> memoryview:
 
 @dataclass(frozen=True)
 class ActivationCodecs:
-    """How lines of all dialogues of a job are written: to the server (up), and as its answers (down)."""
+    """The codecs of a job's dialogues: for messages to the server (upload) and for its answers (download)."""
 
     upload: Codec | None = None
     download: Codec | None = None
@@ -114,14 +113,14 @@ class ActivationCodecs:
 
     @classmethod
     def of(cls, settings: CompressionSettings, home: int, seed: int) -> ActivationCodecs:
-        """Return what a job's `[compression]` asks for."""
+        """Return the codecs that a job's `[compression]` asks for."""
         return cls(codec_of(settings, settings.upload), codec_of(settings, settings.download), home, seed)
 
     def writing(self, work: str, round: int) -> tuple[Writing, Writing]:
-        """Return how lines to the server and its answers are written in a dialogue."""
+        """Return the encoders of one dialogue: for messages to the server, and for its answers."""
         about = self.home, self.seed, work, round
         return Writing(self.upload, "up", *about), Writing(self.download, "down", *about)
 
 
 PLAIN_LINES = ActivationCodecs()
-"""All lines are float32."""
+"""No codec: all messages are plain float32."""

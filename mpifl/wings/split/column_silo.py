@@ -1,4 +1,4 @@
-"""A silo that has some columns of rows that all silos have: it holds the bottom of a split network."""
+"""A silo with some columns of the rows that all silos share. It holds a bottom of the split network."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from mpifl.wings.split.network_part import NetworkPart, begun, load, order
 
 @dataclass(frozen=True)
 class Bottom:
-    """A silo's bottom as it is built: its model, its first state, and what it is given.
+    """A silo's bottom: its model, its first state, and its inputs.
 
     Attributes:
-        features: What the silo's columns of one row are.
+        model: The model.
+        first: Its state before training.
+        features: The shape and dtype of the silo's columns of one row.
         holds_labels: Whether the silo's site has the labels, and so the top.
     """
 
@@ -35,7 +37,7 @@ class Bottom:
 
     @classmethod
     def of(cls, model: FlatModel, local: LocalTraining, features: Features, *, holds_labels: bool) -> Bottom:
-        """Return a bottom that has learned nothing yet."""
+        """Return a bottom before any training."""
         return cls(model, begun(model, local), features, holds_labels)
 
 
@@ -46,13 +48,13 @@ class ColumnSilo(Answering):
         id: Its number in the federation.
         shard: Its columns.
         bottom: Its part of the network.
-        state: What it kept in rounds before.
-        round: The round that is asked.
-        seed: The job's.
-        evaluation_batch: Rows that are scored at a time.
+        state: What it kept in earlier rounds.
+        round: The round of the request.
+        seed: The job's seed.
+        evaluation_batch: How many rows are scored at a time.
 
     Attributes:
-        model: The bottom; what is in it is gone when the work is done.
+        model: The bottom; its parameters are lost when the request is done.
         holds_labels: Whether its site has the labels, and so the top.
     """
 
@@ -79,25 +81,25 @@ class ColumnSilo(Answering):
 
     @property
     def bottom_state(self) -> Mapping[str, Any]:
-        """What was kept of the bottom, its first state where that is nothing."""
+        """The kept state of the bottom, or its first state if nothing was kept."""
         return self.state if "w" in self.state else self._first
 
     def part(self, local: LocalTraining, times: int = 1) -> NetworkPart:
-        """Return its bottom, to be trained in this round with so many steps a batch."""
+        """Return its bottom, ready to train in this round with `times` steps a batch."""
         steps = steps_of(local.at_round(self.round), len(self._splits["train"])) * times
         part = NetworkPart(self.model, local, self.round, steps, self.bottom_state)
         self.model.module.train()
         return part
 
     def batches(self, local: LocalTraining) -> Iterator[Tensor]:
-        """Yield its columns of each batch of the round, shape [rows, ...]; all silos have the same rows."""
+        """Yield its columns of each batch of the round, shape [rows, ...]; all silos use the same rows."""
         train = self._splits["train"]
         return (train.inputs(rows) for rows in order(local, len(train), self._seed, self.round))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the bottom makes of its columns of some rows, shape [rows, width].
+        """Return the bottom's activations for its columns of some rows, shape [rows, width].
 
-        What draws from torch's global stream (dropout) draws one derived for this pass.
+        During the pass torch's global stream, which dropout draws from, has a seed derived for this pass.
         """
         self._passes += 1
         index = (self.id, self.round, self._passes)
@@ -108,7 +110,7 @@ class ColumnSilo(Answering):
 
     @torch.no_grad()
     def lines(self, split: str) -> Iterator[Tensor]:
-        """Yield what the bottom makes of a split's rows in their order, so many at a time."""
+        """Yield the bottom's activations for a split's rows, in order, `evaluation_batch` rows at a time."""
         load(self.model, self.bottom_state)
         self.model.module.eval()
         held = self._splits[split]
@@ -117,5 +119,5 @@ class ColumnSilo(Answering):
 
 
 def in_order(examples: int, size: EvaluationBatch) -> tuple[Tensor, ...]:
-    """Return the rows of a split in their order, so many at a time: the same at all silos."""
+    """Return the rows of a split in order, `size` rows at a time. All silos get the same chunks."""
     return torch.split(torch.arange(examples), EVALUATION_BATCH if size == "auto" else size)

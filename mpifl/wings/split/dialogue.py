@@ -1,4 +1,4 @@
-"""The server's half of a dialogue: it hears a line of every silo, and answers each."""
+"""The server's side of a dialogue: it receives a message from every silo, and answers each."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from mpifl.wings.split.split_clients import SplitClient
 from mpifl.wings.split.split_messages import MessageMark, SplitMessage, SplitMessages
 
 SHORTEST_LIMIT = 1 << 26
-"""Bytes of a line that are taken in any case: a line of a wrong shape is to be named, and not to hang."""
+"""Bytes of a message that the server always accepts. So it can name a wrong shape instead of hanging."""
 _MORE = "said more than it was asked"
 
 
 class DialogueStopped(Exception):
-    """Some silo has stopped, or the server: the dialogue is over."""
+    """The dialogue is over, since a silo or the server has stopped."""
 
 
 class DialogueLead:
-    """The server's side of a dialogue, until it is over.
+    """How the server leads a dialogue, and what it has counted.
 
     Args:
-        talk: Leads it; given the `Dialogue`.
-        widths: How many numbers a line of each silo has for each row.
+        talk: The function that leads the dialogue; it is given the `Dialogue`.
+        widths: How many numbers a message of each silo has for each row.
 
     Attributes:
-        longest: Bytes of a line at most.
+        longest: The most bytes that a message may have.
         homes: The rank of each silo.
-        heard: Bytes of each silo's lines.
+        heard: Bytes received from each silo.
         said: Bytes of the answers to each silo.
-        error: Why it could not be led to its end; None if it was.
+        error: Why the dialogue did not reach its end; None if it did.
     """
 
     def __init__(self, talk: Callable[[Dialogue], None], widths: Mapping[int, int]) -> None:
@@ -47,21 +47,21 @@ class DialogueLead:
         self.error: InputError | RoundLost | None = None
 
     def begin(self, rows: int) -> int:
-        """Begin with lines of so many rows at most; return their bytes at most."""
+        """Set and return the most bytes of a message, given the most rows it has."""
         self.longest = max(SHORTEST_LIMIT, LONGEST * rows * max(self.widths.values()))
         return self.longest
 
 
 class Dialogue:
-    """What the server says and hears, line by line.
+    """The messages between the server and the silos of one request.
 
     Args:
-        lead: Who leads it, and where silos live.
-        silos: Those that talk.
-        clients: Those of them that this rank hosts.
-        lines: Reaches the others.
-        up: How lines of silos are written.
-        down: How answers are.
+        lead: Leads the dialogue, and knows the rank of each silo.
+        silos: The silos that take part.
+        clients: The clients of the silos that this rank hosts.
+        lines: Sends messages to the other silos and receives theirs.
+        up: Encodes messages of silos.
+        down: Encodes answers.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class Dialogue:
         self._up, self._down = up, down
         self._answers: dict[int, Tensor | None] = dict.fromkeys(clients)
         self._heard = dict.fromkeys(self.silos, 0)
-        """How many lines of each silo were heard."""
+        """How many messages were received from each silo."""
         self._answered = dict.fromkeys(self.silos, 0)
-        """How many of them were answered."""
+        """How many of these were answered."""
         self._over: set[int] = set()
-        """Silos of other ranks that have said that they stop, or have said all."""
+        """Silos of other ranks that have sent STOP or END."""
 
     def hear(self, rows: int, silos: Sequence[int] | None = None) -> list[Tensor]:
-        """Return the next line of each silo, float32 of shape [rows, width], in the order of the silos."""
+        """Return the next message of each silo, float32 of shape [rows, width], in the order of the silos."""
         asked = self.silos if silos is None else list(silos)
         heard = {silo: self._own_line(silo, rows) for silo in asked if silo in self._here}
         heard |= {silo: self._line_of(silo, rows) for silo in asked if silo not in self._here}
@@ -94,7 +94,7 @@ class Dialogue:
         return [line for silo in asked if (line := heard[silo]) is not None]
 
     def say(self, answers: Sequence[Tensor] | None = None, silos: Sequence[int] | None = None) -> None:
-        """Answer each silo's line by a tensor of the line's shape; without answers, have them go on."""
+        """Answer each silo by a tensor of its message's shape; without answers, only let the silos go on."""
         asked = self.silos if silos is None else list(silos)
         given: Sequence[Tensor | None] = [None] * len(asked) if answers is None else answers
         for silo, answer in zip(asked, given, strict=True):
@@ -134,7 +134,7 @@ class Dialogue:
         self._lines.settle()
 
     def _own_line(self, silo: int, rows: int) -> Tensor | None:
-        """Return the next line of a silo of this rank; None if it has ended, or failed."""
+        """Return the next message of a silo of this rank; None if the silo has ended or failed."""
         client = self._here[silo]
         if (line := client.speak(self._answers[silo])) is None:
             self._note_end(silo, ended=not client.failed)
@@ -144,7 +144,7 @@ class Dialogue:
         return line
 
     def _carried(self, silo: int, line: Tensor, rows: int) -> Tensor | None:
-        """Return what would be read of a line of this rank's; its silo fails if that is nothing."""
+        """Return a message of this rank's silo as a receiver would decode it; a wrong one fails the silo."""
         try:
             if fault := self._fault_of(silo, line, rows):
                 raise fault
@@ -156,7 +156,7 @@ class Dialogue:
         return read
 
     def _line_of(self, silo: int, rows: int) -> Tensor | None:
-        """Return the next line of a silo of another rank; None if it has stopped, or its line is wrong."""
+        """Return the next message of another rank's silo; None if the silo ended or the message is wrong."""
         width = self._lead.widths[silo]
         try:
             line = self._next(silo)
@@ -173,10 +173,10 @@ class Dialogue:
         return found
 
     def _next(self, silo: int) -> SplitMessage:
-        """Return what a silo of another rank says next.
+        """Receive the next message or mark of a silo of another rank.
 
         Raises:
-            ValueError: it is not the line that is due, nor a mark.
+            ValueError: it is neither the message that is due nor a mark.
         """
         due = self._heard[silo]
         self._heard[silo] += 1
@@ -190,7 +190,7 @@ class Dialogue:
         return line
 
     def _fault_of(self, silo: int, line: Tensor, rows: int) -> InputError | None:
-        """Return what is wrong with the numbers of a line."""
+        """Return the error in a message's shape or numbers, if there is one."""
         wanted = [rows, self._lead.widths[silo]]
         if list(line.shape) != wanted:
             return InputError(f"a line has shape {list(line.shape)}, not {wanted}")
@@ -199,10 +199,10 @@ class Dialogue:
         return None
 
     def _end_of(self, silo: int) -> None:
-        """See that a silo has said all.
+        """Check that a silo's client method has ended.
 
         Raises:
-            DialogueStopped: it has not.
+            DialogueStopped: it has sent another message, or has failed.
         """
         if silo in self._here:
             if self._here[silo].speak(self._answers[silo]) is not None:
@@ -214,7 +214,7 @@ class Dialogue:
             raise DialogueStopped
 
     def _has_ended(self, silo: int) -> bool:
-        """Hear from a silo of another rank that it has said all; return whether it has."""
+        """Return whether a silo of another rank sends END next."""
         try:
             line = self._next(silo)
             if silo not in self._over:
@@ -229,14 +229,14 @@ class Dialogue:
             self._lead.error = RoundLost(f"silo {silo} ended before the server did", in_vain=True)
 
     def _refuse(self, silo: int, wrong: Exception) -> None:
-        """Note why what another rank said was not taken; its report will say that the silo was stopped."""
+        """Note why another rank's message was refused. That rank reports only that its silo was stopped."""
         self._lead.error = RoundLost(f"silo {silo}: {wrong}")
 
     def _stop(self) -> None:
-        """Have all silos stop that have not yet; take what they say meanwhile, for which they wait.
+        """Stop all silos that have not ended, and receive the messages that they have still sent.
 
-        Those that wait for an answer come first: their rank says nothing for its other silos before it has
-        them all.
+        Silos that wait for an answer come first. Their rank sends nothing for its other silos until all of
+        these have an answer.
         """
         for client in self._here.values():
             client.stop()
@@ -254,7 +254,7 @@ class Dialogue:
 
 
 def _check_finite(answer: Tensor) -> None:
-    """Raise RoundLost where an answer is not finite."""
+    """Raise RoundLost if an answer is not finite."""
     if not is_finite(answer):
         what = "a gradient of the label holder is not finite; training diverged, take a lower [local] lr"
         raise RoundLost(what, in_vain=True)

@@ -1,4 +1,4 @@
-"""What leaves the holder of labels: how it is protected, and how well it tells the labels all the same."""
+"""Protection of the labels in gradients that leave the label holder, and how much these still reveal."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from mpifl.wings.privacy import KEY, Secret
 from mpifl.wings.site import digest
 
 LEAK = "norm_leak_auc"
-"""What the figure of a round is called."""
+"""The name of the round's figure."""
 
 
 def randomised(labels: Tensor, classes: int, epsilon: float, secret: Secret) -> Tensor:
-    """Return labels as C-ary randomised response tells them: epsilon-label-DP for whatever follows from them.
+    """Return labels after C-ary randomised response. All that follows from them has epsilon-label-DP.
 
-    A label is kept with e^eps / (e^eps + C - 1), else one of the others takes its place, all alike likely
-    (Warner 1965; Kairouz et al. 2016, "Discrete distribution estimation under local privacy").
-    The same labels are told alike whenever the secret is the same.
+    A label is kept with probability e^eps / (e^eps + C - 1). Otherwise one of the other labels replaces it,
+    all with the same probability (Warner 1965; Kairouz et al. 2016, "Discrete distribution estimation under
+    local privacy"). The same labels and the same secret give the same result.
 
     Args:
         labels: Class numbers from 0 to C - 1, one for each of n rows.
         classes: C.
         epsilon: Above 0.
-        secret: That of their holder.
+        secret: The label holder's.
     """
     told = labels.long().reshape(-1)
     draws = secret.draws("labels", digest([classes, epsilon], {"labels": told}))
@@ -39,8 +39,8 @@ def randomised(labels: Tensor, classes: int, epsilon: float, secret: Secret) -> 
 def equalised(gradient: Tensor, noise: Tensor) -> Tensor:
     """Return g_i (1 + s_i e_i), s_i^2 = max_j ||g_j||^2 / ||g_i||^2 - 1.
 
-    So the squared lengths of all rows are the largest one's, in expectation (Li et al. 2022, "Label leakage
-    and protection in two-party split learning", max_norm). A row of zeros has no direction, and stays.
+    In expectation all rows then have the largest squared norm of the batch (Li et al. 2022, "Label leakage
+    and protection in two-party split learning", max_norm). A row of zeros has no direction and stays zero.
 
     Args:
         gradient: g, shape [rows, width].
@@ -54,28 +54,28 @@ def equalised(gradient: Tensor, noise: Tensor) -> Tensor:
 
 
 def leak_auc(scores: Tensor, ones: Tensor) -> float | None:
-    """Return the area under the ROC curve: by which chance the score of a one is above that of a nought.
+    """Return the area under the ROC curve: the probability that a one has a higher score than a zero.
 
-    A tie counts half. None is returned where there are no ones, or nothing else.
+    A tie counts half. Return None if there are no ones or no zeros.
 
     Args:
         scores: Shape [n].
-        ones: 0 or 1 for each, shape [n].
+        ones: The label of each score, 0 or 1, shape [n].
     """
     chosen = ones == 1
     count, others = int(chosen.sum()), int((~chosen).sum())
     if not (count and others):
         return None
     _, where, times = torch.unique(scores, return_inverse=True, return_counts=True)
-    ranks = times.cumsum(0).double() - (times - 1) / 2  # the mean of those that are equal
+    ranks = times.cumsum(0).double() - (times - 1) / 2  # equal scores share their mean rank
     above = float(ranks[where][chosen].sum()) - count * (count + 1) / 2
     return above / (count * others)
 
 
 class Passage:
-    """The gradients of one round on their way out of the holder of labels.
+    """Protects the gradients that the label holder sends in one round, and measures what they reveal.
 
-    A round that is lost is begun with another, so that nothing is counted twice.
+    A round that is repeated gets a new passage, so that nothing is counted twice.
     """
 
     def __init__(self, gate: Gate, round: int) -> None:
@@ -84,10 +84,10 @@ class Passage:
         self._lengths: list[list[Tensor]] = []
 
     def sent(self, rows: Tensor, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Return the gradients of a batch as silos are to be sent them, and note how long they are.
+        """Return the protected gradients of a batch, and note their norms.
 
         Args:
-            rows: Its rows, shape [n].
+            rows: The batch's rows, shape [n].
             gradients: One for each silo, shape [n, width], in the order of all silos.
         """
         told = [self._protected(silo, gradient) for silo, gradient in enumerate(gradients)]
@@ -99,9 +99,11 @@ class Passage:
         return told
 
     def figures(self) -> dict[str, float]:
-        """Return how well the lengths of what any one silo was sent rank the true labels, by the area under
-        the ROC curve: 0.5 tells nothing, 1 all. A ranking can be turned round, so the figure is never below
-        0.5. Nothing is returned where there are not two classes."""
+        """Return how much the norms of the gradients reveal about the true labels, for the worst silo.
+
+        The figure is the area under the ROC curve: 0.5 reveals nothing, 1 all. A silo can reverse the
+        ranking, so the figure is never below 0.5. The result is empty unless there are two classes.
+        """
         if self._gate.ones is None or not self._rows:
             return {}
         ones = self._gate.ones[torch.cat(self._rows)]
@@ -110,7 +112,7 @@ class Passage:
         return {LEAK: max(seen)} if seen else {}
 
     def _protected(self, silo: int, gradient: Tensor) -> Tensor:
-        """Return what a silo is sent; the noise is drawn anew for whatever differs in the question."""
+        """Return the gradient to send to a silo. Noise follows from round, batch, silo and gradient."""
         secret = self._gate.secret
         if secret is None or not self._gate.equalises or silo == self._gate.holder:
             return gradient
@@ -119,13 +121,13 @@ class Passage:
 
 
 class Gate:
-    """Where gradients leave the holder of labels; by default nothing protects them, and nothing is seen.
+    """How gradients leave the label holder. By default they are neither protected nor measured.
 
     Args:
-        holder: The silo of the holder's own: what it is told leaves nobody.
-        ones: The true labels of all rows that are trained on, 0 or 1, shape [n]; None where they are others.
-        secret: What is drawn from in protecting labels; None where nothing is.
-        equalises: Whether noise hides how long gradients are; see `equalised`.
+        holder: The label holder's own silo; its gradients do not leave the site.
+        ones: The true labels of all training rows, 0 or 1, shape [n]; None unless there are two classes.
+        secret: The secret that the protection draws from; None without protection.
+        equalises: Whether noise hides the norms of gradients; see `equalised`.
     """
 
     def __init__(
@@ -139,11 +141,11 @@ class Gate:
         self.holder, self.ones, self.secret, self.equalises = holder, ones, secret, equalises
 
     def known(self) -> dict[str, int]:
-        """Return what the server's state is to hold of the secret, so that no other takes its place."""
+        """Return the entry of the server's state that identifies the secret, so that none replaces it."""
         return {} if self.secret is None else {KEY: self.secret.known_by}
 
     def open(self, state: Mapping[str, Any], round: int) -> Passage:
-        """Let the gradients of a round through.
+        """Return the passage for the gradients of a round.
 
         Raises:
             InputError: the training has begun with another secret.

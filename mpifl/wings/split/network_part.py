@@ -1,5 +1,4 @@
-"""One part of a split network: a model, the optimizer that steps it, and what both keep from round to
-round."""
+"""One part of a split network: a model, its optimizer, and what both keep from round to round."""
 
 from __future__ import annotations
 
@@ -14,18 +13,18 @@ from mpifl.silo.parameters import FlatModel
 from mpifl.silo.steps import OPTIMIZERS, LocalTraining, steps_of
 
 OPTIMIZER = "optimizer"
-"""What the names of an optimizer's state begin with, in a state."""
+"""The prefix of the optimizer's entries in a state."""
 
 
 class NetworkPart:
     """One part of a split network in one round.
 
     Args:
-        model: The part; what is in it is gone afterwards.
-        local: The job's `[local]`. The optimizer goes on over all rounds.
+        model: The part; its parameters are overwritten by those in `state`.
+        local: The job's `[local]`. The optimizer's state goes on over all rounds.
         round: The round, counted from 0.
-        steps: How many steps it takes in a round.
-        state: What was kept of it; where that is nothing, the part is as the model was built.
+        steps: How many steps the part takes in a round.
+        state: The state that `kept` returned last, or that `begun` made.
     """
 
     def __init__(
@@ -41,19 +40,19 @@ class NetworkPart:
         load(model, state)
 
     def learn(self, outputs: Tensor, gradient: Tensor | None = None) -> None:
-        """Take one step; see `gradients`."""
+        """Compute the gradients and take one step; see `gradients`."""
         self.gradients(outputs, gradient)
         self.step()
 
     def gradients(
         self, outputs: Tensor, gradient: Tensor | None = None, inputs: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """Take the gradients of a step that is still to be taken, and return those for the inputs.
+        """Compute the gradients for the next `step`, and return the gradients for the inputs.
 
         Args:
-            outputs: What the model made.
-            gradient: Of what is minimised, for the outputs; none where these are what is minimised.
-            inputs: What the outputs were made of.
+            outputs: The model's outputs.
+            gradient: The gradient of the loss for the outputs; None if the outputs are the loss.
+            inputs: The tensors that the outputs were computed from.
         """
         leaves = [*self.model.parameters, *inputs]
         found = torch.autograd.grad(outputs, leaves, gradient, allow_unused=True, materialize_grads=True)
@@ -62,28 +61,28 @@ class NetworkPart:
         return found[count:]
 
     def step(self) -> None:
-        """Take the step."""
+        """Take the step by the gradients that were computed last."""
         if self._found:
             gradient, lr = self.model.flatten(self._found), self._schedule.lr(self._taken)
             self._optimizer.step(self.model.trained, gradient, lr)
             self._taken += 1
 
     def kept(self) -> dict[str, Tensor | int]:
-        """Return what is to be kept of it."""
+        """Return the state to keep for the next round."""
         found: dict[str, Tensor | int] = {"w": self.model.trained}
         found |= {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(self._optimizer.state)}
         return {**found, f"{OPTIMIZER} steps": self._optimizer.steps, **_statistics_of(self.model)}
 
 
 def begun(model: FlatModel, local: LocalTraining) -> dict[str, Tensor | int]:
-    """Return the state of a part that has learned nothing yet."""
+    """Return the first state of a part, before any training."""
     vectors = range(OPTIMIZERS[local.optimizer].vectors(local))
     moments = {f"{OPTIMIZER} {i}": torch.zeros_like(model.trained) for i in vectors}
     return {"w": model.trained.clone(), **moments, f"{OPTIMIZER} steps": 0, **_statistics_of(model)}
 
 
 def load(model: FlatModel, state: Mapping[str, Any]) -> None:
-    """Put what was kept of a part into its model."""
+    """Put a part's kept state into its model."""
     model.trained.copy_(state["w"])
     model.put_back(state.get("statistics"))
 
@@ -94,7 +93,7 @@ def _statistics_of(model: FlatModel) -> dict[str, Tensor]:
 
 
 def order(local: LocalTraining, examples: int, seed: int, round: int) -> Iterator[Tensor]:
-    """Yield the rows of each batch of a round, shape [n]: the same at all who know the seed."""
+    """Yield the rows of each batch of a round, shape [n]. Parties that know the seed get the same rows."""
     local = local.at_round(round)
     size = examples if local.batch_size == "full" else min(local.batch_size, examples)
     stream, left = rng.torch_stream(seed, "rows", round), steps_of(local, examples)

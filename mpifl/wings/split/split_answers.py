@@ -1,4 +1,4 @@
-"""A split network that was trained: all parties bring their parts of it, and it answers."""
+"""Answers of a trained split network: all parties load their parts and run the network together."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from mpifl.wire import Open, Transport
 
 @dataclass(frozen=True)
 class Network:
-    """A split network on rank 0, which the other parties answer.
+    """A trained split network as rank 0 uses it; the other parties take part.
 
     Attributes:
-        job: What it was trained by.
-        spec: The shard folder whose rows it is asked about.
-        algorithm: The job's.
+        job: The job that trained it.
+        spec: The shard folder with the rows to answer for.
+        algorithm: The job's algorithm.
     """
 
     job: Job
@@ -37,11 +37,11 @@ class Network:
     _exchange: Federation
 
     def score(self, split: str) -> Score | None:
-        """Score it on a split; None where it has no rows."""
+        """Return the network's score on a split; None if the split has no rows."""
         return self.algorithm.score(self._server, self._exchange.everyone(self._server), split)
 
     def answer(self, split: str, take: Callable[[Any, Any], None]) -> None:
-        """Have it answer for a split's rows; `take` is given its outputs of some, and their targets."""
+        """Answer for a split's rows; `take` is called with the outputs of some rows and their targets."""
         self.algorithm.answer(self._server, self._exchange.everyone(self._server), split, take)
 
 
@@ -51,13 +51,13 @@ def all_together(
     plan: Callable[[], tuple[Job, VerticalSpec, Path]],
     allow: Callable[[Job], None],
 ) -> Iterator[Network | None]:
-    """Lend the trained network on rank 0; the other ranks answer it until the context ends, and get None.
+    """Give the trained network to rank 0. The other ranks serve it until the context ends, and get None.
 
     Args:
-        transport: The world, all ranks of which call this together.
-        plan: Reads on rank 0 the job, whose `shards` are those that are asked about, what these hold, and the
-            run folder.
-        allow: Raises InputError on a rank that is not to run the job's code.
+        transport: The world. All ranks call this function together.
+        plan: Returns on rank 0 the job, whose `shards` are those to answer for, their spec, and the run
+            folder.
+        allow: Raises InputError on a rank that must not run the job's code.
 
     Raises:
         InputError: on all ranks if a part of the network, or a shard, is missing or wrong on any of them.
@@ -84,7 +84,7 @@ def all_together(
         server.state = server.begun(algorithm.begin)
         _open_shards(server, exchange)
         yield Network(job, spec, algorithm, server, exchange)
-    except (InputError, RoundLost):  # all ranks wait for the next request; after any other error they may not
+    except (InputError, RoundLost):  # now all ranks wait for a request; after another error they may not
         exchange.stop()
         raise
     exchange.stop()
@@ -101,10 +101,10 @@ def _told(job: Job, spec: VerticalSpec, run: Path) -> dict[str, str]:
 
 
 def _open_shards(server: Server, exchange: Federation) -> None:
-    """Have all parties open and verify their shards.
+    """Let all parties open and verify their shards.
 
     Raises:
-        InputError: one cannot.
+        InputError: a party cannot.
     """
     if faults := exchange.everyone(server).ask(Open).faults:
         raise InputError(first_of(faults, exchange.names))

@@ -1,7 +1,7 @@
-"""The silos' halves of a dialogue: generators that say a line and wait for the answer.
+"""The silos' side of a dialogue: client methods that send a message and wait for the answer.
 
-All silos speak at once, line by line. What a silo keeps counts when the whole dialogue has come to its end:
-one that is cut short has changed nothing.
+All silos send at once, one message each. What a silo keeps counts only if the whole dialogue reaches its end;
+a dialogue that stops early changes nothing.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from mpifl.wings.split.split_messages import MessageMark, SplitMessages
 from mpifl.wire import STOPPED, AnyReply, Converse, Done, Update
 
 ClientMethod: TypeAlias = Generator[Tensor, "Tensor | None", Update]
-"""A silo's client method: yields lines, shape [rows, width], is sent the answers, and returns an update."""
+"""A client method: it yields messages of shape [rows, width], is sent the answers, and returns an update."""
 
 
 class SplitClient:
-    """A silo's client method of a dialogue, at the rank that hosts it.
+    """A silo's client method in a dialogue, at the rank that hosts the silo.
 
     Args:
         id: The silo.
-        begin: Makes its client method.
-        end: Makes a reply of what it returned.
-        fault: Makes a reply of what it raised.
+        begin: Starts its client method.
+        end: Makes a reply from the update that the method returned.
+        fault: Makes a reply from the error that the method raised.
 
     Attributes:
-        reply: What is reported of it; None while it talks.
-        said: The line that waits for an answer.
+        reply: The silo's reply; None while the dialogue goes on.
+        said: The message that waits for an answer.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SplitClient:
         self._method: ClientMethod | None = None
 
     def speak(self, heard: Tensor | None = None) -> Tensor | None:
-        """Have it say its next line, given the answer to the one before; None if it has ended or failed."""
+        """Return its next message, given the answer to the last one; None if it has ended or failed."""
         try:
             if self._method is None:
                 self._method = self._begin()
@@ -72,23 +72,23 @@ class SplitClient:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended with a fault."""
+        """Whether its reply is a fault."""
         return self.reply is not None and self.reply.fault is not None
 
     def fail(self, error: Exception) -> None:
-        """Have it end with a fault."""
+        """End it with a fault."""
         try:
             raise error
-        except Exception as raised:  # one that was never raised has no traceback to tell of
+        except Exception as raised:  # raising gives the error a traceback, which the fault may name
             self.reply = self._fault(raised)
         self._close()
 
     def refuse(self, wrong: ValueError | InputError) -> None:
-        """Have it end with a line that says what is wrong with what it said, or with what it was told."""
+        """End it with an error that says what is wrong with its message, or with the answer."""
         self.fail(wrong if isinstance(wrong, InputError) else InputError(str(wrong)))
 
     def stop(self) -> None:
-        """Have it end, since another did."""
+        """End it, since another silo or the server has stopped."""
         if not self.failed:
             self.reply = Done(silo=self.id, fault=STOPPED, passing=True)
         self._close()
@@ -101,7 +101,7 @@ class SplitClient:
 def follow(
     clients: Sequence[SplitClient], lines: SplitMessages, longest: int, up: Writing, down: Writing
 ) -> None:
-    """Have the silos of another rank than the server's talk with it to the end, by lines of so many bytes."""
+    """Run the dialogue on a rank other than the server's, to its end. `longest` limits a message's bytes."""
     talking, number = {client.id: client for client in clients}, 0
     heard: dict[int, Tensor | None] = dict.fromkeys(talking)
     while talking:
@@ -121,7 +121,7 @@ def follow(
 
 
 def _written(client: SplitClient, said: Tensor, number: int, longest: int, up: Writing) -> memoryview | None:
-    """Return a silo's line as bytes; a silo whose line cannot be written fails of it."""
+    """Return a silo's message as bytes; if it cannot be encoded, fail the silo and return None."""
     try:
         payload = up.write(said, client.id, number)
         if len(payload) <= longest:
@@ -133,7 +133,7 @@ def _written(client: SplitClient, said: Tensor, number: int, longest: int, up: W
 
 
 def _answer(client: SplitClient, lines: SplitMessages, number: int, down: Writing) -> Tensor | None:
-    """Return the server's answer to a silo's line; a silo that is told to stop does, or fails of it."""
+    """Return the server's answer to a silo; None if it is empty or STOP. A wrong answer fails the silo."""
     assert client.said is not None
     rows, width = client.said.shape
     try:
@@ -161,16 +161,16 @@ def client_of(
     keep: Callable[[dict[str, Any]], None],
     fault: Callable[[Exception], AnyReply],
 ) -> SplitClient:
-    """Return the client of a silo, which runs the client method of the algorithm that a request names.
+    """Return a client that runs the client method named in the request.
 
     Args:
         id: The silo.
-        lend: Makes it.
-        algorithm: The job's.
-        request: What is asked.
-        vectors: Of the message.
-        keep: Is given what the silo keeps, when it has said all.
-        fault: Makes a reply of an error.
+        lend: Makes the silo.
+        algorithm: The job's algorithm.
+        request: The request.
+        vectors: The vectors of the request's message.
+        keep: Called with what the silo keeps, when its client method has ended.
+        fault: Makes a reply from an error.
     """
     lent: list[Silo] = []
 
@@ -191,10 +191,10 @@ def client_of(
 
 
 def _line(said: Any) -> Tensor:
-    """Return what a silo's client method has yielded, if it is a line.
+    """Return what a client method has yielded, if it is a valid message.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not.
     """
     if isinstance(said, Tensor) and said.dim() == 2 and said.dtype == torch.float32 and len(said):
         return said.detach().contiguous()

@@ -1,8 +1,7 @@
-"""Lines of a dialogue: typed bytes between the server and a silo, each with the request, silo and number that
-it belongs to.
+"""Messages of a dialogue between the server and a silo: bytes behind a header (request, silo, number).
 
-Between ranks of a node a long line stays in the shared memory of the rank that says it, and only its place is
-sent. MPI would have both sides meet for it, and each would wait for the other's next look.
+Inside a node a long message stays in the shared memory of the rank that sends it, and MPI carries only a
+handle. MPI would send a long message by rendezvous, and each side would wait until the other polls.
 """
 
 from __future__ import annotations
@@ -18,29 +17,30 @@ from torch import Tensor
 from mpifl.wire import EAGER, MOST_STALE, Transport
 
 _HEAD = struct.Struct("<QIIQQ")
-"""Serial of the request, silo, number of the line or a mark, bytes of the payload, and the handle by which
-its rank's memory has the payload: 0 where it follows."""
+"""The header: serial of the request, silo, number of the message or a mark, bytes of the payload, and handle.
+
+The handle finds the payload in the sender's shared memory; it is 0 if the payload follows the header."""
 LONGEST = (1 << 31) - 1 - _HEAD.size
-"""Bytes of a payload at most; Open MPI 5 cannot count to 2^31."""
+"""The most bytes of a payload; Open MPI 5 cannot count to 2^31."""
 
 
 class MessageMark(IntEnum):
-    """Numbers that no line has: what is said in place of one."""
+    """Marks in place of a message's number; no message has such a number."""
 
     STOP = 0xFFFFFFFF
-    """I stop; the report says why."""
+    """The sender stops; its report says why."""
     END = 0xFFFFFFFE
-    """I have said all."""
+    """The sender's client method has ended."""
 
 
 @dataclass(frozen=True)
 class SplitMessage:
-    """What one side said.
+    """A message that was received.
 
     Attributes:
-        silo: Whose dialogue it belongs to.
-        number: Counts the lines of the dialogue, or a `MessageMark`.
-        payload: The line itself.
+        silo: The silo whose dialogue it belongs to.
+        number: Its number in this dialogue, or a `MessageMark`.
+        payload: The encoded tensor.
     """
 
     silo: int
@@ -49,16 +49,15 @@ class SplitMessage:
 
 
 class SplitMessages:
-    """The lines of one request, as one rank says and hears them.
+    """One rank's sending and receiving of the messages of one request.
 
-    MPI keeps the order of what goes from one rank to another, so that the silos of a rank share one channel.
-    Each rank says the lines of its silos in the order of their numbers. The two sides of a silo's dialogue
-    take turns: who says a line has taken the other side's before. So the memory of a line is free for the
-    next.
+    MPI keeps the order of messages from one rank to another, so the silos of a rank share one channel.
+    Each rank sends the messages of its silos in the order of their ids. The two sides of a silo's dialogue
+    take turns: a side sends only after it has received. So a message's shared memory is then free again.
 
     Args:
-        transport: This rank's end of the wire.
-        serial: The request's.
+        transport: This rank's transport.
+        serial: The request's serial number.
     """
 
     def __init__(self, transport: Transport, serial: int) -> None:
@@ -66,7 +65,7 @@ class SplitMessages:
         self._places: dict[int, Tensor] = {}
 
     def say(self, rank: int, silo: int, number: int, payload: bytes | memoryview = b"") -> None:
-        """Begin to send a line of a silo's dialogue to a rank.
+        """Begin to send a message of a silo's dialogue to a rank.
 
         Raises:
             ValueError: it is too long for MPI.
@@ -79,7 +78,7 @@ class SplitMessages:
         self._transport.say(head if handle else head + payload, rank)
 
     def _placed(self, rank: int, silo: int, payload: bytes | memoryview) -> int:
-        """Copy a line to where a rank of this node reads it; return its handle, 0 if it is to be sent."""
+        """Copy a long message to shared memory and return its handle; return 0 if MPI is to carry it."""
         length, memory = len(payload), self._transport.memory
         if length <= EAGER or rank not in self._transport.nodes.neighbours:
             return 0
@@ -92,21 +91,21 @@ class SplitMessages:
         return handle
 
     def hear(self, rank: int, limit: int) -> SplitMessage:
-        """Return the next line of this request that a rank says.
+        """Receive the next message of this request from a rank.
 
         Args:
-            rank: Who says it.
-            limit: Bytes of the payload at most.
+            rank: The sender.
+            limit: The most bytes that the payload may have.
 
         Raises:
-            ValueError: it is no line, or longer.
+            ValueError: it is not a message of this request, or too long.
         """
         for _ in range(MOST_STALE):
             record = self._transport.hear(rank, _HEAD.size + limit)
             if len(record) < _HEAD.size:
                 raise ValueError(f"a line that is no line, or of more than {limit} bytes")
             serial, silo, number, length, handle = _HEAD.unpack_from(record)
-            if serial < self._serial:  # of a request that was given up
+            if serial < self._serial:  # left over from a request that was given up
                 continue
             if serial != self._serial or length > limit:
                 raise ValueError(f"a line of {length} bytes, at most {limit}, of request {serial}")
@@ -117,7 +116,7 @@ class SplitMessages:
         raise ValueError("line after line of requests that are over")
 
     def _found(self, rank: int, handle: int, length: int) -> memoryview:
-        """Return a copy of the line that a rank of this node has: what was checked cannot change."""
+        """Return a copy of a message in a neighbour's memory: a copy cannot change after the checks."""
         if rank not in self._transport.nodes.neighbours:
             raise ValueError("a line in the memory of another node")
         try:
@@ -128,12 +127,12 @@ class SplitMessages:
         return memoryview(bytearray(place.numpy()))
 
     def settle(self) -> None:
-        """Wait until all lines that were said have been taken."""
+        """Wait until all messages that were sent have been received."""
         self._transport.await_taken()
 
 
 def floats(payload: memoryview, rows: int, width: int) -> Tensor:
-    """Return a payload as float32 numbers, shape [rows, width], in the memory where it came.
+    """Return a payload as float32 numbers, shape [rows, width], without a copy.
 
     Raises:
         ValueError: it has another size.

@@ -1,4 +1,4 @@
-"""The server of a split network: it holds the labels, and the top is its model."""
+"""The server of a split network: it holds the labels, and its model is the top."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mpifl.wings.split.label_gate import Gate
 
 @dataclass
 class SplitServer(Server):
-    """What rank 0 holds beside what every server does.
+    """A server that also has the labels.
 
     Attributes:
-        held: The splits of the silo whose targets the server knows.
+        held: The splits of the label holder's silo, with targets.
         holder: That silo.
-        gate: Where gradients leave that silo's site.
+        gate: Protects the gradients that leave the label holder's site.
     """
 
     held: Mapping[str, Batches] = field(default_factory=dict)
@@ -26,5 +26,5 @@ class SplitServer(Server):
 
     @property
     def judges(self) -> bool:
-        """Whether it can score the network: its silo has rows to test it on."""
+        """Whether the server can score the network: the label holder has test rows."""
         return "test" in self.held

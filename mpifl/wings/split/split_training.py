@@ -1,7 +1,7 @@
-"""Put together, on every rank, a training over silos that have columns of the same rows.
+"""Build, on every rank, a training over silos that hold columns of the same rows.
 
-Rank 0 is the holder's of the labels: the top is its model, and its own columns are a silo that it hosts. The
-other silos live at the other ranks.
+Rank 0 belongs to the label holder. It has the top, and hosts the silo with the label holder's own columns.
+The other ranks host the other silos.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ def assemble_vertical(
     *,
     trained: str | None = None,
 ) -> tuple[SplitServer, Federation]:
-    """Build this rank's halves of the network, the silos it hosts, and what it needs if it is the server.
+    """Build the server and the federation of this rank, with its parts of the network and its silos.
 
     Args:
         job: The job.
         spec: The shard folder's `federation.json`.
         run: The run folder.
         transport: The world.
-        changed: Has wings change what the silos of this rank have in common; by default its site does.
-        trained: Take the halves that a training has left in the run folder; the sha256 of its top.
+        changed: Lets wings change the context of this rank's silos; by default only the site wing does.
+        trained: The sha256 of a trained top: the parts are loaded from the run folder. None begins anew.
 
     Raises:
-        InputError: the job does not go with such silos, or a shard is wrong.
+        InputError: the job does not fit such silos, or a shard is wrong.
     """
     _check_world()
     algorithm = job.build_algorithm().for_federation(spec)
     check_vertical_data(job, algorithm, spec)
     top = _top(job, spec, algorithm, run, transport, trained)
-    algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
+    algorithm.task.metrics()  # imports the metrics' library now, not in the first evaluation
     placed = placement(spec, transport)
     silos = placed.get(transport.rank, [])
     bottoms = {k: _bottom(job, spec, algorithm, k, top.device, run=run, trained=trained) for k in silos}
@@ -81,7 +81,7 @@ def assemble_vertical(
 def _federation(
     context: WorkerContext, worker: Worker, transport: Transport, placed: Mapping[int, Sequence[int]]
 ) -> Federation:
-    """Return what reaches the silos: all must answer, and each stays where its columns are."""
+    """Return the federation. All silos must answer, and each stays on the rank that has its columns."""
     silos = context.spec.silos
     return Federation(
         transport,
@@ -103,7 +103,7 @@ def _changed(
     context: WorkerContext,
     placed: Mapping[int, Sequence[int]],
 ) -> WorkerContext:
-    """Return what the silos have in common as wings change it; its site's rules hold in any case."""
+    """Return the silos' context as wings change it. The site's rules hold in any case."""
     if changed is not None:
         return changed(context, placed)
     return own_rules(job).context(context, placed, transport, "")
@@ -117,7 +117,7 @@ def _top(
     transport: Transport,
     trained: str | None,
 ) -> FlatModel:
-    """Return the top, where this rank computes, with as many threads as it may."""
+    """Return the top on this rank's device, and set the rank's threads."""
     nth, workers = transport.place()
     settle(job, workers)
     device = rank_device(job, nth, is_worker=True)
@@ -137,7 +137,7 @@ def _context(
     top: FlatModel,
     bottoms: Mapping[int, Bottom],
 ) -> WorkerContext:
-    """Return what all silos have in common."""
+    """Return the context that all silos share."""
     silo: Any = functools.partial(_column_silo, bottoms)
     return WorkerContext(
         functools.partial(_open, Path(job.shards), spec, algorithm),
@@ -154,10 +154,10 @@ def _context(
 
 
 def _check_world() -> None:
-    """See that no rank may take another's place, whose columns it must not read.
+    """Check that no rank can take over another's silos: it must not read their columns.
 
     Raises:
-        InputError: the launcher lets ranks survive others.
+        InputError: the launcher lets ranks survive the death of others.
     """
     if survivable():
         what = "a party whose columns another rank may read is no party"
@@ -165,17 +165,17 @@ def _check_world() -> None:
 
 
 def tags_here(job: Job, spec: VerticalSpec, transport: Transport) -> dict[int, str]:
-    """Return the tag of the alignment that the file of each silo of this rank carries, if it can be read."""
+    """Return the alignment tag of each silo that this rank hosts, if its file has one and can be read."""
     silos = placement(spec, transport).get(transport.rank, [])
     found = {silo: alignment_of(Path(job.shards) / spec.silos[silo].file) for silo in silos}
     return {silo: tag for silo, tag in found.items() if tag is not None}
 
 
 def placement(spec: VerticalSpec, transport: Transport) -> dict[int, list[int]]:
-    """Return the silos of each rank: the holder of the labels is rank 0's, the others have the next ones.
+    """Return the silos of each rank: rank 0 hosts the label holder, the other ranks host the others.
 
-    Where each can have a rank of its own, ranks go by the order of the silos: a party knows which one to
-    start. Where not, silos are spread by their columns.
+    If each silo can have a rank of its own, ranks follow the order of the silos. So each party knows which
+    rank to start. Otherwise silos are spread by their numbers of columns.
     """
     others = [entry.silo for entry in spec.silos if entry.silo != spec.holder]
     ranks = range(1, transport.size) if transport.size > 1 else range(1)
@@ -208,7 +208,7 @@ def _bottom(
 
 
 def _open(folder: Path, spec: VerticalSpec, algorithm: Algorithm, silo: int) -> Shard:
-    """Open a silo's columns; the targets of a silo that has none are the rows' numbers."""
+    """Open a silo's shard. A silo without targets gets the rows' ids as targets."""
     shard = _opened(folder, spec, silo)
     return learnable(shard, algorithm.task) if silo == spec.holder else shard
 
@@ -223,7 +223,7 @@ def _opened(folder: Path, spec: VerticalSpec, silo: int) -> Shard:
 
 
 def _held(folder: Path, spec: VerticalSpec, algorithm: Algorithm, device: torch.device) -> dict[str, Batches]:
-    """Open the splits of the holder of the labels."""
+    """Open the splits of the label holder."""
     features = spec.silos[spec.holder].features
     shard = _open(folder, spec, algorithm, spec.holder)
     return {name: Batches(split, features, device) for name, split in shard.splits.items()}
@@ -237,17 +237,17 @@ def _give_labels(
     run: Path,
     trained: str | None,
 ) -> None:
-    """Give the server the splits of the holder of the labels, and what protects these in a training."""
+    """Give the server the label holder's splits, and for a training the protection of the labels."""
     server.held = _held(Path(job.shards), spec, algorithm, server.model.device)
     server.holder = spec.holder
-    if trained is None:  # no gradient leaves what is trained
+    if trained is None:  # a trained network sends no gradients
         server.held, server.gate = _protected(job, spec, algorithm, run, server.held)
 
 
 def _protected(
     job: Job, spec: VerticalSpec, algorithm: Algorithm, run: Path, held: Mapping[str, Batches]
 ) -> tuple[Mapping[str, Batches], Gate]:
-    """Return the splits as the top learns them, and where gradients leave their holder."""
+    """Return the splits with the labels that the top learns, and the gate for gradients."""
     assert job.split is not None
     split, classes, train = job.split, algorithm.task.choices, held["train"]
     true = train.stored[1].long().reshape(-1) if classes == 2 else None
@@ -263,6 +263,6 @@ def _protected(
 def _column_silo(
     bottoms: Mapping[int, Bottom], id: int, shard: Shard, features: Any, lent: Any, **told: Any
 ) -> ColumnSilo:
-    """Make a silo for a request, of what of a worker's knowledge it takes."""
+    """Make a silo for a request, from some of the arguments that a worker gives."""
     takes = ("state", "round", "seed", "evaluation_batch")
     return ColumnSilo(id, shard, bottoms[id], **{name: told[name] for name in takes})

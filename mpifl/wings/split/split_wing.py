@@ -1,4 +1,4 @@
-"""What `[split]` makes of a training: silos have columns of the same rows, and share one network."""
+"""The wing for `[split]`: silos hold columns of the same rows, and train one network together."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mpifl.wire import Transport
 
 
 class SplitWing(Wing):
-    """Have parties with columns of the same rows train one network together."""
+    """Let parties with columns of the same rows train one network together."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """See that the top and all bottoms can be built, fit, and can be trained on the batches of a round.
+        """Check that the top and all bottoms can be built, fit, and can train on the batches of a round.
 
         Raises:
-            InputError: one does not, or cannot.
+            InputError: a part cannot be built, does not fit, or cannot be trained.
         """
         assert isinstance(spec, VerticalSpec)
         check_parts(self._job, spec, algorithm)
@@ -32,16 +32,16 @@ class SplitWing(Wing):
     def assembled(
         self, spec: AnySpec, run: Path, transport: Transport, changed: Changed
     ) -> tuple[Server, Federation]:
-        """Return the halves of this rank, the silos that it hosts, and what it needs if it is the server."""
+        """Return the server and the federation of this rank; see `assemble_vertical`."""
         assert isinstance(spec, VerticalSpec)
         return assemble_vertical(self._job, spec, run, transport, changed)
 
     def alignments(self, spec: AnySpec, transport: Transport) -> dict[int, str]:
-        """Return the tag of the alignment that the file of each silo of this rank carries."""
+        """Return the alignment tag of each silo that this rank hosts, as its file has it."""
         assert isinstance(spec, VerticalSpec)
         return tags_here(self._job, spec, transport)
 
 
 def wing(job: Job) -> Wing:
-    """Return what a job's `[split]` makes of its training."""
+    """Return the wing for a job's `[split]`."""
     return SplitWing(job)

@@ -1,4 +1,4 @@
-"""A rank's silos in a dialogue: they talk all at once, and the server's rank leads."""
+"""How a rank runs its silos in a dialogue: all silos exchange messages at once, and the server leads."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mpifl.wire import AnyReply, Converse, Transport
 
 
 class Converses:
-    """Has the silos of a rank talk with the server.
+    """Runs the dialogue of a rank's silos with the server.
 
     Args:
-        worker: Hosts them.
-        algorithm: The job's.
+        worker: The worker that hosts the silos.
+        algorithm: The job's algorithm.
         transport: The world.
-        codecs: How lines are written.
+        codecs: Encode messages.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Split networks: silos with columns of the same rows train together with the holder of the labels."""
+"""SplitNN and FedBCD: silos with columns of the same rows train one network with the label holder."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ Lines: TypeAlias = "Generator[Tensor, Tensor | None, Update]"
 
 
 class SplitNN(Algorithm):
-    """SplitNN (Vepakomma et al. 2018): bottoms at the silos, the top at the holder of the labels.
+    """SplitNN (Vepakomma et al. 2018): each silo holds a bottom, the label holder holds the top.
 
-    A batch S of rows: silo k says z_k = f_k(theta_k; x_k[S]); the holder takes the loss of h(phi; z) on its
-    labels, z being the merged lines, steps phi, and answers dloss/dz_k; silo k steps theta_k.
+    For a batch S of rows, silo k sends its activations z_k = f_k(theta_k; x_k[S]). The label holder merges
+    them to z and computes the loss of h(phi; z) on its labels. It answers dloss/dz_k and steps phi; silo k
+    steps theta_k.
 
-    With `local_steps` Q above 1 it is FedBCD-p (Liu et al. 2022, Algorithm 1): each side takes Q steps on
-    what it was told last, the silos with a new Jacobian, the holder with its own new lines.
+    With `local_steps` Q above 1 it is FedBCD-p (Liu et al. 2022, Algorithm 1). Each side takes Q steps on
+    the last message that it received. For each step a silo computes a new Jacobian, and the label holder
+    computes its own activations again.
     """
 
     layout: ClassVar[Literal["horizontal", "vertical"]] = "vertical"
@@ -40,14 +42,14 @@ class SplitNN(Algorithm):
     )
 
     local_steps: PositiveInt = 1
-    """Q of FedBCD: the steps that each side takes on a batch between two exchanges."""
+    """Q of FedBCD: how many steps each side takes on a batch between two exchanges."""
 
     def begin(self, server: Server) -> None:
-        """Set up the top and its optimizer."""
+        """Put the first state of the top and its optimizer into the server's state."""
         server.state |= begun(server.model, self.local) | _split(server).gate.known()
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
-        """Train bottoms and top on the batches of a round."""
+        """Train the bottoms and the top on the batches of a round."""
         here = _split(server)
         train = here.held["train"]
         steps = steps_of(self.local.at_round(server.round), len(train)) * self.local_steps
@@ -65,7 +67,7 @@ class SplitNN(Algorithm):
                     loss, gradients = self._gradients(server, top, said, y, nth * self.local_steps + step)
                     own = [gradients[here.holder]]
                     talk.say(out.sent(rows, gradients)) if step == 0 else talk.say(own, holder)
-                    top.step()  # while the silos take theirs
+                    top.step()  # at the same time as the silos
                     if step == 0:
                         total.add_(loss.double().cpu(), alpha=len(rows))
                     if step < self.local_steps - 1:
@@ -77,7 +79,7 @@ class SplitNN(Algorithm):
         return {"train_loss": float(total) / count, **mean.scalars, **out.figures()}
 
     def bottom(self, silo: ColumnSilo) -> Lines:
-        """Train the silo's bottom: say what it makes of each batch, and step along what is answered."""
+        """Train the silo's bottom: send its activations of each batch, and step by the answered gradient."""
         part = silo.part(self.local, self.local_steps)
         for x in silo.batches(self.local):
             z = silo.forward(x)
@@ -92,7 +94,7 @@ class SplitNN(Algorithm):
         return silo.update()
 
     def global_model(self, server: Server) -> dict[str, Tensor]:
-        """Return nothing: the top stays with the holder of the labels, and each bottom at its silo."""
+        """Return nothing: the top stays with the label holder, and each bottom at its silo."""
         return {}
 
     def personal_model(self, silo: Any, w: Tensor | None = None) -> Tensor:
@@ -101,12 +103,12 @@ class SplitNN(Algorithm):
         return found
 
     def personal_statistics(self, silo: Any) -> Tensor | None:
-        """Return the running statistics of the silo's bottom, if it has some."""
+        """Return the running statistics of the silo's bottom, if it has any."""
         found: Tensor | None = silo.bottom_state.get("statistics")
         return found
 
     def score(self, server: Server, everyone: Cohort, split: str) -> Score | None:
-        """Score top and bottoms together on a split of all rows."""
+        """Return the score of the whole network on a split; None if the label holder lacks the split."""
         if split not in _split(server).held:
             return None
         scoring = Scoring(self.task, server.model.device)
@@ -116,7 +118,7 @@ class SplitNN(Algorithm):
     def answer(
         self, server: Server, everyone: Cohort, split: str, take: Callable[[Any, Any], None], /
     ) -> None:
-        """Have top and bottoms answer for a split's rows, in their order."""
+        """Run the whole network on a split's rows in their order; `take` gets outputs and targets."""
         held = _split(server).held[split]
 
         @torch.no_grad()
@@ -130,12 +132,12 @@ class SplitNN(Algorithm):
         everyone.dialogue(self.forward, DialogueLead(lead, self._widths(everyone.silos)), split=split)
 
     def forward(self, silo: ColumnSilo, split: str) -> Lines:
-        """Say what the bottom makes of a split's rows."""
+        """Send the bottom's activations of a split's rows."""
         yield from silo.lines(split)
         return silo.update()
 
     def merge(self, lines: Sequence[Tensor], device: torch.device) -> Tensor:
-        """Return the lines of all silos as one tensor, shape [rows, width]."""
+        """Merge the activations of all silos to one tensor, shape [rows, width]."""
         here = [line.to(device) for line in lines]
         if self.split.merge == "concat":
             return torch.cat(here, dim=1)
@@ -144,7 +146,7 @@ class SplitNN(Algorithm):
     def _gradients(
         self, server: Server, top: NetworkPart, said: Sequence[Tensor], y: Tensor, step: int
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return the loss, and its gradient for each line."""
+        """Return the loss, and its gradients for the activations of each silo."""
         device = server.model.device
         lines = [line.detach().to(device).requires_grad_() for line in said]
         with rng.inside(server.seed, "top", server.round, step, device=device):
@@ -161,6 +163,6 @@ def _copied(value: Tensor | int) -> Tensor | int:
 
 
 def _split(server: Server) -> SplitServer:
-    """Return the server as what it is in a split network."""
+    """Return the server, typed as a `SplitServer`."""
     assert isinstance(server, SplitServer)
     return server

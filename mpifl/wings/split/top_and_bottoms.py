@@ -1,4 +1,4 @@
-"""The halves of a split network: the top and the silos' bottoms, built, loaded, and seen to fit."""
+"""The parts of a split network, the top and the silos' bottoms: building, loading and checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mpifl.training.beforehand import Learner, check_first_step
 
 
 def top_of(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> nn.Module:
-    """Return the top as it is built: over merged lines, as wide as the task's outputs.
+    """Build the top. Its inputs are the merged activations, and it is as wide as the task's outputs.
 
     Raises:
         InputError: there is no such model, or it does not fit.
@@ -44,7 +44,7 @@ def top_of(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> nn.Module:
 
 
 def bottom_of(job: Job, spec: VerticalSpec, silo: int) -> nn.Module:
-    """Return a silo's bottom as it is built: over its columns, as wide as its lines.
+    """Build a silo's bottom. Its inputs are the silo's columns, and it is as wide as the silo's activations.
 
     Raises:
         InputError: there is no such model, or it does not fit.
@@ -62,15 +62,16 @@ def bottom_of(job: Job, spec: VerticalSpec, silo: int) -> nn.Module:
 
 
 def load_part(module: nn.Module, path: Path, top: str = "") -> None:
-    """Give one half of a network the weights that a training has left of it.
+    """Load the weights of one part of a trained network.
 
     Args:
-        module: The half.
-        path: Its weights.
-        top: The sha256 of the top that it must have been trained with, if it says which; any by default.
+        module: The part.
+        path: The file of its weights.
+        top: The sha256 of the top with which the part must have been trained; "" accepts any. A file that
+            does not name its top is accepted.
 
     Raises:
-        InputError: they are not there, of another model, or trained with another top.
+        InputError: the file is missing, of another model, or trained with another top.
     """
     if not path.exists():
         what = "is not there, and half a network is no model"
@@ -82,10 +83,10 @@ def load_part(module: nn.Module, path: Path, top: str = "") -> None:
 
 
 def check_parts(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> None:
-    """See that the top and all bottoms can be built, fit, and can be trained on the batches of a round.
+    """Check that the top and all bottoms can be built, fit, and can train on the batches of a round.
 
     Raises:
-        InputError: one does not, or cannot.
+        InputError: a part cannot be built, does not fit, or cannot be trained.
     """
     check_part(job, spec, algorithm, top_of(job, spec, algorithm))
     for entry in spec.silos:
@@ -96,10 +97,10 @@ def check_parts(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> None:
 def check_part(
     job: Job, spec: VerticalSpec, algorithm: Algorithm, half: nn.Module, silo: int | None = None
 ) -> None:
-    """See that a silo's bottom, or without a silo the top, can be trained on each batch of a round.
+    """Check that a silo's bottom, or the top if `silo` is None, can be trained on each batch of a round.
 
     Raises:
-        InputError: it cannot; the line says what would do.
+        InputError: it cannot; the error says what to change.
     """
     assert job.split is not None
     task = algorithm.task
@@ -127,7 +128,7 @@ def check_part(
 
 
 def _energy(module: Any, x: Any, y: Any) -> Tensor:
-    """Return what a bottom's step is tried with: its gradient comes from the top, as any may be."""
+    """Return a loss for a bottom's trial step. Any loss will do: the real gradient comes from the top."""
     loss: Tensor = module(x).square().mean()
     return loss
 
@@ -137,13 +138,13 @@ def _made(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int | None) 
 
 
 def _merged(job: Job, spec: VerticalSpec) -> Features:
-    """Return what a row is to the top: the merged lines."""
+    """Return the top's features: the merged activations of a row."""
     assert job.split is not None
     return Features(shape=(job.split.merged(len(spec.silos)),), dtype="float32")
 
 
 def checked_bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int) -> nn.Module:
-    """Return a silo's bottom, which further steps on one answer teach something; else InputError."""
+    """Build a silo's bottom, and raise InputError if it cannot take the algorithm's `local_steps`."""
     module = bottom_of(job, spec, silo)
     check_bottom(getattr(algorithm, "local_steps", 1), silo, module)
     return module
