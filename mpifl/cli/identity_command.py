@@ -1,4 +1,4 @@
-"""The commands `identity`: a site's key, what others know it by, and whether that fits."""
+"""The commands `identity`: make, show and check a site's key and its entry in `sites.toml`."""
 
 from __future__ import annotations
 

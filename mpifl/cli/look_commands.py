@@ -34,7 +34,7 @@ def watch(
 
 
 def _end(state: State) -> NoReturn:
-    """End with the exit code of how a run has ended."""
+    """Exit with the code for a run's state."""
     codes = {"FINISHED": 0, "LOST": ending.TOO_FEW, "STOPPED": ending.INTERRUPTED}
     raise typer.Exit(codes.get(state.name, ending.GOING))
 

@@ -1,4 +1,5 @@
-"""Which persons several parties have in common, found without showing anybody else's, and in which order."""
+"""Private alignment: finds the persons that all parties have and orders their rows, without showing other
+persons."""
 
 import lazy_loader
 
