@@ -1,5 +1,4 @@
-"""Private alignment: finds the persons that all parties have and orders their rows, without showing other
-persons."""
+"""Private alignment: finds and orders the persons that all parties have, without showing any others."""
 
 import lazy_loader
 

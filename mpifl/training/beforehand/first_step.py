@@ -1,7 +1,7 @@
 """A trial step of a model before round 1, on made-up examples of the shards' shapes.
 
-The step is a silo's own step, on a copy of the model, taken twice from one state. It finds errors that would
-end round 1. It also finds models whose result depends on which silo trained before.
+The step is a silo's own, on a copy of the model, taken twice from one state. It finds errors that would end
+round 1, and models whose result depends on the silo that trained before.
 """
 
 from __future__ import annotations
