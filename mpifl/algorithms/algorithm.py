@@ -179,7 +179,7 @@ class Algorithm(BaseModel, ABC):
         )
 
     def why_not_augmented(self) -> str:
-        """Return what would become wrong if silos train on augmented examples; "" if nothing."""
+        """Return why silos must not train on augmented examples; "" if they may."""
         return ""
 
     def why_not_private(self) -> str:

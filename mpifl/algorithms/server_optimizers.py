@@ -127,4 +127,4 @@ OPTIMIZERS: dict[str, type[ServerOptimizer]] = {
     "adam": ServerAdam,
     "yogi": Yogi,
 }
-"""The rules by their names in `[server_optimizer]`."""
+"""The server optimizers by their names in `[server_optimizer]`."""

@@ -50,7 +50,7 @@ def align(
         int | None, typer.Option(min=1, help="Of each party; its part of the cores by default.")
     ] = None,
 ) -> None:
-    """Find the persons that all parties have, and write each party's own shard of them.
+    """Find the persons that all parties have, and write each party's own shard of their rows.
 
     Rank 0 compares and has no table; the ranks 1, 2, ... are the parties. Without a launcher all are started.
     """

@@ -186,8 +186,8 @@ def sweep(
         bool, typer.Option("--retry", help="Go on with runs that too few silos answered, too.")
     ] = False,
 ) -> None:
-    """Train a job over a grid of settings, one run after another;
-    what is done is skipped, what was cut goes on."""
+    """Train a job over a grid of settings, one run after another. Finished runs are skipped, cut ones go
+    on."""
     from mpifl.cli.sweep import sweep_command
 
     what = "dry-run" if dry_run else "list" if list_ else "run"
@@ -213,8 +213,8 @@ def doctor(
         bool, typer.Option("--compile", help="Compile the job's local steps on all nodes, and no more.")
     ] = False,
 ) -> None:
-    """Look for what would hurt a training here,
-    on all ranks that --ranks or mpirun starts; exit code 1 if there is."""
+    """Look for problems that would hurt a training here, on all ranks that --ranks or mpirun starts. Exit
+    code 1: there are some."""
     from mpifl.wire.launching import launcher
 
     if compile and (out or json):
@@ -250,7 +250,7 @@ def schema(
         Path | None, typer.Option(metavar="FILE", help="Write it there; by default print it.")
     ] = None,
 ) -> None:
-    """Give the JSON schema of the job file, by which editors complete its keys."""
+    """Print the JSON schema of the job file, which editors use to complete its keys."""
     from mpifl.cli.job_tools import schema_text
 
     if out is None:

@@ -29,7 +29,8 @@ def list_names(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """List what may be named, with a line for each: algorithms, models, tasks, metrics, schemes, rules ..."""
+    """List the names that a job may use, one line each: algorithms, models, tasks, metrics, schemes, rules
+    ..."""
     kinds = _kinds()
     if kind is None:
         _show_kinds(kinds, as_json)

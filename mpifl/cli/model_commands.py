@@ -30,7 +30,7 @@ def evaluate(
 ) -> None:
     """Score the model of a finished run on its shard folder's test set, or at each silo.
 
-    Of a split network all parties do so together, on the ranks that --ranks or mpirun starts.
+    For a split network all parties work together, on the ranks that --ranks or mpirun starts.
     """
     split_over, transport = _asked(run, ranks)
     if split_over:
@@ -69,9 +69,9 @@ def predict(
     trust: Trust = [],  # noqa: B006
     ranks: Ranks = None,
 ) -> None:
-    """Write what the model of a finished run says of every example of some shards.
+    """Write the predictions of a finished run's model for every example of some shards.
 
-    Of a split network all parties do so together, on the ranks that --ranks or mpirun starts.
+    For a split network all parties work together, on the ranks that --ranks or mpirun starts.
     """
     split_over, transport = _asked(run, ranks)
     if split_over:

@@ -50,7 +50,7 @@ def new(
 ) -> None:
     """Write a job file with comments, and print the commands that make its shards and train it.
 
-    What no option says is asked for, in a terminal.
+    Missing options are asked for, in a terminal.
     """
     from mpifl.cli.job_tools import Answers
 

@@ -29,7 +29,7 @@ def privacy(
     ] = None,
     out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures.")] = None,
 ) -> None:
-    """Say what epsilon a private job comes to, before it is trained, or what a site has spent."""
+    """Print the epsilon of a private job before it is trained, or the epsilon that a site has spent."""
     figures = _of_ledger(delta) if job is None else _of_job(job, tuple(set_), delta)
     if out is not None:
         write_text("--json", out, json.dumps(figures, indent=2) + "\n")

@@ -110,7 +110,7 @@ class ArrayForm(Protocol):
 
 
 def check_features(where: str, x: ArrayForm, features: Features) -> None:
-    """Refuse features of another shape or dtype than a federation's."""
+    """Refuse features whose shape or dtype differs from the federation's."""
     if tuple(x.shape[1:]) != features.shape:
         wanted = f"the federation has {list(features.shape)}; partition again"
         raise ShardError(f"{where}: features of shape {list(x.shape[1:])}, {wanted}")

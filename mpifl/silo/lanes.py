@@ -27,7 +27,7 @@ MOST = 8
 
 @dataclass(frozen=True)
 class Lanes:
-    """How many batches are scored at once, and where.
+    """The number of batches that are scored at once, and their cores.
 
     Attributes:
         count: The number of lanes.

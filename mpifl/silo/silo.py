@@ -38,7 +38,7 @@ from mpifl.silo.steps import (
 OPTIMIZER = "optimizer"
 """The prefix of the names of a kept optimizer's state, in a silo's state."""
 RESIDUAL = "unsent "
-"""The prefix of a vector's name in a silo's state, for what compression has left out so far."""
+"""The prefix of a vector's name in a silo's state, for the part that compression has left out so far."""
 
 
 class Silo(Lent):
@@ -110,8 +110,8 @@ class Silo(Lent):
         return self.model.initial
 
     def residual(self, name: str) -> Tensor | float:
-        """Return what compression left out of a vector of this silo's updates so far; the next update sends
-        it."""
+        """Return the part of a vector that compression has left out of this silo's updates so far; the next
+        update sends it."""
         owed: Tensor | float = self.state.get(RESIDUAL + name, 0.0)
         return owed
 

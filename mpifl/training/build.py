@@ -51,7 +51,7 @@ from mpifl.transforms import Clipping, RunningStatistics, Transform
 from mpifl.wire import Transport
 
 Plan: TypeAlias = dict[str, str]
-"""What rank 0 sends to all ranks: the job, the federation, the run folder, and the wings' own texts."""
+"""The message of rank 0 to all ranks: the job, the federation, the run folder, and the wings' own texts."""
 _TOLD = TypeAdapter(dict[str, str])
 
 
@@ -106,7 +106,7 @@ def build(
 
 @dataclass
 class _Prepared:
-    """What a rank has built of a job, or why it could not."""
+    """A rank's build of a job, or its problem."""
 
     job: Job
     spec: AnySpec
@@ -155,7 +155,7 @@ def _prepared(
 def _plan(
     given: Given, out: Path, overrides: tuple[str, ...], resume: bool, force: bool, wings_of: WingsOf
 ) -> Plan:
-    """Return, on rank 0, what all ranks have to know."""
+    """Return, on rank 0, the facts that all ranks need."""
     job = resolved(given, overrides)
     try:
         settle_kernels(job)  # a user's own rule is tried below, which computes

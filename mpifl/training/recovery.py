@@ -99,7 +99,7 @@ class Recovery:
         self.run_with_recovery(lambda: federation.replicate(server, figures, packed))
 
     def _rehome(self) -> None:
-        """Ask which rank hosts which silo. Find one rank for each silo that no rank hosts, or several after a
+        """Ask which rank hosts which silo. Find a rank for each silo that has none, or has several after a
         half-done move."""
         federation, lost = self.federation, set(self.federation.transport.lost)
         federation.take_inventory(self._server)

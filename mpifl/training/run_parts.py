@@ -60,7 +60,7 @@ class RunTraining:
 
 
 def assemble(built: Built, out: Path) -> RunTraining:
-    """Put together what the server of a training needs beside its silos."""
+    """Return the parts of a training on the server."""
     job, spec, server, exchange, wings = built.job, built.spec, built.server, built.exchange, built.wings
     algorithm = job.build_algorithm().for_federation(spec)
     observers = Observers()

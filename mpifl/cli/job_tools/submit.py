@@ -97,7 +97,7 @@ def submit_job(
     spec = validate_job(job, str(job_file), wings_of)
     check_run(out, job, True, force, spec)
     ranks = _ranks(job, len(spec.silos) - (spec.layout == "vertical"), wishes)
-    if job.tracking.console is True:  # for a log, where no terminal is
+    if job.tracking.console is True:  # the log is no terminal
         overrides = (*overrides, "tracking.console=always")
     train = [sys.executable, "-m", "mpifl", "train", str(job_file)]
     train += [word for override in overrides for word in ("--set", override)]

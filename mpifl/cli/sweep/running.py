@@ -33,7 +33,7 @@ LOST = 3
 """The exit code if too few silos answered, for example when a training diverges."""
 INTERRUPTED = 75
 LOOK = 0.2
-"""Seconds between two looks at a run."""
+"""Seconds between two checks of a run."""
 LONGEST = 200
 """The most characters that are shown of a run's last line."""
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -53,7 +53,7 @@ def sweep_command(
     number: int | None,
     retry: bool = False,
 ) -> int:
-    """Do what `mpifl sweep` asks for and return its exit code.
+    """Carry out `mpifl sweep` and return its exit code.
 
     Args:
         job: The job file.

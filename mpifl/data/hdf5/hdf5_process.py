@@ -18,8 +18,8 @@ from mpifl.common import InputError
 from mpifl.common.machine import SIGNALS
 
 SILENCE_SECONDS = 120.0
-"""After so many seconds without a byte of an answer, a file counts as hanging. The limit of processor time
-ends sooner."""
+"""Seconds without a byte of an answer, after which a file counts as hanging. The limit of processor time ends
+sooner."""
 MOST_ANSWER = 1 << 16
 """The most bytes in an answer, without data."""
 PROGRAM = Path(__file__).with_name("hdf5_parser.py")

@@ -126,7 +126,7 @@ def opened(
         sets: Names of data sets to look for.
 
     Raises:
-        ShardError: it is missing, altered, or cannot be parsed; here, or while it is read.
+        ShardError: the file is missing, altered, or cannot be parsed; raised here, or while it is read.
     """
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:

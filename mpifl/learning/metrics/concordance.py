@@ -49,5 +49,5 @@ class ConcordanceIndex:
 
 
 def c_index(form: str, facts: TaskFacts) -> Metric:
-    """Return Harrell's concordance: of comparable pairs, the share whose order by risk is right."""
+    """Return Harrell's concordance: the share of comparable pairs whose order by risk is right."""
     return ConcordanceIndex()

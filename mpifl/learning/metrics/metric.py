@@ -25,7 +25,7 @@ class Metric(Protocol):
         """Add a batch: predictions and targets, as the task's `scored` returns them."""
 
     def compute(self) -> Any:
-        """Return the metric of all batches so far, one number; NaN where it is undefined."""
+        """Return the metric of all batches so far, one number; NaN if it is undefined."""
 
 
 class MetricInfo(BaseModel):

@@ -132,7 +132,7 @@ class Perplexity(Sums):
 
 
 def calibration_error(form: str, facts: TaskFacts, bins: int) -> Metric:
-    """Return the expected calibration error: how far confidence is from accuracy, by bins."""
+    """Return the expected calibration error: the mean distance of confidence and accuracy over bins."""
     return CalibrationError(bins)
 
 
@@ -142,7 +142,7 @@ def r2(form: str, facts: TaskFacts) -> Metric:
 
 
 def dice(form: str, facts: TaskFacts, background: bool) -> Metric:
-    """Return the Dice coefficient; class 0 counts only as `background`."""
+    """Return the Dice coefficient; class 0 counts only with `background`."""
     return Dice(facts.classes or 1, background)
 
 

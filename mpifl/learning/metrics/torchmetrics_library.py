@@ -33,16 +33,16 @@ def hamming(form: str, facts: TaskFacts) -> Metric:
 
 
 def auroc(form: str, facts: TaskFacts, thresholds: int) -> Metric:
-    """Return the area under the ROC curve: of each class against all others, in the mean.
+    """Return the area under the ROC curve of each class against all others, averaged over classes.
 
-    One threshold lies above 1. Without it, examples whose probability rounds to 1 would cut the curve short.
+    One threshold is above 1. Without it, examples whose probability rounds to 1 would cut the curve short.
     """
     grid = torch.cat([torch.linspace(0, 1, max(thresholds, 2)), torch.tensor([2.0])])
     return _metric(f"{form}AUROC", facts, _of_both, thresholds=grid)
 
 
 def average_precision(form: str, facts: TaskFacts, thresholds: int) -> Metric:
-    """Return the average precision: of each class against all others, in the mean."""
+    """Return the average precision of each class against all others, averaged over classes."""
     return _metric(f"{form}AveragePrecision", facts, _of_drawn, thresholds=max(thresholds, 2))
 
 
@@ -57,17 +57,17 @@ def fbeta(form: str, facts: TaskFacts, beta: float) -> Metric:
 
 
 def precision(form: str, facts: TaskFacts) -> Metric:
-    """Return the share of what was found that is right; 0 for a class that is there and is never found."""
+    """Return the share of positive answers that are right; 0 for a class that has targets but no answers."""
     return _metric(f"{form}Precision", facts, lambda m, each: _mean(each, m.tp + m.fp + m.fn))
 
 
 def recall(form: str, facts: TaskFacts) -> Metric:
-    """Return the share of what is there that was found."""
+    """Return the share of positive targets that are answered as positive."""
     return _metric(f"{form}Recall", facts, _of_present)
 
 
 def specificity(form: str, facts: TaskFacts) -> Metric:
-    """Return the share of what is not there that was not found."""
+    """Return the share of negative targets that are answered as negative."""
     return _metric(f"{form}Specificity", facts, lambda m, each: _mean(each, m.tn + m.fp))
 
 
@@ -77,7 +77,7 @@ def balanced_accuracy(form: str, facts: TaskFacts) -> Metric:
 
 
 def matthews(form: str, facts: TaskFacts) -> Metric:
-    """Return the correlation of Matthews, between answers and targets; 0 where all answers are one class."""
+    """Return Matthews' correlation between answers and targets; 0 if all answers are one class."""
     return _metric(f"{form}ConfusionMatrix", facts, _of_counts(_correlation))
 
 
@@ -87,7 +87,7 @@ def cohen_kappa(form: str, facts: TaskFacts) -> Metric:
 
 
 def iou(form: str, facts: TaskFacts, background: bool) -> Metric:
-    """Return intersection over union, in the mean over classes; class 0 counts only as `background`."""
+    """Return intersection over union, averaged over classes; class 0 counts only with `background`."""
     first = 0 if background else 1
 
     def value(metric: Any, confusion: Tensor) -> Tensor:
@@ -210,7 +210,7 @@ def _of_counts(formula: Callable[[int, list[int], list[int]], float]) -> Value:
 
 
 def _correlation(right: int, targets: list[int], answers: list[int]) -> float:
-    """Return the correlation of Matthews for several classes (Gorodkin 2004, eq. 8).
+    """Return Matthews' correlation for several classes (Gorodkin 2004, eq. 8).
 
     It is NaN if all targets are of one class. If all answers are of one class it is 0, as in scikit-learn.
     """

@@ -63,4 +63,4 @@ class Classification(OfClasses):
 
 
 CLASSIFICATION = Classification()
-"""The task of a job that names none."""
+"""The default task of a job."""

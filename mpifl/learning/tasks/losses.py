@@ -137,8 +137,8 @@ def huber(outputs: Tensor, y: Tensor, *, delta: float = 1.0) -> Summed:
 def cox(risk: Tensor, y: Tensor) -> Summed:
     """Return the negative log partial likelihood (Cox 1972) of risks, shape [n], over the batch's risk sets.
 
-    y has the shape [n, 2]: the time, and whether there was an event then. All examples whose time is not
-    earlier are at risk. Tied events have the same risk set (Breslow 1974). The count is the number of events.
+    y has the shape [n, 2]: the time, and whether the event was then. All examples whose time is not earlier
+    are at risk. Tied events have the same risk set (Breslow 1974). The count is the number of events.
     """
     order = y[:, 0].argsort(descending=True)
     risk, before, event = risk[order], -y[order, 0].contiguous(), y[order, 1].to(risk)
@@ -164,7 +164,7 @@ def _kept(y: Tensor, ignore: int | None) -> tuple[Tensor, Tensor]:
 
 def _focal(likely: Tensor, weights: Tensor | float, kept: Tensor, gamma: float) -> Summed:
     """Return the focal loss, given the log probabilities of the true classes."""
-    # not 0, where a gamma below 1 has no derivative
+    # not 0, since a gamma below 1 has no derivative there
     unlikely = (-torch.expm1(likely)).clamp_min(torch.finfo(likely.dtype).tiny)
     losses = -weights * unlikely.pow(gamma) * likely
     return (losses * kept).sum(), kept.sum()

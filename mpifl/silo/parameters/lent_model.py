@@ -97,7 +97,7 @@ class Lent(Answering):
         return self.model.learned()
 
     def _begin_pass(self, statistics: Tensor | None = None) -> None:
-        """Start a pass: set the given running statistics, by default the server's, and restore all other
+        """Start a pass: set the given running statistics (by default the server's), and restore all other
         buffers."""
         self.model.put_back(self.received.get("statistics") if statistics is None else statistics)
         self._filled, self._start = True, None

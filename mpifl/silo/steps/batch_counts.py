@@ -71,7 +71,7 @@ def why_one_row(local: LocalTraining, examples: int) -> str:
 
 
 def _each_size(local: LocalTraining, rounds: int) -> Iterator[tuple[int, LocalTraining]]:
-    """Yield, for each size of batches, the first round with it, counted from 0, and that round's settings."""
+    """Yield the first round with each size of batches, counted from 0, and that round's settings."""
     seen = set[int | str]()
     for round in range(rounds if local.batch_growth > 1 else 1):
         at_round = local.at_round(round)

@@ -8,7 +8,7 @@ share a row, as `table.one,other`. A cell is one of these:
 - `-` It is refused, unless it is left out.
 - `.` and `.a|b` It has no effect there, and a line says so. Values that are not listed after the dot are
   refused.
-- `~` and `~a|b` Another step takes its place, unless the value is behind the tilde.
+- `~` and `~a|b` Another step takes its place, unless the value is listed after the tilde.
 - `=` It is decided elsewhere: in the column of the key itself, which is also a way, or in code.
 
 A key without a row and a row without a cell are refused. A table decides nothing about a way that is not one

@@ -109,7 +109,7 @@ class Optimizer(ABC):
     def descend(
         self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
     ) -> None:
-        """Take one step in place; the gradient's storage may be used up."""
+        """Take one step in place; the gradient may be overwritten."""
 
 
 class SGD(Optimizer):
@@ -128,7 +128,7 @@ class SGD(Optimizer):
     def descend(
         self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
     ) -> None:
-        """Take one step in place; the gradient's storage may be used up."""
+        """Take one step in place; the gradient may be overwritten."""
         local = self._local
         if local.weight_decay:
             gradient.add_(trained, alpha=local.weight_decay)
@@ -157,7 +157,7 @@ class Adam(Optimizer):
     def descend(
         self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
     ) -> None:
-        """Take one step in place; the gradient's storage may be used up."""
+        """Take one step in place; the gradient may be overwritten."""
         local, (first, second), (lr, rate, scale) = self._local, state, rates
         if local.optimizer == "adamw":
             trained.mul_(1 - lr * local.weight_decay)

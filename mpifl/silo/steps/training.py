@@ -118,8 +118,8 @@ class LocalRun:
         delta: The trained parameters minus the parameters at the start, shape [P].
         end: The trained parameters, shape [P]; a view of the lent model, gone with the next training.
         steps: Optimizer steps, including those that fp16 left out.
-        examples: Examples seen, counted once an epoch.
-        loss: Mean loss over these examples, each at the parameters of its step.
+        examples: The number of examples seen; an example counts once in each epoch.
+        loss: The mean loss over these examples, each at the parameters of its step.
         optimizer: The optimizer, None if steps were plain; its state is gone with the next training.
     """
 
@@ -157,7 +157,7 @@ class Method(ABC):
     """How a training draws its batches and takes its steps."""
 
     def batches(self, t: Training) -> Iterator[Sequence[Batch]]:
-        """Yield the batches of each step, shuffled; an epoch's last batch ends a step."""
+        """Yield the shuffled batches of each step; an epoch's last batch ends a step."""
         local, steps = t.settings, 0
         for _ in range(local.epochs) if local.epochs is not None else itertools.count():
             drawn = t.data.shuffled(local.batch_size, t.order, t.beside, drop_last=local.drop_last)
