@@ -68,7 +68,7 @@ class Algorithm(BaseModel, ABC):
     """Whether a silo can score the model by itself."""
 
     recalls: ClassVar[bool] = False
-    """Whether its silos need the initial model in a later round."""
+    """Whether a silo starts from the training's initial model in its first round, whichever round that is."""
 
     ignores: ClassVar[frozenset[str]] = frozenset()
     """Keys of a job, as `table.key`, that it does not use."""
@@ -145,7 +145,7 @@ class Algorithm(BaseModel, ABC):
     def lengths(self, server: Server) -> dict[str, int]:
         """Return the lengths of its updates' vectors that the server cannot know, by name.
 
-        A vector with the name of a sent vector must have its length; any other must be as long as w.
+        An unlisted vector must be as long as the sent vector of its name, or else as long as w.
         """
         return {}
 

@@ -51,7 +51,7 @@ class Silo(Lent):
         state: What the silo kept in earlier rounds: tensors and numbers by name. Change it with `keep` only.
         weight: The weight of an update, unless the update sets its own; by default n_k.
         reweighed: Whether silos are drawn by n_k and their updates count equally.
-        objective: The objective that training minimises; by default the task's.
+        objective: The algorithm's objective, which training minimises; by default the task's.
         own_objective: The algorithm's own objective, or None if it is the task's loss. An evaluation reports
             this loss.
         task: The task: the loss, and the metrics of an evaluation.

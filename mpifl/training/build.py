@@ -301,8 +301,8 @@ def _changing(
 ) -> tuple[MakesAggregator | None, list[Transform]]:
     """Return the rule that combines updates (None is the mean), and the transforms in the order of requests.
 
-    Updates pass the transforms in reverse order. So an update is clipped first, an attack comes after that,
-    and nothing changes an update after its codec. The first wing's transforms are the outermost.
+    Updates pass the transforms in reverse order. So an attack changes an update after it is clipped, and
+    nothing changes an update after its codec. The first wing's transforms are the outermost.
     """
     clip, first, last, rule = job.aggregation.clip, list[Transform](), list[Transform](), None
     for wing in wings:
