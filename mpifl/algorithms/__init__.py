@@ -1,4 +1,4 @@
-"""The algorithms, one file each, by the names that a job calls them, and the server that they see."""
+"""The algorithms, one file each, and the server, cohort and optimizers that they use."""
 
 import lazy_loader
 

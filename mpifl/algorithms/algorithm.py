@@ -1,5 +1,4 @@
-"""What every algorithm is: hyperparameters, a half that runs at the server,
-and a half that runs at each silo."""
+"""The base class of algorithms: hyperparameters, a server method, and client methods that run at silos."""
 
 from __future__ import annotations
 
@@ -26,11 +25,12 @@ from mpifl.silo.steps import LOCAL, LocalTraining
 from mpifl.wire import Purpose, Update, summed
 
 EVALUATIONS: dict[str, str | None] = {"evaluate": None, "evaluate_valid": "valid", "evaluate_test": "test"}
-"""The works that score a model, and on which split of the silos': None is the one it holds out."""
+"""The client methods that score a model, and the split that they use; None is the silo's held-out split."""
 
 
 class Algorithm(BaseModel, ABC):
-    """Hyperparameters and nothing else; what a training learns lies in `server.state` and `silo.state`.
+    """An algorithm: frozen hyperparameters and methods. What a training learns is in `server.state` and
+    `silo.state`.
 
     A round asks first and writes `server.state` last, so that a lost round changes nothing.
     """
@@ -38,49 +38,48 @@ class Algorithm(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     layout: ClassVar[Literal["horizontal", "vertical"]] = "horizontal"
-    """Whether silos have examples, or columns of the same rows."""
+    """Whether silos have different examples ("horizontal"), or columns of the same rows ("vertical")."""
 
     absolute: ClassVar[frozenset[str]] = frozenset()
-    """Names of vectors of its updates that are no changes which add up over rounds, as logits are not."""
+    """Names of vectors of its updates that do not add up over rounds, such as logits."""
 
     accumulated: ClassVar[frozenset[str]] = frozenset()
-    """Names of vectors of its updates whose sum over rounds both the server and the silos keep,
-    each for itself."""
+    """Names of vectors of its updates that the server and the silos each add up over the rounds."""
 
     realigning: ClassVar[frozenset[str]] = frozenset()
-    """Names of the silo's halves by which `realign` asks for what silos keep."""
+    """Names of the client methods by which `realign` reads the silos' kept state."""
 
     needs_mean: ClassVar[str] = ""
-    """Why only the mean can combine its updates; empty where other rules can."""
+    """Why only the mean can combine its updates; "" if other rules can."""
 
     own_step: ClassVar[str] = ""
-    """What of it is the server's step, in place of a server optimizer's; empty where that takes it."""
+    """Says that the algorithm has a server step of its own; "" if the server optimizer takes the step."""
 
     unlike_fedavg: ClassVar[str] = ""
-    """What a silo's training is that the server's own for `fltrust` is not; empty where it is plain."""
+    """How a silo's training differs from the server's plain training for `fltrust`; "" if it does not."""
 
     varied: ClassVar[bool] = False
-    """Whether some silos send other vectors than others, as those with another architecture do."""
+    """Whether silos may send different vectors, such as silos with different architectures."""
 
     timed: ClassVar[bool] = False
-    """Whether its rounds are asynchronous, by the job's `[clock]`."""
+    """Whether its rounds are asynchronous, with the job's `[clock]`."""
 
     scored_at_silos: ClassVar[bool] = True
-    """Whether a silo can score the model alone."""
+    """Whether a silo can score the model by itself."""
 
     recalls: ClassVar[bool] = False
-    """Whether its silos begin at the model that the training begins with, in whatever round they do."""
+    """Whether a silo starts from the training's initial model in its first round, whichever round that is."""
 
     ignores: ClassVar[frozenset[str]] = frozenset()
-    """Keys of a job, `table.key`, that it makes no use of."""
+    """Keys of a job, as `table.key`, that it does not use."""
 
     ways: ClassVar[tuple[str, ...]] = ()
-    """Columns of the table of `[local]` (`mpifl/silo/steps/local_fits.py`) that say what it honours; none
-    where it honours all."""
+    """Columns of the table of `[local]` (`mpifl/silo/steps/local_fits.py`) that list the keys it honours;
+    empty if it honours all."""
 
     noised: ClassVar[frozenset[str]] = frozenset({"delta"})
-    """Names of all vectors of its updates, each as long as w, where silos are protected: one norm bounds them
-    together."""
+    """Names of all vectors of its updates under silo-level privacy. Each is as long as w, and one norm bounds
+    them together."""
 
     trainings: ClassVar[int] = 1
     """How many times a silo trains in a round."""
@@ -89,9 +88,9 @@ class Algorithm(BaseModel, ABC):
     server_optimizer: ServerOptimizer = ServerSGD()
     task: Task = CLASSIFICATION
     split: SplitSettings = UNSPLIT
-    """How the network is split, where silos have columns."""
+    """How the network is split, if silos have columns."""
     clock: ClockSettings | None = None
-    """How fast silos train, where rounds are asynchronous."""
+    """How fast silos train, if rounds are asynchronous."""
 
     @model_validator(mode="after")
     def _honours(self) -> Algorithm:
@@ -107,15 +106,15 @@ class Algorithm(BaseModel, ABC):
         """Return the algorithm with a task that knows the federation.
 
         Raises:
-            InputError: the targets are none that the task can learn.
+            InputError: the task cannot learn such targets.
         """
         return self.model_copy(update={"task": self.task.for_federation(spec)})
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
-        """See that the model and the federation have what this algorithm needs.
+        """Check that the model and the federation have what this algorithm needs.
 
         Raises:
-            InputError: it has not; the line says what would do.
+            InputError: something is missing; the line says what to do.
         """
 
     def personal_names(self, module: nn.Module) -> set[str]:
@@ -123,39 +122,39 @@ class Algorithm(BaseModel, ABC):
         return set()
 
     def architectures(self) -> list[dict[str, Any]]:
-        """Return the models, as tables like a job's `[model]`, that are trained beside that one."""
+        """Return the further models to train, as tables like a job's `[model]`."""
         return []
 
     def architecture_of(self, silo: int) -> int:
-        """Return which of the architectures a silo trains, 0 being the job's `[model]`."""
+        """Return the number of the architecture that a silo trains; 0 is the job's `[model]`."""
         return 0
 
     def weight(self, work: str, examples: Mapping[str, int], usual: float) -> float:
-        """Return what a silo's update weighs, at the silo by default and at the server, which refuses all
-        others.
+        """Return the weight of a silo's update. The silo uses it by default, and the server refuses any other
+        weight.
 
         Args:
-            work: The name of the silo's half that makes the update.
-            examples: How many examples the silo has, by split.
-            usual: n_k, or 1 where `[cohort] weights` is "uniform".
+            work: The name of the client method that makes the update.
+            examples: The silo's number of examples, by split.
+            usual: n_k, or 1 if `[cohort] weights` is "uniform".
         """
         if work in EVALUATIONS:
             return float(examples.get(EVALUATIONS[work] or held_out(examples) or "", 0))
         return usual
 
     def lengths(self, server: Server) -> dict[str, int]:
-        """Return the lengths of vectors of its updates, by name, that the server cannot know.
+        """Return the lengths of its updates' vectors that the server cannot know, by name.
 
-        It knows those of vectors that were sent, by their names, and takes all others to have the length of
-        w.
+        An unlisted vector must be as long as the sent vector of its name, or else as long as w.
         """
         return {}
 
     def work(self, name: str) -> Callable[..., Update]:
-        """Return the silo's half of that name: a public method of its own, whose first parameter is `silo`.
+        """Return the client method of that name: a public method of the algorithm whose first parameter is
+        `silo`.
 
         Raises:
-            InputError: it offers none.
+            InputError: there is no such method.
         """
         if not _is_work(type(self), name):
             what = "name a public method with the parameters (self, silo, ...)"
@@ -164,13 +163,13 @@ class Algorithm(BaseModel, ABC):
         return half
 
     def purpose(self, work: str) -> Purpose:
-        """Return what the silo's half of that name is for."""
+        """Return the purpose of a client method."""
         if work in EVALUATIONS:
             return "evaluation"
         return "realignment" if work in self.realigning else "training"
 
     def why_not_clipped(self) -> str:
-        """Say why its updates must not be clipped by their norm; "" if they may be."""
+        """Return why its updates must not be clipped by their norm; "" if they may be."""
         if self.accumulated:
             return f"server and silos both add up '{min(self.accumulated)}', and their sums would part"
         return (
@@ -180,19 +179,19 @@ class Algorithm(BaseModel, ABC):
         )
 
     def why_not_augmented(self) -> str:
-        """Say what it does that would be falsified where silos train on changed examples; "" if nothing."""
+        """Return why silos must not train on augmented examples; "" if they may."""
         return ""
 
     def why_not_private(self) -> str:
-        """Say why DP-SGD does not protect all that its silos answer, and what would do; "" if it does."""
+        """Return why DP-SGD does not protect all that its silos send, and what to do; "" if it does."""
         return ""
 
     def why_not_noised(self) -> str:
-        """Say why the noised mean of clipped updates is not all that its server needs; "" if it is."""
+        """Return why its server needs more than the noised mean of clipped updates; "" if it does not."""
         return self.why_not_clipped()
 
     def why_not_masked(self) -> str:
-        """Say why a sum under masks would hide too little of its silos; "" if it hides them."""
+        """Return why a masked sum would hide too little about its silos; "" if it hides enough."""
         return ""
 
     def begin(self, server: Server) -> None:
@@ -201,95 +200,94 @@ class Algorithm(BaseModel, ABC):
 
     @abstractmethod
     def round(self, server: Server, cohort: Cohort) -> Mapping[str, float | Mapping[int, float]]:
-        """Run one round at the server and return what is to be reported of it.
+        """Run one round at the server and return its figures (the server method).
 
-        These are numbers by name, and tables of single silos' numbers by their ids; the name of a table ends
-        with `_silos`.
+        The figures are numbers by name, and tables of numbers by silos' ids. The name of a table ends with
+        `_silos`.
         """
 
     def aligned(self, server: Server, everyone: Cohort) -> bool:
-        """Return whether `server.state`, as a checkpoint holds it,
-        goes by the weights that the silos have now."""
+        """Return whether `server.state` from a checkpoint fits the weights that silos have now."""
         return True
 
     def realign(self, server: Server, everyone: Cohort) -> None:
-        """Bring `server.state` into line with what silos keep, of whom some have lost what they kept lately.
+        """Make `server.state` fit the silos' kept state, after some silos lost their latest state.
 
-        Asked when ranks have died whose silos go on elsewhere, with what they kept at an earlier checkpoint
-        or nothing; and when a run goes on whose state is not `aligned`.
+        Called after deaths, when silos moved with the state of an earlier checkpoint or without state. Also
+        called when a run resumes from a state that is not `aligned`.
 
         Raises:
             RoundLost: too few silos answered.
         """
 
     def global_model(self, server: Server) -> dict[str, Tensor]:
-        """Return what silos are sent to be judged by, and in the end to keep."""
+        """Return the vectors that silos get for evaluations, and as the final model."""
         return {"w": server.state["w"]}
 
     def score(self, server: Server, everyone: Cohort, split: str) -> Score | None:
-        """Score the model at the server on a split of its own; None if there is none.
+        """Score the model on a split of the server; None if the server has no such split.
 
         Raises:
-            RoundLost: silos are needed for it, and too few answered.
+            RoundLost: scoring needs silos, and too few answered.
         """
         return server.evaluate(server.state["w"]) if split == "test" else None
 
     def answer(
         self, server: Server, everyone: Cohort, split: str, take: Callable[[Any, Any], None], /
     ) -> None:
-        """Have the server and the silos answer together for a split's rows, in their order.
+        """Compute the outputs of a split network for a split's rows, in order, with all silos.
 
         Args:
-            server: Rank 0's, which holds the targets.
+            server: The server, which has the targets.
             everyone: All silos.
-            split: Which rows.
-            take: Given the network's outputs of some rows, and their targets.
+            split: The split.
+            take: Called with the network's outputs for some rows, and their targets.
 
         Raises:
             RoundLost: a silo stopped.
-            InputError: no network is split between them.
+            InputError: this algorithm splits no network.
         """
         what = f"{type(self).__name__} splits no network over silos"
         raise InputError(f"{what}; give it a method answer(server, everyone, split, take)")
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
-        """Return the parameters, shape [P], that this silo would use if w,
-        shape [shared], were the global model."""
+        """Return the parameters, shape [P], that this silo uses when w, shape [shared], is the global
+        model."""
         return w
 
     def personal_statistics(self, silo: Silo) -> Tensor | None:
-        """Return the running statistics that go with that model, or None if they are the server's."""
+        """Return the running statistics for the silo's model, or None for the server's."""
         return None
 
     def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
-        """Return what training minimises: the mean loss over a batch,
-        a scalar; the task's unless overridden."""
+        """Return the objective of training: the mean loss over a batch, a scalar. By default it is the
+        task's."""
         return self.task.objective(module, x, y)
 
     @property
     def distillation(self) -> LocalTraining | None:
-        """How the server trains the model on public examples, None where it does not."""
+        """How the server trains the model on public examples, or None."""
         return None
 
     @property
     def own_objective(self) -> Objective | None:
-        """The objective where a subclass has overridden it, None where it is the task's loss."""
+        """The objective if a subclass overrides it, None if it is the task's loss."""
         return None if type(self).objective is Algorithm.objective else self.objective
 
     def evaluate(self, silo: Silo, **model: Tensor) -> Update:
-        """Score, at the silo, the model that it would use, on the split it holds out for that."""
+        """Score the silo's model on its held-out split (a client method)."""
         return self._scored(silo, silo.held_out, model)
 
     def evaluate_valid(self, silo: Silo, **model: Tensor) -> Update:
-        """Score the model that the silo would use on its valid split."""
+        """Score the silo's model on its valid split (a client method)."""
         return self._scored(silo, "valid", model)
 
     def evaluate_test(self, silo: Silo, **model: Tensor) -> Update:
-        """Score the model that the silo would use on its test split."""
+        """Score the silo's model on its test split (a client method)."""
         return self._scored(silo, "test", model)
 
     def _scored(self, silo: Silo, split: str | None, model: Mapping[str, Tensor]) -> Update:
-        """Score the model that a silo would use; one without that split sends states of no examples."""
+        """Score the silo's model on a split; a silo without it sends the metrics' states for no examples."""
         if split is None or not silo.has(split):
             nothing = pack_states(self.task.metrics())
             return silo.update(weight=0.0, **{name: summed(state) for name, state in nothing.items()})
@@ -301,13 +299,14 @@ class Algorithm(BaseModel, ABC):
 
 
 def usual_weight(weights: str, examples: Mapping[str, int]) -> float:
-    """Return what a silo's update weighs by `[cohort] weights`: n_k, or 1 if it is "uniform"."""
+    """Return the weight of a silo's update by `[cohort] weights`: n_k for "examples", 1 for "uniform"."""
     return float(examples["train"]) if weights == "examples" else 1.0
 
 
 @functools.cache
 def _is_work(kind: type[Algorithm], name: str) -> bool:
-    """Whether an algorithm has a public method of its own of that name, whose first parameter is `silo`."""
+    """Return whether an algorithm has a public method of that name of its own, whose first parameter is
+    `silo`."""
     own = name in EVALUATIONS or name not in dir(Algorithm)
     method = getattr(kind, name, None) if own and not name.startswith("_") else None
     return inspect.isfunction(method) and list(inspect.signature(method).parameters)[1:2] == ["silo"]

@@ -1,4 +1,4 @@
-"""The algorithms by the names that a job calls them."""
+"""The algorithms by their names in jobs."""
 
 import importlib
 import importlib.util
@@ -29,11 +29,11 @@ from mpifl.algorithms.qffl import QFedAvg, QFedSGD
 from mpifl.algorithms.scaffold import Scaffold
 
 _OF_WINGS = {"splitnn": ("mpifl.wings.split", "SplitNN")}
-"""Where a wing has an algorithm."""
+"""The wings that have an algorithm: module and class."""
 
 
 class _Algorithms(Mapping[str, type[Algorithm]]):
-    """Those of the core, and those of the wings that are here, which are imported when they are asked for."""
+    """The core's algorithms, and those of installed wings, which are imported on first use."""
 
     def __init__(self, core: Mapping[str, type[Algorithm]]) -> None:
         self._core = core
@@ -91,7 +91,7 @@ ELSEWHERE: dict[str, str] = {
     "fedopt": "'fedavg' with a [server_optimizer] is what you mean; ",
     "qffl": "did you mean 'qfedavg'? ",
 }
-"""What others call an algorithm, and here is a server's optimizer (Reddi et al. 2021; Hsu et al. 2019).
-q-FFL is the objective that q-FedAvg descends (Li et al. 2020)."""
+"""Names that other software gives to algorithms, with hints. Most are server optimizers here (Reddi et al.
+2021; Hsu et al. 2019). q-FFL is the objective of q-FedAvg (Li et al. 2020)."""
 
 __all__ = ["ALGORITHMS", "ELSEWHERE", "Algorithm", "Cohort", "FedAvg"]

@@ -1,4 +1,4 @@
-"""Each silo mixes the global model with one of its own."""
+"""APFL: each silo mixes the global model with a model of its own."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from mpifl.wire import Update
 
 
 class APFL(FedAvg):
-    """APFL (Deng et al. 2020, Algorithm 1): silo k is judged by alpha v_k + (1 - alpha) w.
+    """APFL (Deng et al. 2020, Algorithm 1): silo k's personal model is alpha v_k + (1 - alpha) w.
 
-    Each batch moves w_k as FedAvg does, and v_k by the gradient of that mixture: v_k -= eta alpha grad
-    F_k(alpha v_k + (1 - alpha) w_k). v_k starts from the w of the silo's first round. With `adaptive` each
-    step moves alpha by gradient descent, too, between 0 and 1. The authors' code does so once a round.
+    Each batch moves w_k as FedAvg does, and v_k by the gradient of the mixture: v_k -= eta alpha grad
+    F_k(alpha v_k + (1 - alpha) w_k). v_k starts from the w of the silo's first round. With `adaptive`, each
+    step also moves alpha by gradient descent, between 0 and 1. The authors' code does so once a round.
     """
 
     ways: ClassVar[tuple[str, ...]] = ("paired",)
 
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """How much of a silo's mixture is its own model; 0 is FedAvg, 1 training alone."""
+    """The share of v_k in a silo's mixture; 0 is FedAvg, 1 is training alone."""
     adaptive: bool = False
-    """Have each silo learn its alpha."""
+    """Let each silo learn its alpha."""
 
     def why_not_private(self) -> str:
-        """Say that steps go by gradients that nobody clips."""
+        """Return the reason: steps use gradients that nobody clips."""
         return "takes a second gradient of each batch, which no noise protects; take ditto"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Train w_k as FedAvg does, and v_k beside it."""
+        """Train w_k as FedAvg does, and v_k along the same batches."""
         objective = in_precision(self.local.precision, self.objective)
         lr = self.local.at_round(silo.round).lr
         v, alpha = silo.state.get("v", w).clone(), float(silo.state.get("alpha", self.alpha))
@@ -52,5 +52,5 @@ class APFL(FedAvg):
         return silo.update(delta=run.delta, train_loss=run.loss)
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
-        """Return the mixture; a silo that has not trained yet has w alone."""
+        """Return the mixture, or w for a silo that has not trained yet."""
         return torch.lerp(w, silo.state["v"], float(silo.state["alpha"])) if "v" in silo.state else w

@@ -1,4 +1,4 @@
-"""How an algorithm asks silos: for the mean of their updates, or line by line."""
+"""How an algorithm asks silos: for the mean of their updates, or in a dialogue."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mpifl.common import InputError, RoundLost
 from mpifl.wire import Mean, Scalar
 
 Work: TypeAlias = Any
-"""A bound method (silo, **message) -> Update of the algorithm: its silo's half. In a dialogue it is a
+"""A client method: a bound method (silo, **message) -> Update of the algorithm. In a dialogue it is a
 generator."""
 
 
 class Lead(Protocol):
-    """Leads a dialogue with silos at the server.
+    """The server's part of a dialogue with silos.
 
     Attributes:
-        homes: The rank of each silo; it is told these.
-        heard: Bytes of each silo's lines.
-        said: Bytes of the answers to each silo.
-        error: Why the dialogue did not come to its end; None if it did.
+        homes: The rank of each silo; the caller sets it.
+        heard: The bytes of each silo's messages.
+        said: The bytes of the answers to each silo.
+        error: Why the dialogue did not finish; None if it did.
     """
 
     homes: Mapping[int, int]
@@ -32,16 +32,17 @@ class Lead(Protocol):
     error: InputError | RoundLost | None
 
     def begin(self, rows: int) -> int:
-        """Begin with lines of so many rows at most; return their bytes at most."""
+        """Begin, with at most this many rows in a message; return the most bytes of a message."""
 
 
 class Cohort(Protocol):
     """The silos of a round, as an algorithm sees them.
 
     Attributes:
-        silos: Their ids.
-        population: How many silos the federation has in all.
-        weight: What all of them weigh in the objective: n where it weighs silo k by n_k, else their number.
+        silos: The silos' ids.
+        population: The number of silos in the federation.
+        weight: The weight of all silos in the objective: n if silo k's weight is n_k, else the number of
+            silos.
     """
 
     silos: list[int]
@@ -49,14 +50,15 @@ class Cohort(Protocol):
     weight: float
 
     def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
-        """Run `work` at every silo of the cohort with this message; return the weighted mean of the updates.
+        """Run the client method `work` at every silo of the cohort with this message; return the weighted
+        mean of the updates.
 
         Raises:
             RoundLost: too few silos answered.
         """
 
     def of(self, silos: Sequence[int]) -> Cohort:
-        """Return the cohort of these silos, for a question of the same attempt at the round."""
+        """Return a cohort of these silos, for a further request in the same attempt at the round."""
 
     def dialogue(
         self,
@@ -65,16 +67,16 @@ class Cohort(Protocol):
         /,
         **message: Tensor | Scalar,
     ) -> Mean:
-        """Have `part` of every silo talk with the server line by line; return the mean of the updates.
+        """Run a dialogue between `part` at every silo and the server; return the mean of the updates.
 
-        `part` is a generator: it yields a line, float32 of shape [rows, width], and is sent the answer, None
-        where it is only to go on. It returns an update without vectors.
+        `part` is a generator. It yields messages, float32 of shape [rows, width], and gets an answer to each;
+        None only means to go on. It returns an update without vectors.
 
         Args:
-            part: The silo's half.
-            lead: The server's half.
-            **message: What each silo's half is given.
+            part: The client method.
+            lead: The server's part of the dialogue.
+            **message: The arguments of each client method.
 
         Raises:
-            RoundLost: a silo stopped, or its line is wrong; nothing has changed then.
+            RoundLost: a silo stopped, or its message is wrong; then nothing has changed.
         """

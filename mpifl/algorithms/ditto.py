@@ -1,4 +1,4 @@
-"""A personal model beside an unchanged global one."""
+"""Ditto: FedAvg, and a personal model at each silo."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from mpifl.wire import Update
 
 
 class Ditto(FedAvg):
-    """Ditto (Li et al. 2021, Algorithm 1): v_k -= eta (grad F_k(v_k) + lambda (v_k - w)), beside FedAvg for
-    w.
+    """Ditto (Li et al. 2021, Algorithm 1): v_k -= eta (grad F_k(v_k) + lambda (v_k - w)), and FedAvg for w.
 
-    v_k starts from w_0, in whatever round the silo trains first, and takes as many steps as w does. The silo
-    is judged by it, and by w as long as it has not trained.
+    v_k starts from w_0 when the silo trains first, in any round, and takes as many steps as w does. The
+    silo's model is v_k, or w before the silo has trained.
     """
 
     trainings: ClassVar[int] = 2
@@ -29,7 +28,7 @@ class Ditto(FedAvg):
     """The strength of the pull of personal models towards the global model."""
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Train the personal model near w, then do as FedAvg does."""
+        """Train the personal model near w, then train w as FedAvg does."""
         first, statistics = silo.beginning
         own = silo.train_locally(
             silo.state.get("v", first),

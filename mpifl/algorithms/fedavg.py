@@ -1,4 +1,4 @@
-"""Federated averaging, the algorithm that the others differ from."""
+"""Federated averaging, on which the other algorithms build."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class FedAvg(Algorithm):
         return mean.scalars
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Train E epochs from w."""
+        """Train from w by the settings of `[local]`."""
         run = silo.train_locally(w, self.local)
         return silo.update(delta=run.delta, train_loss=run.loss)

@@ -1,4 +1,4 @@
-"""What the silos' models agree on about public examples is distilled into the average."""
+"""FedDF: the silos' mean logits on public examples are distilled into the averaged model."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mpifl.wire import Update, uniform
 class FedDF(FedAvg):
     """FedDF (Lin et al. 2020, Algorithms 1 and 3): ensemble distillation for robust model fusion.
 
-    Each architecture's silos are averaged as by FedAvg; from there it is trained, on the federation's public
-    examples and without their labels, towards softmax(mean over the cohort of the silos' logits) by
-    Kullback-Leibler divergence. Silos evaluate their own models, with running statistics as they have learned
-    them, on the public examples, so that the server holds one mean of logits and no silo's model. The
-    student's statistics become the server's.
+    The silos of each architecture are averaged as in FedAvg. The server then trains this average on the
+    federation's public examples, without labels. It minimises the Kullback-Leibler divergence from
+    softmax(mean over the cohort of the silos' logits). Silos compute the logits of their own models, with
+    their own running statistics. So the server gets one mean of logits and no silo's model. The student's
+    statistics become the server's.
     """
 
     needs_mean: ClassVar[str] = "silos of each architecture are averaged apart, and logits are no changes"
@@ -40,7 +40,8 @@ class FedDF(FedAvg):
     distill_lr: Annotated[float, Field(gt=0)] = 1e-3
     """The learning rate of the distillation."""
     prototypes: list[dict[str, Any]] = Field(default=[])
-    """Architectures beside [model], as tables like it; silo k has that of index k modulo their number."""
+    """Architectures besides [model], as tables like it. Silo k has the one with index k modulo their
+    number."""
 
     @model_validator(mode="after")
     def _plain_average(self) -> FedDF:
@@ -50,10 +51,11 @@ class FedDF(FedAvg):
         return self
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
-        """See that there are public examples of one length, and statistics in no model if there are several.
+        """Check that there are public examples and single targets; with prototypes, that no model has
+        buffers.
 
         Raises:
-            InputError: it is not so.
+            InputError: the job or the model does not fit.
         """
         key = "[algorithm] name = 'feddf'"
         if not self.task.logits:
@@ -69,16 +71,16 @@ class FedDF(FedAvg):
             raise InputError(f"[algorithm] prototypes: {why}; take GroupNorm")
 
     def why_not_masked(self) -> str:
-        """Say that few silos have each architecture."""
+        """Return the reason: few silos have each architecture."""
         why = "silos send vectors that others do not, and a sum over few of them hides little"
         return why if self.prototypes else ""
 
     def architectures(self) -> list[dict[str, Any]]:
-        """Return the prototypes beside the job's model."""
+        """Return the prototypes."""
         return self.prototypes
 
     def architecture_of(self, silo: int) -> int:
-        """Return which of them a silo trains: they take turns."""
+        """Return the number of the architecture that a silo trains, by round robin."""
         return silo % (1 + len(self.prototypes))
 
     def begin(self, server: Server) -> None:
@@ -88,7 +90,7 @@ class FedDF(FedAvg):
         }
 
     def lengths(self, server: Server) -> dict[str, int]:
-        """Know a change of each architecture, and the logits of all public examples."""
+        """Return the length of each architecture's delta, and of the logits of all public examples."""
         changes = {f"delta_{name}": len(server.state[name]) for name in self._names}
         return {**changes, "logits": server.public_logits()}
 
@@ -108,7 +110,7 @@ class FedDF(FedAvg):
         return mean.scalars
 
     def train_prototype(self, silo: Silo, **prototypes: Tensor) -> Update:
-        """Train the silo's architecture and say what came of it about the public examples."""
+        """Train the silo's architecture, and send its delta and its logits on the public examples."""
         name = self._name_of(silo)
         run = silo.train_locally(self.personal_model(silo, **prototypes), self.local)
         logits = silo.public_logits(run.end.clone(), silo.learned_statistics).reshape(-1)
@@ -121,7 +123,7 @@ class FedDF(FedAvg):
         return {name: server.state[name] for name in self._names}
 
     def personal_model(self, silo: Silo, **prototypes: Tensor) -> Tensor:  # type: ignore[override]  # w is one of them
-        """Return the parameters of the silo's architecture, whose model it is lent."""
+        """Return the parameters of the silo's architecture, and switch the lent model to it."""
         name = self._name_of(silo)
         silo.take(self._names.index(name))
         return prototypes[name]
@@ -142,13 +144,13 @@ class FedDF(FedAvg):
 
 
 def divergence(module: nn.Module, x: Tensor, y: Tensor, agreed: Tensor) -> Tensor:
-    """Return KL(softmax(agreed) || softmax(module(x))), the mean over a batch; the labels y are not looked
-    at.
+    """Return KL(softmax(agreed) || softmax(module(x))), the mean over a batch; the labels y are not used.
 
-    Where the model answers in several places of an example (at each character), each counts as an example.
+    If the model has several outputs for an example (such as one for each character), each counts as an
+    example.
 
     Args:
-        agreed: The teachers' logits, an example a row.
+        agreed: The teachers' mean logits, one row for each example.
     """
     student: Tensor = module(x)
     teacher = F.softmax(agreed.view_as(student), dim=1)

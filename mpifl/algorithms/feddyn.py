@@ -1,4 +1,4 @@
-"""Each silo's objective is bent until all of them agree on one optimum."""
+"""FedDyn: terms added to each silo's objective make all silos agree on one optimum."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mpifl.wire import Update
 class FedDyn(Controlled):
     """FedDyn (Acar et al. 2021, Algorithm 1): silo k trains on F_k(v) - <g_k, v> + (alpha/2) ||v - w||^2.
 
-    Then g_k -= alpha delta_k, h takes the g_k's shifts, and w = mean of the v_k - h / alpha. The paper
-    averages all silos alike, [cohort] weights = "uniform"; by examples h = sum_k p_k g_k, and the v_k weigh
-    n_k as elsewhere.
+    Then g_k -= alpha delta_k, h adds up the shifts of the g_k, and w = (mean of the v_k) - h / alpha. The
+    paper gives all silos equal weights, [cohort] weights = "uniform". With weights by examples, h = sum_k p_k
+    g_k and the v_k weigh n_k.
     """
 
     own_step: ClassVar[str] = "server has a step of its own"
@@ -30,10 +30,10 @@ class FedDyn(Controlled):
     at_silo: ClassVar[str] = "g"
 
     alpha: PositiveFloat = 0.1
-    """The strength of the pull; small values let silos run, large values hold them."""
+    """The strength of the pull towards w; with small values silos move far from it."""
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
-        """Move h by the shifts of the g_k, then w to the mean of the silos' models less h / alpha."""
+        """Move h by the shifts of the g_k, then set w to the mean of the silos' models minus h / alpha."""
         mean = cohort.mean(self.train, w=server.state["w"])
         delta = mean["delta"]
         self.shift(server, cohort, mean, -self.alpha * mean.vectors.get("shift", delta))
@@ -41,8 +41,8 @@ class FedDyn(Controlled):
         return mean.scalars
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Train on the bent objective,
-        whose two terms are one pull towards w + g_k / alpha, and renew g_k."""
+        """Train on the changed objective, and renew g_k. Its two added terms equal one pull towards w + g_k /
+        alpha."""
         own = self.own(silo)
         run = silo.train_locally(w, self.local, correct=Proximal(w + own / self.alpha, self.alpha))
         silo.keep(g=own - self.alpha * run.delta)
@@ -50,5 +50,6 @@ class FedDyn(Controlled):
         return silo.update(delta=run.delta, **more, train_loss=run.loss)
 
     def untold(self, silo: Silo) -> Tensor | float:
-        """Return what compression has left out of the shifts of g_k so far: it acts on delta_k."""
+        """Return the part of the shifts of g_k that compression has left out so far; it compresses
+        delta_k."""
         return -self.alpha * silo.residual("shift" if silo.reweighed else "delta")

@@ -1,4 +1,4 @@
-"""A server that goes further where the silos' steps disagree."""
+"""FedExP: the server takes larger steps when the silos' deltas disagree."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class FedExP(FedAvg):
     """FedExP (Jhunjhunwala et al. 2023, Algorithm 1): w moves by eta_g times the mean of the deltas.
 
     eta_g = max(1, sum_k p_k ||delta_k||^2 / (2 (||sum_k p_k delta_k||^2 + epsilon))). The paper's p_k are 1 /
-    M, `[cohort] weights = "uniform"`.
+    M, which is `[cohort] weights = "uniform"`.
     """
 
     own_step: ClassVar[str] = "server has a step of its own"
     needs_mean: ClassVar[str] = "its server's step goes by the mean of the updates' squared norms"
 
     epsilon: Annotated[float, Field(gt=0)] = 1e-3
-    """Added to the squared norm of the mean, so that the step stays small where deltas are."""
+    """Added to the squared norm of the mean, so that small deltas give small steps."""
 
     def why_not_clipped(self) -> str:
-        """Say that norms are reported as they are."""
+        """Return the reason: the server needs the norms of unclipped updates."""
         return "the server's step goes by the norms of the updates as they are"
 
     def why_not_private(self) -> str:
-        """Say that norms are reported."""
+        """Return the reason: norms of updates are sent."""
         return "reports the norms of updates, and a norm is a query; take fedavg"
 
     def why_not_noised(self) -> str:
-        """Say that norms are reported."""
+        """Return the reason: norms of updates are sent."""
         return "it reports the norms of updates, and a norm is a query; take fedavg"
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
-        """Move w along the weighted mean of the silos' deltas, as far as their norms allow."""
+        """Move w by eta_g times the weighted mean of the silos' deltas."""
         mean = cohort.mean(self.train, w=server.state["w"])
         delta, scalars = mean["delta"], dict(mean.scalars)
         factor = max(1.0, scalars.pop("squared_norm") / (2 * (squared_norm(delta) + self.epsilon)))
@@ -48,11 +48,11 @@ class FedExP(FedAvg):
         return {**scalars, "eta_g": factor}
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Train as FedAvg does, and tell how far that went."""
+        """Train as FedAvg does, and also send the delta's squared norm."""
         run = silo.train_locally(w, self.local)
         return silo.update(delta=run.delta, train_loss=run.loss, squared_norm=squared_norm(run.delta))
 
 
 def squared_norm(vector: Tensor) -> float:
-    """Return the squared L2 norm of a vector, added up in float64."""
+    """Return the squared L2 norm of a vector, summed in float64."""
     return float(vector.double().square().sum())

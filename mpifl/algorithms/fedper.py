@@ -1,4 +1,4 @@
-"""Part of the model is each silo's own and never leaves it."""
+"""FedPer and FedBN: a part of the model is personal and never leaves its silo."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpifl.wire import Update
 
 class FedPer(FedAvg):
     """FedPer (Arivazhagan et al. 2019, Algorithms 1 and 2): base layers are averaged, personal layers stay at
-    home.
+    the silo.
 
     Both are trained together, each round.
     """
@@ -31,7 +31,7 @@ class FedPer(FedAvg):
         """Return the names that match a pattern.
 
         Raises:
-            InputError: a pattern matches none, or all parameters match.
+            InputError: a pattern matches nothing, or every parameter is matched.
         """
         names = [name for name, _ in module.named_parameters()] + [name for name, _ in module.named_buffers()]
         for pattern in self.personal:
@@ -45,28 +45,29 @@ class FedPer(FedAvg):
         return chosen
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Train the shared and the personal layers together; send the shared, keep the personal."""
+        """Train shared and personal layers together; send the shared ones, keep the personal ones."""
         run = silo.train_locally(self.personal_model(silo, w), self.local)
         shared = len(w)
         silo.keep(personal=run.end[shared:], personal_statistics=silo.model.personal_statistics.read())
         return silo.update(delta=run.delta[:shared].clone(), train_loss=run.loss)
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
-        """Put the silo's own layers behind w; its own running statistics go into the lent model at once."""
+        """Return w followed by the silo's own layers; also write its own running statistics into the lent
+        model."""
         own, statistics = silo.model.initial_personal
         silo.model.personal_statistics.write(silo.state.get("personal_statistics", statistics))
         return torch.cat([w, silo.state.get("personal", own)])
 
 
 class FedBN(FedPer):
-    """FedBN (Li et al. 2021, Algorithm 1): all of BatchNorm is personal,
-    statistics too; `personal` adds to it."""
+    """FedBN (Li et al. 2021, Algorithm 1): all of BatchNorm is personal, including statistics; `personal`
+    adds more."""
 
     personal: list[str] = Field(default=[])
-    """Patterns of names that are personal beside all of BatchNorm."""
+    """Patterns of names that are personal besides all of BatchNorm."""
 
     def personal_names(self, module: nn.Module) -> set[str]:
-        """Return the names of everything in a BatchNorm layer, and what matches a pattern."""
+        """Return the names of everything in a BatchNorm layer, and the names that match a pattern."""
         norm = nn.modules.batchnorm._BatchNorm
         layers = [name for name, layer in module.named_modules() if isinstance(layer, norm)]
         if not layers:

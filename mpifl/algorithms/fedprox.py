@@ -1,4 +1,4 @@
-"""A proximal term keeps silos that do much or little work near the model they started from."""
+"""FedProx: a proximal term keeps each silo near the model that it started from."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ class FedProx(FedAvg):
     """FedProx (Li et al. 2020, Algorithm 2): each silo minimises h_k(w; w_t) = F_k(w) + (mu/2) ||w - w_t||^2
     inexactly.
 
-    How much work a silo does is `[local]`'s. By `straggler_chance` some do less; their solutions count.
+    `[local]` sets how much work a silo does. With `straggler_chance` some silos do less, and their solutions
+    count.
 
-    With `adaptive`, mu goes by the global model's training loss over all silos (appendix C.3.3). It rises by
-    `mu_step` where that has risen since the round before. It falls by `mu_step` where that has fallen for
-    `patience` rounds in a row. A loss that stays as it was does neither, and ends a row.
+    With `adaptive`, mu follows the global model's training loss over all silos (appendix C.3.3). mu rises by
+    `mu_step` if the loss has risen since the last round. mu falls by `mu_step` if the loss has fallen for
+    `patience` rounds in a row. An unchanged loss does neither and ends the row.
 
-    With `measure_gamma`, every silo reports how inexact it was, gamma = ||grad h_k(w_k)|| / ||grad h_k(w_t)||
-    (Definition 2), at the cost of two more full gradients. Reported are `gamma`, the silos' mean in a round,
-    and `gamma_silos`, each one's.
+    With `measure_gamma`, every silo reports its inexactness gamma = ||grad h_k(w_k)|| / ||grad h_k(w_t)||
+    (Definition 2). This costs two more full gradients. A round reports `gamma`, the silos' mean, and
+    `gamma_silos`, each silo's value.
 
-    With a target `gamma` a silo trains until its solution is gamma-inexact. It looks after each pass over its
-    examples, at the cost of a full gradient, and ends with the steps of `[local]` at the latest. The round
-    reports the silos' mean `steps`, and how inexact they have become.
+    With a target `gamma`, a silo trains until its solution is gamma-inexact. It checks this after each pass
+    over its examples, which costs a full gradient. It ends after the steps of `[local]` at the latest. A
+    round reports the silos' mean `steps`, and their gamma.
     """
 
     unlike_fedavg: ClassVar[str] = "is pulled towards the model"
@@ -41,15 +42,15 @@ class FedProx(FedAvg):
     mu: NonNegative = 0.01
     """The strength of the pull towards the global model; 0 is FedAvg."""
     adaptive: bool = False
-    """Adapt mu to the training loss of the global model, for which all silos are asked in each round."""
+    """Adapt mu to the training loss of the global model, which all silos send in each round."""
     mu_step: NonNegative = 0.1
-    """By how much adaptive moves mu at a time."""
+    """By how much adaptive changes mu at a time."""
     patience: PositiveInt = 5
-    """After how many falls of the loss in a row adaptive lowers mu."""
+    """After how many falls of the loss in a row adaptive decreases mu."""
     gamma: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """How inexact a silo is to be, which ends its training before `[local]` does."""
+    """The target inexactness of a silo, which may end its training before `[local]` does."""
     measure_gamma: bool = False
-    """Report how inexact each silo was, at the cost of two more full gradients."""
+    """Report each silo's inexactness, at the cost of two more full gradients."""
 
     @model_validator(mode="after")
     def _ends_alone(self) -> FedProx:
@@ -60,30 +61,30 @@ class FedProx(FedAvg):
 
     @property
     def _measuring(self) -> str:
-        """The key by which gamma is measured; "" if none does."""
+        """The key that makes silos measure gamma; "" if none does."""
         return "gamma" * (self.gamma is not None) or "measure_gamma" * self.measure_gamma
 
     def why_not_private(self) -> str:
-        """Say that it goes by losses, or by gradients of all examples, where it does."""
+        """Return the reason, if silos send losses or measure gamma: both use all examples."""
         if self.adaptive:
             return "adapts mu to the training loss, and a loss is a query; leave adaptive out"
         key = self._measuring
         return f"measures gamma by gradients of all examples; leave {key} out" if key else ""
 
     def why_not_noised(self) -> str:
-        """Say that it goes by losses, or tells of gamma, where it does."""
+        """Return the reason, if silos send losses or gamma."""
         if self.adaptive:
             return "it adapts mu to the training loss, and a loss is a query; leave adaptive out"
         key = self._measuring
         return f"it reports gamma, and gamma is a query; leave {key} out" if key else ""
 
     def begin(self, server: Server) -> None:
-        """Start from mu, whether or not it will be adapted."""
+        """Start from the configured mu."""
         super().begin(server)
         server.state["mu"] = self.mu
 
     def why_not_augmented(self) -> str:
-        """Say that gamma is of gradients of everything."""
+        """Return the reason: gamma uses gradients of all examples as they are."""
         return "measures gamma on the examples as they are" if self._measuring else ""
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, Any]:
@@ -101,15 +102,16 @@ class FedProx(FedAvg):
         return cohort.of(range(cohort.population)).mean(self.tell_loss, w=w).scalars
 
     def purpose(self, work: str) -> Purpose:
-        """Return that silos which tell their loss are not training."""
+        """Return "evaluation" for `tell_loss`, since silos do not train in it."""
         return "evaluation" if work == "tell_loss" else super().purpose(work)
 
     def tell_loss(self, silo: Silo, w: Tensor) -> Update:
-        """Tell F_k(w)."""
+        """Send F_k(w)."""
         return silo.update(global_loss=silo.loss(w))
 
     def train_near(self, silo: Silo, w: Tensor, mu: float) -> Update:
-        """Train on the proximal objective, as long as `[local]` says or until that is solved well enough."""
+        """Train on the proximal objective, until the steps of `[local]` are done or the solution is good
+        enough."""
         of = _Inexactness(silo, w, mu, self._every(silo), self.gamma)
         enough = of.enough if self.gamma is not None else None
         run = silo.train_locally(w, self.local, correct=Proximal(w, mu), enough=enough)
@@ -122,11 +124,11 @@ class FedProx(FedAvg):
         return update
 
     def _every(self, silo: Silo) -> int:
-        """Return how many steps a pass over a silo's examples takes."""
+        """Return the number of steps in a pass over a silo's examples."""
         return steps_of(self.local.at_round(silo.round).lasting(epochs=1), silo.examples)
 
     def _adapted(self, state: dict[str, Any], loss: float) -> dict[str, float | int]:
-        before = state.get("loss", loss)  # the first round has none to have risen or fallen from
+        before = state.get("loss", loss)  # the first round has no earlier loss
         falls = state.get("falls", 0) + 1 if loss < before else 0
         if loss > before:
             return {"mu": state["mu"] + self.mu_step, "loss": loss, "falls": 0}
@@ -136,7 +138,7 @@ class FedProx(FedAvg):
 
 
 class _Inexactness:
-    """How inexactly a silo has solved its proximal problem: gamma of Definition 2."""
+    """The inexactness gamma of a silo's solution (Definition 2)."""
 
     def __init__(self, silo: Silo, w: Tensor, mu: float, every: int, target: float | None) -> None:
         self._silo, self._w, self._mu, self._every, self._target = silo, w, mu, every, target
@@ -144,7 +146,7 @@ class _Inexactness:
         self._known: tuple[int, float | None] = (0, None)
 
     def enough(self, steps: int) -> bool:
-        """Return whether the lent model is a gamma-inexact solution; looked at after each pass."""
+        """Return whether the lent model is a gamma-inexact solution; checked after each pass only."""
         if steps % self._every:
             return False
         statistics = self._silo.model.statistics.read()
@@ -154,7 +156,7 @@ class _Inexactness:
         return self._known[1] is None or self._known[1] <= self._target
 
     def at_end(self, run: LocalRun) -> float | None:
-        """Return gamma of what a training has come to; None where the silo has begun at its optimum."""
+        """Return gamma at the end of a training; None if the silo started at its optimum."""
         steps, gamma = self._known
         return gamma if steps == run.steps else self._found(run.end.clone())
 

@@ -1,4 +1,4 @@
-"""A shared representation, and a head of each silo's own, trained in turns."""
+"""FedRep: a shared representation and a personal head, trained one after the other."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mpifl.wire import Update
 
 
 class FedRep(FedPer):
-    """FedRep (Collins et al. 2021, Algorithm 1): first a silo's own layers are trained, then the shared.
+    """FedRep (Collins et al. 2021, Algorithm 1): first a silo's own layers are trained, then the shared ones.
 
-    While one part is trained the other stands still. `head_epochs` are those of the silo's own layers;
-    `[local]` says how long the shared ones are trained. Both begin the optimizer anew.
+    While one part is trained, the other does not change. `head_epochs` sets the epochs of the silo's own
+    layers, `[local]` those of the shared layers. Both parts start with a new optimizer.
     """
 
     trainings: ClassVar[int] = 2
@@ -27,11 +27,11 @@ class FedRep(FedPer):
     """Epochs of the silo's own layers in a round."""
 
     def why_not_private(self) -> str:
-        """Say that the two trainings are of unequal length."""
+        """Return the reason: the two trainings have different lengths."""
         return "trains its own layers for another number of steps than the shared ones; take fedper"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Train the personal layers, then the shared ones; send the shared, keep the personal."""
+        """Train the personal layers, then the shared ones; send the shared ones, keep the personal ones."""
         shared = len(w)
 
         def own_alone(gradient: Tensor, at: Tensor, batch: Batch) -> None:

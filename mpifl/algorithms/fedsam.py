@@ -1,4 +1,4 @@
-"""Each silo looks for flat minima: steps go by the gradient at the worst point near by."""
+"""FedSAM: steps use the gradient at the worst point nearby, which leads to flat minima."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from mpifl.wire import Update
 
 
 class FedSAM(FedAvg):
-    """FedSAM (Qu et al. 2022, Algorithm 1; Caldarola et al. 2022): steps go by the gradient at w + rho g /
+    """FedSAM (Qu et al. 2022, Algorithm 1; Caldarola et al. 2022): steps use the gradient at w + rho g /
     ||g||.
 
-    g is the batch's gradient at w. Both gradients are of the same batch. Running statistics learn from the
-    pass at w.
+    g is the gradient at w, and both gradients use the same batch. The pass at w updates running statistics.
     """
 
     unlike_fedavg: ClassVar[str] = "goes by gradients beside the model"
     ways: ClassVar[tuple[str, ...]] = ("fedsam",)
 
     rho: Annotated[float, Field(ge=0)] = 0.05
-    """How far away the second gradient is taken; 0 is FedAvg."""
+    """The distance of the second gradient's point; 0 is FedAvg."""
 
     def why_not_private(self) -> str:
-        """Say that steps go by gradients that nobody clips."""
+        """Return the reason: steps use gradients that nobody clips."""
         return "takes a second gradient of each batch, which no noise protects; take fedavg"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Train from w by the gradients at the worst points near by."""
+        """Train from w by the gradients at the worst points nearby."""
         objective = in_precision(self.local.precision, self.objective)
 
         def sharpen(gradient: Tensor, at: Tensor, batch: Batch) -> None:

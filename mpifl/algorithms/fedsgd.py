@@ -1,4 +1,4 @@
-"""One gradient of all the data a round."""
+"""FedSGD: in each round one gradient of all the data."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class FedSGD(FedAvg):
     ignores: ClassVar[frozenset[str]] = frozenset(f"local.{key}" for key in LOCAL.idle("fedsgd"))
 
     def why_not_augmented(self) -> str:
-        """Say that it has one gradient of everything."""
+        """Return the reason: it needs the gradient of all examples as they are."""
         return "takes the gradient of all examples as they are"
 
     def why_not_private(self) -> str:
-        """Say that it takes a gradient of all examples."""
+        """Return the reason: it uses the gradient of all examples."""
         return "takes the gradient of all examples; take fedavg with [local] steps = 1"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Take the gradient of all the silo's examples at w."""
+        """Send -eta times the gradient of all the silo's examples at w."""
         run = silo.gradient(w, track=True)
         return silo.update(delta=-self.local.at_round(silo.round).lr * run.delta, train_loss=run.loss)

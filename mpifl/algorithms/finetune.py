@@ -1,4 +1,4 @@
-"""FedAvg, whose model each silo trains on before it uses it."""
+"""FedAvg with fine-tuning: each silo trains the global model further before it uses it."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from mpifl.silo.steps import LocalTraining
 
 
 class FineTune(FedAvg):
-    """FedAvg and fine-tuning (Ogier du Terrail et al. 2022, FLamby): a silo uses what it makes of w.
+    """FedAvg and fine-tuning (Ogier du Terrail et al. 2022, FLamby): a silo's model is w after fine-tuning.
 
-    The global model is FedAvg's. A silo's own model is w after `tune_epochs` more passes over its examples by
-    the optimizer of `[local]`, begun anew. It is made where the silo is scored and at the end, and not kept.
+    The global model is FedAvg's. A silo's own model is w after `tune_epochs` more passes over its examples,
+    with a new optimizer of `[local]`. It is made for each score and at the end, and not kept.
     """
 
     tune_epochs: PositiveInt = 1
-    """Passes over a silo's examples that make its own model of the global one."""
+    """Passes over a silo's examples that turn the global model into its own model."""
     tune_steps: PositiveInt | None = None
-    """Steps in place of these passes."""
+    """Steps instead of these passes."""
     tune_lr: PositiveFloat | None = None
-    """The learning rate of fine-tuning; by default that of the round."""
+    """The learning rate of fine-tuning; by default the round's."""
 
     def why_not_private(self) -> str:
-        """Say that no budget counts fine-tuning."""
+        """Return the reason: no budget counts fine-tuning."""
         return "trains anew for each score, which no budget counts; take ditto"
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
-        """Return what a silo makes of w."""
+        """Return w after fine-tuning at the silo."""
         own = silo.train_locally(w, self._tuning).end.clone()
-        silo.learned_statistics = None  # the server is to hear nothing of this training
+        silo.learned_statistics = None  # the server must not get statistics of this training
         return own
 
     @property
@@ -45,5 +45,5 @@ class FineTune(FedAvg):
         return self.local.lasting(epochs=epochs, steps=self.tune_steps).model_copy(update=changed)
 
     def personal_statistics(self, silo: Silo) -> Tensor | None:
-        """Return the running statistics that fine-tuning has left."""
+        """Return the running statistics after fine-tuning."""
         return silo.model.statistics.read()

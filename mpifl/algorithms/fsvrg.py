@@ -1,4 +1,4 @@
-"""Variance-reduced steps towards the optimum of all data, not of one silo's."""
+"""FSVRG: variance-reduced steps towards the optimum of all data, not of one silo's data."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from mpifl.wire import Update, uniform
 
 
 class FSVRG(FedAvg):
-    """Federated SVRG (Konečný et al. 2016, "Federated optimization", Algorithm 4): steps of reduced variance.
+    """Federated SVRG (Konečný et al. 2016, "Federated optimization", Algorithm 4): variance-reduced steps.
 
     After the full gradient at w_t, silo k goes through a permutation of its data. Its steps are w -= h_k (S_k
     (grad f_i(w) - grad f_i(w_t)) + grad f(w_t)), with h_k = h / n_k. Then w moves by A times the mean of the
-    deltas, which weigh n_k / n. The paper is epochs = 1 and batch_size = 1; h is `local.lr`. The full
-    gradient is the cohort's: of all silos at `[cohort] fraction = 1`.
+    deltas with weights n_k / n. The paper has epochs = 1 and batch_size = 1; h is `local.lr`. The full
+    gradient is over the cohort, so over all silos at `[cohort] fraction = 1`.
 
-    Without `scaling` S_k = A = I. With it they are diagonal, for sparse features. S_k has phi^j / phi_k^j:
-    phi^j is the share of all examples in which feature j is not 0, phi_k^j that of silo k's. A has K /
-    omega^j: omega^j is how many of the K silos have such an example. A feature that a silo has nowhere has 1
-    in its S_k, one that no silo has 1 in A: its gradients are 0. A bias is a feature of all examples. Silos
-    are counted in the first round, and anew when more silos take part in one; shares weigh as the deltas do.
+    Without `scaling`, S_k = A = I. With it, both are diagonal, for sparse features. The entries of S_k are
+    phi^j / phi_k^j: phi^j is the share of all examples where feature j is not 0, and phi_k^j the share of
+    silo k's examples. The entries of A are K / omega^j: omega^j is the number of the K silos that have such
+    an example. If a silo has no such example, its S_k has 1 there; if no silo has one, A has 1. The gradients
+    there are 0. A bias counts as a feature of all examples. Silos are counted in the first round, and again
+    when a round has more silos. Shares have the deltas' weights.
     """
 
     needs_mean: ClassVar[str] = "silos correct their steps by the mean of all gradients"
@@ -39,17 +40,17 @@ class FSVRG(FedAvg):
     ways: ClassVar[tuple[str, ...]] = ("fsvrg",)
 
     scaling: bool = False
-    """Scale each feature by how often it occurs; for logistic regression on sparse features."""
+    """Scale each feature by how often it is not 0; for logistic regression on sparse features."""
 
     def why_not_private(self) -> str:
-        """Say that it takes a gradient of all examples."""
+        """Return the reason: it uses gradients of all examples."""
         return "corrects its steps by gradients of all examples; take fedavg"
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
-        """See that every weight belongs to a feature, where they are scaled.
+        """Check, with `scaling`, that every weight belongs to a feature.
 
         Raises:
-            InputError: the model is another than logistic regression.
+            InputError: the model is not logistic regression.
         """
         shapes = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
         weight = (spec.classes, math.prod(spec.single.shape))
@@ -59,11 +60,11 @@ class FSVRG(FedAvg):
             raise InputError(f"[algorithm] scaling = true: {how}, {why}")
 
     def why_not_augmented(self) -> str:
-        """Say that steps are corrected by a full gradient."""
+        """Return the reason: full gradients of the examples as they are correct the steps."""
         return "corrects steps by the gradient of the examples as they are"
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
-        """Ask for the full gradient, then for variance-reduced training along it."""
+        """Ask for the full gradient, then for training with variance-reduced steps."""
         state, counted = server.state, self._counted(server, cohort)
         shares = {"phi": counted["phi"]} if self.scaling else {}
         full = cohort.mean(self.full_gradient, w=state["w"])
@@ -74,14 +75,13 @@ class FSVRG(FedAvg):
         return mean.scalars
 
     def lengths(self, server: Server) -> dict[str, int]:
-        """Know a number for each feature,
-        which the weights of logistic regression have as their second dimension."""
+        """Return the number of features, the second dimension of logistic regression's weights."""
         features = server.model.parameters[0].shape[-1]
         return {"share": features, "present": features} if self.scaling else {}
 
     def _counted(self, server: Server, cohort: Cohort) -> dict[str, Any]:
-        """Return phi and the diagonal of A, each of shape [features],
-        and the number of silos that they are from."""
+        """Return phi and the diagonal of A, each of shape [features], and the number of silos counted for
+        them."""
         known: dict[str, Any] = {
             key: server.state[key] for key in ("phi", "a", "counted") if key in server.state
         }
@@ -92,23 +92,23 @@ class FSVRG(FedAvg):
                 "[algorithm] scaling = true: counts features over all silos; take [cohort] fraction = 1.0"
             )
         mean = cohort.mean(self.count)
-        # float64 is sent as it is
+        # float64 is sent exactly
         phi, present = mean["share"].double(), (mean["present"] * len(mean)).round()
         return {"phi": phi, "a": torch.where(present > 0, len(mean) / present, 1.0), "counted": len(mean)}
 
     def count(self, silo: Silo) -> Update:
-        """Answer in which share of the silo's examples each feature is not 0, and whether in any."""
+        """Send the share of the silo's examples where each feature is not 0, and whether there is any."""
         share = silo.frequencies()
         return silo.update(share=share, present=uniform((share > 0).double()))
 
     def full_gradient(self, silo: Silo, w: Tensor) -> Update:
-        """Take the mean gradient of the silo's examples at w."""
+        """Send the mean gradient of the silo's examples at w."""
         return silo.update(gradient=silo.gradient(w).delta)
 
     def train_reduced(self, silo: Silo, w: Tensor, full: Tensor, phi: Tensor | None = None) -> Update:
-        """Take steps whose gradients are the full gradient on average,
-        with a variance that falls as w settles."""
-        # as in the step, so that both cancel at w
+        """Take steps whose gradients equal the full gradient on average; their variance falls as w
+        converges."""
+        # the same precision as in the step, so that both gradients cancel at w
         objective = in_precision(self.local.precision, self.objective)
         scale = None if phi is None else of_weights(quotient(phi, silo.frequencies()), w)
 
@@ -127,7 +127,7 @@ def quotient(phi: Tensor, own: Tensor) -> Tensor:
 
 
 def of_weights(of_features: Tensor, w: Tensor) -> Tensor:
-    """Return the factor of each of logistic regression's parameters,
-    shape [P]: its feature's, and 1 for the biases."""
+    """Return a factor for each parameter of logistic regression, shape [P]: its feature's factor, and 1 for
+    biases."""
     classes = len(w) // (len(of_features) + 1)
     return torch.cat([of_features.to(w).repeat(classes), w.new_ones(classes)])

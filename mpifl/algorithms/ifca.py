@@ -1,4 +1,4 @@
-"""Clusters of silos, each with a model of its own; silos pick the model that fits them."""
+"""IFCA: clusters of silos, each with its own model; a silo picks the model that fits it best."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from mpifl.wire import Mean, Update
 class IFCA(FedAvg):
     """IFCA (Ghosh et al. 2020, Algorithm 1, model averaging): k models, and each silo trains one of them.
 
-    In each round a silo takes the model of least loss on its training examples, and trains it. A model
-    becomes the mean of what its silos have made of it; one that nobody took stays. Silos are judged by the
-    model of least loss, too. The first model begins as `[model]` says, each other with the elements of every
-    tensor in another order, as random and as large: the paper leaves that open.
+    In each round a silo picks the model with the lowest loss on its training examples, and trains it. Each
+    model becomes the mean of its silos' results; a model that no silo picked stays. Silos are also evaluated
+    with the model of lowest loss. The first model has the initial weights of `[model]`. Each other model has
+    them with the elements of every tensor in another random order; the paper does not say how models begin.
     """
 
     own_step: ClassVar[str] = "server moves each cluster's model to the mean of its silos"
@@ -32,25 +32,25 @@ class IFCA(FedAvg):
     varied: ClassVar[bool] = True
 
     clusters: Annotated[int, Field(ge=1, le=64)] = 2
-    """k, how many models there are."""
+    """k, the number of models."""
 
     def why_not_private(self) -> str:
-        """Say that silos go by losses."""
+        """Return the reason: silos pick clusters by losses."""
         return "picks a cluster by the loss on all examples, and a loss is a query; take fedavg"
 
     def why_not_noised(self) -> str:
-        """Say that silos tell their clusters."""
+        """Return the reason: silos send their clusters."""
         return "each silo tells its cluster, and that is a query"
 
     def why_not_masked(self) -> str:
-        """Say that clusters are told."""
+        """Return the reason: the server learns each silo's cluster."""
         return "the server learns who is in which cluster, and a sum over few silos hides little"
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
-        """See that clusters begin apart, and that the model has no running statistics.
+        """Check that clusters begin with different models, and that the model has no buffers.
 
         Raises:
-            InputError: it is not so.
+            InputError: the model does not fit.
         """
         key = f"[algorithm] name = '{type(self).__name__.lower()}'"
         if any(buffer.numel() for buffer in module.buffers()):
@@ -61,7 +61,7 @@ class IFCA(FedAvg):
             raise InputError(f"{key}: {why}; take a model that begins at random")
 
     def begin(self, server: Server) -> None:
-        """Start each cluster from weights of its own."""
+        """Start each cluster from different weights."""
         for j, name in enumerate(self._names):
             draw = rng.torch_stream(server.seed, "cluster", j)
             views = [view.flatten().cpu() for view in server.model.views(server.model.shared)]
@@ -69,7 +69,7 @@ class IFCA(FedAvg):
             server.state[name] = torch.cat(parts)
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, Any]:
-        """Move each cluster's model along the mean of its silos, and tell who was in which."""
+        """Move each cluster's model by the mean of its silos; report each silo's cluster."""
         mean = cohort.mean(self.train_nearest, **self.global_model(server))
         scalars = {name: of for name, of in mean.scalars.items() if name != "cluster"}
         for name in self._names:
@@ -78,11 +78,11 @@ class IFCA(FedAvg):
         return {**scalars, "cluster_silos": mean.of_silos("cluster")}
 
     def _step(self, mean: Mean, name: str) -> Tensor:
-        """Return how far a cluster's model moves, shape [P]."""
+        """Return the change of a cluster's model, shape [P]."""
         return mean[f"delta_{name}"]
 
     def train_nearest(self, silo: Silo, **models: Tensor) -> Update:
-        """Train the model of least loss."""
+        """Train the model with the lowest loss."""
         cluster = self._nearest(silo, models)
         name = self._names[cluster]
         update = self.train(silo, models[name])
@@ -100,11 +100,11 @@ class IFCA(FedAvg):
         return {name: server.state[name] for name in self._names}
 
     def personal_model(self, silo: Silo, **models: Tensor) -> Tensor:  # type: ignore[override]  # w is one of them
-        """Return the model of least loss on the silo's training examples."""
+        """Return the model with the lowest loss on the silo's training examples."""
         return models[self._names[self._nearest(silo, models)]]
 
     def score(self, server: Server, everyone: Cohort, split: str) -> Score | None:
-        """Score nothing at the server: none of the models is for all."""
+        """Return None: no model is for all silos, so the server scores none."""
         return None
 
     @property
@@ -113,13 +113,13 @@ class IFCA(FedAvg):
 
 
 class IFCASGD(IFCA, FedSGD):
-    """IFCA (Ghosh et al. 2020, Algorithm 1, gradient averaging): one gradient a silo and round.
+    """IFCA (Ghosh et al. 2020, Algorithm 1, gradient averaging): one gradient for each silo and round.
 
-    w_j -= eta sum_k p_k s_kj grad F_k(w_j), with eta = `local.lr`, s_kj = 1 where silo k took cluster j, and
-    p_k silo k's share in the round's silos. The paper's p_k are 1/m, of all silos: the same where all take
-    part.
+    w_j -= eta sum_k p_k s_kj grad F_k(w_j), with eta = `local.lr`, s_kj = 1 if silo k picked cluster j, and
+    p_k silo k's share of the round's weight. The paper's p_k are 1/m over all m silos, which is the same if
+    all silos take part with equal weights.
     """
 
     def _step(self, mean: Mean, name: str) -> Tensor:
-        """Return the mean of a cluster's steps times what its silos weigh of the round's."""
+        """Return the mean of a cluster's steps times its silos' share of the round's weight."""
         return mean.scalars[f"share_{name}"] * mean[f"delta_{name}"]

@@ -1,4 +1,4 @@
-"""Learn features like the global model's, and unlike those of the silo's own last model."""
+"""MOON: learn features close to the global model's, and far from those of the silo's last model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from mpifl.wire import Update
 class Moon(FedAvg):
     """MOON (Li, He & Song 2021, Algorithm 1 and equation 3): features stay near those of the global model.
 
-    To the task's loss (the paper's cross entropy) comes mu times -log(e^(s/t) / (e^(s/t) + e^(p/t))), where t
-    is the temperature. Here s is the cosine of an example's features with those in the global model w.
-    Likewise p is that with those in the silo's own model of its last round, in its first round w_0. The model
-    exposes `features(x)` and `head(z)`. Both frozen models see each example once a round, not once a step.
+    The objective is the task's loss (in the paper cross entropy) plus mu times -log(e^(s/t) / (e^(s/t) +
+    e^(p/t))), where t is the temperature. s is the cosine between an example's features and its features in
+    the global model w. p is the cosine with its features in the silo's own model of its last round; in its
+    first round this model is w_0. The model must have `features(x)` and `head(z)`. Both frozen models see
+    each example once a round, not once a step.
     """
 
     unlike_fedavg: ClassVar[str] = "compares with the silo's last model"
@@ -34,10 +35,10 @@ class Moon(FedAvg):
     """The temperature of the contrastive term."""
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
-        """See that the model exposes its features.
+        """Check that the model has `features` and `head`, and that examples have single targets.
 
         Raises:
-            InputError: it does not.
+            InputError: the model or the federation does not fit.
         """
         if spec.has_ragged_targets:
             why = "examples have unequal numbers of targets, and so of answers, which it compares"
@@ -49,7 +50,7 @@ class Moon(FedAvg):
             )
 
     def why_not_augmented(self) -> str:
-        """Say that features of two models are compared."""
+        """Return the reason: features are compared on the examples as they are."""
         return "compares features with those that other models see in the examples as they are"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
@@ -64,10 +65,10 @@ class Moon(FedAvg):
         return silo.update(delta=run.delta, train_loss=run.loss)
 
     def contrastive(self, module: Any, x: Tensor, y: Tensor, apart: Tensor) -> Tensor:
-        """Return the mean of the task's loss + mu * contrastive loss over a batch.
+        """Return the task's loss + mu * contrastive loss, the mean over a batch.
 
-        Both cosines are linear in the frozen models' unit features, so their difference `apart`, shape [n, d,
-        ...], is all that p - s takes. The loss -log(e^(s/t) / (e^(s/t) + e^(p/t))) is log(1 + e^((p - s)/t)).
+        Both cosines are linear in the frozen models' unit features. So p - s needs only their difference
+        `apart`, shape [n, d, ...]. The loss -log(e^(s/t) / (e^(s/t) + e^(p/t))) is log(1 + e^((p - s)/t)).
         """
         z = module.features(x)
         difference = torch.linalg.vecdot(F.normalize(z, dim=1), apart, dim=1) / self.temperature

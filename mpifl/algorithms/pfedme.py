@@ -1,4 +1,4 @@
-"""Personal models are Moreau envelopes of the global one."""
+"""pFedMe: personal models by Moreau envelopes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from mpifl.wire import Update
 
 
 class PFedMe(FedAvg):
-    """pFedMe (T. Dinh et al. 2020, Algorithm 1): w_k -= eta lambda (w_k - theta_k), theta_k being personal.
+    """pFedMe (T. Dinh et al. 2020, Algorithm 1): w_k -= eta lambda (w_k - theta_k), where theta_k is the
+    personal model.
 
-    theta_k minimises F_k(theta; batch) + (lambda / 2) ||theta - w_k||^2 by `inner_steps` gradient steps,
-    begun at w_k, which the paper leaves open. eta is `local.lr`, and the paper's beta `server_optimizer.lr`.
-    The silo is judged by its last theta_k.
+    theta_k approximately minimises F_k(theta; batch) + (lambda / 2) ||theta - w_k||^2, by `inner_steps`
+    gradient steps from w_k. The paper does not say where they start. eta is `local.lr`, and the paper's beta
+    is `server_optimizer.lr`. The silo's model is its last theta_k.
     """
 
     unlike_fedavg: ClassVar[str] = "goes towards models of the silos' own"
@@ -33,11 +34,11 @@ class PFedMe(FedAvg):
     """The learning rate of these steps."""
 
     def why_not_private(self) -> str:
-        """Say that steps go by gradients that nobody clips."""
+        """Return the reason: steps use gradients that nobody clips."""
         return "takes several gradients of each batch, which no noise protects; take ditto"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Train w_k towards what the personal model comes to on each batch."""
+        """Train w_k towards the personal model of each batch."""
         objective = in_precision(self.local.precision, self.objective)
         theta = w
 

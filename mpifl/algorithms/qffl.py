@@ -1,4 +1,5 @@
-"""Silos with a higher loss count for more: a fairer spread of accuracy for a little of its mean."""
+"""q-FedAvg and q-FedSGD: silos with a higher loss weigh more. Accuracies get more equal, at a small cost in
+their mean."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ from mpifl.silo import Silo
 from mpifl.wire import Update
 
 TINY = 1e-10
-"""Keeps F^(q-1) finite where a silo's loss is 0."""
+"""Keeps F^(q-1) finite when a silo's loss is 0."""
 
 
 class QFedAvg(FedAvg):
-    """q-FedAvg (Li et al. 2020, "Fair resource allocation", Algorithm 2): poorly served silos weigh more.
+    """q-FedAvg (Li et al. 2020, "Fair resource allocation", Algorithm 2): silos with higher loss weigh more.
 
     w -= sum_k F_k^q Delta_k / sum_k h_k with Delta_k = L (w - w_k), L = 1 / eta, and h_k = q F_k^(q-1)
-    ||Delta_k||^2 + L F_k^q, F_k being silo k's loss at w. The paper draws silos by p_k (`[cohort]
-    select = "examples"`); those drawn count alike, whatever `[cohort] weights` says. q = 0 is FedAvg with
+    ||Delta_k||^2 + L F_k^q, where F_k is silo k's loss at w. The paper draws silos by p_k (`[cohort] select =
+    "examples"`). Drawn silos have equal weights, whatever `[cohort] weights` says. q = 0 is FedAvg with
     uniform weights.
     """
 
@@ -36,44 +37,44 @@ class QFedAvg(FedAvg):
     ignores: ClassVar[frozenset[str]] = frozenset({"cohort.weights"})
 
     q: Annotated[float, Field(ge=0)] = 1.0
-    """The power of the loss by which silos weigh; 0 is FedAvg with equal weights."""
+    """The exponent of the loss in a silo's weight; 0 is FedAvg with equal weights."""
 
     def why_not_private(self) -> str:
-        """Say that it goes by losses."""
+        """Return the reason: silos are weighted by losses."""
         return "weighs silos by their losses, and a loss is a query; take fedavg"
 
     def weight(self, work: str, examples: Mapping[str, int], usual: float) -> float:
-        """Count silos alike."""
+        """Return 1 for each silo's training."""
         return super().weight(work, examples, 1.0)
 
     def why_not_clipped(self) -> str:
-        """Say that a clipped step would not fit its h."""
+        """Return the reason: a clipped step would not fit its h."""
         return "its step is divided by h, which is made of the whole step"
 
     def why_not_augmented(self) -> str:
-        """Say that silos are weighed by their losses."""
+        """Return the reason: silos are weighted by losses on the examples as they are."""
         return "weighs silos by their losses on the examples as they are"
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
-        """Move w by the quotient of the sums; 1/|S| stands in both and falls out."""
+        """Move w by the quotient of the sums; the factor 1/|S| of both means cancels."""
         mean = cohort.mean(self.train, w=server.state["w"])
         self.server_optimizer.step(server.state, mean["step"] / mean.scalars.pop("h"))
         return mean.scalars
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Train from w and weigh the way gone by the loss at w."""
+        """Train from w, and weight the step by the loss at w."""
         run = silo.train_locally(w, self.local)
         return self._answer(silo, w, run.delta / self.local.at_round(silo.round).lr, run.loss)
 
     def _answer(self, silo: Silo, w: Tensor, step: Tensor, train_loss: float) -> Update:
-        """Answer for step = -Delta_k."""
+        """Return the update for step = -Delta_k."""
         lr = self.local.at_round(silo.round).lr
         loss = silo.loss(w) + TINY
         try:
             h = self.q * loss ** (self.q - 1) * float(step.square().sum()) + 1 / lr * loss**self.q
-        except (OverflowError, ZeroDivisionError):  # as Python says of what is beyond float64
+        except (OverflowError, ZeroDivisionError):  # Python raises these if the result is beyond float64
             h = math.inf
-        if not math.isfinite(h):  # a mean without it would be of other silos than the steps'
+        if not math.isfinite(h):  # else h's mean would cover other silos than the steps' mean
             what = f"[local] lr = {lr:g}: h = {h}, beyond what q-FFL can weigh at this step and this loss"
             raise InputError(f"{what}; take another lr, or a lower q")
         return silo.update(step=step * loss**self.q, h=h, train_loss=train_loss)
@@ -86,6 +87,6 @@ class QFedSGD(QFedAvg, FedSGD):
     ignores: ClassVar[frozenset[str]] = QFedAvg.ignores | FedSGD.ignores
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Take the gradient at w and weigh it by the loss there."""
+        """Send the gradient at w, weighted by the loss at w."""
         run = silo.gradient(w, track=True)
         return self._answer(silo, w, -run.delta, run.loss)

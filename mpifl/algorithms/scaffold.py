@@ -1,4 +1,4 @@
-"""Control variates correct what drives the silos apart."""
+"""SCAFFOLD: control variates correct the drift between silos."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from mpifl.wire import Update
 class Scaffold(Controlled):
     """SCAFFOLD (Karimireddy et al. 2020, Algorithm 1): controls correct each silo's drift from the others.
 
-    The new control c_k+ is, by option I, the gradient of all the silo's data at w; by option II, c_k - c + (w
-    - y_k) / (K eta), the mean of the gradients that training went along. Option I corrects every step by full
-    gradients at w, which is right only while the steps stay near it: keep eta * K small.
+    With option I the new control c_k+ is the gradient of all the silo's data at w. With option II it is c_k -
+    c + (w - y_k) / (K eta), the mean of the gradients of the training. Option I corrects every step by full
+    gradients at w. That is right only near w: keep eta * K small.
 
-    The deltas weigh what `[cohort] weights` says. The controls weigh as `Controlled` says, or 1/N each, as
-    the paper prints it. They decide the optimum: where silos are unequal and controls count alike, it is that
-    of sum_k F_k / N, though deltas weigh n_k.
+    `[cohort] weights` sets the weights of deltas. Controls have the weights of `Controlled`, or 1/N each as
+    the paper prints it. The controls' weights decide the optimum. With unequal silos and equal controls, it
+    is the optimum of sum_k F_k / N, even if deltas weigh n_k.
 
-    The paper's steps are plain SGD. With momentum option II divides by eta ||a||_1 (Wang et al. 2020) in
-    place of K eta: the mean of the gradients, each as often as the steps carry it on; as before, no silo
-    moves at the optimum.
+    The paper's steps are plain SGD. With momentum, option II divides by eta ||a||_1 (Wang et al. 2020)
+    instead of K eta. So each gradient counts as often as the momentum repeats it. As before, no silo moves at
+    the optimum.
     """
 
     needs_mean: ClassVar[str] = "the server's control variate must stay the mean of the silos'"
@@ -38,22 +38,23 @@ class Scaffold(Controlled):
     at_silo: ClassVar[str] = "c"
 
     option: Literal["I", "II"] = "II"
-    """How a silo's control is renewed: by a full gradient (I), or by the steps just done (II)."""
+    """How a silo's control is renewed: by a full gradient (I), or from the steps just taken (II)."""
     control_weights: Literal["objective", "uniform"] = "objective"
-    """What silos' controls weigh in the server's: as silos do in the objective, or 1/N each, as printed."""
+    """The weights of silos' controls in the server's control: those of the objective, or 1/N each as printed
+    in the paper."""
 
     @property
     def alike(self) -> bool:
-        """Whether controls count alike."""
+        """Whether controls have equal weights."""
         return self.control_weights == "uniform"
 
     def why_not_augmented(self) -> str:
-        """Say that the controls of option I are full gradients."""
+        """Return the reason, with option I: controls are full gradients."""
         known = "with option I corrects steps by the gradient of the examples as they are"
         return known if self.option == "I" else ""
 
     def why_not_private(self) -> str:
-        """Say that option I takes a gradient of all examples."""
+        """Return the reason, with option I: it uses gradients of all examples."""
         return "takes gradients of all examples by option I; take option = 'II'" if self.option == "I" else ""
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:

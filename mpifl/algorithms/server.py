@@ -1,4 +1,4 @@
-"""The server: the state of the training, and what it can do alone."""
+"""The server: the state of the training, and what it can do without silos."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mpifl.silo.steps import (
 
 
 def scored_here(server: Server, w: Tensor) -> Score:
-    """Score the model w, shape [shared], on the test set, here."""
+    """Score the model w, shape [shared], on the test set, on this rank."""
     assert server.test is not None
     server.load(w)
     how = server.task, server.own_objective, server.evaluation_batch, server.lanes
@@ -36,22 +36,21 @@ def scored_here(server: Server, w: Tensor) -> Score:
 
 @dataclass
 class Server:
-    """What rank 0 holds.
+    """The server's models, data and state on rank 0.
 
     Attributes:
-        models: The architectures, with the initial weights until something is loaded; the first is the job's.
+        models: The architectures; the first is the job's. They have initial weights until others are loaded.
         seed: The job's seed.
-        state: All that the training has learned: plain tensors on the host and numbers by name, `w` among
-            them, shape [P].
-        round: Rounds done.
-        test: The global test set, if the shard folder has one.
-        public: Examples that belong to no silo, if the shard folder has some.
-        own_objective: What the reported loss is the mean of, where that is not the task's loss.
-        task: What is learned: its loss, and the metrics by which a model is scored.
+        state: All that the training has learned: tensors on the host and numbers by name. `w` has shape [P].
+        round: The number of rounds done.
+        test: The global test set, or None.
+        public: Examples that belong to no silo, or None.
+        own_objective: The objective whose mean is the reported loss, or None for the task's loss.
+        task: The task: the loss, and the metrics that score a model.
         evaluation_batch: Examples that are scored at a time.
         lanes: How many batches of the test set are scored at once.
-        scored_by: Scores a model on the test set; by default the server itself.
-        trains: Takes the steps of its own trainings.
+        scored_by: Scores a model on the test set; by default on this rank.
+        trains: Carries out the server's own trainings.
     """
 
     models: Sequence[FlatModel]
@@ -74,15 +73,15 @@ class Server:
 
     @property
     def judges(self) -> bool:
-        """Whether it can score a model: there is a test set, and silos own no part of the model."""
+        """Whether the server can score a model: it has a test set, and no part of the model is personal."""
         own = len(self.model.personal) or len(self.model.personal_statistics)
         return self.test is not None and not own
 
     def begun(self, begin: Callable[[Server], None]) -> dict[str, Any]:
-        """Return the state in which a training begins: what `begin` makes it, and running statistics.
+        """Return a training's first state: `begin` fills it, and running statistics are added.
 
-        The server is left without a state, and its models must have their initial weights. The state lies on
-        the host, wherever the models lie.
+        The models must have their initial weights. Afterwards the server's own state is empty. The returned
+        state is on the host, whatever the models' device.
         """
         self.state = {}
         begin(self)
@@ -92,15 +91,15 @@ class Server:
         return {name: one.cpu() if isinstance(one, Tensor) else one for name, one in found.items()}
 
     def evaluate(self, w: Tensor) -> Score | None:
-        """Score the model w, shape [shared], on the test set;
-        None if there is none, or silos own a part of it."""
+        """Score the model w, shape [shared], on the test set; None without a test set, or if a part of the
+        model is personal."""
         if self.test is None or not self.judges:
             return None
         return self.scored_by(self, w)
 
     @torch.no_grad()
     def public_logits(self) -> int:
-        """Return how many logits a model has for all public examples together."""
+        """Return the number of logits that a model has for all public examples."""
         assert self.public is not None
         one, _ = next(self.public.in_order(1))
         return len(self.public) * int(self.model.module.eval()(one).numel())
@@ -113,10 +112,10 @@ class Server:
         beside: Sequence[Tensor],
         architecture: int = 0,
     ) -> LocalRun:
-        """Train one of the models from w, shape [P], on the public examples; see `Training`.
+        """Train a model from w, shape [P], on the public examples; see `Training`.
 
-        Running statistics start from the server's, and what training makes of them is the server's from then
-        on. What is given and what comes of it lie on the host.
+        Running statistics start from the server's, and become the server's after training. Arguments and
+        results are on the host.
         """
         assert self.public is not None
         model = self.models[architecture] if architecture else self.load(w)
@@ -132,8 +131,8 @@ class Server:
         return replace(run, delta=run.delta.cpu(), end=run.end.cpu())
 
     def load(self, w: Tensor) -> FlatModel:
-        """Put w, shape [shared], the running statistics and all other buffers into the model, nothing of a
-        silo's own; return it."""
+        """Load w, shape [shared], the server's running statistics and initial personal parts into the model;
+        return it."""
         self.model.shared.copy_(w)
         own, statistics = self.model.initial_personal
         self.model.personal.copy_(own)

@@ -1,6 +1,6 @@
-"""What the server does with the cohort's mean delta: a step of an optimizer over one flat vector.
+"""The server's optimizers: a step along the cohort's mean delta, over one flat vector.
 
-The moments lie in the server's state beside w, so that a checkpoint holds them without knowing of them.
+Moments are in the server's state beside w, so checkpoints hold them without special code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ServerOptimizer(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     moments: ClassVar[frozenset[str]] = frozenset()
-    """Names of vectors like `w` that it keeps in the server's state."""
+    """Names of vectors as long as `w` that it keeps in the server's state."""
 
     lr: Annotated[float, Field(gt=0, le=LARGEST)] = 1.0
     """The learning rate of the server."""
@@ -43,7 +43,7 @@ class ServerSGD(ServerOptimizer):
     momentum: Share = 0.0
     """The momentum of FedAvgM; 0 is FedAvg."""
     nesterov: bool = False
-    """Take Nesterov's momentum, as DiLoCo does (Douillard et al. 2023): the step is delta + momentum * v."""
+    """Use Nesterov's momentum, as DiLoCo does (Douillard et al. 2023): the step is delta + momentum * v."""
 
     @model_validator(mode="after")
     def _has_momentum(self) -> ServerSGD:
@@ -60,10 +60,10 @@ class ServerSGD(ServerOptimizer):
 
 
 class _Adaptive(ServerOptimizer):
-    """Reddi et al. 2021, Algorithm 2: m = beta1 m + (1 - beta1) delta, w += lr m / (sqrt(v) + tau), no
-    correction.
+    """Reddi et al. 2021, Algorithm 2: m = beta1 m + (1 - beta1) delta, w += lr m / (sqrt(v) + tau), without
+    bias correction.
 
-    m starts at 0 and v at tau^2; the rules differ in v alone.
+    m starts at 0 and v at tau^2; the optimizers differ only in v.
     """
 
     moments: ClassVar[frozenset[str]] = frozenset({"m", "v"})
@@ -72,8 +72,8 @@ class _Adaptive(ServerOptimizer):
     """The learning rate of the server."""
     beta1: Share = 0.9
     """The decay of the first moment."""
-    tau: Annotated[float, Field(gt=0, le=1e18)] = 1e-3  # its square is a float32
-    """Added to the root of the second moment; small values adapt more."""
+    tau: Annotated[float, Field(gt=0, le=1e18)] = 1e-3  # its square must fit into float32
+    """Added to the root of the second moment; smaller values adapt more."""
 
     def step(self, state: State, delta: Tensor) -> None:
         """Move `state["w"]` along `delta`; `state["m"]` and `state["v"]` are kept."""
@@ -127,4 +127,4 @@ OPTIMIZERS: dict[str, type[ServerOptimizer]] = {
     "adam": ServerAdam,
     "yogi": Yogi,
 }
-"""The rules by their names in `[server_optimizer]`."""
+"""The server optimizers by their names in `[server_optimizer]`."""

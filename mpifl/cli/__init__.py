@@ -1,4 +1,4 @@
-"""The commands: their options, what they do, and how they end."""
+"""The commands: their options, their work, and their exit codes."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The command `align`: the parties' tables on one side, the ranks on the other; here they meet."""
+"""The command `align`, which brings the parties' tables to the ranks of an alignment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Given = TypeVar("Given")
 EACH = "One for all parties, or one for each in their order."
 WHOSE = "A new file, for a party alone, that says whose each of its rows is. One for each."
 FIRST, LONGEST = 10.0, 60.0
-"""Seconds until a party first says how far it has come, and between two such lines at most."""
+"""Seconds until a party's first line of progress, and the most seconds between two lines."""
 
 
 def align(
@@ -50,7 +50,7 @@ def align(
         int | None, typer.Option(min=1, help="Of each party; its part of the cores by default.")
     ] = None,
 ) -> None:
-    """Find the persons that all parties have, and write each party's own shard of them.
+    """Find the persons that all parties have, and write each party's own shard of their rows.
 
     Rank 0 compares and has no table; the ranks 1, 2, ... are the parties. Without a launcher all are started.
     """
@@ -66,7 +66,9 @@ def align(
         from mpifl.wire.launching import world
 
         transport = world()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left behind
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # so that `discard` removes unfinished files
     try:
         _align(transport, terms, own)
     except RankLost:
@@ -75,7 +77,8 @@ def align(
 
 @dataclass(frozen=True)
 class _Own:
-    """What a rank is given; of what each party has its own, all are on one command line or this one alone."""
+    """The options of a rank. Values of a party's own may be given for all parties, or for this party
+    alone."""
 
     tables: Sequence[Path]
     ids: Sequence[str]
@@ -87,7 +90,7 @@ class _Own:
     threads: int | None
 
     def check(self, terms: AlignTerms) -> None:
-        """Refuse what no rank can do anything with."""
+        """Refuse options that fit no rank."""
         given = {"table": self.tables, "id": self.ids, "spec": self.specs, "ids": self.whom, "key": self.keys}
         for option, values in given.items():
             if len(values) not in (0, 1, len(terms.parties)):
@@ -124,12 +127,12 @@ class _Own:
 
 
 def _mine(given: Sequence[Given], party: int) -> Given | None:
-    """Return what is given for a party: its own of as many as there are parties, or the only one."""
+    """Return the value for a party: its own if there is one for each party, else the only one."""
     return given[party if len(given) > 1 else 0] if given else None
 
 
 def _threads(parties: int) -> int:
-    """Return this party's part of the cores that it may use with the others of its node."""
+    """Return this party's share of the cores that the parties of its node may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(cores // max(parties, 1), 1)
 
@@ -161,7 +164,7 @@ def _tell(aligned: Aligned, out: Path) -> None:
 
 
 class _MaskingProgress:
-    """Says now and then how many points a party has masked."""
+    """Prints from time to time how many points a party has masked."""
 
     def __init__(self, rank: int) -> None:
         self._rank, self._begun = rank, time.monotonic()

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and a file that one names."""
+"""Arguments and options of several commands, and writing of the files that options name."""
 
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +25,7 @@ Best = Annotated[bool, typer.Option("--best", help="Take the model of the best r
 
 
 def write_text(option: str, path: Path, text: str) -> None:
-    """Write the file that an option names.
+    """Write a text to the file of an option.
 
     Raises:
         InputError: it cannot be written.

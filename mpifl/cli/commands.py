@@ -67,7 +67,7 @@ def train(
 
     signals.install()
     run = out or Path("runs") / job.stem
-    if not launcher.launched():  # a rank may be on another machine, and rank 0's files count
+    if not launcher.launched():  # a launched rank may be on another machine, and rank 0's files count
         from mpifl.cli.job_tools import check_beforehand
 
         check_beforehand(job, set_, run, resume, force)
@@ -95,11 +95,11 @@ def train(
 
 
 def _joined(ranks: int | None, survive: bool) -> Transport:
-    """Return the world that the launcher made; all that a training imports is imported then."""
+    """Return the world of the launcher's ranks; import all modules of a training first."""
     with imports.gc_frozen():
         from mpifl.data.hdf5 import start_parser
 
-        start_parser()  # it has to import h5py, while this process imports torch and joins the others
+        start_parser()  # it imports h5py while this process imports torch and joins the other ranks
         from mpifl.training import loop  # noqa: F401
         from mpifl.wire.launching import survivable, world
 
@@ -114,7 +114,7 @@ def _joined(ranks: int | None, survive: bool) -> Transport:
 
 
 def _again(job: Path, set_: list[str], run: Path, ranks: int | None, survive: bool) -> str:
-    """Return the command by which a training goes on."""
+    """Return the command that continues a training."""
     changes = [word for key in set_ for word in ("--set", key)]
     command = ["mpifl", "train", str(job), *changes, "--out", str(run)]
     command += (["--ranks", str(ranks)] if ranks else []) + (["--survive"] if survive else [])
@@ -186,8 +186,8 @@ def sweep(
         bool, typer.Option("--retry", help="Go on with runs that too few silos answered, too.")
     ] = False,
 ) -> None:
-    """Train a job over a grid of settings, one run after another;
-    what is done is skipped, what was cut goes on."""
+    """Train a job over a grid of settings, one run after another. Finished runs are skipped, cut ones go
+    on."""
     from mpifl.cli.sweep import sweep_command
 
     what = "dry-run" if dry_run else "list" if list_ else "run"
@@ -213,8 +213,8 @@ def doctor(
         bool, typer.Option("--compile", help="Compile the job's local steps on all nodes, and no more.")
     ] = False,
 ) -> None:
-    """Look for what would hurt a training here,
-    on all ranks that --ranks or mpirun starts; exit code 1 if there is."""
+    """Look for problems that would hurt a training here, on all ranks that --ranks or mpirun starts. Exit
+    code 1: there are some."""
     from mpifl.wire.launching import launcher
 
     if compile and (out or json):
@@ -250,7 +250,7 @@ def schema(
         Path | None, typer.Option(metavar="FILE", help="Write it there; by default print it.")
     ] = None,
 ) -> None:
-    """Give the JSON schema of the job file, by which editors complete its keys."""
+    """Print the JSON schema of the job file, which editors use to complete its keys."""
     from mpifl.cli.job_tools import schema_text
 
     if out is None:

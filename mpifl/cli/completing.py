@@ -1,4 +1,4 @@
-"""What a shell completes beside options: algorithms, kinds of data, jobs, runs; nothing heavy is imported."""
+"""Shell completion of algorithms, kinds of data, jobs and runs, without heavy imports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def algorithms(incomplete: str) -> list[str]:
-    """Return the algorithms that begin so, as the schema of jobs names them."""
+    """Return the algorithms with this prefix, from the schema of jobs."""
     from mpifl.cli.job_tools import jobs_folder
 
     schema = json.loads((jobs_folder() / "job.schema.json").read_text("utf-8"))
@@ -17,21 +17,21 @@ def algorithms(incomplete: str) -> list[str]:
 
 
 def kinds(incomplete: str) -> list[str]:
-    """Return the kinds of data that begin so."""
+    """Return the kinds of data with this prefix."""
     from mpifl.cli.job_tools import TEMPLATES
 
     return [kind for kind in TEMPLATES if kind.startswith(incomplete)]
 
 
 def listed(incomplete: str) -> list[str]:
-    """Return what `mpifl list` takes that begins so."""
+    """Return the kinds of `mpifl list` with this prefix."""
     from mpifl.cli.listing import kind_names
 
     return [kind for kind in kind_names() if kind.startswith(incomplete)]
 
 
 def tables(incomplete: str) -> list[str]:
-    """Return the tables of a job that begin so, as the schema of jobs names them."""
+    """Return the tables of a job with this prefix, from the schema of jobs."""
     from mpifl.cli.job_tools import jobs_folder
 
     schema = json.loads((jobs_folder() / "job.schema.json").read_text("utf-8"))
@@ -45,12 +45,12 @@ def _is_table(schema: dict[str, Any]) -> bool:
 
 
 def job_files(incomplete: str) -> list[str]:
-    """Return the files that may be jobs, and the folders, whose paths begin so."""
+    """Return the folders, and the files that may be jobs, with this prefix of their paths."""
     return [_shown(path) for path in _beginning(incomplete) if path.is_dir() or path.suffix == ".toml"]
 
 
 def runs(incomplete: str) -> list[str]:
-    """Return the run folders whose paths begin so, or else the folders in which they may lie."""
+    """Return the run folders with this prefix of their paths, or else the folders that may contain runs."""
     folders = [path for path in _beginning(incomplete) if path.is_dir()]
     return [str(path) for path in folders if (path / "job.toml").is_file()] or [
         _shown(one) for one in folders
@@ -58,7 +58,7 @@ def runs(incomplete: str) -> list[str]:
 
 
 def _beginning(incomplete: str) -> list[Path]:
-    """Return the paths that begin so; hidden ones only where they are meant."""
+    """Return the paths with this prefix; hidden ones only if the prefix asks for them."""
     head, slash, tail = incomplete.rpartition("/")
     try:
         found = sorted(Path(head + slash).iterdir())

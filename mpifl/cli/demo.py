@@ -1,4 +1,4 @@
-"""The command `demo`: from nothing to a trained model, by the commands that a user would type."""
+"""The command `demo`: trains a model from scratch, by the commands that a user would type."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def _partition(out: Path) -> None:
         typer.echo(f"\n1. The silos' shards are there already: {out / SHARDS}")
         return
     typer.echo("\n1. Dealing the digits out to 4 silos, each with digits of its own liking")
-    _run(out, "data_prep", "partition", *shlex.split(CUT), unless=described)  # another demo was faster
+    _run(
+        out, "data_prep", "partition", *shlex.split(CUT), unless=described
+    )  # another demo may have been faster
 
 
 def _conclude(out: Path, run: Path) -> None:
@@ -75,14 +77,14 @@ def _new_run(out: Path) -> Path:
 
 
 def _run(out: Path, module: str, *words: str, quiet: bool = False, unless: Path | None = None) -> None:
-    """Run a command in the demo's folder, shown as a user types it; end with its code if it fails.
+    """Run a command in the demo's folder and show it as a user types it; exit with its code if it fails.
 
     Args:
         out: The demo's folder.
         module: The program.
         words: Its arguments.
-        quiet: Whether its output is left out, and the command, too.
-        unless: A file whose existence makes up for a failure.
+        quiet: Whether to hide the command and its output.
+        unless: If this file exists, a failure is ignored.
     """
     if not quiet:
         typer.echo(f"$ {runnable(shlex.join([module.replace('_', '-'), *words]))}")

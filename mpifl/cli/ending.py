@@ -1,6 +1,6 @@
-"""How a command ends: its exit code, its last line, and what it takes along.
+"""The end of a command: its exit code, its last line, and the end of the other ranks.
 
-What is wrong with a job is one line and exit code 2; a fault of the program ends every rank.
+A fault of a job is one line and exit code 2. A fault of the program ends every rank.
 """
 
 from __future__ import annotations
@@ -23,35 +23,38 @@ from mpifl.common import DeviceLost, InputError, Misled, RoundLost, StartLost, o
 from mpifl.common.machine import signals
 
 WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED = 2, 3, 4, 5, 75
-"""Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early;
-a run that was looked at is going on; stopped by a signal. The third and the last: resume me."""
+"""Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early; the
+watched run still goes on; stopped by a signal. After the third and the last, resume the run."""
 
 _OURS = {0, 1, WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED}
 _FIRST = 10.0
-"""Seconds in which the first rank ends the others."""
+"""Seconds in which the first rank should end the others."""
 _UsageError: type[Exception] = typer.BadParameter.__base__  # type: ignore[assignment]  # click's, or typer's copy of it
 _speaks: list[Callable[[], bool]] = [lambda: rank() == "0"]
-"""Whether this rank tells the user; the last holds: another may become the server."""
+"""Whether this rank prints messages for the user. The last entry counts, since another rank may become the
+server."""
 
 
 def speak_if(speaks: Callable[[], bool]) -> None:
-    """Let this rank tell the user what is wrong whenever this says so."""
+    """Let this rank print messages for the user whenever `speaks` returns True."""
     _speaks[1:] = [speaks]
 
 
 def code_of_launched(launch: Callable[[], int], run: Path) -> int:
-    """Return the exit code of a training, given what launches it; say how to go on where ranks could not.
+    """Launch a training and return its exit code. If the ranks could not, say how to go on.
 
-    That is the launcher's where rank 0 left none, and not to be trusted: it is 0 when a node is lost, too,
-    and Hydra's is the number of the signal that a rank died of.
+    If rank 0 left no code, the launcher's own code is unreliable. It may be 0 after a lost node, and Hydra
+    returns the number of the signal that killed a rank.
     """
     before = _taken(run)
     code = launch()
-    whole = written_after(run / "model.safetensors", run / "job.toml")  # since the run folder was last taken
+    whole = written_after(
+        run / "model.safetensors", run / "job.toml"
+    )  # since the run folder was last claimed
     if code in _OURS and (code or whole):
         return code
     begun = _taken(run) != before
-    if signals.pending() and not begun:  # it may have killed ranks that did not listen yet
+    if signals.pending() and not begun:  # it may have killed ranks that did not handle signals yet
         _say("stopped by a signal before the training began; run the same command again")
         return INTERRUPTED
     _say(f"error: {run}: {_cut_off(run, code, begun=begun)}")
@@ -59,7 +62,7 @@ def code_of_launched(launch: Callable[[], int], run: Path) -> int:
 
 
 def _taken(run: Path) -> int | None:
-    """Return when a training last took a run folder, which is when it wrote the job there."""
+    """Return when a training last claimed a run folder, which is when it wrote job.toml."""
     try:
         return (run / "job.toml").stat().st_mtime_ns
     except OSError:
@@ -67,7 +70,7 @@ def _taken(run: Path) -> int | None:
 
 
 def _cut_off(run: Path, code: int, *, begun: bool) -> str:
-    """Say how a launched training ended that did not come to its end, and what to do."""
+    """Return how a launched training was cut off, and what to do."""
     if not begun:
         return f"the launcher ended ({code}) before the training began; run the same command again"
     from mpifl.run.folder import checkpoint
@@ -79,7 +82,7 @@ def _cut_off(run: Path, code: int, *, begun: bool) -> str:
 
 
 def run(app: typer.Typer) -> int:
-    """Run a command and return its exit code; what went wrong is told."""
+    """Run a command, print its error if it fails, and return its exit code."""
     try:
         return int(app(standalone_mode=False) or 0)
     except (InputError, RoundLost) as error:
@@ -111,7 +114,7 @@ def run(app: typer.Typer) -> int:
 
 
 def _end_without(wing: str) -> None:
-    """Say that a wing is not there, and take the other ranks along, which may have it and wait."""
+    """Report a missing wing, and end the other ranks, which may have the wing and wait."""
     told = f"the wing '{wing}' is not here, and this command needs it"
     if not _speaks[-1]() and "mpi4py.MPI" in sys.modules:
         print(f"rank {rank()}: {told}", file=sys.stderr, flush=True)
@@ -120,14 +123,14 @@ def _end_without(wing: str) -> None:
 
 
 def _missing_wing(error: Exception) -> str:
-    """Return the wing whose folder was imported and is not there; "" after any other error."""
+    """Return the wing whose import failed because its folder is missing; "" for any other error."""
     name = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
     room, _, wing = name.rpartition(".")
     return wing if room == "mpifl.wings" else ""
 
 
 def leave(code: int) -> None:
-    """Leave the exit code to whoever started the ranks, if this is rank 0, and end."""
+    """Exit; rank 0 also leaves the exit code to the process that started the ranks."""
     if "mpi4py.MPI" in sys.modules:
         from mpifl.wire.launching import leave, leave_code
 
@@ -150,14 +153,14 @@ def _end_with(line: str) -> None:
 
 
 def rank() -> str:
-    """Return this rank, as its launcher tells it; `0` without one."""
-    # the last is 0 in a batch script, too
+    """Return this rank's number from its launcher; `0` without a launcher."""
+    # the last one is 0 also in a batch script
     names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
     return next((os.environ[name] for name in names if name in os.environ), "0")
 
 
 def _end_all() -> None:
-    """Print this rank's traceback and take the other ranks, which may be waiting for this one, along."""
+    """Print this rank's traceback, and end the other ranks, which may wait for this one."""
     print(f"rank {rank()} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
     _take_along()
 
@@ -172,7 +175,7 @@ def _take_along() -> None:
 
 
 def _end_alone(lost: DeviceLost | Misled) -> None:
-    """Say what ends this rank, and end it where MPI survives deaths: the others go on without it."""
+    """Report what ends this rank, and end it. If MPI survives deaths, the other ranks go on without it."""
     from mpifl.wire.launching import die
 
     print(f"rank {rank()}: {one_line(lost)}", file=sys.stderr, flush=True)
@@ -180,7 +183,8 @@ def _end_alone(lost: DeviceLost | Misled) -> None:
 
 
 def _end_unmet(lost: StartLost) -> None:
-    """Say that a rank has died too early, and end all; another than the first waits for that one to do so."""
+    """Report that a rank has died too early, and end all ranks. Ranks other than the first give it time to do
+    so."""
     from mpifl.wire.launching import abort_world, last_word
 
     if not lost.speaks:
@@ -190,8 +194,8 @@ def _end_unmet(lost: StartLost) -> None:
 
 
 def _await_reader(descriptor: int, seconds: float) -> None:
-    """Wait until what was written into a pipe has been read:
-    a launcher's word on the abort would stand amid it."""
+    """Wait until the written part of a pipe has been read; otherwise a launcher's message on the abort could
+    land in its middle."""
     unread, deadline = array("i", [1]), time.monotonic() + seconds
     with contextlib.suppress(OSError):  # closed, or a system that cannot tell
         while unread[0] and stat.S_ISFIFO(os.fstat(descriptor).st_mode) and time.monotonic() < deadline:

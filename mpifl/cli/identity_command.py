@@ -1,4 +1,4 @@
-"""The commands `identity`: a site's key, what others know it by, and whether that fits."""
+"""The commands `identity`: make, show and check a site's key and its entry in `sites.toml`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make(
         typer.Argument(metavar="[NAME]", help="What all sites call this one; its host by default."),
     ] = None,
 ) -> None:
-    """Make this site's key in the folder that MPIFL_SITE names; what is there is kept."""
+    """Make this site's key in the folder that MPIFL_SITE names; an existing key is kept."""
     from mpifl.wings.site import make_identity
 
     made = make_identity(_folder(), name if name is not None else socket.gethostname())
@@ -39,7 +39,7 @@ def show(
         list[str], typer.Option("--silos", metavar="NAME", help="A silo of this site; for more, again.")
     ] = [],  # noqa: B006
 ) -> None:
-    """Print what every site writes into its sites.toml of this one."""
+    """Print this site's entry for the sites.toml of every site."""
     from mpifl.wings.site import identity_of
 
     folder = _folder()
@@ -57,7 +57,7 @@ def check(
         Path | None, typer.Argument(metavar="[SHARDS]", help="A shard folder, whose silos all need a site.")
     ] = None,
 ) -> None:
-    """See that this site's key, its sites.toml and a federation's silos fit; each problem is a line."""
+    """Check that this site's key, its sites.toml and a federation's silos fit; each problem is one line."""
     folder = _folder()
     found = list(_problems(folder, shards))
     for problem in found:

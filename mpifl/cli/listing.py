@@ -1,4 +1,4 @@
-"""The command `list`: what a job and `data-prep` may name."""
+"""The command `list`: the names that a job and `data-prep` may use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def list_names(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """List what may be named, with a line for each: algorithms, models, tasks, metrics, schemes, rules ..."""
+    """List the names that a job may use, one line each: algorithms, models, tasks, metrics, schemes, rules
+    ..."""
     kinds = _kinds()
     if kind is None:
         _show_kinds(kinds, as_json)
@@ -40,7 +41,7 @@ def list_names(
 
 
 def _kinds() -> dict[str, Kind]:
-    """Return what a job may name, and what `data-prep partition` may."""
+    """Return the kinds of names for a job and for `data-prep partition`."""
     from mpifl.cli.job_tools import KINDS, Item, Kind, jobs, jobs_folder
 
     return {
@@ -52,7 +53,7 @@ def _kinds() -> dict[str, Kind]:
 
 
 def kind_names() -> list[str]:
-    """Return what `list` takes; nothing heavy is imported."""
+    """Return the kinds that `list` takes, without heavy imports."""
     return list(_kinds())
 
 
@@ -99,13 +100,13 @@ def _cell(item: Item, field: str) -> str:
 
 
 def _plain(item: Item) -> dict[str, Any]:
-    """Return what there is to say of an item."""
+    """Return an item's fields that are not empty."""
     return {field: value for field, value in asdict(item).items() if value}
 
 
 def _print(headings: list[str], rows: list[list[str]]) -> None:
-    """Print a table without lines, where what is cut out of it is a line a name; stacked where it does not
-    fit."""
+    """Print a table without rules, so that each name is one line for tools such as grep; if it does not fit,
+    print names stacked."""
     from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
@@ -125,6 +126,6 @@ def _print(headings: list[str], rows: list[list[str]]) -> None:
 
 
 def _labelled(headings: list[str], cells: list[str]) -> list[str]:
-    """Return the cells of a row, line by line; what is said of the name needs no heading."""
+    """Return the cells of a row, line by line; the name's description needs no heading."""
     named = zip(headings, cells, strict=True)
     return [cell if heading == "what" else f"{heading}: {cell}" for heading, cell in named if cell]

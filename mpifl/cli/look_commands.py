@@ -24,9 +24,9 @@ def watch(
         bool, typer.Option("--wait", help="Wait for a run that is yet to begin, or to go on.")
     ] = False,
 ) -> None:
-    """Show live how a run goes on, by its folder alone: curves, silos, ranks and the time left.
+    """Show a run live, from its folder alone: curves, silos, ranks and the time left.
 
-    The exit code is that of the run's end: 0 finished, 3 lost, 75 stopped; 5 with --once while it goes on.
+    The exit code tells the run's end: 0 finished, 3 lost, 75 stopped; 5 with --once if it still goes on.
     """
     from mpifl.report.terminal import watch_run
 
@@ -34,7 +34,7 @@ def watch(
 
 
 def _end(state: State) -> NoReturn:
-    """End with the exit code of how a run has ended."""
+    """Exit with the code for a run's state."""
     codes = {"FINISHED": 0, "LOST": ending.TOO_FEW, "STOPPED": ending.INTERRUPTED}
     raise typer.Exit(codes.get(state.name, ending.GOING))
 

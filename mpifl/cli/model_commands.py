@@ -1,4 +1,4 @@
-"""The commands `evaluate` and `predict`: what a trained model is worth, and what it says."""
+"""The commands `evaluate` and `predict`: score a trained model, and write its predictions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def evaluate(
 ) -> None:
     """Score the model of a finished run on its shard folder's test set, or at each silo.
 
-    Of a split network all parties do so together, on the ranks that --ranks or mpirun starts.
+    For a split network all parties work together, on the ranks that --ranks or mpirun starts.
     """
     split_over, transport = _asked(run, ranks)
     if split_over:
@@ -69,9 +69,9 @@ def predict(
     trust: Trust = [],  # noqa: B006
     ranks: Ranks = None,
 ) -> None:
-    """Write what the model of a finished run says of every example of some shards.
+    """Write the predictions of a finished run's model for every example of some shards.
 
-    Of a split network all parties do so together, on the ranks that --ranks or mpirun starts.
+    For a split network all parties work together, on the ranks that --ranks or mpirun starts.
     """
     split_over, transport = _asked(run, ranks)
     if split_over:
@@ -90,9 +90,9 @@ def predict(
 
 
 def _asked(run: Path, ranks: int | None) -> tuple[bool, Transport | None]:
-    """Return whether a run is of a split network, and the world of ranks, None where one process does.
+    """Return whether a run has a split network, and the world of ranks; None if one process is enough.
 
-    Starts the ranks that are wanted, and ends with their exit code.
+    If ranks must be started, start them and exit with their code.
     """
     from mpifl.wire.launching import launcher
 
@@ -113,7 +113,7 @@ def _asked(run: Path, ranks: int | None) -> tuple[bool, Transport | None]:
 
 
 def _is_split(run: Path) -> bool:
-    """Tell whether a run is of a split network; what is wrong with it otherwise, others tell."""
+    """Return whether a run has a split network; other faults are reported elsewhere."""
     try:
         return "split" in tables(run / "job.toml")
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The command `new`: a job file to begin with, and the commands that make its shards."""
+"""The command `new`: writes a first job file, and prints the commands that make its shards."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def new(
 ) -> None:
     """Write a job file with comments, and print the commands that make its shards and train it.
 
-    What no option says is asked for, in a terminal.
+    Missing options are asked for, in a terminal.
     """
     from mpifl.cli.job_tools import Answers
 
@@ -68,14 +68,14 @@ def new(
 
 
 def _kinds() -> str:
-    """Return a line for each template."""
+    """Return the templates, one line each."""
     from mpifl.cli.job_tools import TEMPLATES
 
     return "\n".join(f"  {name:<10}  {one.what}" for name, one in TEMPLATES.items())
 
 
 def _completed(answers: Answers) -> Answers:
-    """Ask what has not been said, and is needed."""
+    """Ask for needed answers that are missing."""
     template = answers.template
     if template.source != "digits" and not answers.data:
         answers = replace(answers, data=_ask("--data", "Where is it? A file, or a folder"))
@@ -95,7 +95,7 @@ def _completed(answers: Answers) -> Answers:
 
 
 def _measured(answers: Answers) -> Answers:
-    """Look at the values that are learned: a model learns them in their deviations, whatever their unit."""
+    """Measure mean and deviation of label values, so that a model learns them in units of their deviation."""
     from data_prep.tables import label_moments
 
     if answers.template.label != "numeric":
@@ -110,10 +110,10 @@ def _measured(answers: Answers) -> Answers:
 
 
 def _ask(option: str, question: str, usual: str | None = None, choice: str = "") -> str:
-    """Ask in a terminal; elsewhere take what is usual.
+    """Ask in a terminal; without a terminal, return the default.
 
     Raises:
-        InputError: there is no terminal, and nothing is usual.
+        InputError: there is no terminal and no default.
     """
     if not sys.stdin.isatty():
         if usual is None:
@@ -125,7 +125,7 @@ def _ask(option: str, question: str, usual: str | None = None, choice: str = "")
 
 
 def _write(answers: Answers, force: bool) -> None:
-    """Write the job and its schema, once the job would be taken, and say what comes next."""
+    """Write the job and its schema after a check of the job, and print the next commands."""
     from mpifl.cli.job_tools import SCHEMA, commented, schema_text
     from mpifl.run.job import check_job
 

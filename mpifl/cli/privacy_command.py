@@ -1,4 +1,4 @@
-"""The command `privacy`: what a job would cost, and what a site has spent."""
+"""The command `privacy`: the epsilon that a job would cost, and that a site has spent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mpifl.run.job import Job
 
 SHOWN = 10
-"""Rounds of which the table shows the largest epsilon."""
+"""About how many rounds the table shows."""
 
 
 def privacy(
@@ -29,14 +29,14 @@ def privacy(
     ] = None,
     out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures.")] = None,
 ) -> None:
-    """Say what epsilon a private job comes to, before it is trained, or what a site has spent."""
+    """Print the epsilon of a private job before it is trained, or the epsilon that a site has spent."""
     figures = _of_ledger(delta) if job is None else _of_job(job, tuple(set_), delta)
     if out is not None:
         write_text("--json", out, json.dumps(figures, indent=2) + "\n")
 
 
 def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict[str, Any]:
-    """Print what a job asks of each silo, and what that costs; return all figures."""
+    """Print a job's noise and steps at each silo, and their epsilon; return all figures."""
     if delta is not None:
         raise InputError("--delta: a job has its own, [privacy] delta; leave the option out")
     from mpifl.run.job import is_silo_level, read_job
@@ -78,7 +78,7 @@ def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict
 
 
 def _of_silos(job: Job, spec: AnySpec) -> dict[str, Any]:
-    """Print what a job lets out of its silos in each round, and what that costs; return all figures."""
+    """Print a job's silo-level noise and its epsilon by round; return all figures."""
     from mpifl.training.beforehand import parameters_of
     from mpifl.wings.dpsgd import figures_of_rounds, loudness, mechanism_of
 
@@ -97,13 +97,13 @@ def _of_silos(job: Job, spec: AnySpec) -> dict[str, Any]:
 
 
 def _shown(rounds: int) -> list[int]:
-    """Return the rounds of which a table shows epsilon."""
+    """Return the rounds for which a table shows epsilon."""
     step = -(-rounds // SHOWN)
     return sorted({1, *range(step, rounds + 1, step), rounds})
 
 
 def _of_ledger(delta: float | None) -> dict[str, Any]:
-    """Print what this site's silos have spent; return all figures."""
+    """Print the epsilon that this site's silos have spent; return all figures."""
     from mpifl.wings.privacy import epsilon_of, open_site
 
     site = open_site()

@@ -1,4 +1,4 @@
-"""A training as one call in a script or a notebook."""
+"""Training by one call in a script or a notebook."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ OnRound: TypeAlias = Callable[[Record], object]
 
 @dataclass(frozen=True)
 class Run:
-    """What a training has left in its run folder.
+    """The results of a training in its run folder.
 
     Attributes:
-        folder: The run folder, as `mpifl report` and `mpifl compare` take it.
+        folder: The run folder, as for `mpifl report` and `mpifl compare`.
         job: The job with every default filled in.
-        finished: Whether nothing is left to train: all rounds are done, or the target is reached at which it
-            stops.
+        finished: Whether nothing is left to train: all rounds are done, or a stop at the target was reached.
     """
 
     folder: Path
@@ -48,26 +47,27 @@ class Run:
 
     @classmethod
     def of(cls, folder: str | os.PathLike[str]) -> Run:
-        """Return the run that a training has left in a folder; code that its job names is imported.
+        """Return the run in a folder. This imports the user's code that the job names.
 
         Raises:
-            InputError: there is none.
+            InputError: there is no run.
         """
         path = Path(folder)
         job, records = read_job(path / "job.toml"), read_metrics(path)
-        if not records:  # by [tracking] jsonl = false
+        if not records:  # no records if [tracking] jsonl = false
             return cls(path, job, written_after(path / "model.safetensors", path / "job.toml"))
         progress = Progress(records[-1]["round"], records[-1])
         return cls(path, job, progress.finished(job, job.build_algorithm().task.main_metric))
 
     @property
     def metrics(self) -> list[Record]:
-        """The record of each round, as `metrics.jsonl` has it; none with `[tracking] jsonl = false`."""
+        """The record of each round from `metrics.jsonl`; none with `[tracking] jsonl = false`."""
         return read_metrics(self.folder)
 
     @property
     def best(self) -> Record | None:
-        """The first record with the best value of the main metric, see `judged`; None if none was scored."""
+        """The first record with the best value of the main metric (see `judged`); None if no round was
+        scored."""
         metric = self.job.build_algorithm().task.main_metric
         scored = [(found[1], record) for record in self.metrics if (found := judged(record, metric))]
         if not scored:
@@ -94,12 +94,12 @@ class Run:
         """Return the trained model.
 
         Args:
-            factory: Makes the module that takes the parameters, `factory(shape, classes, **arguments)` as a
-                job names it; by default the job's own.
+            factory: Makes the module for the parameters, `factory(shape, classes, **arguments)`; by default
+                the job's own.
 
         Raises:
-            InputError: the training has left no model yet, its parameters do not fit the module, or it is a
-                part of a split network.
+            InputError: there is no final model yet, its parameters do not fit the module, or the network is
+                split.
         """
         path = self.folder / "model.safetensors"
         if self.job.split is not None:
@@ -127,28 +127,29 @@ def train(
     resume: bool = False,
     force: bool = False,
 ) -> Run | None:
-    """Train a model over the silos of a shard folder; every rank of the world calls this, with the same
+    """Train a model over the silos of a shard folder. Every rank of the world calls this with the same
     arguments.
 
-    Without a launcher one rank is the whole world: it is the server and hosts all silos. Signal handlers and
-    the state of PyTorch are afterwards as they were. A signal that asks this process to end is kept back
-    until a checkpoint is written.
+    Without a launcher, one rank is the whole world: it is the server and hosts all silos. Signal handlers and
+    PyTorch's settings are restored afterwards. A signal that asks this process to end takes effect after a
+    checkpoint is written.
 
     Args:
-        job: The job as tables, as a Job, or its file; rank 0's counts.
+        job: The job as tables, as a `Job`, or its file; rank 0's value counts.
         out: The run folder; `runs/NAME` by default.
-        on_round: Called on rank 0 with a copy of each round's record. If it returns True, the training stops
-            with a checkpoint; if it raises, too, and the error goes on to the caller of rank 0. Other values
-            mean nothing.
-        resume: Go on from the latest checkpoint in `out`, or start if there is none.
-        force: Go on even if device, shards, local or cohort have changed.
+        on_round: Called on rank 0 with a copy of each round's record. If it returns True or raises, the
+            training stops with a checkpoint. An error then goes to the caller on rank 0. Other return values
+            have no effect.
+        resume: Continue from the latest checkpoint in `out`, or start if there is none.
+        force: Continue even if device, shards, local or cohort have changed.
 
     Returns:
         The run on rank 0, None on the others.
 
     Raises:
         InputError: the job, a shard or an argument is wrong, or a file cannot be written.
-        RoundLost: too few silos answered, again and again; a checkpoint was written.
+        RoundLost: too few silos answered in all attempts at a round (a checkpoint is written if possible), or
+            the model is not finite.
     """
     given = Path(job) if isinstance(job, str | os.PathLike) else job if isinstance(job, Job) else dict(job)
     folder = Path("runs") / _name_of(given) if out is None else Path(out)
@@ -172,13 +173,13 @@ def _name_of(job: Path | dict[str, Any] | Job) -> str:
 
 @functools.cache
 def _joined_world() -> Transport:
-    """Join the world once for all trainings of this process."""
+    """Join the world, once for all trainings of this process."""
     return world()
 
 
 @contextlib.contextmanager
 def _state_kept() -> Iterator[None]:
-    """Put back what a training settles for PyTorch."""
+    """Restore PyTorch's settings that a training changes."""
     threads, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
     try:
         with tuning.subnormals_as_zero():
@@ -189,8 +190,8 @@ def _state_kept() -> Iterator[None]:
 
 
 class _Hook:
-    """Call the user's function after each round; all ranks wait for rank 0,
-    so that no error of it may end the loop."""
+    """Calls the user's function after each round. All ranks wait for rank 0, so an error in it must not end
+    the loop."""
 
     def __init__(self, on_round: OnRound | None) -> None:
         self._on_round = on_round

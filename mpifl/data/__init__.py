@@ -1,4 +1,4 @@
-"""From a silo's shard on disk to the batches that a model sees."""
+"""A silo's data, from the shard on disk to the batches for a model."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What one example is, and whether arrays are such examples."""
+"""The format of one example's inputs, and checks of arrays against it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mpifl.common import ShardError
 from mpifl.data.shards import NAMED, ONE, Name, Record, few_arrays, one_or_named
 
 MOST_NUMBERS = 1 << 28
-"""Numbers of one example; a volume of 512 x 512 x 512 has half as many."""
+"""The most numbers in one example; a volume of 512 x 512 x 512 has half as many."""
 FEATURE_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 
@@ -39,10 +39,10 @@ Shape = Annotated[
 
 
 class Features(Record):
-    """What one example is: its shape and stored dtype, and how a model is to see it.
+    """The format of one input array of an example: its shape, its stored dtype, and its form for a model.
 
     A model receives float32 `x * scale + offset`; without a scale it receives integers as int64 and floats as
-    float32. Of ragged examples, the first number of the shape is the rows that one has at most.
+    float32. For ragged examples, the first number of the shape is the largest number of rows.
     """
 
     shape: Shape
@@ -52,13 +52,13 @@ class Features(Record):
     ragged: bool = False
     """Whether examples have unequal lengths."""
     fill: int | FiniteFloat = 0
-    """What stands, as a stored number, behind the last row of a ragged example in a batch."""
+    """The stored number that pads a ragged example in a batch, after its last row."""
     mask: Name | None = None
-    """What a model calls the mask of a batch of ragged examples; None makes none."""
+    """The name, in the model, of the mask of a batch of ragged examples; None makes no mask."""
 
     @model_serializer(mode="wrap")
     def _of_one_length(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is of ragged examples alone, so that other files stay the same to the byte."""
+        """Leave out the keys for ragged examples, so that other files stay the same to the byte."""
         of_ragged = () if self.ragged else ("ragged", "fill", "mask")
         return {key: value for key, value in make(self).items() if key not in of_ragged}
 
@@ -76,7 +76,7 @@ class Features(Record):
 
 
 def check_masks(features: Any) -> None:
-    """Refuse masks that are not named inputs of their own; raise ValueError."""
+    """Check that each mask has a name that no input has, and that its array has a name; raise ValueError."""
     if not isinstance(features, dict):
         if features.mask is not None:
             raise ValueError(f"mask {features.mask} of an array without a name; name the array, too")
@@ -92,11 +92,11 @@ Inputs = Annotated[
     Annotated[Features, Tag(ONE)] | Annotated[dict[Name, Features], BeforeValidator(few_arrays), Tag(NAMED)],
     Discriminator(one_or_named),
 ]
-"""What the inputs of one example are: an array, or several by name."""
+"""The format of one example's inputs: an array, or several by name."""
 
 
 class ArrayForm(Protocol):
-    """What has the form of an array: one, or what a file says of its own."""
+    """A shape and a dtype, of an array or of a file's data set."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -110,7 +110,7 @@ class ArrayForm(Protocol):
 
 
 def check_features(where: str, x: ArrayForm, features: Features) -> None:
-    """Refuse features of another shape or dtype than a federation's."""
+    """Refuse features whose shape or dtype differs from the federation's."""
     if tuple(x.shape[1:]) != features.shape:
         wanted = f"the federation has {list(features.shape)}; partition again"
         raise ShardError(f"{where}: features of shape {list(x.shape[1:])}, {wanted}")
@@ -121,7 +121,7 @@ def check_features(where: str, x: ArrayForm, features: Features) -> None:
 
 
 def check_ragged(where: str, found: ArrayForm, ragged: bool) -> None:
-    """Refuse examples of unequal lengths where a federation has none, and the other way round."""
+    """Refuse ragged examples in a federation with examples of one length, and the other way round."""
     if getattr(found, "ragged", False) != ragged:
         told = ["one length", "unequal lengths"]
         wanted = f"the federation has {told[ragged]}; partition again"

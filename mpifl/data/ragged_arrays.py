@@ -1,4 +1,4 @@
-"""Examples of unequal lengths: their rows one after another, and where each begins and ends."""
+"""Ragged arrays: the rows of examples of unequal lengths in one array, and where each example begins."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 from mpifl.common import ShardError
 
 OFFSETS = ".offsets"
-"""What the name of the offsets of an array ends in, behind that of its values."""
+"""The suffix that turns the name of an array's values into the name of its offsets."""
 _RESTORE = "partition again or restore it"
 
 
 class RaggedForm(NamedTuple):
-    """What a file says of such examples: [n, longest, ...], and their dtype."""
+    """The form of ragged examples in a file: the shape [n, longest, ...], and the dtype."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -27,18 +27,17 @@ class RaggedForm(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Examples [n], each an array [rows, ...] of as many rows as it has.
+    """n examples, each an array [rows, ...] with its own number of rows.
 
-    An index along the first axis gives some of the examples, and copies none of their rows; a number gives
-    one example, an array.
+    An index of several examples copies no rows. A single number gives one example as an array.
 
     Attributes:
         values: The rows of all examples, and perhaps of others, [m, ...].
-        starts: Where each example begins in them, int64 [n].
-        lengths: How many rows each has, int64 [n].
-        longest: The rows that an example has at most.
-        fill: What stands behind the last row of an example in a batch.
-        mask: What a model calls the mask that is 1 where a batch has a row, and 0 behind; None makes none.
+        starts: Where each example begins in `values`, int64 [n].
+        lengths: The number of rows of each example, int64 [n].
+        longest: The largest number of rows that an example may have.
+        fill: The value that pads an example in a batch, after its last row.
+        mask: The mask's name in the model, 1 for a row and 0 for padding; None makes no mask.
     """
 
     ragged: ClassVar[bool] = True
@@ -51,14 +50,14 @@ class Ragged:
 
     @classmethod
     def of(cls, examples: Sequence[Any], **more: Any) -> Ragged:
-        """Put arrays [rows, ...], alike but for their lengths, one after another."""
+        """Return arrays [rows, ...] of different lengths as ragged examples."""
         arrays = [np.asarray(one) for one in examples]
         lengths = np.array([len(one) for one in arrays], np.int64)
         return cls.flat(np.concatenate(arrays), lengths, **more)
 
     @classmethod
     def flat(cls, values: np.ndarray, lengths: np.ndarray, **more: Any) -> Ragged:
-        """Return examples of these lengths, whose rows follow one another."""
+        """Return examples of these lengths, given all their rows in order."""
         more.setdefault("longest", max(1, int(lengths.max(initial=1))))
         return cls(values, np.cumsum(lengths) - lengths, lengths, **more)
 
@@ -78,7 +77,7 @@ class Ragged:
 
     @property
     def ndim(self) -> int:
-        """Return the number of dimensions, that of the examples among them."""
+        """Return the number of dimensions, including the one of the examples."""
         return len(self.values.shape) + 1
 
     @property
@@ -88,12 +87,13 @@ class Ragged:
 
     @property
     def offsets(self) -> np.ndarray:
-        """Return where examples begin and the last one ends, if they follow one another: int64 [n + 1]."""
+        """Return where examples begin and the last one ends in `joined`: int64 [n + 1]."""
         return np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
 
     @cached_property
     def joined(self) -> np.ndarray:
-        """The rows of these examples alone, one after another, [m, ...]; as they lie where they do so."""
+        """The rows of these examples only, in order, [m, ...]; no copy if they are already stored like
+        that."""
         if (self.starts[1:] == self.starts[:-1] + self.lengths[:-1]).all():
             start = int(self.starts[0]) if len(self) else 0
             return self.values[start : start + int(self.lengths.sum())]
@@ -102,16 +102,16 @@ class Ragged:
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes of an example in the mean, its offset among them."""
+        """Return the mean bytes of an example, including its offset."""
         row = math.prod(self.values.shape[1:]) * self.dtype.itemsize
         return 8 + -(-row * int(self.lengths.sum()) // max(1, len(self)))
 
     def example_at(self, row: int) -> int:
-        """Return the example that one of `joined` belongs to."""
+        """Return the example that a row of `joined` belongs to."""
         return int(np.searchsorted(self.offsets, row, side="right")) - 1
 
     def view(self, dtype: Any) -> Ragged:
-        """Return the examples with the same bytes as another dtype."""
+        """Return the examples with their bytes read as another dtype."""
         return replace(self, values=self.values.view(dtype))
 
     def astype(self, dtype: Any, copy: bool = False) -> Ragged:
@@ -120,16 +120,17 @@ class Ragged:
 
 
 Column = np.ndarray | Ragged
-"""An array [n, ...], or examples of unequal lengths."""
+"""An array [n, ...], or ragged examples."""
 
 
 def flat(array: Column) -> np.ndarray:
-    """Return an array as it is, of ragged examples the rows of all one after another."""
+    """Return an array as it is; for ragged examples, return all their rows in order."""
     return array.joined if isinstance(array, Ragged) else array
 
 
 def form_of(where: str, values: Any, offsets: Any, longest: int) -> RaggedForm:
-    """Return the form of examples by that of their values; raise ShardError if offsets have another."""
+    """Return the form of ragged examples from the form of their values; raise ShardError if offsets have the
+    wrong form."""
     if offsets.dtype != np.int64 or len(offsets.shape) != 1 or not offsets.shape[0]:
         found = f"{offsets.dtype} of shape {list(offsets.shape)}"
         raise ShardError(f"{where}{OFFSETS}: is {found}; it must be int64 [examples + 1]; {_RESTORE}")
@@ -137,13 +138,15 @@ def form_of(where: str, values: Any, offsets: Any, longest: int) -> RaggedForm:
 
 
 def ragged_of(where: str, values: np.ndarray, offsets: np.ndarray, longest: int, **more: Any) -> Ragged:
-    """Return examples by their offsets; raise ShardError if these are none of so many values."""
+    """Return ragged examples from values and offsets; raise ShardError if the offsets do not fit the
+    values."""
     check_offsets(f"{where}{OFFSETS}", offsets, len(values), longest)
     return Ragged(values, offsets[:-1], np.diff(offsets), longest, **more)
 
 
 def check_offsets(where: str, offsets: np.ndarray, rows: int, longest: int) -> None:
-    """Refuse offsets that do not begin with 0, fall, end elsewhere than the rows do, or are too far apart."""
+    """Refuse offsets that do not begin with 0, decrease, do not end at the number of rows, or are too far
+    apart."""
     if offsets[0]:
         raise ShardError(f"{where}: begins with {offsets[0]}; it must begin with 0; {_RESTORE}")
     if (falls := offsets[1:] < offsets[:-1]).any():

@@ -1,4 +1,4 @@
-"""What one example's target is, and whether arrays are such targets."""
+"""The format of one example's target, and checks of arrays against it."""
 
 from __future__ import annotations
 
@@ -23,42 +23,46 @@ from mpifl.data.ragged_arrays import Column, Ragged, flat
 from mpifl.data.shards import NAMED, ONE, Name, Record, Texts, by_path, few_arrays, one_or_named
 
 PIECE = 1 << 22
-"""Numbers that are looked at together."""
+"""Numbers that are checked at a time."""
 _FIX = "mend the data and partition again"
 
 
 class Targets(Record):
-    """What the target of one example is: its stored dtype and its shape; without it, int64 class numbers.
+    """The format of one example's target: its stored dtype and its shape. Without it, targets are int64 class
+    numbers.
 
-    In a federation with classes it holds class numbers, which a model receives as int64. Else it holds values
-    (measurements, counts, or 0 and 1 for each of several labels), which a model receives as float32.
+    In a federation with classes, targets are class numbers, which a model receives as int64. Otherwise they
+    are values, which a model receives as float32: measurements, counts, or 0 and 1 for each of several
+    labels.
     """
 
     dtype: Literal["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool"]
     shape: Shape
     names: Texts | None = None
-    """What the columns of the last dimension are called."""
+    """The names of the columns in the last dimension."""
     ignore: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
     """A class number that does not count."""
     classes: Classes | None = None
-    """How many there are, if this is one of several targets and holds class numbers."""
+    """The number of classes, if this is one of several targets and holds class numbers."""
     ragged: bool = False
-    """Whether examples have unequal lengths; the first number of the shape then is the rows at most."""
+    """Whether examples have unequal lengths; then the first number of the shape is the largest number of
+    rows."""
 
     @model_serializer(mode="wrap")
     def _of_one_array(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave classes out where there are none (of one array they stand beside), and what is not ragged."""
+        """Leave out `classes` if it is None (a single array's are in the federation), and `ragged` if it is
+        false."""
         of_others = {"classes": self.classes is None, "ragged": not self.ragged}
         return {key: value for key, value in make(self).items() if not of_others.get(key)}
 
     @property
     def padding(self) -> float:
-        """Return what stands behind the last row of a ragged example in a batch, and does not count."""
+        """Return the value that pads a ragged example in a batch, and does not count."""
         return math.nan if self.ignore is None else self.ignore
 
     @property
     def stored(self) -> np.dtype[Any]:
-        """Return the dtype in a shard: HDF5 has no bool of its own."""
+        """Return the dtype in a shard, since HDF5 has no bool of its own."""
         return np.dtype("uint8" if self.dtype == "bool" else self.dtype)
 
     @model_validator(mode="after")
@@ -75,18 +79,18 @@ Aims = Annotated[
     Annotated[Targets, Tag(ONE)] | Annotated[dict[Name, Targets], BeforeValidator(few_arrays), Tag(NAMED)],
     Discriminator(one_or_named),
 ]
-"""What the targets of one example are: an array, or several by name."""
+"""The format of one example's targets: an array, or several by name."""
 
 
 def aims_by_path(classes: int | None, targets: Aims | None) -> dict[str, tuple[int | None, Targets | None]]:
-    """Return the number of classes and the record of each array of targets, by its path in a split."""
+    """Return the number of classes and the format of each array of targets, by its path in a split."""
     if isinstance(targets, dict):
         return {path: (one.classes, one) for path, one in by_path("y", targets).items()}
     return {"y": (classes, targets)}
 
 
 def told(classes: int | None, targets: Aims | None) -> str:
-    """Say what the targets of a federation are, as messages do."""
+    """Return the description of a federation's targets in messages."""
     if isinstance(targets, dict):
         return "; ".join(f"{name}: {told(one.classes, one)}" for name, one in targets.items())
     if targets is None:
@@ -99,7 +103,7 @@ def told(classes: int | None, targets: Aims | None) -> str:
 
 
 def check_kind(classes: int | None, targets: Aims | None) -> None:
-    """Refuse classes and targets that do not go together; raise ValueError."""
+    """Refuse classes and targets that do not fit each other; raise ValueError."""
     if isinstance(targets, dict):
         if classes is not None:
             raise ValueError(f"{classes} classes of named targets; say them of each in targets")
@@ -131,7 +135,7 @@ def _check_kind(name: str, classes: int | None, targets: Targets) -> None:
 
 
 def check_target_form(where: str, y: ArrayForm, classes: int | None, targets: Targets | None) -> None:
-    """Refuse targets of another shape or dtype than a federation's."""
+    """Refuse targets whose shape or dtype differs from the federation's."""
     check_ragged(where, y, targets is not None and targets.ragged)
     if targets is None:
         if y.dtype.kind not in "iu":
@@ -147,7 +151,7 @@ def check_target_form(where: str, y: ArrayForm, classes: int | None, targets: Ta
 
 
 def check_picked(where: str, y: ArrayForm, targets: Targets | None) -> None:
-    """Refuse stored class numbers of a dtype that torch picks no rows of."""
+    """Refuse stored class numbers of a dtype that torch cannot index."""
     if targets is None and y.dtype.name in ("uint16", "uint32", "uint64"):
         raise ShardError(f"{where}: labels of dtype {y.dtype.name}; store them as int64, or partition again")
 
@@ -155,9 +159,9 @@ def check_picked(where: str, y: ArrayForm, targets: Targets | None) -> None:
 def check_counts(
     where: str, y: ArrayForm, examples: Mapping[str, int], labels: Sequence[int], *, most: bool
 ) -> None:
-    """Refuse targets of another number for each example than the histogram `labels` has been counted from.
+    """Refuse targets if the number for each example does not fit the histogram `labels`.
 
-    With `most`, some may not have been counted. Of ragged targets, nothing is known beforehand.
+    With `most`, the histogram may leave out some targets. Ragged targets cannot be checked beforehand.
     """
     if getattr(y, "ragged", False):
         return
@@ -206,7 +210,7 @@ def _check_finite(where: str, y: Column) -> None:
 
 
 def _first(y: Column, wrong: Any) -> int | None:
-    """Return the first row in which something is wrong, of ragged targets the example; else None."""
+    """Return the first wrong row, for ragged targets the first wrong example; None if there is none."""
     if isinstance(y, Ragged):
         found_in = _first(y.joined, wrong)
         return None if found_in is None else y.example_at(found_in)
@@ -217,15 +221,15 @@ def _first(y: Column, wrong: Any) -> int | None:
 
 
 def pieces(y: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the rows of an array [n, ...] some at a time, with the position of the first."""
+    """Yield the rows of an array [n, ...] in pieces, each with the position of its first row."""
     step = max(1, PIECE // max(1, math.prod(y.shape[1:])))
     for start in range(0, len(y), step):
         yield start, y[start : start + step]
 
 
 def label_counts(y: Column | None, classes: int | None, targets: Aims | None = None) -> list[int]:
-    """Return how many targets there are of each class, without those ignored;
-    nothing of values, nor of named targets."""
+    """Return the number of targets of each class, without ignored ones; empty for values and for named
+    targets."""
     if classes is None or y is None:
         return []
     total, ignore = np.zeros(classes, np.int64), targets.ignore if isinstance(targets, Targets) else None
@@ -242,7 +246,7 @@ Array = Column | dict[str, Column]
 def check_arrays(
     where: str, x: Array, y: Array, features: Inputs, classes: int | None, targets: Aims | None = None
 ) -> None:
-    """Refuse arrays of another shape or dtype than a federation's, or with targets that it does not have."""
+    """Refuse arrays whose shapes, dtypes or targets do not fit the federation."""
     check_forms(where, by_path("x", x), by_path("y", y), features, classes, targets)
     for path, (count, one) in aims_by_path(classes, targets).items():
         check_labels(place(where, path), by_path("y", y)[path], count, one)
@@ -256,7 +260,8 @@ def check_forms(
     classes: int | None,
     targets: Aims | None = None,
 ) -> None:
-    """Refuse what has another shape or dtype than a federation's; x and y by their paths in a split."""
+    """Refuse forms whose shapes or dtypes do not fit the federation; x and y are given by their paths in a
+    split."""
     inputs, aims = by_path("x", features), aims_by_path(classes, targets)
     if odd := sorted({*x, *y} ^ {*inputs, *aims}):
         raise ShardError(f"{where}: {odd[0]} is there or in the federation, not in both; partition again")
@@ -273,5 +278,5 @@ def check_forms(
 
 
 def place(where: str, path: str) -> str:
-    """Return the beginning of a message about an array; one that is alone has no name."""
+    """Return the beginning of a message about an array; a single array has no name."""
     return f"{where}: {path}" if "/" in path else where

@@ -1,4 +1,4 @@
-"""Tensors of some examples: one, or several by name, where the federation has named arrays."""
+"""Tensors of examples: one tensor, or several by name if the federation has named arrays."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 Tensors = Any
-"""A tensor, or a dict of them by name."""
+"""A tensor, or a dict of tensors by name."""
 
 
 def rows(columns: Tensors) -> int:
-    """Return how many examples tensors are of, of a dict of them each."""
+    """Return the number of examples in a tensor, or in each tensor of a dict."""
     return len(next(iter(columns.values())) if isinstance(columns, dict) else columns)
 
 
 def each(act: Callable[..., Any], held: Any, *beside: Any) -> Any:
-    """Do something to an array, or to each of several by name, with what `beside` has of that name."""
+    """Apply `act` to an array, or to each of several by name, with the entries of `beside` of that name."""
     if isinstance(held, Mapping):
         return {name: act(one, *(other[name] for other in beside)) for name, one in held.items()}
     return act(held, *beside)
@@ -30,7 +30,7 @@ def columns_of(held: Tensors) -> list[Any]:
 
 
 def rows_at(column: Any, indices: Tensor) -> Any:
-    """Return some rows of a column: a third of the time that indexing takes."""
+    """Return some rows of a column, in a third of the time of indexing."""
     if not isinstance(column, Tensor):
         return column[indices]
     return column.index_select(0, indices if column.is_cpu else indices.to(column.device))
@@ -43,7 +43,7 @@ def cut(array: Tensor, box: Sequence[slice]) -> Tensor:
 
 
 def sliced(columns: Tensors, size: int) -> list[Tensors]:
-    """Return tensors in pieces of `size` rows, of a dict of them dicts."""
+    """Return a tensor in pieces of `size` rows; for a dict, the pieces are dicts."""
     if not isinstance(columns, Mapping):
         return list(torch.split(columns, size))
     pieces = zip(*(torch.split(column, size) for column in columns.values()), strict=True)

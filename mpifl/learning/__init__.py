@@ -1,1 +1,1 @@
-"""What is learned: models, tasks with their losses, metrics."""
+"""Models, tasks with their losses, and metrics."""

@@ -1,4 +1,4 @@
-"""What a silo does with a model: train it locally, take its gradient, evaluate it."""
+"""A silo: it trains a model locally, computes its gradient, and evaluates it."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What every silo has, whatever its data: its random streams, what it keeps, and how it answers."""
+"""The part that all kinds of silos share: random streams, kept state and the answer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from mpifl.wire import Scalar, Uniform, Update
 
 
 class Answering:
-    """One silo during one request.
+    """One silo during one request, whatever its data.
 
     Attributes:
-        id: Its number in the federation.
-        round: The round that is asked, counted from 0.
-        turn: Which of its trainings in this round it is, counted from 0, where each has streams of its own.
-        state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
-        weight: What an update weighs unless it says otherwise.
-        kept: What `keep` was given during this request.
+        id: The silo's number in the federation.
+        round: The round of the request, counted from 0.
+        turn: The number of the training in this round, counted from 0. Each training has its own random
+            streams.
+        state: What the silo kept in earlier rounds: tensors and numbers by name. Change it with `keep` only.
+        weight: The weight of an update, unless the update sets its own.
+        kept: What the silo gave to `keep` during this request.
     """
 
     state: Mapping[str, Any]
@@ -35,22 +36,22 @@ class Answering:
         self._seed = seed
 
     def stream(self, purpose: str) -> torch.Generator:
-        """Return the random stream that this silo has for a purpose in this round."""
+        """Return this silo's random stream for a purpose in this round."""
         return rng.torch_stream(self._seed, purpose, *rng.turn(self.id, self.round, self.turn))
 
     def keep(self, **values: Tensor | Scalar) -> None:
-        """Keep copies of tensors, on the host, and numbers for later rounds; they count only if this update
-        does."""
+        """Keep numbers and copies of tensors (on the host) for later rounds. They count only if the update
+        counts."""
         self.kept |= {name: _copied(value) for name, value in values.items()}
 
     def update(self, weight: float | None = None, **values: Tensor | Uniform | Scalar | None) -> Update:
-        """Make this silo's answer: tensors are averaged over the cohort, numbers too, and reported for each
-        silo.
+        """Return this silo's answer. Tensors and numbers are averaged over the cohort; numbers are also
+        reported for each silo.
 
         Args:
-            weight: Its weight in the averages; by default what the algorithm's `weight` says.
-            **values: Flat tensors, `uniform` tensors and numbers by name; None, NaN or Inf is a number that
-                it has not.
+            weight: The update's weight in the averages; by default the algorithm's `weight`.
+            **values: Flat tensors, `uniform` tensors and numbers by name. None, NaN or Inf is a missing
+                number.
         """
         vectors = {name: value for name, value in values.items() if isinstance(value, Tensor | Uniform)}
         scalars = {name: value for name, value in values.items() if not isinstance(value, Tensor | Uniform)}
@@ -58,7 +59,8 @@ class Answering:
 
 
 class _Placed(Mapping[str, Any]):
-    """What a silo keeps on the host, where it is looked at: a device holds the one silo's that works."""
+    """A silo's kept state, copied to the device entry by entry when it is read. So only the working silo's
+    state is there."""
 
     def __init__(self, kept: Mapping[str, Any], device: torch.device) -> None:
         self._kept, self._device = kept, device
@@ -78,7 +80,7 @@ class _Placed(Mapping[str, Any]):
 
 
 def placed(kept: Mapping[str, Any], device: torch.device) -> Mapping[str, Any]:
-    """Return what a silo keeps as it finds it on a device; on the CPU that is what it keeps."""
+    """Return a view of a silo's kept state on a device; on the CPU, return the state itself."""
     return kept if device.type == "cpu" else _Placed(kept, device)
 
 

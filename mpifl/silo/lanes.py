@@ -1,7 +1,7 @@
-"""Batches that are scored at once, on the cores of ranks that wait meanwhile.
+"""Scoring several batches at once, on the cores of ranks that wait meanwhile.
 
-Each batch is one lane's, and torch takes as many threads for it as without lanes. Results come in the order
-of the batches. So no figure depends on how many lanes there are.
+Each lane scores one batch at a time, with as many torch threads as without lanes. Results come in the order
+of the batches. So no figure depends on the number of lanes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from torch import nn
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 MOST = 8
-"""Lanes: each holds what a model makes of a batch."""
+"""The largest number of lanes. Each lane holds a model's activations for a batch."""
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """How many batches are scored at once, and where.
+    """The number of batches that are scored at once, and their cores.
 
     Attributes:
-        count: How many.
-        cores: Those that lanes may use; none means those of the process.
+        count: The number of lanes.
+        cores: The cores that lanes may use; an empty set means the cores of the process.
     """
 
     count: int = 1
@@ -40,7 +40,7 @@ class Lanes:
     def each(
         self, module: nn.Module, act: Callable[[nn.Module, Given], Made], batches: Iterable[Given]
     ) -> Iterator[Made]:
-        """Yield what `act` makes of each batch by a module, in order; no gradients are taken."""
+        """Yield `act(module, batch)` for each batch, in order; no gradients are computed."""
         modules = _twins(module, min(self.count, MOST)) if self.count > 1 else [module]
         if len(modules) == 1:
             return (act(module, batch) for batch in batches)
@@ -71,7 +71,7 @@ class Lanes:
                 yield future.result()
 
     def _settle(self) -> None:
-        """Let the thread that begins use the cores of the lanes."""
+        """Let a new thread use the cores of the lanes."""
         if self.cores:
             os.sched_setaffinity(0, self.cores)
 
@@ -80,11 +80,11 @@ ALONE = Lanes()
 
 
 def _twins(module: nn.Module, count: int) -> list[nn.Module]:
-    """Return a module, and others with its very tensors, whose forward passes do not meet: one of the user's
-    may leave something in itself. Of one that cannot be copied there is one alone."""
+    """Return a module and copies of it that share its tensors. A forward pass may write attributes of its
+    module, so each lane has its own copy. If the module cannot be copied, return it alone."""
     tensors = list(itertools.chain(module.parameters(), module.buffers()))
     try:
         more = [copy.deepcopy(module, {id(tensor): tensor for tensor in tensors}) for _ in range(count - 1)]
-    except Exception:  # whatever a module of the user's says to that
+    except Exception:  # a user's module may raise anything
         return [module]
     return [module, *more]

@@ -1,4 +1,4 @@
-"""How a model does on examples: its losses, metrics and logits."""
+"""Losses, metrics, outputs and logits of a model on examples."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from mpifl.silo.steps import EVALUATION_BATCH, Counted, EvaluationBatch, weighed
 
 Found = TypeVar("Found")
 _FITS: WeakKeyDictionary[FlatModel, int] = WeakKeyDictionary()
-"""How many examples a model was found to take at a time, where it was not the usual number."""
+"""The batch size that fits in memory for a model, if the usual size did not fit."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How a model does on some examples: mean loss, the task's metrics by name,
-    and how many examples there were."""
+    """A model's score on some examples: the mean loss, the task's metrics by name, and the number of
+    examples."""
 
     loss: float
     metrics: dict[str, float]
     examples: int
     states: dict[str, Tensor] = field(default_factory=dict, compare=False)
-    """Of the metrics, as `pack_states` writes them: their sums over silos score all examples."""
+    """The metrics' states as `pack_states` writes them. Their sums over silos give the metrics of all
+    examples."""
 
 
 @torch.no_grad()
@@ -47,8 +48,8 @@ def logits(model: FlatModel, w: Tensor, batches: Batches) -> Tensor:
 
 @torch.no_grad()
 def outputs(module: nn.Module, task: Task, batches: Batches, size: int) -> Tensor:
-    """Return what a module answers for all examples of `batches`, shape [n, ...], on the CPU;
-    its parts are left in the modes that they are in."""
+    """Return a module's outputs for all examples of `batches`, shape [n, ...], on the CPU. The module's parts
+    keep their modes (training or evaluation)."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     found = [task.outputs(module, x).cpu() for x, _ in batches.in_order(size)]
@@ -67,8 +68,8 @@ def mean_loss(
     lanes: Lanes = ALONE,
     counted: Counted | None = None,
 ) -> float:
-    """Return the mean of an objective at w, shape [P], over all examples of `batches`, so many at a time; see
-    `local.gradient`."""
+    """Return the mean of an objective at w, shape [P], over all examples of `batches`, `size` at a time. See
+    `training_loop.gradient` for `counted`."""
     model.trained.copy_(w)
     model.module.eval()
 
@@ -96,8 +97,8 @@ def evaluate(
     size: EvaluationBatch = EVALUATION_BATCH,
     lanes: Lanes = ALONE,
 ) -> Score:
-    """Score the model w, shape [P], on all examples of `batches`, so many at a time;
-    the loss is the task's if not another's."""
+    """Score the model w, shape [P], on all examples of `batches`, `size` at a time. The loss is
+    `own_objective`, by default the task's loss."""
     return as_fits(model, size, partial(_evaluated, model, w, batches, task, own_objective, lanes))
 
 
@@ -130,14 +131,14 @@ def _evaluated(
 
 @dataclass(frozen=True)
 class Afresh(Lanes):
-    """One lane, in which each batch finds the model's buffers as they were."""
+    """One lane that restores the model's buffers before each batch."""
 
     buffers: Buffers | None = None
 
     def each(
         self, module: nn.Module, act: Callable[[nn.Module, Given], Made], batches: Iterable[Given]
     ) -> Iterator[Made]:
-        """Yield what `act` makes of each batch, in order."""
+        """Yield `act(module, batch)` for each batch, in order."""
         assert self.buffers is not None
         for batch in batches:
             self.buffers.restore()
@@ -145,10 +146,10 @@ class Afresh(Lanes):
 
 
 def purely(model: FlatModel, lanes: Lanes, act: Callable[[Lanes], Found]) -> Found:
-    """Return what `act` makes of a model on some lanes, and leave its buffers as they were.
+    """Return `act(lanes)`, which scores a model, and leave the model's buffers as they were.
 
-    Where a model writes to its buffers as it is scored, each batch begins with the same. So no figure depends
-    on which batches a rank scores, or in which order.
+    If scoring writes to a model's buffers, each batch begins with the same buffers. So no figure depends on
+    which batches a rank scores, or in which order.
     """
     if not model.buffers.at_scoring:
         found = act(lanes)
@@ -161,16 +162,17 @@ def purely(model: FlatModel, lanes: Lanes, act: Callable[[Lanes], Found]) -> Fou
 
 
 def usable(lanes: Lanes, batches: Batches, size: int) -> Lanes:
-    """Return the lanes for batches of so many examples; one where they are large, since each takes memory."""
+    """Return the lanes for batches of `size` examples; one lane if such batches are large, since each takes
+    memory."""
     return lanes if lanes.count == 1 or batches.bounded(size) == size else ALONE
 
 
 class Scoring:
-    """Adds up, batch by batch, what a score is made of.
+    """Adds up losses and metrics, batch by batch, for a score.
 
     Args:
-        task: Whose loss and metrics it takes.
-        device: Where the outputs lie.
+        task: The task that gives the loss and the metrics.
+        device: The device of the outputs.
     """
 
     def __init__(self, task: Task, device: torch.device) -> None:
@@ -181,18 +183,18 @@ class Scoring:
         self._empty = {name: _copied(read_states(metric)) for name, metric in self._metrics.items()}
 
     def add(self, outputs: Tensor, y: Tensor) -> None:
-        """Add a batch: what a model answers, and the targets."""
+        """Add a batch: a model's outputs, and the targets."""
         total, counted = self._task.loss(outputs, y)
         self._loss += total
         self._count = self._count + counted
         self._examples += rows(y)
         predictions, targets = self._task.scored(outputs, y)
-        for metric in self._metrics.values() if len(targets) else ():  # of a batch none may count
+        for metric in self._metrics.values() if len(targets) else ():  # perhaps no target of a batch counts
             metric.update(predictions, targets)
 
     def take(self) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return what was added since this was asked last: the sum of losses, what it is divided by, and the
-        states of metrics, all of which must add up; forget it."""
+        """Return what was added since the last call, and reset it: the sum of losses, its divisor, and the
+        metrics' states. All states must be sums."""
         found = self._loss, self._count, pack_states(self._metrics)
         self._loss, self._count = torch.zeros_like(self._loss), 0
         for name, metric in self._metrics.items():
@@ -200,7 +202,7 @@ class Scoring:
         return found
 
     def score(self, loss: float | None = None) -> Score:
-        """Return the score of all batches; its loss is the task's if no other is given."""
+        """Return the score of all batches; `loss` replaces the task's loss."""
         if loss is None:
             loss = float(self._loss) / float(self._count) if self._count else math.nan
         values = {name: computed(metric) for name, metric in self._metrics.items()}
@@ -208,10 +210,10 @@ class Scoring:
 
 
 def as_fits(model: FlatModel, size: EvaluationBatch, act: Callable[[int], Found]) -> Found:
-    """Do something with so many examples at a time, by "auto" with half of them until memory takes them.
+    """Return `act(size)`; for "auto", halve the usual size until it fits in memory.
 
-    What a model was found to take is remembered. What was begun is done from its beginning, so that a figure
-    is that of the size that took it.
+    The size that fits a model is remembered. After a failure `act` starts from the beginning, so that one
+    size makes the whole figure.
     """
     if size != "auto":
         return act(size)
@@ -228,7 +230,8 @@ def as_fits(model: FlatModel, size: EvaluationBatch, act: Callable[[int], Found]
 
 
 def short_of_memory(error: BaseException) -> bool:
-    """Tell whether memory was short; of the CPU's torch says so in words alone."""
+    """Return whether an error means that memory was short. For the CPU's memory, torch says so only in the
+    message."""
     kinds = (MemoryError, torch.cuda.OutOfMemoryError)
     return isinstance(error, kinds) or "can't allocate memory" in str(error)
 
@@ -238,6 +241,6 @@ def _copied(states: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _placed(metric: Metric, device: torch.device) -> Metric:
-    """Return a metric whose states lie on a device: torchmetrics' are modules,
-    others follow what they are given."""
+    """Return a metric with its states on a device. Metrics of torchmetrics are modules; others follow their
+    inputs."""
     return metric.to(device) if isinstance(metric, torch.nn.Module) else metric

@@ -1,5 +1,4 @@
-"""A silo as an algorithm sees it: its examples, its state,
-and a model that it is lent for the time of its work."""
+"""A silo as an algorithm sees it: its examples, its state, and a model that is lent to it."""
 
 from __future__ import annotations
 
@@ -37,31 +36,31 @@ from mpifl.silo.steps import (
 )
 
 OPTIMIZER = "optimizer"
-"""What the names of a kept optimizer's state begin with, in a silo's state."""
+"""The prefix of the names of a kept optimizer's state, in a silo's state."""
 RESIDUAL = "unsent "
-"""Before a vector's name, in a silo's state: what payloads have left out so far."""
+"""The prefix of a vector's name in a silo's state, for the part that compression has left out so far."""
 
 
 class Silo(Lent):
-    """One silo during one request.
+    """One silo with examples during one request.
 
     Attributes:
-        id: Its number in the federation.
-        round: The round that is asked, counted from 0.
-        examples: n_k, how many training examples it holds.
-        state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
-        weight: What an update weighs unless it says otherwise; n_k by default.
-        reweighed: Whether silos weigh otherwise in the objective than their updates do: drawn by n_k, counted
-            alike.
-        objective: What training minimises: the algorithm's.
-        own_objective: The same, None where it is the task's loss: the loss that an evaluation reports.
-        task: What is learned: its loss, and the metrics of an evaluation.
-        public: The federation's public examples, if there are any.
-        model: The lent model; what is in it is gone when the work is done.
-        kept: What `keep` was given during this request.
-        learned_statistics: The running statistics after the last training, None if there was none.
-        received: What transforms remember of the message until the update leaves.
-        work: The name of the algorithm's half that is asked, if one is.
+        id: The silo's number in the federation.
+        round: The round of the request, counted from 0.
+        examples: n_k, the number of the silo's training examples.
+        state: What the silo kept in earlier rounds: tensors and numbers by name. Change it with `keep` only.
+        weight: The weight of an update, unless the update sets its own; by default n_k.
+        reweighed: Whether silos are drawn by n_k and their updates count equally.
+        objective: The algorithm's objective, which training minimises; by default the task's.
+        own_objective: The algorithm's own objective, or None if it is the task's loss. An evaluation reports
+            this loss.
+        task: The task: the loss, and the metrics of an evaluation.
+        public: The federation's public examples, or None.
+        model: The lent model; its content is lost when the work is done.
+        kept: What the silo gave to `keep` during this request.
+        learned_statistics: The running statistics after the last training, or None.
+        received: What transforms store about the message until the update leaves.
+        work: The name of the client method of the request, or "".
     """
 
     def __init__(
@@ -106,26 +105,26 @@ class Silo(Lent):
 
     @property
     def beginning(self) -> tuple[Tensor, Tensor]:
-        """The parameters w_0, shape [P], and running statistics that the training begins with."""
+        """The initial parameters w_0, shape [P], and running statistics of the whole training."""
         assert self.model.initial is not None, "an algorithm says by `recalls` that it asks for these"
         return self.model.initial
 
     def residual(self, name: str) -> Tensor | float:
-        """Return what compression has left out of a vector of this silo's updates,
-        and will send with the next."""
+        """Return the part of a vector that compression has left out of this silo's updates so far; the next
+        update sends it."""
         owed: Tensor | float = self.state.get(RESIDUAL + name, 0.0)
         return owed
 
     def relabel(self, act: Callable[[Tensor], Tensor]) -> None:
-        """Train, during this request, on what `act` makes of the targets of the training examples."""
+        """Replace the targets of the training examples by `act(targets)` during this request."""
         self._splits["train"] = self._splits["train"].relabelled(act)
 
     def forget_optimizer(self) -> None:
-        """Have its optimizer begin anew in this request, whatever it kept."""
+        """Reset the optimizer in this request, and ignore its kept state."""
         self.state = {name: v for name, v in self.state.items() if not name.startswith(OPTIMIZER)}
 
     def rewrite(self, act: Callable[[Any, Any], None]) -> None:
-        """Train, during this request, on a copy of the training examples that `act(x, y)` changes in
+        """Train during this request on a copy of the training examples, which `act(x, y)` changes in
         place."""
         self._splits["train"] = self._splits["train"].rewritten(act)
 
@@ -142,13 +141,13 @@ class Silo(Lent):
         """Train from w, shape [P], on the silo's training examples; see `Training`.
 
         Args:
-            w: Where to start.
-            settings: How to train; the round's decay and the silo's own share of work are applied here.
-            objective: What to minimise, if not the algorithm's objective.
+            w: The parameters to start from.
+            settings: The settings; this method applies the round's decay and the silo's own share of work.
+            objective: The objective to minimise; by default the algorithm's.
             correct: Changes each gradient before the step that takes it.
-            beside: Tensors that the objective is given beside x and y, an entry an example.
-            statistics: Running statistics to start from, where not the server's.
-            enough: Ends it before the settings do.
+            beside: Further tensors that the objective gets after x and y, with one entry for each example.
+            statistics: The running statistics to start from; by default the server's.
+            enough: Tells whether the training may end before the settings end it.
         """
         self._begin_pass(statistics)
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
@@ -176,12 +175,12 @@ class Silo(Lent):
         return run
 
     def _augmented(self) -> Batches:
-        """Return the training examples as the job's augmentation changes them, which draws anew each time."""
+        """Return the training examples with the job's augmentation, which draws anew each time."""
         examples = self._splits["train"]
         return examples if self._augment is None else examples.changed(self._augment, self.stream("augment"))
 
     def _loss(self, objective: Objective | None) -> Loss:
-        """Return an objective, by default the silo's, in the forms that it has."""
+        """Return an objective in the forms that it has; by default the silo's objective."""
         if objective or self.own_objective:
             return Loss(objective or self.objective)
         of_outputs = self.task.mean_loss if self.task.sees_outputs_alone else None
@@ -190,11 +189,11 @@ class Silo(Lent):
 
     @property
     def _divided(self) -> Counted | None:
-        """The objective as a sum and what it is divided by, where these are not the examples."""
+        """The objective as a sum and its divisor, or None if the divisor is the number of examples."""
         return self._counted if self.own_objective is None and self.task.why_no_mean() else None
 
     def _all_examples(self) -> Iterator[Batch]:
-        """Yield all training examples, some at a time; never one alone, which BatchNorm refuses."""
+        """Yield all training examples in batches, never in a batch of one, which BatchNorm refuses."""
         examples = self._splits["train"]
         size = examples.bounded(EVALUATION_BATCH)
         while size > 2 and len(examples) % size == 1:
@@ -202,26 +201,28 @@ class Silo(Lent):
         return examples.in_order(size)
 
     def _counted(self, module: Any, x: Any, y: Any) -> tuple[Tensor, Tensor | int]:
-        """Return the task's loss on a batch as a sum, and what it is to be divided by."""
+        """Return the task's loss on a batch as a sum, and its divisor."""
         return self.task.loss(self.task.outputs(module, x), y)
 
     def _method(self, settings: LocalTraining) -> Method | None:
-        """Return how a training by these settings draws batches and takes steps; None is the usual way."""
+        """Return how a training with these settings draws batches and takes steps; None means the usual
+        way."""
         return None
 
     def _kept_optimizer(self, settings: LocalTraining) -> tuple[list[Tensor], int] | None:
-        """Return the optimizer's state that the silo's last round has left, and its steps, if they go on."""
+        """Return the optimizer's state after the silo's last round, and its number of steps. None: start
+        anew."""
         if not settings.keep_optimizer_state or f"{OPTIMIZER} steps" not in self.state:
             return None
         vectors = (f"{OPTIMIZER} {i}" for i in range(OPTIMIZERS[settings.optimizer].vectors(settings)))
         return [self.state[name] for name in vectors], int(self.state[f"{OPTIMIZER} steps"])
 
     def gradient(self, w: Tensor, batch: Batch | None = None, *, track: bool = False) -> LocalRun:
-        """Take the mean gradient at w, shape [P], of a batch or of all training examples; the run's `delta`
-        holds it.
+        """Compute the mean gradient at w, shape [P], of a batch or of all training examples. The run's
+        `delta` holds it.
 
         Args:
-            track: Let running statistics (BatchNorm's) learn from this pass, as they do from training.
+            track: Let this pass update running statistics (BatchNorm's), as training does.
         """
         self._begin_pass()
         with self.randomness("gradient"):
@@ -233,11 +234,11 @@ class Silo(Lent):
 
     @torch.no_grad()
     def public_logits(self, w: Tensor, statistics: Tensor | None = None) -> Tensor:
-        """Return what the model w, shape [P], says of the public examples: logits, shape [n, classes, ...].
+        """Return the logits of the model w on the public examples, shape [n, classes, ...].
 
         Args:
             w: The parameters, shape [P].
-            statistics: The running statistics that go with them, where not the server's.
+            statistics: The running statistics of w; by default the server's.
         """
         assert self.public is not None
         self._begin_pass(statistics)
@@ -245,11 +246,11 @@ class Silo(Lent):
 
     @torch.no_grad()
     def features(self, w: Tensor, statistics: Tensor | None = None) -> Tensor:
-        """Return the features, shape [n, d, ...], that the model w, shape [P], sees in the training examples.
+        """Return the features of the training examples in the model w, shape [n, d, ...].
 
         Args:
             w: The parameters, shape [P].
-            statistics: Running statistics to start from, where not the server's.
+            statistics: The running statistics to start from; by default the server's.
         """
         self._begin_pass(statistics)
         self.model.trained.copy_(w)
@@ -268,28 +269,28 @@ class Silo(Lent):
         return mean_loss(self.model, w, self._splits["train"], self.objective, counted=self._divided)
 
     def frequencies(self) -> Tensor:
-        """Return the share of training examples in which each feature,
-        as models see it, is not 0, shape [features]."""
+        """Return, for each feature as models see it, the share of training examples where it is not 0; shape
+        [features]."""
         counts = sum((x != 0).sum(0) for x, _ in self._splits["train"].in_order(EVALUATION_BATCH))
         return torch.as_tensor(counts).reshape(-1).double() / self.examples
 
     @property
     def importance(self) -> float:
-        """How many times more the silo weighs in the objective than its updates do.
+        """The silo's weight in the objective divided by the weight of its updates.
 
-        `mean.weight / cohort.weight` times the mean of importance times v_k so is sum_k p_k v_k over who
-        answered.
+        So `mean.weight / cohort.weight` times the mean of importance * v_k is the sum of p_k v_k over the
+        silos that answered.
         """
         return float(self.examples) if self.reweighed else 1.0
 
     def split(self, name: str) -> Examples:
-        """Return a split's examples as a torch `Dataset`; InputError where the silo has no such split."""
+        """Return a split's examples as a torch `Dataset`; InputError if the silo has no such split."""
         return Examples(self._examples(name))
 
     def predict(self, split: str) -> Tensor:
-        """Return the outputs of the module for a split's examples, shape [n, ...], on the CPU; see `module`.
+        """Return the module's outputs for a split's examples, shape [n, ...], on the CPU; see `module`.
 
-        `silo.task.predict` makes probabilities of them.
+        `silo.task.predict` turns them into probabilities.
         """
         found = functools.partial(outputs, self.module, self.task, self._examples(split))
         return as_fits(self.model, self._evaluation_batch, found)
@@ -305,5 +306,5 @@ class Silo(Lent):
 
     @property
     def held_out(self) -> str | None:
-        """The split to judge a model by: `test` if the silo has one, else `valid`, else none."""
+        """The split that judges a model: `test` if the silo has it, else `valid`, else None."""
         return held_out({name: len(split) for name, split in self._splits.items()})

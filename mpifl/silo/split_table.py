@@ -1,5 +1,4 @@
-"""The `[split]` table of a job: a network that is split between silos with columns and the holder of
-labels."""
+"""The `[split]` table of a job: a network split between silos with columns and the holder of the labels."""
 
 from __future__ import annotations
 
@@ -13,24 +12,26 @@ Cut = Annotated[int, Field(ge=1, le=1 << 24)]
 
 
 class SplitSettings(BaseModel):
-    """The `[split]` table: each silo's bottom makes a line of numbers of each row; the top, at the holder
-    of the labels, makes outputs of the merged lines."""
+    """The `[split]` table. Each silo's bottom computes activations from its rows. The top, at the holder of
+    the labels, computes outputs from the merged activations."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     cut_width: Cut | list[Cut]
-    """How many numbers a silo's bottom makes of a row; a list has one for each silo."""
+    """How many activations a silo's bottom computes for a row; a list has one number for each silo."""
     merge: Literal["concat", "sum"] = "concat"
-    """How lines become one: one behind another, or added up."""
+    """How the bottoms' activations are combined: concatenated or summed."""
     top: Literal["none"] | Table = {"name": "mlp", "hidden": []}
-    """The model at the holder of the labels, over merged lines; "none" adds a bias to their sum."""
+    """The model at the holder of the labels, over the merged activations; "none" only adds a bias to their
+    sum."""
     protect: Literal["none", "max-norm", "label-dp"] = "none"
-    """What keeps labels from silos that are sent gradients: "max-norm" hides their lengths by noise, and
-    guarantees nothing; "label-dp" trains on labels that are randomised once."""
+    """How labels are hidden from silos that receive gradients. "max-norm" hides the gradients' lengths by
+    noise, without a guarantee. "label-dp" trains on labels that are randomised once."""
     epsilon: Annotated[float, Field(gt=0, le=30)] | None = None
-    """Of label-dp: a label is told e^epsilon times as likely as it is than as any other."""
+    """The epsilon of label-dp: the true label is e^epsilon times as likely to be reported as any other
+    label."""
     bottoms: dict[Annotated[str, Field(pattern=r"^(0|[1-9]\d{0,8})$")], Table] = {}
-    """Models of single silos in place of `[model]`, by the silo's number."""
+    """Models that replace `[model]` at single silos, by the silo's number."""
 
     @model_validator(mode="after")
     def _consistent(self) -> SplitSettings:
@@ -47,10 +48,10 @@ class SplitSettings(BaseModel):
         return self
 
     def widths(self, silos: int) -> list[int]:
-        """Return the width of each silo's lines.
+        """Return how many activations each silo's bottom computes for a row.
 
         Raises:
-            ValueError: `cut_width` is a list of another length.
+            ValueError: `cut_width` is a list whose length is not `silos`.
         """
         if isinstance(self.cut_width, int):
             return [self.cut_width] * silos
@@ -60,10 +61,10 @@ class SplitSettings(BaseModel):
         return self.cut_width
 
     def merged(self, silos: int) -> int:
-        """Return the width of merged lines."""
+        """Return the width of the merged activations."""
         widths = self.widths(silos)
         return sum(widths) if self.merge == "concat" else widths[0]
 
 
 UNSPLIT = SplitSettings(cut_width=1)
-"""Stands where silos have all columns."""
+"""The placeholder for jobs whose silos have all columns."""

@@ -1,4 +1,4 @@
-"""The splits of a silo: whether a task can learn them, and which a model is judged by."""
+"""The splits of a silo: whether a task can learn from them, and which split judges a model."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mpifl.learning.tasks import Task
 
 
 def learnable(shard: Shard, task: Task) -> Shard:
-    """Return a shard whose targets a task can learn.
+    """Return the shard, after a check that the task can learn from its targets.
 
     Raises:
-        ShardError: it cannot; the line names the file, the split and the row.
+        ShardError: the task cannot; the line names the file, the split and the row.
     """
     for name, split in shard.splits.items():
         try:
@@ -29,13 +29,13 @@ def learnable(shard: Shard, task: Task) -> Shard:
 
 
 def _check_aligned(x: Array, y: Array) -> None:
-    """See that ragged inputs and targets have as many rows; raise ValueError."""
+    """Check that ragged inputs and targets have equally many rows; raise ValueError if not."""
     if isinstance(x, Ragged) and isinstance(y, Ragged) and (apart := x.lengths != y.lengths).any():
         row = int(np.argmax(apart))
         raise ValueError(f"row {row} has {x.lengths[row]} rows of inputs and {y.lengths[row]} of targets")
 
 
 def held_out(examples: Mapping[str, int]) -> str | None:
-    """Return the split to judge a model by, given how many examples each has:
-    `test`, else `valid`, else none."""
+    """Return the split that judges a model, given each split's number of examples: `test`, else `valid`, else
+    None."""
     return next((name for name in ("test", "valid") if examples.get(name)), None)

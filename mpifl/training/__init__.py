@@ -1,4 +1,4 @@
-"""The server's life: build, train round by round, evaluate, checkpoint, recover."""
+"""A training: build it, run its rounds, evaluate, write checkpoints, recover from deaths."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The best model so far: whether it is kept, and how long a better one is waited for."""
+"""The best model so far: `[evaluate] keep_best` and `patience`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from mpifl.run.folder import ROUND, checkpoint, round_of
 from mpifl.run.job.tables import Evaluate
 
 BEST = "best so far"
-"""In the server's state, float64: the best value of the main metric, its round, the evaluations since then
-without a better one, and the round of the last evaluation."""
+"""The key of the server's state for four float64 numbers. These are the best value of the main metric, its
+round, the evaluations since then, and the round of the last evaluation."""
 UNSCORED = (torch.nan, 0, 0, 0)
 
 
 class BestModel:
-    """Notes at which round the main metric was best, and keeps the model of that round.
+    """Records the round with the best main metric, and keeps the model of that round.
 
-    What it notes is in the server's state, and so in checkpoints and replicas, if the job asks for it by
-    `patience` or `keep_best`.
+    If the job has `patience` or `keep_best`, the record is in the server's state. So it is also in
+    checkpoints and mirrors.
     """
 
     def __init__(self, table: Evaluate, metric: MetricInfo, server: Server, run: Path) -> None:
@@ -33,10 +33,10 @@ class BestModel:
         self._metric, self._server, self._path = metric, server, run / "best.safetensors"
 
     def begin(self) -> None:
-        """Go on with what the server's state says; where it says nothing, nothing was scored.
+        """Start from the record in the server's state; without a record, nothing was scored.
 
-        A model of another round than the state's is taken away, and the best is found anew: the run has gone
-        back behind that round, or went on for a while without keeping any.
+        If the kept model's round differs from the state's, the model is deleted and the search starts anew.
+        Either the run went back before that round, or it ran for a while without keeping a model.
         """
         kept = self._server.state.pop(BEST, None)
         if not self._wanted:
@@ -49,7 +49,8 @@ class BestModel:
         self._server.state[BEST] = best
 
     def observe(self, record: Record) -> Record:
-        """Take note of a round's main metric, once; return what the round's record is to say of the best."""
+        """Note a round's main metric, once for each round; return the figures of the best for the round's
+        record."""
         if not self._wanted or (found := judged(record, self._metric)) is None:
             return {}
         best, of_round, since, last = self._server.state[BEST].tolist()
@@ -62,10 +63,10 @@ class BestModel:
         return {"best_round": int(of_round), "evaluations_since_best": int(since)}
 
     def _is_better(self, value: float, best: float) -> bool:
-        return not self._metric.reaches(best, value)  # NaN, before the first, reaches nothing
+        return not self._metric.reaches(best, value)  # before the first, `best` is NaN, which reaches nothing
 
     def _keep(self, round: int) -> bool:
-        """Keep the model, if that is wanted; return False where the disk has no room for it."""
+        """Write the model if the job keeps it; return False if it could not be written."""
         if not self._keeps:
             return True
         model = self._server.load(self._server.state["w"])

@@ -1,4 +1,4 @@
-"""Put together on every rank what a job describes: the model, the silos it hosts, the server's part."""
+"""Builds a job on every rank: the model, the rank's silos, and the server's state."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ from mpifl.transforms import Clipping, RunningStatistics, Transform
 from mpifl.wire import Transport
 
 Plan: TypeAlias = dict[str, str]
-"""What rank 0 tells all ranks: the job, the federation, and what follows from its run folder."""
+"""The message of rank 0 to all ranks: the job, the federation, the run folder, and the wings' own texts."""
 _TOLD = TypeAdapter(dict[str, str])
 
 
 @dataclass(frozen=True)
 class Built:
-    """A training, put together on one rank.
+    """A training, built on one rank.
 
     Attributes:
-        job: What is to be trained.
+        job: The job.
         spec: The federation.
-        server: The server's state; at workers what it needs to take the server's place.
-        exchange: Reaches the silos, or those of this rank where it is a worker.
-        wings: What the job asks for beside the core.
+        server: The server's state; at a worker, the parts that it needs to take the server's place.
+        exchange: Sends requests to the silos; at a worker, answers them.
+        wings: The wings that the job asks for.
     """
 
     job: Job
@@ -83,7 +83,7 @@ def build(
     force: bool = False,
     wings_of: WingsOf = core_alone,
 ) -> Built:
-    """Build a training; every rank of the world calls this together, and rank 0's arguments count.
+    """Build a training. All ranks of the world call this together, and rank 0's arguments count.
 
     Raises:
         InputError: on all ranks if anything is wrong on any of them, with the line to show.
@@ -97,7 +97,7 @@ def build(
             agree_on(transport, prepared.problem, prepared.alignments, prepared.names)
         except RankLost:
             ranks = transport.recover()
-            if transport.agreed > before and prepared is not None:  # others have heard it already
+            if transport.agreed > before and prepared is not None:  # other ranks already know that all agreed
                 prepared.renumber(ranks, transport)
     assert prepared is not None
     assert prepared.built is not None
@@ -106,7 +106,7 @@ def build(
 
 @dataclass
 class _Prepared:
-    """What a rank has put together of a job, or why it could not."""
+    """A rank's build of a job, or its problem."""
 
     job: Job
     spec: AnySpec
@@ -117,11 +117,11 @@ class _Prepared:
 
     @property
     def names(self) -> Names:
-        """What silos are called."""
+        """The silos' names."""
         return Names([entry.name for entry in self.spec.silos])
 
     def renumber(self, ranks: Mapping[int, int], transport: Transport) -> None:
-        """Go on, after a death, with what was built before it; a rank may have become the server."""
+        """Keep what was built before a death, with new rank numbers; this rank may have become the server."""
         assert self.built is not None
         server, federation = self.built
         federation.renumber(ranks)
@@ -155,10 +155,10 @@ def _prepared(
 def _plan(
     given: Given, out: Path, overrides: tuple[str, ...], resume: bool, force: bool, wings_of: WingsOf
 ) -> Plan:
-    """Read on rank 0 what all ranks have to know."""
+    """Return, on rank 0, the facts that all ranks need."""
     job = resolved(given, overrides)
     try:
-        settle_kernels(job)  # a rule of the user's is tried below, which computes
+        settle_kernels(job)  # a user's own rule is tried below, which computes
         check_tracking(job)
         spec = read_any(Path(job.shards))
         job.evaluate.check(splits_of(spec))
@@ -177,7 +177,7 @@ def _plan(
 def _assembled(
     job: Job, spec: AnySpec, run: Path, transport: Transport, plan: Plan, wings: Sequence[Wing]
 ) -> tuple[Server, Federation]:
-    """Build what a rank needs: as a wing says, if one does, else as the core does."""
+    """Build what a rank needs: by a wing, if one builds the whole training, else by the core."""
     transport.server_hosts = isinstance(spec, VerticalSpec)
     changed = functools.partial(_changed, transport, _told(plan, wings, transport.rank), wings)
     if own := of_one(wings, lambda wing: wing.assembled(spec, run, transport, changed), "the whole training"):
@@ -187,10 +187,10 @@ def _assembled(
 
 
 def _told(plan: Plan, wings: Sequence[Wing], rank: int) -> dict[str, str]:
-    """Return what rank 0 tells each wing.
+    """Return the text that rank 0 sends to each wing.
 
     Raises:
-        InputError: it is nothing that a rank of this version tells, or this rank has other wings.
+        InputError: the texts are not of this version, or this rank has other wings.
     """
     try:
         told = _TOLD.validate_json(plan.get("wings", ""))
@@ -211,7 +211,7 @@ def _changed(
     context: WorkerContext,
     placed: Mapping[int, Sequence[int]],
 ) -> WorkerContext:
-    """Return what the silos of a rank have in common as the wings change it, one after another."""
+    """Return a rank's context after all wings have changed it, one after another."""
     for wing in wings:
         context = wing.context(context, placed, transport, told.get(wing.name, ""))
     return context
@@ -225,13 +225,13 @@ def _assemble(
     changed: Changed,
     wings: Sequence[Wing],
 ) -> tuple[Server, Federation]:
-    """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
+    """Build this rank's models, its worker, and its server's state."""
     device = settled_device(job, spec, transport)
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
     first = transport.place()[0] == 0
     flat = models_of(job, spec, algorithm, device, is_reporter=first, tries=first)
-    algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
+    algorithm.task.metrics()  # import the metrics' library now, not in the first evaluation
     rule, transforms = _changing(job, algorithm, spec, run, wings)
     public = batches_of(folder, spec, spec.public, "public", device)
     placed = _placed(job, spec, transport)
@@ -267,7 +267,7 @@ def _federation(
     placed: Mapping[int, Sequence[int]],
     device: torch.device,
 ) -> Federation:
-    """Return what reaches the silos, given what a rank's silos have in common and what answers for them."""
+    """Return the federation, given a rank's context and worker."""
     spec = context.spec
     assert isinstance(spec, FederationSpec)
     return Federation(
@@ -299,10 +299,10 @@ def _knowledge(job: Job, spec: FederationSpec, context: WorkerContext) -> Knowle
 def _changing(
     job: Job, algorithm: Algorithm, spec: FederationSpec, run: Path, wings: Sequence[Wing]
 ) -> tuple[MakesAggregator | None, list[Transform]]:
-    """Return the rule that combines updates, None for the mean, and the transforms, in the order of requests.
+    """Return the rule that combines updates (None is the mean), and the transforms in the order of requests.
 
-    On the way back these act in reverse: an update is clipped, and nothing changes it after its codec. A silo
-    that lies does so after it is clipped. What the first wing changes encloses all else.
+    Updates pass the transforms in reverse order. So an attack changes an update after it is clipped, and
+    nothing changes an update after its codec. The first wing's transforms are the outermost.
     """
     clip, first, last, rule = job.aggregation.clip, list[Transform](), list[Transform](), None
     for wing in wings:

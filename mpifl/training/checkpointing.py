@@ -1,4 +1,4 @@
-"""Checkpoints of a training: when one is begun, when it counts, how long it is kept."""
+"""Checkpoints of a training: when one begins, when it is committed, how long it is kept."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from mpifl.wire import FileReply, Save, SaveStatus
 
 
 class CheckpointManager:
-    """Have all ranks write what they hold of a checkpoint, and commit it when they have.
+    """Lets all ranks write their parts of a checkpoint, and commits it when all are written.
 
-    At most one is being written; the next waits for it, so that no more than `every` rounds and those that
-    one takes are ever at stake. In the foreground a checkpoint is waited for as soon as it is begun.
+    At most one checkpoint is being written, and the next waits for it. So a failure costs at most `every`
+    rounds plus the rounds that writing takes. In the foreground, training waits until the checkpoint is
+    written.
 
     Attributes:
-        committed: Rounds done at the last checkpoint that counts, if it is of this training; else -1.
-        latest: The sha256 of each silo's file in it, for silos that keep state.
+        committed: The round of this training's last committed checkpoint, or -1.
+        latest: The sha256 of each silo's file in that checkpoint, for silos that keep state.
     """
 
     def __init__(
@@ -44,18 +45,18 @@ class CheckpointManager:
         self._due = False
         self._begun: int | None = None
         self._keeping: list[int] = []
-        """The silos that have a file in it; they stay where they are until then, but for deaths."""
+        """The silos that write a file for it. Until it ends they do not move, except after deaths."""
         self._lost: list[int] = []
-        """The ranks that had died when it was begun."""
+        """The ranks that had died before it began."""
         self._seconds = 0.0
         self.committed = -1
         self.latest: dict[int, str] = {}
 
     def update(self, should_wait: Callable[[], bool] = lambda: False) -> bool:
-        """Commit what is written by now, and begin a checkpoint where one is due.
+        """Commit the checkpoint if it is written, and begin another if one is due.
 
         Args:
-            should_wait: Says, once one is begun in the background, whether it is needed at once.
+            should_wait: Called after a checkpoint began in the background; tells whether to wait for it.
 
         Returns:
             Whether a checkpoint of the server's current state has just been committed.
@@ -72,22 +73,22 @@ class CheckpointManager:
         return self.committed == round != before
 
     def save_now(self) -> bool:
-        """Write a checkpoint of the state as it is, unless there is one; return whether there is one then."""
+        """Write a checkpoint of the current state if there is none; return whether there is one now."""
         self._due = True
         self._save(background=False)
         return self.committed == self._server.round
 
     def resume_from(self, round: int) -> None:
-        """Take note that the training goes on from this checkpoint."""
+        """Note that the training continues from this checkpoint."""
         self.committed = round
 
     def take_seconds(self) -> float:
-        """Return how long checkpoints have held the training up since this was asked last."""
+        """Return how long checkpoints have delayed the training since the last call, in seconds."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
     def commit_if_written(self, wait: bool) -> None:
-        """Commit the checkpoint that was begun once all have written it; give it up if one could not."""
+        """Commit the current checkpoint if all ranks have written it; give it up if a rank could not."""
         if self._begun is None:
             return
         answer = self._recovery.run_with_recovery(functools.partial(self._ask_whether_written, wait))
@@ -118,9 +119,10 @@ class CheckpointManager:
         self._due = False
 
     def _begin(self, copied: bool) -> None:
-        """Have all begin to write what they hold; of a server's state and silos' that fit each other.
+        """Let all ranks begin to write, with states of server and silos that belong to one round.
 
-        Where a death amid this has silos moved with an older state, it is given up, and another is due.
+        If a rank dies meanwhile and its silos move with an older state, the checkpoint is given up and
+        another is due.
         """
         self._recovery.run_with_recovery(self._recovery.realign)
         server, diverged = self._server, self._recovery.diverged
@@ -136,8 +138,8 @@ class CheckpointManager:
             self._give_up("silos moved meanwhile, with what they kept in an earlier round")
 
     def _copied(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a copy, in the memory of the last one where that fits:
-        fresh pages would take longer to get."""
+        """Return a copy of the state. It reuses the last copy's memory where shapes fit, since new pages cost
+        time."""
         before, self._copy = self._copy, {}
         for name, value in state.items():
             if isinstance(value, Tensor):
@@ -148,7 +150,7 @@ class CheckpointManager:
         return {**state, **self._copy}
 
     def _ask_whether_written(self, wait: bool) -> Outcome:
-        """Ask the silos that have a file in the checkpoint whether it is written."""
+        """Ask the silos that write a file whether it is written."""
         if not self._keeping:
             return Outcome()
         asked = self._recovery.federation.cohort(self._keeping, self._server)
@@ -156,9 +158,9 @@ class CheckpointManager:
         return asked.ask(SaveStatus, checkpoint=self._begun, wait=wait)
 
     def _give_up(self, why: str) -> None:
-        """Let go of the checkpoint that was begun; the one before it stays, and training goes on.
+        """Give up the current checkpoint; the one before it stays, and training goes on.
 
-        If a rank died meanwhile, with what it was to write, another is due at once.
+        If a rank died meanwhile, another checkpoint is due at once.
         """
         assert self._begun is not None
         self._due |= self._dead() != self._lost

@@ -1,4 +1,4 @@
-"""Where a rank computes: on which device, with how many threads."""
+"""The device and the number of threads of a rank."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mpifl.wire import Transport
 
 
 def rank_device(job: Job, nth: int, is_worker: bool) -> torch.device:
-    """Return where a rank computes, if the job's precision gains something there.
+    """Return the device of a rank, after a check that the job's precision is of use there.
 
     Raises:
-        InputError: it does not, or there is no such device.
+        InputError: it is of no use, or there is no such device.
     """
     device = device_of(job.device, nth, is_worker)
     if (precision := job.local.precision) != "fp32" and device.type == "cpu" and is_worker:
@@ -30,37 +30,37 @@ def rank_device(job: Job, nth: int, is_worker: bool) -> torch.device:
 
 
 def settle(job: Job, workers: int) -> None:
-    """Have this process compute from now on by the job's kernels, with as many threads as it may.
+    """Set the job's kernels and this rank's number of threads for this process.
 
     Args:
         job: The job.
-        workers: How many the node has.
+        workers: The number of workers on the node.
 
     Raises:
-        InputError: it cannot compute by these kernels.
+        InputError: this process cannot use these kernels.
     """
     settle_kernels(job)
     torch.set_num_threads(threads_of(job.threads, workers))
 
 
 def settle_kernels(job: Job) -> None:
-    """Have this process compute from now on by the job's kernels; nothing may have been computed before.
+    """Set the job's kernels for this process. It must not have computed anything before.
 
     Raises:
-        InputError: it cannot.
+        InputError: it cannot use them.
     """
     if job.kernels == "avx2":
         pin_kernels()
 
 
 def threads_of(wanted: int | str, workers: int) -> int:
-    """Return the threads of a rank: by "auto" its part of the cores that it may use.
+    """Return the number of threads of a rank; for "auto", its share of the cores that it may use.
 
-    A launcher that binds ranks gives each a part of its own cores, which fewer ranks share.
+    If a launcher binds ranks to cores, fewer ranks share each part of the node's cores.
 
     Args:
         wanted: The job's `threads`.
-        workers: How many the node has; 0 on the server of several ranks, which computes little.
+        workers: The number of workers on the node; 0 at a server that is no worker, which computes little.
     """
     if isinstance(wanted, int):
         return wanted
@@ -73,19 +73,20 @@ def threads_of(wanted: int | str, workers: int) -> int:
 
 
 def place_on_gpus(transport: Transport) -> int:
-    """Return a rank's place among those of its node that share its GPUs; a server that is no worker comes
-    behind the workers."""
+    """Return a rank's number among the ranks that share its node's GPUs. A server that is no worker comes
+    last."""
     is_worker = transport.rank in transport.workers
     return transport.place()[0] if is_worker else len(transport.peers)
 
 
 def lanes_of(wanted: int | str, transport: Transport, device: torch.device) -> Lanes:
-    """Return how the server scores while the ranks of its node wait: on the cores that the job has there.
+    """Return the lanes with which the server scores while other ranks of its node wait: on all the job's
+    cores there.
 
     Args:
         wanted: The job's `threads`.
         transport: The world.
-        device: Where the server computes; a GPU takes one batch after another.
+        device: The server's device; a GPU gets one lane.
     """
     waiting = [one.process for rank, one in transport.nodes.neighbours.items() if rank != transport.rank]
     if device.type != "cpu" or not waiting or not hasattr(os, "sched_getaffinity"):
@@ -96,7 +97,7 @@ def lanes_of(wanted: int | str, transport: Transport, device: torch.device) -> L
 
 
 def _cores_of(process: int) -> set[int]:
-    """Return the cores that a process may use; none if it has ended meanwhile."""
+    """Return the cores that a process may use; none if the process has ended."""
     try:
         return os.sched_getaffinity(process)
     except OSError:
@@ -104,18 +105,18 @@ def _cores_of(process: int) -> set[int]:
 
 
 def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
-    """Return the GPU of a rank's place on its node, or the CPU.
+    """Return the GPU for a rank's number on its node, or the CPU.
 
-    The GPU is this process's current one from then on: streams and graphs are made there. A server that is no
-    worker does without one where none is left for it.
+    The GPU becomes this process's current one, where streams and graphs are made. A server that is no worker
+    uses the CPU if no GPU is free for it.
 
     Raises:
-        InputError: a worker is to have a GPU, and there is none of the kind.
+        InputError: a worker needs a GPU, and there is none of this kind.
     """
     if wanted == "cpu":
         return torch.device("cpu")
     if (kind := _kind(wanted)) is not None:
-        torch.backends.cudnn.deterministic = True  # or a convolution's gradient differs from run to run
+        torch.backends.cudnn.deterministic = True  # else a convolution's gradient differs between runs
         runtime = getattr(torch, kind)
         device = torch.device(kind, nth % runtime.device_count())
         runtime.set_device(device.index)
@@ -127,7 +128,7 @@ def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
 
 
 def _answers(device: torch.device) -> bool:
-    """Whether a GPU computes for this process, too: one may be for a single process alone, or full."""
+    """Return whether a GPU accepts this process; it may be in exclusive mode, or full."""
     try:
         return bool(torch.ones(1, device=device).add_(1).cpu() == 2)
     except RuntimeError:
@@ -135,16 +136,16 @@ def _answers(device: torch.device) -> bool:
 
 
 def device_name(device: torch.device) -> str:
-    """Return what people read of a device."""
+    """Return a device's name for messages."""
     return (
         "cpu" if device.type == "cpu" else f"{device} {getattr(torch, device.type).get_device_name(device)}"
     )
 
 
 def _kind(wanted: str) -> str | None:
-    """Return torch's name for the kind of GPU to take, None where there is none.
+    """Return torch's name for the kind of GPU to use, or None.
 
-    "gpu" takes any that computes in float64, which sums and statistics need; Apple's do not.
+    "gpu" means any that computes in float64, which sums and statistics need; Apple's GPUs do not.
     """
     if torch.cuda.is_available():
         return "cuda"

@@ -1,4 +1,4 @@
-"""Which silos take part in a round, and what of them a selection may look at."""
+"""Draws the silos of a round, and holds the last losses for selections that use them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mpifl.common import InputError, rng
 from mpifl.run.job.tables import WITHOUT_LOSSES, CohortTable, Draw, load_selection, select
 
 Coins: TypeAlias = Callable[[Server], NDArray[np.bool_]]
-"""Returns whether each silo is drawn for the server's current round, in secret."""
+"""Returns whether each silo is drawn for the server's current round; the draw is secret."""
 LOSSES = "last losses"
-"""In the server's state: the training loss of each silo's last accepted round,
-float64; infinite before its first."""
+"""The key of the server's state for each silo's training loss in its last accepted round, float64. It is
+infinite before the first one."""
 
 
 class Selector:
     """Chooses the silos of each round by `[cohort] select`.
 
-    Which silos poisson takes, `coins` says. The silos' last losses are in the server's state, and so in
-    checkpoints and mirrors, if the selection looks at them.
+    For poisson, `coins` draws the silos. If the selection uses the silos' last losses, these are in the
+    server's state. So they are also in checkpoints and mirrors.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Selector:
         self._looks_at_losses = cohort.select not in WITHOUT_LOSSES
 
     def begin(self) -> None:
-        """Go on with the losses in the server's state; where it has none that fit, no silo was seen."""
+        """Start from the losses in the server's state; if it has none that fit, no silo has a loss."""
         kept = self._server.state.pop(LOSSES, None)
         unseen = torch.full((len(self._sizes),), torch.inf, dtype=torch.float64)
         if self._looks_at_losses:
@@ -51,7 +51,7 @@ class Selector:
             absent: Silos that no rank hosts.
 
         Raises:
-            InputError: the user's own selection returns other than it is to.
+            InputError: the user's own selection returns an invalid result.
         """
         silos = np.array([silo for silo in range(len(self._sizes)) if silo not in absent], dtype=np.int64)
         drawn = None if self._coins is None else self._coins(self._server)[silos]
@@ -60,10 +60,10 @@ class Selector:
         return select(self._cohort.select, self._selection, draw)
 
     def learn(self, losses: Mapping[int, float]) -> None:
-        """Note the losses of silos whose updates counted in a round that is over.
+        """Note the losses of silos whose updates counted in a finished round.
 
         Raises:
-            InputError: power-of-choice goes by losses, and no silo has ever sent one.
+            InputError: power-of-choice needs losses, and no silo has sent any.
         """
         if not self._looks_at_losses:
             return
@@ -81,7 +81,7 @@ class Selector:
 
 
 def drawn(cohort: CohortTable, sizes: Sequence[int], seed: int, round: int) -> list[int]:
-    """Return the silos of a round, drawn from all by a selection that does not look at losses."""
+    """Return the silos of a round, drawn from all silos by a selection that uses no losses."""
     of_silos, silos = np.array(sizes, dtype=np.int64), np.arange(len(sizes), dtype=np.int64)
     draw = _draw(cohort, silos, of_silos, np.full(len(sizes), np.inf), seed, round)
     return select(cohort.select, load_selection(cohort.select), draw)

@@ -1,4 +1,4 @@
-"""What a rank hosts: silos, with its device, its threads and its worker; or the server's state."""
+"""What a rank hosts: a worker with its silos, and the server's state; their device and threads."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from mpifl.training.wing import Wing, told_once
 from mpifl.wire import Transport
 
 BOTTOMS = "bottoms"
-"""Of what a rank says of itself: the parameters of each bottom of a split network that it has."""
+"""An entry of what a rank reports of itself: the number of parameters of its bottoms of a split network."""
 
 
 def worker_of(
     context: WorkerContext, job: Job, silos: Sequence[int], transport: Transport, wings: Sequence[Wing]
 ) -> Worker:
-    """Return what answers for a rank's silos.
+    """Return the worker of a rank's silos.
 
     Raises:
-        InputError: it may not open that many files, or two say the same of this rank.
+        InputError: the rank may not open enough files, or two wings report the same entry.
     """
     check_open_files(len(silos))
     device = context.models[0].device
@@ -53,12 +53,12 @@ def worker_of(
 
 
 def about_rank(device: torch.device, silos: int, bits: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what a rank says of itself.
+    """Return what a rank reports of itself.
 
     Args:
-        device: On which it trains.
-        silos: How many it hosts.
-        bits: What it says of how it computes the model; None where ranks have models of their own.
+        device: The device that it trains on.
+        silos: The number of its silos.
+        bits: Its entries of `about_bits`; None if each rank has a model of its own.
     """
     about = {
         "host": socket.gethostname(),
@@ -70,10 +70,10 @@ def about_rank(device: torch.device, silos: int, bits: Mapping[str, str] | None 
 
 
 def settled_device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
-    """Return where a rank computes, from now on with as many threads as it may.
+    """Return the device of a rank, and set its kernels and threads.
 
-    A server that is no worker has the GPU behind theirs, if it has work for one: a GPU takes memory of its
-    own for each process.
+    A server that is no worker gets a GPU only if it has test or public examples, since each process costs
+    memory on a GPU. Its number comes after the workers' numbers.
     """
     settle(job, transport.place()[1])
     is_worker = transport.rank in transport.workers
@@ -83,7 +83,7 @@ def settled_device(job: Job, spec: FederationSpec, transport: Transport) -> torc
 
 
 def successor(job: Job, spec: AnySpec, worker: Server) -> Server:
-    """Build, on a rank that was a worker, the server in place of one that died, with models of its own."""
+    """Build a server on a worker that replaces a dead server, with models of its own."""
     assert isinstance(spec, FederationSpec)
     device = worker.model.device
     algorithm = job.build_algorithm().for_federation(spec)
@@ -122,7 +122,7 @@ def batches_of(
     device: torch.device,
     task: Task | None = None,
 ) -> Batches | None:
-    """Open a shard of the server's, whose targets must be those of a task where one is given."""
+    """Open a shard of the server; if a task is given, check that the task can learn from its targets."""
     if entry is None:
         return None
     shard = open_shard(folder, entry, spec)

@@ -1,7 +1,7 @@
-"""The step in which the server computes for long: said by a thread that looks at the server's stack.
+"""Reports on stderr when the server computes for long. A thread watches the server's stack.
 
-A round notes nothing for it, and so costs what it did. Training and scoring are long by their nature. The
-user is told elsewhere of ranks that are waited for.
+So rounds need no extra calls and cost nothing more. Training and scoring always take long and are not
+reported. Waiting for ranks is reported elsewhere.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 PATIENCE = 60.0
-"""Seconds of computing after which the step is said, and again after twice as many."""
+"""Seconds of computing until the first report; each further report waits twice as long."""
 LOOKS = 24
-"""Looks at the stack in that time: the step is what all of them have in common since it was said last."""
+"""How often the thread looks at the stack in that time. A step is what all looks since the last report
+share."""
 _LONG = {
-    ("mpifl.exchange.worker_side.worker", "_work"),  # also a user's own loop
+    ("mpifl.exchange.worker_side.worker", "_work"),  # including a user's own loop
     ("mpifl.wire.point_to_point", "_until"),
     ("mpifl.wire.nodes", "poll"),
 }
@@ -32,10 +33,10 @@ Step = tuple[CodeType, int]
 
 
 class LongSteps:
-    """Says on stderr, while it is entered, in which step the thread that made it computes for long.
+    """A context that reports on stderr in which step its own thread computes for long.
 
     Args:
-        round: Returns what changes where a new step begins.
+        round: Returns a value that changes when a new step begins.
     """
 
     def __init__(self, round: Callable[[], object] = lambda: None) -> None:
@@ -65,7 +66,7 @@ class LongSteps:
                 common, due = [], 2 * due
 
     def _stack(self) -> Iterator[Step]:
-        """Yield the steps of the stack, the outermost first; none where the time is not the server's own."""
+        """Yield the steps of the stack, outermost first; none while the server trains, scores or waits."""
         frames = list(_outwards(sys._current_frames().get(self._of)))
         if not any(map(_is_long, frames)):
             for frame in reversed(frames):
@@ -84,13 +85,13 @@ def _is_long(frame: FrameType) -> bool:
 
 
 def _in_common(before: list[Step], now: list[Step]) -> list[Step]:
-    """Return the calls that both have in common, with the lines of now."""
+    """Return the calls that both stacks share, with the current lines."""
     both = takewhile(lambda pair: pair[0][0] is pair[1][0], zip(before, now, strict=False))
     return [latest for _, latest in both]
 
 
 def _said(seconds: float, steps: list[Step]) -> str:
-    """Return a line about the innermost step that is mpifl's or the user's own."""
+    """Return a line about the innermost step in code of mpifl or of the user."""
     own = [(code, line) for code, line in steps if _is_own(code.co_filename)]
     code, line = (own or steps)[-1]
     where = "/".join(Path(code.co_filename).parts[-2:])

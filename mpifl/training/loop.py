@@ -1,4 +1,4 @@
-"""The server's life: the round loop on rank 0, from the first round to the model; other ranks answer it."""
+"""The round loop on rank 0, from the first round to the final model; other ranks answer its requests."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from mpifl.wire import Finish, FinishReply, Transport
 from mpifl.wire.launching import library, survivable
 
 ATTEMPTS = 3
-"""How often a round is asked before too few answers end the run."""
+"""How often a round is tried before too few answers end the run."""
 
 
 class End(Enum):
-    """How a training ends that is not lost."""
+    """How a training has ended, unless it was given up."""
 
     FINISHED = "it is done, and the model is written"
     SAVED = "it was stopped, with a checkpoint written"
@@ -61,25 +61,26 @@ def train(
     on_round: Callable[[Record], bool] = lambda record: False,
     wings_of: WingsOf = core_alone,
 ) -> End:
-    """Train as a job says; every rank of the world calls this.
+    """Train a job; every rank of the world calls this.
 
     Args:
-        job: The job, or its file; rank 0's counts.
+        job: The job, its tables, or its file; rank 0's value counts.
         out: The run folder.
         overrides: Keys of the job to change, such as `local.lr=0.05`.
-        resume: Go on from the latest whole checkpoint in `out`, or start if there is none.
+        resume: Continue from the latest whole checkpoint in `out`, or start if there is none.
         transport: The world.
-        force: Go on even where the job has changed in keys that only change the training from there on.
+        force: Continue even if keys of the job have changed that affect only the rounds from there on.
         on_round: Called on rank 0 with each round's record; the training stops if it returns True.
         wings_of: Makes the wings that the job asks for.
 
     Returns:
-        How it ended; on other ranks than the server's FINISHED always.
+        How the training ended; always FINISHED on ranks other than the server's.
 
     Raises:
-        InputError: the job, a shard or an argument is wrong; on rank 0 with the line to show.
-        RoundLost: too few silos answered, again and again; a checkpoint was written.
-        DeviceLost: this rank's GPU answers no more.
+        InputError: the job, a shard or an argument is wrong; rank 0's error has the line to show.
+        RoundLost: too few silos answered in all attempts at a round (a checkpoint is written if possible), or
+            the model is not finite.
+        DeviceLost: this rank's GPU no longer answers.
     """
     with LongSteps() if transport.is_server else contextlib.nullcontext():
         built = build(job, out, overrides, resume, transport, force=force, wings_of=wings_of)
@@ -95,8 +96,8 @@ def train(
 
 @contextlib.contextmanager
 def _stopping(exchange: Federation) -> Iterator[None]:
-    """Have the other ranks leave at the end, and where a line ends the training: they wait for the next
-    request then, and after other errors they may not."""
+    """Stop the other ranks at the end, and after InputError and RoundLost. Then they wait for the next
+    request; after other errors they may not."""
     try:
         yield
     except (InputError, RoundLost):
@@ -106,14 +107,14 @@ def _stopping(exchange: Federation) -> Iterator[None]:
 
 
 def _taken_over(built: Built) -> Built:
-    """Return what was built with a new server's state, on a rank that takes the place of one that died."""
+    """Return the build with a new server's state, on a rank that replaces a dead server."""
     server, mirror = successor(built.job, built.spec, built.server), latest_mirror(built.exchange)
-    server.round = mirror.round if mirror else 0  # before silos are asked anything
+    server.round = mirror.round if mirror else 0  # before any request to silos
     return replace(built, server=server)
 
 
 def _run(t: RunTraining, resume: bool, force: bool, on_round: Callable[[Record], bool]) -> End:
-    """Open the shards, take the run folder, begin or restore, train until the end, and leave the model."""
+    """Open the shards, claim the run folder, begin or restore, train to the end, and write the model."""
     ranks = open_shards(t)
     with claim(t.out, t.job, t.spec, resume, force) as claimed:
         t.observers.attach(observers(t.job, t.out, t.exchange.names))
@@ -140,13 +141,13 @@ def _run(t: RunTraining, resume: bool, force: bool, on_round: Callable[[Record],
 
 
 def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record], bool]) -> Progress:
-    """Run the rounds that are left, until the training is finished or asked to stop."""
+    """Run the remaining rounds, until the training is finished or must stop."""
     stop = False
-    if progress.reported:  # by a server that died then, perhaps before it wrote a checkpoint
+    if progress.reported:  # a server may have died after its report, before it wrote a checkpoint
         _update_checkpoints(t)
     while not (progress.reported and (stop or progress.finished(t.job, t.metric) or signals.pending())):
         began = time.perf_counter()
-        if progress.reported:  # else a server died after the round, and it remains to report it
+        if progress.reported:  # else a server died after the round, and only its report is missing
             scalars = _attempt_round(t)
             t.server.round += 1
             progress = progress.next(scalars)
@@ -167,10 +168,10 @@ def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record
 
 
 def _attempt_round(t: RunTraining) -> Record:
-    """Ask a round until enough silos answer; return what it is to report.
+    """Try a round until enough silos answer; return its figures.
 
     Raises:
-        RoundLost: too few answered, again and again; a checkpoint is written.
+        RoundLost: too few answered in all attempts; a checkpoint is written.
     """
     for nth in range(ATTEMPTS):
         try:
@@ -185,7 +186,7 @@ def _attempt_round(t: RunTraining) -> Record:
 
 
 def _attempt(t: RunTraining, nth: int) -> Record:
-    """Draw the cohort and have the algorithm do its round."""
+    """Draw the cohort and run the algorithm's round."""
     t.recovery.realign()
     drawn = t.selector.select(t.exchange.membership.undrawn)
     cohort = t.exchange.cohort(drawn, t.server, nth)
@@ -195,10 +196,10 @@ def _attempt(t: RunTraining, nth: int) -> Record:
 
 
 def _check_finite(t: RunTraining) -> None:
-    """End the run where the model holds NaN or Inf: no file is to say that this is what was learned.
+    """End the run if the model holds NaN or Inf, so that no such model is written.
 
     Raises:
-        RoundLost: it does; a checkpoint that was begun is finished first.
+        RoundLost: it does; a checkpoint in progress is finished first.
     """
     vectors = [*{"w": t.server.state["w"], **t.algorithm.global_model(t.server)}.values()]
     vectors += [t.server.state["statistics"]] if "statistics" in t.server.state else []
@@ -213,27 +214,27 @@ def _check_finite(t: RunTraining) -> None:
 
 
 def _report(t: RunTraining, progress: Progress) -> Progress:
-    """Tell the observers of a round."""
+    """Report a round to the observers."""
     if seconds := t.checkpoints.take_seconds():
         progress = progress.adding({"seconds_checkpoint": seconds})
-    (t.out / "model.safetensors").unlink(missing_ok=True)  # of an earlier end, which a further round outdates
+    (t.out / "model.safetensors").unlink(missing_ok=True)  # from an earlier end, outdated by this round
     t.observers.round(progress.record)
     return progress.after_report()
 
 
 def _update_checkpoints(t: RunTraining) -> bool:
-    """Begin a checkpoint if one is due, commit it if it is written;
-    return whether one of this state was committed."""
+    """Begin a checkpoint if one is due, and commit it if it is written. Return whether a checkpoint of the
+    current state was committed."""
     return t.checkpoints.update(should_wait=t.exchange.would_rebalance)
 
 
 def _rebalance(t: RunTraining) -> None:
-    """Let silos move to ranks that have less to do, with the state that was just written."""
+    """Move silos to ranks with less work, with the state of the new checkpoint."""
     t.recovery.run_with_recovery(lambda: t.exchange.rebalance(t.server, t.checkpoints.latest))
 
 
 def _given_up(t: RunTraining, what: str, in_vain: bool) -> RoundLost:
-    """Write a checkpoint, and return how the run ends."""
+    """Write a checkpoint, and return the error that ends the run."""
     saved = "a checkpoint is written" if t.checkpoints.save_now() else "no checkpoint could be written"
     note_lost(t.out, what)
     quorum = f"; [cohort] quorum = {t.job.cohort.quorum} of the cohort must answer"
@@ -248,7 +249,7 @@ def _given_up(t: RunTraining, what: str, in_vain: bool) -> RoundLost:
 def _describe_run(
     t: RunTraining, progress: Progress, claimed: Claim, ranks: dict[str, dict[str, str]]
 ) -> None:
-    """Write what the run is done with into its folder, and tell the observers that it begins."""
+    """Write the run's environment into its folder, and tell the observers that the run begins."""
     done = progress.round - (not progress.reported)
     trim_metrics(t.out, done)
     more: dict[str, Any] = {"silos": told} if (told := t.exchange.names.told) else {}
@@ -263,10 +264,11 @@ def _describe_run(
 
 
 def _finish(t: RunTraining) -> None:
-    """Write the model, and let every silo have it.
+    """Write the model, and send it to every silo.
 
     Raises:
-        Unwritable: it cannot be written here, or where a silo is.
+        Unwritable: it cannot be written here.
+        InputError: it cannot be written at a silo.
     """
     server = t.server
     model = server.load(server.state["w"])
@@ -280,6 +282,6 @@ def _finish(t: RunTraining) -> None:
 
 
 def _stop(exchange: Federation) -> None:
-    """Let the other ranks leave."""
+    """Stop the other ranks."""
     if hanging := exchange.stop():
         print(f"ended without {ranks_named(hanging)}: no answer", file=sys.stderr, flush=True)

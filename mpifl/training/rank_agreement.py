@@ -1,4 +1,4 @@
-"""All ranks agree before anything begins: on what they do, and that none of them has a problem."""
+"""Agreement of all ranks before a training: on the job, and that no rank has a problem."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mpifl.wire import Message, Report, Text, Transport
 
 
 class Readiness(Message):
-    """What a rank says before a training.
+    """A rank's message before a training.
 
     Attributes:
-        problem: Why it cannot take part; "" if it can.
-        alignments: The tag of the alignment that the file of each of its silos carries.
+        problem: Why the rank cannot take part; "" if it can.
+        alignments: The tag of the alignment in the file of each of its silos.
     """
 
     problem: Text = ""
@@ -26,10 +26,10 @@ class Readiness(Message):
 
 
 def agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[str, Any]:
-    """Prepare something on rank 0 and hand it to all; if that fails, it fails on all.
+    """Prepare something on rank 0 and send it to all ranks; if rank 0 fails, all ranks fail.
 
     Raises:
-        InputError: it failed.
+        InputError: rank 0 failed.
     """
     if not transport.is_server:
         told: dict[str, Any] = json.loads(transport.attested(transport.broadcast_record(), 0))
@@ -46,23 +46,24 @@ def agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[s
 
 
 def _tell(transport: Transport, told: Mapping[str, str]) -> None:
-    """Tell all ranks, and attest it to each: a job is code, and ranks on the way could name other code."""
+    """Send it to all ranks, and attest it to each. A job names code, and ranks that forward it could change
+    the names."""
     record = json.dumps(told).encode()
     transport.broadcast_record(record)
     transport.attest(record, range(1, transport.size))
 
 
 def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], names: Names) -> None:
-    """Raise InputError on all ranks if any of them has a problem, or their shards have other rows.
+    """Raise InputError on all ranks if any rank has a problem, or if shards have different alignments.
 
-    Else all have agreed to begin. If a rank dies meanwhile, some may know that and others not:
-    `Transport.recover` tells them.
+    Otherwise all ranks have agreed to begin. If a rank dies meanwhile, only some ranks may know that all
+    agreed; `Transport.recover` tells the others.
 
     Args:
         transport: The world.
-        problem: This rank's, "" if it has none.
-        alignments: The tag of the alignment that the file of each of its silos carries.
-        names: What silos are called.
+        problem: This rank's problem, "" if it has none.
+        alignments: The tag of the alignment in the file of each of its silos.
+        names: The silos' names.
     """
     own = Readiness(problem=problem, alignments=dict(alignments))
     if transport.is_server:
@@ -77,7 +78,7 @@ def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], 
 
 
 def _is_of_before(said: bytes) -> bool:
-    """Tell whether a record is a report of an earlier training in this world, which came too late for it."""
+    """Return whether a record is a late report of an earlier training in this world."""
     try:
         return bool(Report.model_validate_json(said).serial)
     except ValidationError:
@@ -92,7 +93,8 @@ def _read(said: bytes) -> Readiness:
 
 
 def _found(said: list[Readiness], names: Names) -> str:
-    """Return the first problem of any rank, or who has other rows than the others; "" if there is none."""
+    """Return the first problem of any rank, or which silos have different alignments; "" if there is no
+    problem."""
     if first := next((one.problem for one in said if one.problem), ""):
         return first
     tags: dict[str, list[int]] = {}

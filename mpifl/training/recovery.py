@@ -1,5 +1,4 @@
-"""What the server does when ranks die: their silos find new ranks,
-and what was being done is done once more."""
+"""The server's recovery after deaths: silos move to other ranks, and the work is done again."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ _ROUND = "round of the mirror"
 
 
 class Recovery:
-    """Keep a training going when ranks die, as long as its server lives.
+    """Keeps a training running when ranks die, as long as the server lives.
 
-    Another rank that becomes the server goes on from a mirror of the state or from a checkpoint.
+    A rank that becomes the server continues from a mirror of the state or from a checkpoint.
 
     Attributes:
-        diverged: Silos keep what belongs to another round than the server's state: the algorithm has to
+        diverged: Whether silos keep state of another round than the server's, so that the algorithm must
             realign them.
     """
 
@@ -50,12 +49,11 @@ class Recovery:
         self._known: set[int] = set()
 
     def mark_diverged(self, diverged: bool = True) -> None:
-        """Take note that the server's state and what silos keep have to be realigned, or have been."""
+        """Note whether the server's state and the silos' kept state must be realigned."""
         self.diverged = diverged
 
     def realign(self) -> None:
-        """Have the algorithm ask anew for what both sides add up, where silos keep what belongs to another
-        round.
+        """If silos keep state of another round, let the algorithm ask them for the sums that both sides keep.
 
         Raises:
             RankLost: a rank died meanwhile; see `run_with_recovery`.
@@ -70,10 +68,11 @@ class Recovery:
             self._note(what, once=("diverged", str(lost)))
 
     def run_with_recovery(self, act: Callable[[], Answer]) -> Answer:
-        """Return what `act` returns; when ranks die in it, have other ranks host their silos and act again.
+        """Return what `act` returns. If ranks die meanwhile, move their silos to other ranks and call `act`
+        again.
 
         Args:
-            act: Asks the silos, and changes nothing before they have answered.
+            act: Asks the silos, and changes nothing before they answer.
         """
         while True:
             try:
@@ -86,7 +85,7 @@ class Recovery:
     def ask(
         self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any
     ) -> Outcome:
-        """Make a request to all silos, however many ranks die meanwhile."""
+        """Send a request to all silos, with recovery from deaths."""
         outcome = self.run_with_recovery(
             lambda: self.federation.everyone(self._server).ask(kind, vectors, **fields)
         )
@@ -94,15 +93,14 @@ class Recovery:
         return outcome
 
     def replicate(self, figures: Mapping[str, Figure]) -> None:
-        """Let every rank keep the state of the server after this round,
-        and the figures that the round brought."""
+        """Let every rank keep a mirror of the server's state after this round, and the round's figures."""
         federation, server = self.federation, self._server
         packed = serialization.pack({**server.state, _ROUND: server.round}, federation.transport.memory.empty)
         self.run_with_recovery(lambda: federation.replicate(server, figures, packed))
 
     def _rehome(self) -> None:
-        """Learn who hosts what, and find a rank that can for each silo that none does or,
-        half moved, several do."""
+        """Ask which rank hosts which silo. Find a rank for each silo that has none, or has several after a
+        half-done move."""
         federation, lost = self.federation, set(self.federation.transport.lost)
         federation.take_inventory(self._server)
         hosts = Counter(silo for held in federation.membership.placed.values() for silo in held)
@@ -117,9 +115,10 @@ class Recovery:
         self._known = lost
 
     def _host(self, unassigned: set[int], states: dict[int, str], round: int) -> dict[int, str]:
-        """Offer each silo to one rank after another, the least loaded first; return why none could host it.
+        """Offer each silo to one rank after another, the least loaded first. Return, for each silo without a
+        rank, why no rank could host it.
 
-        Each is offered it twice: one that was late because opening the shard takes long has it open then.
+        Each rank gets two offers: a rank that was late because a shard opens slowly has it open by then.
         """
         federation, tried = self.federation, Counter[tuple[int, int]]()
         if federation.membership.stay:
@@ -134,8 +133,8 @@ class Recovery:
         return faults
 
     def _homes(self, silos: Collection[int], tried: Mapping[tuple[int, int], int]) -> dict[int, int]:
-        """Choose a rank for each of some silos: one that was asked least often,
-        answered in time, and has least."""
+        """Choose a rank for each silo: first the rank asked least often, then one that answered in time, then
+        the least loaded."""
         members, homes = self.federation.membership, dict[int, int]()
         loads = {rank: sum(self._sizes[k] for k in held) for rank, held in members.placed.items()}
         for silo in sorted(silos, key=lambda silo: -self._sizes[silo]):
@@ -156,8 +155,7 @@ class Recovery:
 
 
 def latest_mirror(federation: Federation) -> Replica | None:
-    """Return what this rank has of the dead server;
-    nothing if it came so late that the server had written over it."""
+    """Return this rank's mirror of the dead server; None if there is none, or if the server overwrote it."""
     mirror = federation.replicas[-1] if federation.replicas else None
     if mirror and serialization.numbers_of(mirror.state.numpy().data).get(_ROUND) != mirror.round:
         return None
@@ -165,7 +163,7 @@ def latest_mirror(federation: Federation) -> Replica | None:
 
 
 def state_of(mirror: Replica) -> dict[str, Any]:
-    """Return the server's state that a mirror holds."""
+    """Return the server's state from a mirror."""
     state = serialization.unpack(mirror.state.numpy().tobytes())
     del state[_ROUND]
     return state

@@ -1,4 +1,4 @@
-"""What is reported of a round: what it brought, what the model is worth after it, what it cost."""
+"""The figures of a round: the algorithm's results, the model's scores, and the costs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mpifl.wire.launching import library
 
 
 class MetricsCollector:
-    """Collect the figures of each round: what it cost, what the model is worth after it, what it moved."""
+    """Collects the figures of each round: costs, scores of the model, and bytes on the wire."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class MetricsCollector:
         self._suspicion = Suspicion(job.aggregation.rule)
 
     def begin(self, run: Path) -> None:
-        """Take note of the rounds that a run folder has already, by which silos are suspected.
+        """Read the rounds that a run folder already has, since they decide which silos are suspected.
 
         Raises:
-            InputError: they cannot be read.
+            InputError: the rounds cannot be read.
         """
         for record in [] if self._job.aggregation.is_mean else read_metrics(run):
             self._suspicion.see(record)
 
     def costs_of_round(self, began: float) -> Record:
-        """Return what asking the silos cost, and the faults of those that were left out.
+        """Return the costs of the round's requests, and the faults of silos that were left out.
 
         Args:
             began: When the round began, by `time.perf_counter`.
@@ -83,10 +83,10 @@ class MetricsCollector:
         return costs | ({"suspected": suspected} if ledger.weights or ledger.outside else {})
 
     def evaluate_if_due(self, record: Mapping[str, Any] = MappingProxyType({})) -> Record:
-        """Score w on the test set and at the silos, where there is something to score on and it is due.
+        """If an evaluation is due, score w on the test set and at the silos that have examples for it.
 
         Args:
-            record: What is known of the round; the faults of silos that it went on without are.
+            record: The round's figures so far, including the faults of silos that it left out.
         """
         left_out = record.get("faults", {})
         round, began = self._server.round, time.perf_counter()
@@ -101,19 +101,19 @@ class MetricsCollector:
         return found | {"seconds_evaluation": time.perf_counter() - began}
 
     def evaluate_at_end(self) -> Record:
-        """Score w on test sets where rounds are judged by valid splits alone."""
+        """Score w on test sets at the end, if rounds were scored on valid splits only."""
         if self._job.evaluate.split is None:
             return {}
         return {"final": self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate_test)}
 
     def close_round(self, record: Record) -> Record:
-        """Return what a round moved over the wire and left of ranks and memory; the next counts anew.
+        """Return the round's bytes on the wire, memory and lost ranks, and reset the counts.
 
         Args:
-            record: What is known of the round.
+            record: The round's figures so far.
 
         Raises:
-            InputError: a wing has spent what is known already.
+            InputError: a wing gives a figure that the round already has.
         """
         federation = self._recovery.federation
         transport = federation.transport
@@ -129,7 +129,7 @@ class MetricsCollector:
         )
 
     def target_notes(self) -> list[str]:
-        """Say what a target is held against, where that is not the test set."""
+        """Return notes on what a target is compared with, if that is not the test set."""
         evaluate, metric = self._job.evaluate, self._algorithm.task.main_metric.name
         if evaluate.wanted is None or evaluate.split is not None or self._server.judges:
             return []
@@ -142,18 +142,18 @@ class MetricsCollector:
 
     @property
     def _held_out(self) -> bool:
-        """Whether silos hold out what they can score the model on."""
+        """Whether silos hold out examples to score the model on."""
         held_out = any(
             entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos
         )
         return held_out and self._algorithm.scored_at_silos
 
     def _evaluated_here(self, split: str = "test", told: Collection[str] = ()) -> Record:
-        """Score the model on the server's test set, or another split of its own, if there is one.
+        """Score the model on a split of the server, if it has that split.
 
         Args:
             split: The split.
-            told: The names of figures that the round has by now.
+            told: The names of the round's figures so far.
         """
         federation, server = self._recovery.federation, self._server
         try:
@@ -174,7 +174,8 @@ class MetricsCollector:
         return figures | told_once(told, self._wings, lambda wing: wing.figures(server), "the figure")
 
     def _evaluated_at_silos(self, work: Work, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
-        """Score w at every silo that holds out a split; report those that failed and were not left out."""
+        """Score w at every silo that holds out a split; report silos that failed and were not left out of the
+        round."""
         if not (self._job.evaluate.silos and self._held_out):
             return {}
         federation, model = self._recovery.federation, self._algorithm.global_model(self._server)
@@ -196,9 +197,9 @@ class MetricsCollector:
             self._note(what, once=("unscored", silo, fault))
 
     def _over_silos(self, mean: Mean, work: Work) -> Record:
-        """Return the figures of all silos together, their summaries, and each silo's own by its name.
+        """Return the pooled figures of all silos, their summaries, and each silo's own figures by its name.
 
-        None is a figure that a silo has not, such as an AUROC without positives.
+        None stands for a figure that a silo lacks, such as an AUROC without positives.
         """
         task, federation = self._algorithm.task, self._recovery.federation
         found: Record = {task.infos[name].pooled: v for name, v in pooled(task, mean.vectors).items()}
@@ -219,7 +220,8 @@ class MetricsCollector:
 def summarize(
     name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]
 ) -> Record:
-    """Summarize a figure over silos, all alike: mean, worst, best, deviation, mean of the worst tenth."""
+    """Summarize a figure over silos with equal weights: mean, worst, best, standard deviation, mean of the
+    worst tenth."""
     if not values:
         return {}
     figures = torch.tensor(values, dtype=torch.float64)
@@ -234,10 +236,10 @@ def summarize(
 
 
 def reportable(brought: Any, algorithm: Algorithm, names: Names) -> Record:
-    """Return what an algorithm's round has returned, if it can be reported: tables by silos' names.
+    """Return the figures from an algorithm's round, after a check; keys of silos become their names.
 
     Raises:
-        InputError: it is no table.
+        InputError: the round did not return a dict.
     """
     if isinstance(brought, dict):
         return {name: _named(value, names) for name, value in brought.items() if value != {}}
@@ -253,7 +255,7 @@ def _named(value: Any, names: Names) -> Any:
 
 
 def title(job: Job, spec: AnySpec, server: Server, workers: Sequence[Mapping[str, str]]) -> str:
-    """Return the line that a training begins with; `workers` is what each of them says of itself."""
+    """Return a training's first line; `workers` holds what each worker reports of itself."""
     devices = sorted({f"{one['host']} {one['device']}, threads {one['threads']}" for one in workers})
     model = _model(job, f"{len(server.model.trained):,}", workers)
     many = f"{len(workers)} worker{'s' * (len(workers) != 1)}"
@@ -262,7 +264,8 @@ def title(job: Job, spec: AnySpec, server: Server, workers: Sequence[Mapping[str
 
 
 def _model(job: Job, parameters: str, workers: Sequence[Mapping[str, str]]) -> str:
-    """Name the model and say how many parameters it has; the parts of one that is split, as workers say."""
+    """Return the model's name and number of parameters; for a split network, of its parts, as workers
+    report."""
     if job.split is None:
         return f"{job.model.name} with {parameters} parameters"
     top = "sum" if job.split.top == "none" else job.split.top["name"]
@@ -272,7 +275,7 @@ def _model(job: Job, parameters: str, workers: Sequence[Mapping[str, str]]) -> s
 
 
 def _rss_mb() -> float:
-    """Return the resident memory of this process in MB, or the highest that it was known to be."""
+    """Return this process's resident memory in MB, or its peak where the current value is unknown."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -1,4 +1,4 @@
-"""The parts of the server's side of a training, put together."""
+"""The parts of a training on the server."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from mpifl.training.wing import Wing, of_one
 
 @dataclass(frozen=True)
 class RunTraining:
-    """The server's side of one training.
+    """The parts of one training on the server.
 
     Attributes:
-        job: What is to be trained, on the shards of `spec`, with `algorithm`.
+        job, spec, algorithm: The job, the federation, and the algorithm for it.
         out: The run folder.
         server: The state of the training.
-        exchange: Reaches the silos.
-        observers: Hear of each round, and of what the user should know.
+        exchange: Sends requests to the silos.
+        observers: Get each round's record, and notes for the user.
         recovery: Keeps the training going when ranks die.
-        checkpoints: When one is written, and when it counts.
+        checkpoints: Writes and commits checkpoints.
         metrics: The figures of each round.
         selector: Chooses the silos of each round.
-        best: Notes which round's model was best.
-        wings: What the job asks for beside the core.
+        best: Records which round's model was best.
+        wings: The wings that the job asks for.
     """
 
     job: Job
@@ -55,12 +55,12 @@ class RunTraining:
 
     @property
     def metric(self) -> MetricInfo:
-        """The main metric of the task, which the training is judged by."""
+        """The task's main metric, which judges the training."""
         return self.algorithm.task.main_metric
 
 
 def assemble(built: Built, out: Path) -> RunTraining:
-    """Put together what the server of a training needs beside its silos."""
+    """Return the parts of a training on the server."""
     job, spec, server, exchange, wings = built.job, built.spec, built.server, built.exchange, built.wings
     algorithm = job.build_algorithm().for_federation(spec)
     observers = Observers()

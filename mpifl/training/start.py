@@ -1,4 +1,4 @@
-"""Where a training begins: anew, at its last checkpoint, or where a server that died left it."""
+"""The start of a training: anew, from its last checkpoint, or after a dead server."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mpifl.wire.launching import survivable
 
 
 def open_shards(t: RunTraining) -> dict[str, dict[str, str]]:
-    """Have every worker open and verify its shards; return what each worker says of itself.
+    """Let every worker open and verify its shards; return what each worker reports of itself.
 
-    What the user should know before the training starts is noted.
+    Warnings for the user are noted.
 
     Raises:
-        InputError: a shard is broken, and the quorum does not allow for that.
+        InputError: a shard is broken, and the quorum does not allow a missing silo.
     """
     faults = t.recovery.ask(Open).faults
     if faults and t.job.cohort.quorum == 1.0:
@@ -46,14 +46,15 @@ def open_shards(t: RunTraining) -> dict[str, dict[str, str]]:
 
 
 def first_progress(t: RunTraining, resume: bool) -> Progress:
-    """Give server and silos the state to start from; return how far the training has come."""
+    """Give the server and silos their first state; return the progress of the training."""
     if t.exchange.transport.origins[0] != 0:
         return _succeed(t)
     return (_restore(t) if resume else None) or _begin(t)
 
 
 def _other_bits(t: RunTraining, ranks: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Say which ranks compute other bits than the others, or than those did who have begun this run."""
+    """Return warnings on ranks that compute other bits than the rest, or than the ranks that began the
+    run."""
     before = read_environment(t.out).get("ranks", {})
     return [
         differing({int(rank): about for rank, about in ranks.items()}),
@@ -69,7 +70,7 @@ def _idle_workers(t: RunTraining) -> list[str]:
 
 
 def _idle_settings(t: RunTraining) -> list[str]:
-    """Say which keys of the job can have no effect here."""
+    """Return notes on keys of the job that have no effect here."""
     idle = t.job.idle(t.algorithm)
     if t.job.checkpoint.mirror and not survivable():
         idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
@@ -104,7 +105,7 @@ def _restore(t: RunTraining) -> Progress | None:
         return Progress(round, _reported_of(t, round) or {"round": round, **t.metrics.evaluate_if_due()})
     server.round = 0
     if rounds:
-        t.recovery.ask(Load)  # silos forget what a broken checkpoint gave them
+        t.recovery.ask(Load)  # silos drop what a broken checkpoint gave them
         t.observers.note(f"{t.out}: no checkpoint is whole, starting anew")
     return None
 
@@ -119,10 +120,10 @@ def _load(t: RunTraining, round: int, begun: Mapping[str, Any]) -> None:
 
 
 def _succeed(t: RunTraining) -> Progress:
-    """Go on where the server died: after the round that this rank has a mirror of, else as if resumed.
+    """Continue after the server's death: from this rank's mirror, else as if resumed.
 
     Raises:
-        RoundLost: sums are masked, and parties hand theirs over to no other server.
+        RoundLost: sums are masked, and parties give their sums to no other server.
     """
     me = t.exchange.transport.origins[0]
     if t.job.secure:
@@ -136,17 +137,17 @@ def _succeed(t: RunTraining) -> Progress:
         how = "from the mirror"
         if mirror.round in checkpoint.committed(t.out):
             t.checkpoints.resume_from(mirror.round)
-        if t.job.cohort.deadline is not None:  # this rank may have slept through a round, and silos not
+        if t.job.cohort.deadline is not None:  # this rank may have missed a round that silos took part in
             t.recovery.mark_diverged()
     elif restored := _restore(t):
         progress, how = restored, "from the last checkpoint"
     else:
-        t.recovery.ask(Load)  # silos forget what they kept
+        t.recovery.ask(Load)  # silos drop what they kept
         progress, how = _begin(t), "anew"
     t.observers.note(f"rank {me} is the server now and goes on {how}, after round {t.server.round}")
     return progress
 
 
 def _reported_of(t: RunTraining, round: int) -> Record | None:
-    """Return what the run folder says of a round, if it does."""
+    """Return the run folder's record of a round, or None."""
     return next((record for record in read_metrics(t.out) if record["round"] == round), None)

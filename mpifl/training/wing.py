@@ -1,4 +1,4 @@
-"""What a wing adds to a training: one capability, at the places where the core asks for it."""
+"""The base class of wings: the places where a capability may change a training."""
 
 from __future__ import annotations
 
@@ -22,69 +22,71 @@ from mpifl.wire import Request, Transport
 
 
 class Wing:
-    """One capability in one training, on one rank. By itself it adds nothing.
+    """One capability in one training, on one rank. The base class adds nothing.
 
-    A rank makes it once, before anything else of the training. Rank 0 has made another before, for `check`,
-    `plan` and `told`.
+    A rank makes each wing once, before the rest of the training. Rank 0 makes another one before that, for
+    `check`, `plan` and `told`.
     """
 
     name: str = ""
-    """By which a job and the registry call it; its folder's."""
+    """The wing's name in a job and in the registry; also the name of its folder."""
     of_rank: ClassVar[bool] = False
-    """Whether a rank asks for it by itself, so that others may be without."""
+    """Whether each rank decides for itself to use the wing, so that other ranks may not have it."""
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """See at rank 0, before any rank builds, that the job asks for nothing that the shards forbid.
+        """Check at rank 0, before any rank builds, that the job and the shards allow the wing's work.
 
         Raises:
-            InputError: it does.
+            InputError: they do not.
         """
 
     def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
-        """Work out at rank 0, before any rank builds, what takes seconds and follows from job and shards.
+        """Compute at rank 0, before any rank builds, results that take seconds and depend on job and shards
+        only.
 
         Raises:
-            InputError: nothing follows.
+            InputError: there is no result.
         """
 
     def assembled(
         self, spec: AnySpec, run: Path, transport: Transport, changed: Changed
     ) -> tuple[Server, Federation] | None:
-        """Return what this rank needs of the training, where that is put together otherwise than in the core.
+        """Return the whole training on this rank, if the wing builds it instead of the core; else None.
 
         Args:
             spec: The federation.
             run: The run folder.
             transport: The world.
-            changed: Has the wings change what the silos of this rank have in common.
+            changed: Lets the wings change this rank's context.
 
         Raises:
-            InputError: the job does not go with what is here.
+            InputError: the job does not fit this rank's data.
         """
         return None
 
     def alignments(self, spec: AnySpec, transport: Transport) -> dict[int, str]:
-        """Return, for silos of this rank that have one, the tag of the alignment that their file carries."""
+        """Return the tag of the alignment in each silo's file, for silos of this rank that have one."""
         return {}
 
     def transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
-        """Return what changes messages: before the core's transforms to silos, after them on the way back."""
+        """Return transforms that act before the core's on messages to silos, and after them on updates."""
         return []
 
     def last_transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
-        """Return what changes messages behind the core's transforms to silos, and before them on the way
-        back. The first wing's come last."""
+        """Return transforms that act after the core's on messages to silos, and before them on updates. The
+        first wing's transforms come last."""
         return []
 
     def aggregated(self, rule: MakesAggregator | None, algorithm: Algorithm) -> MakesAggregator | None:
-        """Return what combines updates in place of what the wings before this one have; None is the mean."""
+        """Return the rule that combines updates, given the rule of the wings before this one; None is the
+        mean."""
         return rule
 
     def told(self, spec: AnySpec, run: Path) -> str:
-        """Return, at rank 0, what it tells this wing on every rank.
+        """Return, at rank 0, the text for this wing on every rank.
 
         Raises:
-            InputError: what is in the run folder does not allow it.
+            InputError: the content of the run folder does not allow it.
         """
         return ""
 
@@ -95,13 +97,13 @@ class Wing:
         transport: Transport,
         told: str,
     ) -> WorkerContext:
-        """Return what the silos of this rank have in common, as the wing changes it.
+        """Return this rank's context with the wing's changes.
 
         Args:
-            context: It, as the wings before this one have left it.
+            context: The context after the wings before this one.
             placed: The silos of each worker.
             transport: The world.
-            told: What rank 0 has told; nothing in it is to be believed that can be checked.
+            told: The text from rank 0. The wing must check all of it that can be checked.
 
         Raises:
             InputError: the wing cannot do its work on this rank.
@@ -111,7 +113,7 @@ class Wing:
     def trains(
         self, trains: Trains, context: WorkerContext, device: torch.device, transport: Transport
     ) -> Trains:
-        """Return what trains the silos of this rank, given what does by the wings before this one.
+        """Return the function that trains this rank's silos, given the function of the wings before this one.
 
         Raises:
             InputError: this rank cannot take part.
@@ -119,51 +121,53 @@ class Wing:
         return trains
 
     def worker(self, kind: type[Worker]) -> type[Worker]:
-        """Return what hosts the silos of this rank, given what does by the wings before this one."""
+        """Return the class of this rank's worker, given the class of the wings before this one."""
         return kind
 
     def about(self) -> dict[str, str]:
-        """Return what a rank says of itself beside what each rank says."""
+        """Return further entries of what a rank reports of itself."""
         return {}
 
     def aggregators(self, context: WorkerContext, transport: Transport) -> Mapping[type[Request], Aggregator]:
-        """Return what answers, at every rank, the requests of kinds that are the wing's own."""
+        """Return the aggregators that answer the wing's own kinds of requests, at every rank."""
         return {}
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
-        """Take part at the server, once its ranks can be asked; where a worker takes its place, there.
+        """Start the wing at the server, when requests are possible; also at a worker that replaces a dead
+        server.
 
         Args:
             server: The state of the training.
-            exchange: Reaches the silos.
-            note: Tells the user something; of one thing once where `once` names it.
+            exchange: Sends requests to the silos.
+            note: Notes something for the user; with `once`, at most once for that key.
         """
 
     def notes(self, server: Server, exchange: Federation) -> list[str]:
-        """Say what the user is to know of the run before its first round."""
+        """Return notes for the user before the first round."""
         return []
 
     def coins(self, silos: int, run: Path) -> Coins | None:
-        """Return, at the server, what draws the silos of a round in secret, if the wing does."""
+        """Return, at the server, the secret draw of a round's silos, if the wing has one."""
         return None
 
     def spent(self, server: Server, note: Callable[..., None]) -> dict[str, Any]:
-        """Return what the training has spent so far, at the end of a round; say so where that ends it."""
+        """Return what the training has spent so far (such as a privacy budget), at the end of a round; note
+        it if it ends the training."""
         return {}
 
     def environment(self) -> dict[str, Any]:
-        """Return, at the server, what stands of the wing in the run folder's `environment.json`."""
+        """Return, at the server, the wing's entries in the run folder's `environment.json`."""
         return {}
 
     def figures(self, server: Server) -> dict[str, float]:
-        """Return what is measured of the model beside the metrics, where the server scores it."""
+        """Return further figures of the model beside the metrics, when the server scores it."""
         return {}
 
 
 Changed: TypeAlias = Callable[[WorkerContext, Mapping[int, Sequence[int]]], WorkerContext]
-"""Returns what the silos of a rank have in common as the wings change it, given the silos of each worker."""
+"""(context, the silos of each worker) -> the context with the wings' changes."""
 WingsOf: TypeAlias = Callable[[Job], Sequence[Wing]]
-"""What makes the wings that a job asks for, in the order in which they act."""
+"""Makes the wings that a job asks for, in the order in which they act."""
 
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -173,16 +177,16 @@ _Of = TypeVar("_Of")
 def told_once(
     told: Collection[_Key], wings: Sequence[Wing], tell: Callable[[Wing], Mapping[_Key, _Of]], what: str
 ) -> dict[_Key, _Of]:
-    """Return what wings tell, each key by one of them.
+    """Return the entries of all wings; each key may come from one wing only.
 
     Args:
-        told: The keys that the core has told.
-        wings: Those that are asked.
-        tell: Asks a wing.
-        what: What a key is, for the error.
+        told: The core's keys.
+        wings: The wings.
+        tell: Returns a wing's entries.
+        what: What a key is, for the error message.
 
     Raises:
-        InputError: a wing tells a key that is told already.
+        InputError: a wing gives a key that the core or another wing has given.
     """
     found: dict[_Key, _Of] = {}
     for wing in wings:
@@ -195,10 +199,10 @@ def told_once(
 
 
 def of_one(wings: Sequence[Wing], ask: Callable[[Wing], _Of | None], what: str) -> _Of | None:
-    """Return what one of the wings gives, None if none does.
+    """Return the result of the one wing that gives a result, or None.
 
     Raises:
-        InputError: two do.
+        InputError: two wings give a result.
     """
     given = [(wing.name, found) for wing in wings if (found := ask(wing)) is not None]
     if len(given) > 1:
@@ -208,10 +212,10 @@ def of_one(wings: Sequence[Wing], ask: Callable[[Wing], _Of | None], what: str) 
 
 
 def core_alone(job: Job) -> Sequence[Wing]:
-    """Return no wing.
+    """Return no wings.
 
     Raises:
-        InputError: the job asks for one.
+        InputError: the job asks for a wing.
     """
     for name, key in job.wings.items():
         raise InputError(f"{key}: is the work of the wing '{name}', which is not here")

@@ -1,4 +1,4 @@
-"""Which persons several parties have in common, found without showing anybody else's, and in which order."""
+"""Private alignment: finds and orders the persons that all parties have, without showing any others."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""A party of an alignment: it masks ids of all, and writes the rows of its own table that are common."""
+"""A party of an alignment: it masks the ids of all parties, and writes the common rows of its own table."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from mpifl.wire import Transport
 
 
 class PartyTable(Protocol):
-    """A party's own rows, and where it writes those that are common.
+    """A party's own table, and the writer of its common rows.
 
     Attributes:
         where: The table and its column of ids, as messages name them.
-        ids: One for each row.
-        names: Of its columns of numbers.
-        learned: What its labels are: `classes`, `targets` and `class_names`; None where it has none.
+        ids: An id for each row.
+        names: The names of its columns of numbers.
+        learned: The format of its labels: `classes`, `targets` and `class_names`; None if it has no labels.
     """
 
     where: str
@@ -48,35 +48,35 @@ class PartyTable(Protocol):
     learned: dict[str, Any] | None
 
     def make(self, rows: np.ndarray, first: int, alignment: str, learned: dict[str, Any]) -> VerticalEntry:
-        """Write the shard aside: rows int64 [m] of the table, in the common order.
+        """Write the shard under a temporary name: rows int64 [m] of the table, in the common order.
 
-        `first` is the number that its first column has among those of all.
+        `first` is the number of its first column among the columns of all parties.
         """
         ...
 
     def keep(self, federation: bytes) -> None:
-        """Put the shard into its place, and what all know of it ready."""
+        """Rename the shard into its place, and write `federation.json` under a temporary name."""
         ...
 
     def finish(self) -> None:
-        """Put `federation.json` beside it."""
+        """Rename `federation.json` into its place."""
         ...
 
     def discard(self) -> None:
-        """Leave nothing of what is not finished."""
+        """Remove all unfinished files."""
         ...
 
 
 @dataclass(frozen=True)
 class Means:
-    """How a party hides its ids: by a key that it shares with the others, or else on a curve."""
+    """How a party hides its ids: by a key that all parties share, or else by masks on a curve."""
 
     key: bytes | None = None
     threads: int = 1
 
 
 class AlignParty:
-    """A party's side, part by part."""
+    """A party's side of an alignment, phase by phase."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class AlignParty:
         means: Callable[[AlignTerms, int], Means],
         told: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
-        """Say what it brings; nothing is read yet.
+        """Keep the arguments; nothing is read yet.
 
         Args:
             transport: This rank's end of the wire.
             terms: The file of terms.
-            bring: Reads the table, by the terms and the party's number.
-            means: Reads the key, if there is one, likewise.
-            told: Called with the points that are masked, and how many will be.
+            bring: Reads the table, given the terms and the party's number.
+            means: Reads the key, if there is one, given the same.
+            told: Called with the number of masked points, and their total.
         """
         self._transport, self._path, self._bring, self._means, self._told = (
             transport,
@@ -106,11 +106,11 @@ class AlignParty:
         self._table: PartyTable | None = None
 
     def align(self) -> int:
-        """Take part, and return the number of common rows; the shard and `federation.json` are written then.
+        """Take part, write the shard and `federation.json`, and return the number of common rows.
 
         Raises:
-            Stopped: another rank has stopped; nothing is left here.
-            InputError: something is wrong here; nothing is left either.
+            AlignmentStopped: another rank has stopped; no file is left here.
+            InputError: something is wrong here; no file is left here either.
         """
         transport = self._transport
         try:
@@ -148,7 +148,7 @@ class AlignParty:
         )
 
     def _pass(self, start: Start) -> Passed:
-        """Hide this party's ids, in an order that tells nothing, and have all put their masks on them."""
+        """Hide this party's ids in a random order, and let all parties mask them."""
         if len(start.sizes) != len(self._terms.parties) or start.sizes[self._silo] != len(self._ids):
             raise InputError("rank 0 has sent other sizes than the parties have; ask who runs it")
         self._order, nonce = random_order(len(self._ids)), bytes.fromhex(start.nonce)
@@ -170,7 +170,7 @@ class AlignParty:
         return Passed()
 
     def _make(self, start: Start, common: Common) -> Made:
-        """Write the common rows in the common order, in which rank 0 must have each once."""
+        """Write the common rows in the common order, after a check that rank 0's order has each row once."""
         found = take_whole(self._transport, 0, 8 * len(self._ids))
         rows = self._order[rows_of(np.frombuffer(found, np.int64), common.rows)]
         first = sum(start.widths[: self._silo])
@@ -179,7 +179,7 @@ class AlignParty:
         return Made(entry=self._entry)
 
     def _keep(self, federation: AlignFederation, common: Common) -> AlignedShard:
-        """See that what all write is of this alignment, and has this party's own entry."""
+        """Check that `federation.json` belongs to this alignment and has this party's own entry; keep it."""
         try:
             spec = VerticalSpec.model_validate_json(federation.text)
         except ValueError:

@@ -1,4 +1,4 @@
-"""The parts of an alignment: after each, rank 0 hears how all fared, and tells whether to go on."""
+"""The phases of an alignment: after each, rank 0 hears all parties' results, and tells whether to go on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mpifl.wire import Message, Transport
 
 Verdict = TypeVar("Verdict", bound=Message)
 HERE, ELSEWHERE = "here", "elsewhere"
-"""Where the reason lies that a party has stopped."""
+"""Where the reason for a party's stop is."""
 
 
 class AlignmentStopped(InputError):
-    """Another rank has stopped the alignment, and says itself why."""
+    """Another rank has stopped the alignment, and reports the reason itself."""
 
 
 def decide(
@@ -25,14 +25,14 @@ def decide(
     named: Callable[[int], str],
     ready: Callable[[], None] = lambda: None,
 ) -> Verdict:
-    """Hear all parties at rank 0 and tell them the verdict; without one nobody goes on.
+    """Hear all parties at rank 0, and send them the verdict; without a verdict nobody goes on.
 
     Args:
         transport: Rank 0's end of the wire.
-        kind: What the parties answer.
-        judge: Makes the verdict of their answers, in the order of the parties; raises InputError.
-        named: Says who a rank is.
-        ready: Raises InputError for what is wrong at rank 0 itself, which goes before what others say.
+        kind: The kind of the parties' answers.
+        judge: Makes the verdict from the answers, in the order of the parties; raises InputError.
+        named: Returns a rank's name for messages.
+        ready: Raises InputError for a fault at rank 0 itself, which goes before the parties' faults.
 
     Raises:
         InputError: a party has stopped, or there is no verdict.
@@ -58,7 +58,7 @@ def _read(who: str, kind: type[Said], record: bytes) -> Answer[Said]:
 
 
 def _check_none_stopped(answers: Sequence[Answer[Said]], names: Sequence[str]) -> None:
-    """Refuse to go on without a party; those that only followed another are not named."""
+    """Refuse to go on without a party. Parties that only stopped after another are not named."""
     stopped = [(who, answer.stopped) for who, answer in zip(names, answers, strict=True) if answer.stopped]
     if stopped:
         whose = [who for who, where in stopped if where == HERE] or [who for who, _ in stopped]
@@ -67,11 +67,12 @@ def _check_none_stopped(answers: Sequence[Answer[Said]], names: Sequence[str]) -
 
 
 def tell(transport: Transport, act: Callable[[], Message], kind: type[Verdict]) -> Verdict:
-    """Do a party's part, tell rank 0 how it went, and return the verdict.
+    """Do a party's work, report the result to rank 0, and return the verdict.
 
     Raises:
-        AlignmentStopped: another rank has stopped, if for the same reason as this one or before it.
-        InputError: this one has; rank 0 is not told why, since that may quote the party's table.
+        AlignmentStopped: another rank has stopped, for the same reason as this one or before it.
+        InputError: this rank has stopped; rank 0 is not told why, since the reason may quote the party's
+            table.
     """
     fault: InputError | None = None
     try:

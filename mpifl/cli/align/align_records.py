@@ -1,4 +1,4 @@
-"""What the parties of an alignment and rank 0 tell each other between the streams of masked ids."""
+"""The messages between the parties of an alignment and rank 0, besides the streams of masked ids."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mpifl.data.shards import VerticalEntry
 from mpifl.wire import Count, Digest, Message, Text
 
 MOST_IDS = 1 << 28
-"""Of one party; rank 0 has 32 bytes of each."""
+"""The most ids of a party; rank 0 holds 32 bytes for each."""
 
 
 class AlignedLabels(Message):
-    """What there is to learn, as `federation.json` says it; from the party that holds the labels."""
+    """The format of the labels for `federation.json`, from the party that holds them."""
 
     classes: Count | None
     targets: Aims | None = None
@@ -23,15 +23,15 @@ class AlignedLabels(Message):
 
 
 class Hello(Message):
-    """What a party says of itself first.
+    """A party's first message.
 
     Attributes:
         terms: The sha256 of its file of terms.
-        ids: How many it has.
-        key: What is alike at two parties if their keys are; "" where ids are masked on a curve.
-        width: How many columns of numbers it has.
-        columns: Their names, if all parties are to know them.
-        learned: Where it has the labels.
+        ids: The number of its ids.
+        key: A digest that is equal at two parties if their keys are; None if ids are masked on a curve.
+        width: The number of its columns of numbers.
+        columns: The columns' names, if all parties may know them.
+        learned: The format of the labels, if it holds them.
     """
 
     terms: Digest
@@ -43,13 +43,13 @@ class Hello(Message):
 
 
 class Start(Message):
-    """What all parties need before they mask.
+    """The facts that all parties need before they mask.
 
     Attributes:
-        nonce: Of this alignment, in hexadecimal.
-        sizes: How many ids each party has.
-        widths: How many columns each has.
-        learned: What the labels are.
+        nonce: The nonce of this alignment, in hexadecimal.
+        sizes: The number of each party's ids.
+        widths: The number of each party's columns.
+        learned: The format of the labels.
     """
 
     nonce: Digest
@@ -63,20 +63,20 @@ class Passed(Message):
 
 
 class Common(Message):
-    """How many ids are common, and the random tag that all shards of this alignment carry."""
+    """The number of common ids, and the random tag for all shards of this alignment."""
 
     rows: Count
     alignment: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
 class Made(Message):
-    """A party's shard lies ready."""
+    """A party's shard is written under a temporary name."""
 
     entry: VerticalEntry
 
 
 class AlignFederation(Message):
-    """`federation.json`, as all write it."""
+    """The text of `federation.json`, the same for all."""
 
     text: str
 
@@ -86,24 +86,24 @@ class AlignedShard(Message):
 
 
 class Finished(Message):
-    """Rank 0's `federation.json` is in its place, too."""
+    """Rank 0's `federation.json` is also in its place."""
 
 
 Said = TypeVar("Said", bound=Message)
 
 
 class Answer(Message, Generic[Said]):
-    """What a rank says at the end of a part, or that it has stopped; a party tells nobody else why."""
+    """A rank's result of a phase, or that it has stopped; a party keeps its reason to itself."""
 
     said: Said | None = None
     stopped: Text | None = None
 
 
 def answer_of(kind: type[Said], record: bytes) -> Answer[Said]:
-    """Read an answer that another rank has sent.
+    """Read another rank's answer.
 
     Raises:
-        ValueError: it is none of this kind.
+        ValueError: it is not of this kind.
     """
     of: Any = Answer[kind]  # type: ignore[valid-type]
     found: Answer[Said] = of.model_validate_json(record)

@@ -1,4 +1,4 @@
-"""Rank 0 of an alignment: it compares masked ids, has none itself, and believes nothing that it can check."""
+"""Rank 0 of an alignment: it compares masked ids, has no ids itself, and checks whatever it can."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FILE = "federation.json"
 
 @dataclass(frozen=True)
 class Aligned:
-    """What came of an alignment: the common rows, and how many ids each party had."""
+    """The result of an alignment: the number of common rows, and the number of each party's ids."""
 
     rows: int
     sizes: Sequence[int]
@@ -40,7 +40,7 @@ class Aligned:
 
 
 class Comparer:
-    """Rank 0's side, part by part."""
+    """Rank 0's side of an alignment, phase by phase."""
 
     def __init__(
         self,
@@ -49,22 +49,22 @@ class Comparer:
         out: Path,
         check: Callable[[AlignTerms], None] = lambda terms: None,
     ) -> None:
-        """Say what it is given; nothing is read yet.
+        """Keep the arguments; nothing is read yet.
 
         Args:
             transport: This rank's end of the wire.
             terms: The file of terms.
-            out: Where `federation.json` is to be.
-            check: Raises InputError for what else is given and does not fit the terms.
+            out: The folder for `federation.json`.
+            check: Raises InputError if other options do not fit the terms.
         """
         self._transport, self._path, self._out, self._check = transport, terms, out, check
         self._terms: AlignTerms | None = None
 
     def align(self) -> Aligned:
-        """Compare what the parties send, and write `federation.json` when all shards are in their places.
+        """Compare the parties' masked ids, and write `federation.json` when all shards are in their places.
 
         Raises:
-            InputError: something is wrong here or at a party; nothing is written then.
+            InputError: something is wrong here or at a party; then nothing is written.
         """
         transport = self._transport
         start = decide(transport, Hello, self._begin, self._named, self._ready)
@@ -97,11 +97,11 @@ class Comparer:
         return self._terms.told(rank - 1) if self._terms else f"rank {rank}"
 
     def _senders(self, parties: int) -> list[int]:
-        """Return the rank that each party's ids come from."""
+        """Return the rank that sends each party's masked ids."""
         return [last_before(party, parties) if self._masked else party + 1 for party in range(parties)]
 
     def _ready(self) -> None:
-        """Look for what is wrong here, before a party is heard."""
+        """Check rank 0's own input, before a party is heard."""
         self._digest = digest_of_terms(self._path)
         terms = read_terms(self._path)
         check_ranks(self._path, terms, self._transport.size)
@@ -111,7 +111,7 @@ class Comparer:
             raise InputError(f"--out: {path} exists; remove it or name another folder")
 
     def _begin(self, hellos: list[Hello]) -> Start:
-        """Hold what the parties say of themselves against the terms and each other."""
+        """Check the parties' first messages against the terms and each other."""
         terms, digest = self._agreed, self._digest
         for party, hello in enumerate(hellos):
             if hello.terms != digest:
@@ -136,7 +136,8 @@ class Comparer:
                 raise InputError(f"--key: {told(party)} has another key than {told(0)}; give all the same")
 
     def _learned(self, told: Sequence[AlignedLabels | None]) -> AlignedLabels:
-        """Return what the party that the terms name says of its labels; no other may have some."""
+        """Return the labels' format from the party that holds them by the terms; no other party may have
+        labels."""
         terms = self._agreed
         holder = terms.parties.index(terms.labels)
         for party, learned in enumerate(told):
@@ -149,7 +150,7 @@ class Comparer:
         return found
 
     def _described(self, made: list[Made], start: Start, common: Common) -> AlignFederation:
-        """Return `federation.json` of the parties' entries."""
+        """Return `federation.json`, made from the parties' entries."""
         terms, entries = self._agreed, [one.entry for one in made]
         for party, entry in enumerate(entries):
             self._check_entry(party, entry, start, common)
@@ -165,7 +166,7 @@ class Comparer:
         return AlignFederation(text=spec.model_dump_json(indent=1) + "\n")
 
     def _spec(self, entries: list[VerticalEntry], start: Start) -> VerticalSpec:
-        """Return what all write; raise ValueError for entries that do not go together."""
+        """Return the federation's description; raise ValueError for entries that do not fit each other."""
         terms, learned = self._agreed, start.learned
         features = Features(shape=(sum(start.widths),), dtype="float32")
         own = zip(terms.parties, self._columns, strict=True)
@@ -183,7 +184,7 @@ class Comparer:
         )
 
     def _check_entry(self, party: int, entry: VerticalEntry, start: Start, common: Common) -> None:
-        """Refuse an entry that is not that of this party's rows in this alignment."""
+        """Refuse an entry that does not fit this party and this alignment."""
         terms, first = self._agreed, sum(start.widths[:party])
         expected = {
             "silo": party,

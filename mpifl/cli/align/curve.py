@@ -1,4 +1,4 @@
-"""Points of Curve25519 for ids, and masks that may be put on in any order; by the package PyNaCl."""
+"""Points of Curve25519 for ids, and masks that commute, by the package PyNaCl."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mpifl.common import InputError
 from mpifl.common.machine import floors
 
 POINT = 32
-"""Bytes of a point."""
+"""The number of bytes in a point."""
 TOGETHER = 2000
-"""Points that are converted by one inversion."""
+"""The number of points that share one inversion."""
 PRIME = 2**255 - 19
 PURPOSE = b"mpifl align 1"
 
 
 class Masker:
-    """A party's secret, fresh for each alignment: who lacks it cannot tell whose masked id is whose.
+    """A party's secret, new for each alignment. Without it, nobody can link a masked id to an id.
 
-    PyNaCl lets go of Python's lock while it computes, so that threads work at the same time.
+    PyNaCl releases Python's lock while it computes, so threads work in parallel.
     """
 
     def __init__(self, threads: int = 1, secret: bytes | None = None) -> None:
@@ -34,8 +34,8 @@ class Masker:
     def points(self, ids: Sequence[bytes], nonce: bytes) -> bytes:
         """Return a point for each id, 32 bytes each.
 
-        A hash is mapped to the curve by Elligator 2. Taken for a point itself it would be on the curve for a
-        half of all ids and on its twist for the others, and masks would leave that to be seen.
+        Elligator 2 maps a hash to the curve. A hash used directly as a point would be on the curve for half
+        of the ids and on its twist for the others. Masks would not hide that difference.
         """
         parts = (ids[at : at + TOGETHER] for at in range(0, len(ids), TOGETHER))
         return b"".join(point for part in parts for point in self._points(part, nonce))
@@ -48,7 +48,7 @@ class Masker:
         """Multiply points by this party's secret (X25519, RFC 7748).
 
         Raises:
-            InputError: one of them is of small order; its product would be zero and show the mask's absence.
+            InputError: a point has small order; its product would be zero and reveal the id without a mask.
         """
         apart = [points[at : at + POINT] for at in range(0, len(points), POINT)]
         try:
@@ -67,7 +67,7 @@ class Masker:
         return product
 
     def _each(self, work: Any, given: list[bytes]) -> list[bytes]:
-        """Return work done on each, in their order, by all threads."""
+        """Return `work(one)` for each, in order, by all threads."""
         if self._threads == 1:
             return [work(one) for one in given]
         step = -(-len(given) // self._threads) or 1
@@ -76,10 +76,10 @@ class Masker:
 
 
 def montgomery(points: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield u = (1 + y) / (1 - y) mod 2^255 - 19 of Ed25519's points, none of them its zero.
+    """Yield u = (1 + y) / (1 - y) mod 2^255 - 19 for points of Ed25519, of which none is zero.
 
-    One inversion serves all of them (Montgomery's trick): that is eighteen times as fast as libsodium's own
-    conversion, which tests each point's order, too; from_uniform has seen to that.
+    One inversion serves all points (Montgomery's trick). This is eighteen times as fast as libsodium's own
+    conversion, which also checks each point's order. from_uniform already ensures the order.
     """
     heights = [int.from_bytes(point, "little") & (1 << 255) - 1 for point in points]
     before, product = [], 1

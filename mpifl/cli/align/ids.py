@@ -1,4 +1,4 @@
-"""A party's ids as bytes that are alike where the same person is meant; an order that nobody can guess."""
+"""A party's ids as normalised bytes, and a random order."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def normal_ids(where: str, ids: Sequence[str | None]) -> list[bytes]:
     """Return ids in Unicode's form NFC, without blanks around them, as UTF-8.
 
     Args:
-        where: The table and its column, as a message names it.
-        ids: One for each row.
+        where: The table and its column, in the words of a message.
+        ids: An id for each row.
 
     Raises:
-        InputError: some are empty, or occur more than once; their number is told, and none of them.
+        InputError: some ids are empty or occur more than once; the message has their number, but no id.
     """
     found = [unicodedata.normalize("NFC", id or "").strip().encode() for id in ids]
     if not found:
@@ -35,5 +35,5 @@ def normal_ids(where: str, ids: Sequence[str | None]) -> list[bytes]:
 
 
 def random_order(n: int) -> np.ndarray:
-    """Return 0 to n-1 in an order drawn by the system's own randomness, int64 [n]."""
+    """Return 0 to n-1 in a random order from the system's randomness, int64 [n]."""
     return np.argsort(np.frombuffer(os.urandom(8 * n), np.uint64), kind="stable")

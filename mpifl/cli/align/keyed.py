@@ -1,4 +1,4 @@
-"""Keyed hashes of ids, for parties that share a key: who lacks it learns nothing from them."""
+"""Keyed hashes of ids, for parties that share a key. Without the key they reveal nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from mpifl.common import InputError, read_whole
 
 LEAST, MOST = 16, 4096
-"""Bytes of a key."""
+"""The fewest and the most bytes of a key."""
 _MAKE = "make one by: (umask 077; openssl rand -hex 32 > align.key)"
 
 
 def read_key(path: Path) -> bytes:
-    """Return the key in a file, without the line's end; refuse a file that others can read."""
+    """Return the key in a file, without the end of the line; refuse a file that others can read."""
     try:
         found = path.stat()
         key = read_whole(path, MOST).strip()
@@ -37,5 +37,5 @@ def keyed(key: bytes, nonce: bytes, ids: Iterable[bytes]) -> bytes:
 
 
 def check_of(key: bytes, digest: str) -> str:
-    """Return what is alike at two parties if their keys are, and tells nothing else of a key."""
+    """Return a digest that is equal at two parties if their keys are, and reveals nothing else of a key."""
     return hmac.digest(key, b"mpifl align key" + digest.encode(), "sha256").hex()

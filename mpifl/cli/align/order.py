@@ -1,4 +1,4 @@
-"""Which masked ids all parties have, and the common order of the rows: that of the masked ids themselves."""
+"""The masked ids that all parties have, and the common order of the rows: the order of these masked ids."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ ABSENT = -1
 
 
 def places_of(names: Sequence[str], sets: Sequence[bytes]) -> tuple[int, list[np.ndarray]]:
-    """Return how many masked ids are common to all parties, and where each party's rows come.
+    """Return the number of masked ids that all parties have, and the place of each party's rows.
 
     Args:
-        names: Of the parties.
-        sets: Each one's masked ids, 32 bytes each, in the order that it has sent them.
+        names: The parties' names.
+        sets: Each party's masked ids, 32 bytes each, in the order of its rows.
 
     Returns:
-        The number m, and for each party int64 [n]: a place from 0 to m-1, the same for the same person at all
-        parties, or ABSENT.
+        The number m, and for each party int64 [n]: a place from 0 to m-1, or ABSENT. The same person has the
+            same place at all parties.
 
     Raises:
-        InputError: nothing is common, or a party has sent a masked id twice, or zero.
+        InputError: no id is common, or a party's masked ids contain zero or one id twice.
     """
-    masked = [np.frombuffer(one, f"S{POINT}") for one in sets]  # of one length, so no zero at an end is lost
+    masked = [
+        np.frombuffer(one, f"S{POINT}") for one in sets
+    ]  # of fixed length, so no zero byte at the end is lost
     alone = [_different(name, one) for name, one in zip(names, masked, strict=True)]
     common = alone[0]
     for one in alone[1:]:
@@ -37,7 +39,7 @@ def places_of(names: Sequence[str], sets: Sequence[bytes]) -> tuple[int, list[np
 
 
 def _different(name: str, masked: np.ndarray) -> np.ndarray:
-    """Return masked ids in ascending order; refuse what different ids do not become."""
+    """Return masked ids in ascending order; refuse zero and repeated ones, which different ids never give."""
     found = np.unique(masked)
     if len(found) < len(masked) or (len(found) and found[0] == b""):
         raise InputError(f"a masked id of party '{name}' is zero, or there twice; somebody's mask is none")
@@ -53,11 +55,11 @@ def rows_of(places: np.ndarray, common: int) -> np.ndarray:
     """Return a party's row for each of the common places, int64 [m].
 
     Args:
-        places: The place of each of its rows or ABSENT, as rank 0 says.
-        common: m, as rank 0 says.
+        places: The place of each of its rows or ABSENT, from rank 0.
+        common: m, from rank 0.
 
     Raises:
-        InputError: the places are not 0 to m-1, each of them once.
+        InputError: the places are not 0 to m-1, each exactly once.
     """
     (rows,) = np.nonzero(places != ABSENT)
     order = np.argsort(places[rows], kind="stable")

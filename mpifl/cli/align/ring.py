@@ -1,4 +1,4 @@
-"""Masked ids on their way round the ring of all parties, in pieces, so that all work at the same time."""
+"""Passes masked ids round the ring of all parties in pieces, so that all parties work in parallel."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mpifl.common import InputError
 from mpifl.wire import Transport
 
 PIECE = 2000 * POINT
-"""Bytes that are masked and passed on at a time."""
+"""Bytes that a party masks and passes on at a time."""
 
 
 def pieces(size: int) -> Iterator[slice]:
-    """Yield where the pieces of so many bytes lie."""
+    """Yield the slices of the pieces of `size` bytes."""
     return (slice(at, min(at + PIECE, size)) for at in range(0, size, PIECE))
 
 
@@ -25,20 +25,20 @@ def pass_round(
     mask: Callable[[bytes], bytes],
     told: Callable[[int], None] = lambda points: None,
 ) -> None:
-    """Mask the points of all parties, this rank's own first, then those of the one before it, and so on.
+    """Mask the points of all parties: this rank's own first, then those of the rank before it, and so on.
 
-    What has the masks of all goes to rank 0. Once something is wrong, empty pieces take the place of all that
-    would follow: so nobody waits for what never comes, and all learn of it.
+    Points with the masks of all parties go to rank 0. After a fault, empty pieces replace all later ones. So
+    nobody waits for missing pieces, and all ranks learn of the fault.
 
     Args:
         transport: This rank's end of the wire.
-        sizes: How many ids each party has.
-        own: This party's points, in an order that tells nothing.
-        mask: Puts this party's mask on some points.
+        sizes: The number of each party's ids.
+        own: This party's points, in a random order.
+        mask: Masks points with this party's secret.
         told: Called with the number of points after each piece.
 
     Raises:
-        InputError: something is wrong with a piece, here or before.
+        InputError: a piece is wrong, here or at an earlier rank.
     """
     parties, me = len(sizes), transport.rank - 1
     fault: InputError | None = None
@@ -60,7 +60,7 @@ def pass_round(
 
 
 def _masked(piece: bytes, length: int, sender: int, mask: Callable[[bytes], bytes]) -> bytes:
-    """Put the mask on a piece; refuse one of another length than is due, and what no honest party sends."""
+    """Mask a piece; refuse a wrong length, and points that no honest party sends."""
     if not piece:
         raise AlignmentStopped(f"rank {sender} has stopped")
     if len(piece) != length:
@@ -72,17 +72,17 @@ def _masked(piece: bytes, length: int, sender: int, mask: Callable[[bytes], byte
 
 
 def last_before(party: int, parties: int) -> int:
-    """Return the rank that puts the last mask on the ids of a party (0, 1, ...), and sends them to rank 0."""
+    """Return the rank that masks the ids of a party (0, 1, ...) last, and sends them to rank 0."""
     return (party - 1) % parties + 1
 
 
 def collect(transport: Transport, sizes: Sequence[int], senders: Sequence[int]) -> list[bytes] | None:
-    """Take at rank 0 what has the masks of all, by party; None if something is missing.
+    """Receive the points with all masks at rank 0, by party; None if a piece is missing.
 
     Args:
         transport: This rank's end of the wire.
-        sizes: How many ids each party has.
-        senders: The rank that each party's ids come from.
+        sizes: The number of each party's ids.
+        senders: The rank that sends each party's masked ids.
     """
     found: list[bytes] = []
     whole = True
@@ -94,13 +94,13 @@ def collect(transport: Transport, sizes: Sequence[int], senders: Sequence[int]) 
 
 
 def send_whole(transport: Transport, rank: int, content: bytes) -> None:
-    """Post bytes whose number the other rank knows."""
+    """Send bytes whose number the other rank knows."""
     for where in pieces(len(content)):
         transport.post(rank, content[where])
 
 
 def take_whole(transport: Transport, rank: int, size: int) -> bytes:
-    """Take so many bytes; raise InputError if they are not what comes."""
+    """Receive `size` bytes; raise InputError if fewer or more come."""
     found = b"".join([transport.take(rank) for _ in pieces(size)])
     if len(found) != size:
         raise InputError(f"rank {rank} has sent {len(found):,} bytes where {size:,} were due")

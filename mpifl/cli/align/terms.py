@@ -1,4 +1,4 @@
-"""What the parties agree on before they align: one small TOML file that is the same, byte by byte, at all."""
+"""The terms of an alignment: one small TOML file that must be the same, byte by byte, at all parties."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PartyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+
 
 
 class AlignTerms(BaseModel):
-    """What the parties agree on.
+    """The terms that the parties agree on.
 
     Attributes:
         name: The federation's name.
-        parties: Their names, in the order of the ranks 1, 2, ...; so they are the silos 0, 1, ...
+        parties: The parties' names, in the order of the ranks 1, 2, ... They become the silos 0, 1, ...
         labels: The party that holds the labels.
-        seed: What the rows of `valid` and `test` are drawn by.
+        seed: The seed that draws the rows of `valid` and `test`.
         valid: The share of the common rows that is kept for validation.
         test: The share kept for testing.
         columns: Whether all parties learn the names of all columns.
@@ -49,19 +49,19 @@ class AlignTerms(BaseModel):
         return self
 
     def told(self, party: int) -> str:
-        """Say who a party is, as messages do."""
+        """Return a party's name for messages."""
         return f"party '{self.parties[party]}' (rank {party + 1})" if party < len(self.parties) else "a party"
 
 
 def check_ranks(path: Path, terms: AlignTerms, ranks: int) -> None:
-    """Refuse another number of ranks than one for each party, and one that compares."""
+    """Refuse any number of ranks except one for each party plus rank 0, which compares."""
     if ranks != (wanted := len(terms.parties) + 1):
         what = f"names {wanted - 1} parties, so {wanted} ranks are needed, rank 0 to compare"
         raise InputError(f"{path}: {what}; {ranks} {'was' if ranks == 1 else 'were'} started")
 
 
 def read_terms(path: Path) -> AlignTerms:
-    """Read the file on which the parties agree; raise InputError with the key that is wrong."""
+    """Read the file of terms; raise InputError with the wrong key."""
     try:
         return AlignTerms.model_validate(tables(path))
     except OSError as error:
@@ -76,7 +76,7 @@ def read_terms(path: Path) -> AlignTerms:
 
 
 def digest_of_terms(path: Path) -> str:
-    """Return the sha256 of the file, by which parties see that theirs is the same."""
+    """Return the sha256 of the file, which shows the parties that their files are the same."""
     try:
         return sha256_of(path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What would hurt a training here, found before it does: the command `mpifl doctor`."""
+"""The command `mpifl doctor`: finds what would hurt a training here."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Ranks that are alike, and how they are named."""
+"""Groups of ranks with the same property, and their names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = TypeVar("Key")
 
 
 def grouped(conditions: Conditions, key: Callable[[Condition], Key]) -> dict[Key, list[Condition]]:
-    """Return the conditions by what they have in common."""
+    """Return the conditions grouped by a key."""
     groups: defaultdict[Key, list[Condition]] = defaultdict(list)
     for condition in conditions:
         groups[key(condition)].append(condition)
@@ -21,7 +21,7 @@ def grouped(conditions: Conditions, key: Callable[[Condition], Key]) -> dict[Key
 
 
 def differing(groups: Mapping[Any, Conditions]) -> str:
-    """Return what each group has."""
+    """Return a text with the ranks and the key of each group."""
     return "; ".join(f"{named([c.rank for c in alike])}: {what}" for what, alike in groups.items())
 
 
@@ -31,7 +31,7 @@ def named(given: Sequence[int]) -> str:
 
 
 def numbers(given: Sequence[int]) -> str:
-    """Write ascending numbers with runs drawn together: 0-3,5."""
+    """Return ascending numbers as text with ranges: 0-3,5."""
     runs: list[list[int]] = []
     for number in given:
         if runs and number == runs[-1][-1] + 1:

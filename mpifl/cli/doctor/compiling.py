@@ -1,7 +1,7 @@
-"""`mpifl doctor --compile JOB`: a job's local steps are compiled and kept before a run would wait for them.
+"""`mpifl doctor --compile JOB`: compiles a job's local steps and keeps them, so that a run need not wait.
 
-What a step is compiled for, an algorithm says only as it trains. So every silo takes one step, in a round of
-which nothing is kept but machine code.
+Only training shows which steps an algorithm compiles. So every silo takes one step in a round, and only the
+machine code is kept.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from mpifl.wire.launching import world
 
 
 def compile_steps(path: Path | None) -> None:
-    """Have the first worker of each node compile what its silos' steps need; all ranks call this together.
+    """Let the first worker of each node compile its silos' steps; all ranks call this together.
 
     Raises:
-        InputError: it is no job, or one that compiles nothing.
+        InputError: the file is not a job, or the job compiles nothing.
     """
     began, transport = time.perf_counter(), world()
     with _scratch(transport.is_server) as folder:
@@ -48,9 +48,9 @@ def compile_steps(path: Path | None) -> None:
 
 @contextlib.contextmanager
 def _scratch(is_server: bool) -> Iterator[Path]:
-    """Give a run folder that is gone at the end; that of the server counts.
+    """Give a run folder that is removed at the end; the server's folder counts.
 
-    It lies where all nodes look for runs.
+    It is in the current folder, where all nodes look for runs.
     """
     folder = Path(tempfile.mkdtemp(prefix=".compile-", dir=Path())) if is_server else Path()
     try:
@@ -61,7 +61,8 @@ def _scratch(is_server: bool) -> Iterator[Path]:
 
 
 def _short(path: Path | None) -> Job:
-    """Return a job of one round in which each silo takes one step: nothing else counts for what is compiled.
+    """Return a job of one round in which each silo takes one step. Settings without influence on the machine
+    code are reset.
 
     Raises:
         InputError: there is no such job, or it compiles nothing.

@@ -1,4 +1,4 @@
-"""What one rank finds out about itself: its place, its tools, its shards, the run folder."""
+"""The condition of one rank: its place, its tools, its shards and the run folder."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ from mpifl.wire.launching import MPIFacts, facts, started_by
 
 
 class Plan(Message):
-    """What rank 0 tells all ranks to look at."""
+    """What all ranks must look at, from rank 0."""
 
     device: str = "auto"
     threads: int | str = 1
     folder: str | None = None
-    """Of the shards."""
+    """The folder of the shards."""
     spec: str | None = None
     """Its `federation.json`."""
     run: str | None = None
     compile: bool = False
     batched: bool = False
     job: str | None = None
-    """The whole job, where one was named."""
+    """The whole job, or None."""
     private: bool | None = None
-    """Whether silos draw noise by the job's `[privacy]`, None without a job."""
+    """Whether silos draw noise for the job's `[privacy]`; None without a job."""
     masked: bool = False
-    """Whether its sums are masked."""
+    """Whether the job's sums are masked."""
 
     @property
     def needs_site(self) -> bool:
@@ -75,14 +75,14 @@ class FoundShards(Message):
 
     count: int = 0
     mapped: int = 0
-    """How many of them map into memory; compressed ones are read whole."""
+    """How many of them are mapped into memory; compressed ones are read whole."""
     bytes: int = 0
     system: str = ""
     faults: list[str] = []  # noqa: RUF012 - pydantic copies it
 
 
 class Condition(Message):
-    """One rank as it found itself."""
+    """The condition of one rank, found by itself."""
 
     rank: int
     host: str
@@ -113,7 +113,7 @@ class Condition(Message):
 
 
 def examine_rank(transport: Transport, plan: Plan) -> Condition:
-    """Look at everything that concerns this rank alone; nothing is left behind."""
+    """Return this rank's condition; no file is left behind."""
     _, workers = transport.place()
     spec, job = (parse_any(plan.spec) if plan.spec else None), plan.job and Job.model_validate_json(plan.job)
     computes = examine_processor(job or None, spec, workers)  # before anything else computes
@@ -154,7 +154,7 @@ def _site(plan: Plan) -> SiteFolder | None:
 
 
 def _batched(plan: Plan, transport: Transport) -> Trial | None:
-    """Try batched steps at the first worker, where the job could have them."""
+    """Try batched steps at the first worker, if the job could use them."""
     spec = parse_any(plan.spec) if plan.spec else None
     if plan.job is None or not isinstance(spec, FederationSpec) or transport.rank != transport.workers[0]:
         return None
@@ -163,7 +163,7 @@ def _batched(plan: Plan, transport: Transport) -> Trial | None:
     torch.set_num_threads(threads_of(plan.threads, transport.place()[1]))
     try:
         return try_batching(job, spec, hosted, device_of(plan.device, place_on_gpus(transport), True))
-    except (InputError, RuntimeError, MemoryError):  # other findings say what is wrong
+    except (InputError, RuntimeError, MemoryError):  # other findings report the fault
         return None
     finally:
         torch.set_num_threads(before)
@@ -176,20 +176,20 @@ def _cores() -> list[int]:
 
 
 def _device(wanted: str, transport: Transport) -> tuple[str, str | None, Gpu | None]:
-    """Return the device that this rank would train on, why it has not got the one that is wanted, and what is
-    known of a GPU."""
+    """Return this rank's device for training, why it lacks the wanted device (or None), and its GPU."""
     try:
         device = device_of(wanted, place_on_gpus(transport), transport.rank in transport.workers)
         if device.type == "cpu":
             return "cpu", None, None
-        torch.ones(1, device=device).add_(1).cpu()  # a driver that does not fit says so only now
+        torch.ones(1, device=device).add_(1).cpu()  # a driver that does not fit fails only now
         return device_name(device), None, examine_gpu(device)
     except (InputError, RuntimeError) as error:
         return "none", str(error).partition("\n")[0], None
 
 
 def _deaf() -> list[str]:
-    """Return the signals that ask a training to end and would not be heard here; raises each of them once."""
+    """Return the signals that ask a training to end but do not arrive here; each is raised once to test
+    it."""
     heard: list[int] = []
     deaf = []
     for number in signals.SIGNALS:
@@ -204,7 +204,7 @@ def _deaf() -> list[str]:
 
 
 def _shards(plan: Plan, transport: Transport) -> FoundShards:
-    """Open what this rank would open; sizes are looked at, not checksums."""
+    """Open the shards that this rank would open; check sizes, not checksums."""
     if plan.folder is None or plan.spec is None:
         return FoundShards()
     spec, folder = parse_any(plan.spec), Path(plan.folder)
@@ -222,7 +222,8 @@ def _shards(plan: Plan, transport: Transport) -> FoundShards:
 
 
 def _entries(spec: FederationSpec | VerticalSpec, transport: Transport) -> list[ShardEntry | VerticalEntry]:
-    """Return what this rank would open: its silos, the public examples, on the server the test set."""
+    """Return the shards that this rank would open: its silos', the public examples, and on the server the
+    test set."""
     if isinstance(spec, VerticalSpec):
         return [spec.silos[silo] for silo in placement(spec, transport).get(transport.rank, [])]
     placed = place([entry.examples["train"] for entry in spec.silos], transport.workers)
@@ -246,8 +247,8 @@ def _opened(
 
 
 def _maps(splits: Sequence[Mapping[str, Any]]) -> bool:
-    """Read the last example of each split of a shard;
-    return whether it is mapped and not read whole."""
+    """Read the last example of each split of a shard; return whether all arrays are mapped, not read
+    whole."""
     arrays = [array for split in splits for array in split.values()]
     for array in arrays:
         np.array(array[-1])

@@ -1,7 +1,7 @@
-"""What every transport must do, tried between all ranks with awkward sizes; and how fast it does it.
+"""Tests between all ranks of the contract of every transport, with awkward sizes, and measures its speed.
 
-All ranks call these together. Nothing is asserted: a check says what was wrong and goes on as the others
-expect.
+All ranks call these functions together. Nothing is asserted. A check yields its faults and goes on as the
+other ranks expect.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from mpifl.wire import (
 )
 
 LARGE = 2_500_000
-"""Elements of the vector that is timed: 10 MB of float32."""
+"""Elements of the vector for timing: 10 MB of float32."""
 TIMES, TRIPS = 5, 100
-"""How often a large vector moves, and a small record goes round, to take the median."""
+"""How often a large vector and a small record are sent, for a median."""
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8)
 PERIOD = 251
-"""Of the content of what is sent: a prime, so that pieces in the wrong order are noticed."""
+"""The period of test contents: a prime, so that pieces in the wrong order are noticed."""
 
 
 def check(transport: Transport, stage: Callable[[str], None] = lambda name: None) -> list[str]:
@@ -42,7 +42,7 @@ def check(transport: Transport, stage: Callable[[str], None] = lambda name: None
         stage: Called with the name of each part before it begins.
 
     Returns:
-        What was wrong at this rank, a line each.
+        The faults at this rank, one line each.
     """
     faults: list[str] = []
     for part in (_records, _vectors, _long_vectors, _reports, _sums, _memory, _means):
@@ -68,11 +68,11 @@ def _vectors(transport: Transport) -> Iterator[str]:
         received = transport.broadcast_vector(sent.clone() if transport.is_server else None, length, dtype)
         if not torch.equal(received, sent):
             yield f"{length} elements of {dtype} arrived altered"
-        _answer(transport)  # as in an exchange: only then may what was received be written over
+        _answer(transport)  # as in an exchange: only after this may the received vector be overwritten
 
 
 def _long_vectors(transport: Transport) -> Iterator[str]:
-    """The ranks of a node take turns at their pieces."""
+    """Send vectors so long that the ranks of a node fetch pieces in turns."""
     for length in (spreading.LONG // 4 + 1, spreading.LONG // 4 + 1000):
         sent, under_way = pattern(length, torch.float32), Spreading(transport, 0, ())
         received = under_way.deliver(sent.clone() if transport.is_server else None, length, sent.dtype)
@@ -92,13 +92,13 @@ def _reports(transport: Transport) -> Iterator[str]:
 
 
 def _meet(transport: Transport) -> None:
-    """Wait until all ranks have come this far."""
+    """Wait until all ranks have reached this point."""
     _answer(transport)
     transport.broadcast_record(b"" if transport.is_server else None)
 
 
 def _answer(transport: Transport) -> None:
-    """Have the server wait until every worker has come this far."""
+    """Let the server wait until every worker has reached this point."""
     if transport.is_server:
         for _ in transport.reports():
             pass
@@ -116,7 +116,8 @@ def _sums(transport: Transport) -> Iterator[str]:
 
 
 def _memory(transport: Transport) -> Iterator[str]:
-    """Every rank of the server's node reads what that made; what the last one writes, the server reads."""
+    """Every rank of the server's node reads the server's vector; then the server reads what the last rank
+    wrote."""
     here, length = transport.nodes.number == 0, 1000
     vector = transport.memory.empty(length, torch.float64)
     if transport.is_server:
@@ -138,7 +139,7 @@ def _memory(transport: Transport) -> Iterator[str]:
 
 
 def _means(transport: Transport) -> Iterator[str]:
-    """The exact mean of whole numbers has one right value, to the bit."""
+    """Check the exact mean of whole numbers, which has one right value to the bit."""
     aggregation = WeightedMean(torch.device("cpu"), transport.memory)
     for length in (1, 1000, 100_003):
         mean, _ = mean_over_ranks(transport, aggregation, length)
@@ -155,10 +156,10 @@ def _right_mean(transport: Transport, length: int) -> Tensor:
 def mean_over_ranks(
     transport: Transport, aggregation: WeightedMean, length: int
 ) -> tuple[Tensor | None, float]:
-    """Take the weighted mean of a vector of each worker, as an exchange does.
+    """Compute the weighted mean of one vector for each worker, as an exchange does.
 
     Returns:
-        The mean, at the server only; seconds from the last report to the mean.
+        The mean (at the server only), and the seconds from the last report to the mean.
     """
     aggregation.expect(len(transport.workers))
     report = Report()
@@ -180,10 +181,10 @@ def mean_over_ranks(
 
 
 def measure(transport: Transport) -> dict[str, float]:
-    """Time what a round is made of; the server's figures are returned, others' mean nothing.
+    """Time the parts of a round; only the figures at the server are valid.
 
-    They are medians. `round_trip_us` is a small record to all ranks and one back from each. `spread_ms` is
-    10 MB to all ranks, read by each. `mean_ms` is the exact mean of 10 MB of each worker.
+    Figures are medians. `round_trip_us`: a small record to all ranks, and one back from each. `spread_ms`: 10
+    MB to all ranks, read by each. `mean_ms`: the exact mean of 10 MB from each worker.
     """
     trips = sorted(_trip(transport) for _ in range(TRIPS))
     vector = transport.memory.empty(LARGE, torch.float32).fill_(1.0) if transport.is_server else None
@@ -211,6 +212,6 @@ def _spread(transport: Transport, vector: Tensor | None) -> float:
 
 
 def pattern(length: int, dtype: torch.dtype) -> Tensor:
-    """Return a vector whose content differs from that of other lengths."""
+    """Return a vector whose content depends on its length."""
     ramp = torch.arange(PERIOD).roll(length).to(dtype)
     return ramp.repeat(length // PERIOD + 1)[:length]

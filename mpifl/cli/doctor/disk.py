@@ -1,4 +1,4 @@
-"""Whether a folder can hold a run: it is written to, flushed, renamed and locked as a training would."""
+"""Tests whether a folder can hold a run: writes, flushes, renames and locks files as a training does."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from mpifl.common import write_atomic
 from mpifl.wire import Message
 
 PROBE = 1 << 20
-"""Bytes that are written."""
+"""Bytes of the test file."""
 
 
 class Disk(Message):
-    """A folder as one rank found it."""
+    """The condition of a folder on one rank."""
 
     folder: str
-    """The run folder, or the nearest one above that is there."""
+    """The run folder, or the nearest existing folder above it."""
     system: str
     fault: str | None = None
     """Why it cannot be written."""
     locks: str | None = None
     """Why it cannot be locked."""
     inode: int = 0
-    """By which hosts see that they mean the same folder."""
+    """The inode, which shows whether hosts mean the same folder."""
     free: int = 0
     seconds: float = 0.0
-    """To write, flush and rename 1 MiB."""
+    """The time to write, flush and rename 1 MiB."""
 
 
 def examine_folder(folder: Path) -> Disk:
-    """Try a run folder, or where it would be made, in a scratch folder that is taken away again."""
+    """Test a run folder, or the place where it would be made, in a scratch folder that is removed again."""
     places = (folder.absolute(), *folder.absolute().parents)
     there = next((path for path in places if path.exists()), Path("/"))
     disk = Disk(folder=str(there), system=file_system(there))
@@ -51,10 +51,10 @@ def examine_folder(folder: Path) -> Disk:
 
 
 def _written(scratch: Path) -> float:
-    """Write aside, flush, rename and read back; return how long writing took.
+    """Write, flush, rename and read back a file; return the seconds of writing.
 
     Raises:
-        OSError: it fails, or reads otherwise than it was written.
+        OSError: it fails, or the file reads differently.
     """
     path, content = scratch / "probe", bytes(range(256)) * (PROBE // 256)
     began = time.perf_counter()
@@ -66,7 +66,7 @@ def _written(scratch: Path) -> float:
 
 
 def _locks(scratch: Path) -> str | None:
-    """Lock a file twice; return what is wrong unless the second is refused."""
+    """Lock a file twice; return the fault, or None if the second lock is refused as it should be."""
     path = scratch / "lock"
     with path.open("a+") as one, path.open("a+") as other:
         try:
@@ -81,8 +81,7 @@ def _locks(scratch: Path) -> str | None:
 
 
 def file_system(folder: Path) -> str:
-    """Return the kind of file system that a folder is on, such as ext4,
-    nfs4 or lustre; "" where that is unknown."""
+    """Return the kind of a folder's file system, such as ext4, nfs4 or lustre; "" if unknown."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
@@ -90,7 +89,7 @@ def file_system(folder: Path) -> str:
     real, best, kind = os.path.realpath(folder), "", ""
     for line in lines:
         left, _, right = line.partition(" - ")
-        mount = left.split()[4].encode().decode("unicode_escape")  # spaces are written \040
+        mount = left.split()[4].encode().decode("unicode_escape")  # a space is written as \040
         if os.path.commonpath([mount, real]) == mount and len(mount) >= len(best):
             best, kind = mount, right.split()[0]
     return kind

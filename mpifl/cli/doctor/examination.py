@@ -1,5 +1,4 @@
-"""The command `mpifl doctor`: all ranks look at themselves and talk to each other,
-rank 0 says what that means."""
+"""The command `mpifl doctor`: all ranks examine themselves and talk to each other, and rank 0 reports."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from mpifl.wire.launching import world
 
 @dataclass
 class _Examined:
-    """What rank 0 knows so far."""
+    """The results at rank 0 so far."""
 
     plan: Plan = field(default_factory=Plan)
     findings: list[Finding] = field(default_factory=list)
@@ -33,14 +32,14 @@ class _Examined:
     judged: bool = False
 
     def judge(self) -> None:
-        """Put what the conditions mean before the other findings, once;
-        rank 0's stands for what is asked of one."""
+        """Add the findings from the conditions before the other findings, once. Needs at least rank 0's
+        condition."""
         if 0 in self.conditions and not self.judged:
             self.judged = True
             self.findings = [*judge(self._conditions(), self.plan), *self.findings]
 
     def tell(self, file: Path | None) -> None:
-        """Print everything, and write it to a file."""
+        """Print all results, and write them to a file."""
         findings, conditions = self.findings, self._conditions()
         show(findings, table(conditions))
         if file is not None:
@@ -58,12 +57,12 @@ def examine(target: Path | None, out: Path | None, file: Path | None, limit: flo
     Args:
         target: A shard folder, or a job file.
         out: The run folder to try; a job's own, `runs/NAME`, by default.
-        file: Where rank 0 writes what was found, as JSON.
-        limit: Seconds after which this ends whatever hangs, with what is known by then.
-        speaks: Whether this is rank 0, as far as that is known before the world is joined.
+        file: The JSON file for rank 0's findings.
+        limit: Seconds after which this ends in any case, with the findings so far.
+        speaks: Whether this is rank 0, as far as known before the world is joined.
 
     Returns:
-        The exit code: 1 if anything would hurt a training, else 0.
+        The exit code: 1 if any finding would hurt a training, else 0.
 
     Raises:
         InputError: `file` cannot be written.
@@ -119,7 +118,7 @@ def _examine(
 
 
 def _between(transport: Transport, record: _Examined, watch: TimeLimit) -> list[Finding]:
-    """Hold the transport against its contract and time it; return what rank 0 heard of that."""
+    """Test the transport's contract and time it; return the findings at rank 0."""
     began = time.perf_counter()
     faults = contract.check(transport, lambda part: watch.begin(f"the contract of the transport, {part}"))
     seconds = time.perf_counter() - began
@@ -148,7 +147,7 @@ def _speed(figures: dict[str, float], transport: Transport) -> str:
 
 
 def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
-    """Read on rank 0 what is to be looked at; return what of that is wrong already."""
+    """Return, on rank 0, the plan for all ranks, and the findings so far."""
     findings, plan, folder = [], Plan(), target
     try:
         if target is not None and (target.suffix == ".toml" or target.is_file()):
@@ -180,7 +179,7 @@ def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
 
 
 def _held(job: Job, source: Path) -> Finding:
-    """Hold a job against what a training would refuse at its start; of broken shards others tell."""
+    """Check a job as a training does at its start; broken shards are reported elsewhere."""
     try:
         read_any(Path(job.shards))
     except InputError:

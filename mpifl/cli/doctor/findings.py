@@ -1,4 +1,4 @@
-"""What was found, as a table and as a file."""
+"""Findings, printed as a table and written as a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS: dict[State, str] = {"ok": "green", "note": "dim", "warning": "yellow", 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: how it is, and what would do if it is not well."""
+    """The state of one examined thing, and what to do if it is not well."""
 
     what: str
     state: State
@@ -30,12 +30,12 @@ class Finding:
 
 
 def hurts(findings: Sequence[Finding]) -> bool:
-    """Whether anything was found that a training would fail of."""
+    """Return whether any finding would make a training fail."""
     return any(finding.state == "bad" for finding in findings)
 
 
 def show(findings: Sequence[Finding], ranks: Sequence[Mapping[str, str]]) -> None:
-    """Print the ranks, a line each, the findings below, and a sentence."""
+    """Print the ranks, one line each, then the findings, then a summary."""
     console = Console() if on_terminal() else Console(width=160, force_terminal=False)
     if ranks:
         console.print(_ranks(ranks))
@@ -52,7 +52,7 @@ def show(findings: Sequence[Finding], ranks: Sequence[Mapping[str, str]]) -> Non
 
 
 def write(path: Path, findings: Sequence[Finding], ranks: Sequence[Mapping[str, Any]], figures: Any) -> None:
-    """Write all that was found as JSON.
+    """Write all findings as JSON.
 
     Raises:
         InputError: the file cannot be written.
@@ -76,7 +76,7 @@ def _ranks(ranks: Sequence[Mapping[str, str]]) -> Table:
 
 
 def _plain(text: str) -> str:
-    """Keep brackets in what was found from being taken for markup."""
+    """Escape brackets, so that they are not read as markup."""
     return text.replace("[", r"\[")
 
 

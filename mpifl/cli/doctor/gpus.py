@@ -1,4 +1,4 @@
-"""The GPUs of all ranks: whose each is, what memory is free, and who shares one."""
+"""The GPUs of all ranks: their free memory, and which workers share one."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from mpifl.wire import Message
 
 GB = 1e9
 _MPS = "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"
-"""The environment variable that says where MPS listens, and where it does by default."""
+"""The environment variable for the folder where MPS listens, and its default."""
 
 
 class Gpu(Message):
     """A rank's GPU.
 
     Attributes:
-        id: The same at all processes that have it.
-        free, total: Its memory, in bytes.
+        id: The id, the same for all processes that use the GPU.
+        free, total: Its memory in bytes.
         part: Whether it is a part of a GPU (MIG).
-        served: Whether MPS lets processes compute on it at once.
+        served: Whether MPS lets processes compute on it at the same time.
     """
 
     id: str
@@ -35,7 +35,7 @@ class Gpu(Message):
 
 
 def examine_gpu(device: torch.device) -> Gpu | None:
-    """Look at a rank's GPU, as far as its maker's runtime tells."""
+    """Return the facts of a rank's GPU; None if its runtime does not tell them."""
     runtime = getattr(torch, device.type)
     with contextlib.suppress(AttributeError, RuntimeError):
         free, total = runtime.mem_get_info(device)
@@ -46,10 +46,10 @@ def examine_gpu(device: torch.device) -> Gpu | None:
 
 
 def judge_gpus(gpus: Sequence[tuple[str, Gpu]]) -> Iterator[Finding]:
-    """Say how many workers share a GPU, and what is free of the fullest.
+    """Yield a finding on how many workers share a GPU, and on the least free memory.
 
     Args:
-        gpus: Of workers that have one: the host, and the GPU.
+        gpus: The host and the GPU of each worker with a GPU.
     """
     shared: dict[tuple[str, str], list[Gpu]] = {}
     for host, gpu in gpus:

@@ -1,4 +1,4 @@
-"""What the conditions of all ranks mean for a training: a finding for each thing that was looked at."""
+"""Turns the conditions of all ranks into findings: what they mean for a training."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from mpifl.wire import RANKS_PER_NODE
 from mpifl.wire.launching import own_launcher
 
 LITTLE = 1 << 30
-"""Bytes below which a disk is nearly full."""
+"""A disk with fewer free bytes is nearly full."""
 
 
 WORSE, BETTER = 1.05, 0.8
-"""Shares of the time of single steps: batched ones that take more lose, and those that take less may pay."""
+"""Time of batched steps relative to single steps: above WORSE they lose, below BETTER they may pay."""
 
 
 def judge(conditions: Conditions, plan: Plan) -> list[Finding]:
-    """Return what all ranks' conditions mean, in the order in which things go wrong."""
+    """Return findings from all ranks' conditions, in the order in which a training would fail."""
     ranks = (_mpi, _launcher, _tolerance, _gpu_buffers, _versions, _nodes, _doorbells, _cores, _signals)
     tools = (_devices, _processors, _kernels, _compile, _batched, _hdf5, _shards, _run, of_sites)
     findings = [finding for look in ranks for finding in look(conditions)]
@@ -34,7 +34,7 @@ def judge(conditions: Conditions, plan: Plan) -> list[Finding]:
 
 
 def table(conditions: Conditions) -> list[dict[str, str]]:
-    """Return a line for each rank."""
+    """Return a row of the table for each rank."""
     return [
         {
             "rank": str(c.rank),

@@ -1,4 +1,4 @@
-"""What a rank's processor computes, so that ranks can be held against each other."""
+"""A digest of what a rank's processor computes, to compare ranks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Computes(Message):
     """How a rank computes.
 
     Attributes:
-        processor: By which processor, and which of its instructions.
-        bits: The digest of two steps of the job's model, or of a perceptron; "" where it is not known.
-        fault: Why it cannot compute by the job's `kernels`; "" if it can.
+        processor: The processor and its instruction sets.
+        bits: The digest of two steps of the job's model, or of a perceptron; "" if unknown.
+        fault: Why it cannot use the job's `kernels`; "" if it can.
     """
 
     processor: str = ""
@@ -30,12 +30,12 @@ class Computes(Message):
 
 
 def examine_processor(job: Job | None, spec: AnySpec | None, workers: int) -> Computes:
-    """Take two steps as a training would at its start.
+    """Take two steps, as a training does at its start.
 
     Args:
-        job: The job, if one is named.
-        spec: What its shards are.
-        workers: How many the node has.
+        job: The job, or None.
+        spec: The federation of its shards.
+        workers: The number of workers on the node.
     """
     before = torch.get_num_threads()
     try:
@@ -56,5 +56,5 @@ def _bits(job: Job | None, spec: AnySpec | None) -> str:
         algorithm = job.build_algorithm().for_federation(spec)
         model, *_ = models_of(job, spec, algorithm, CPU, is_reporter=False)
     except InputError:
-        return ""  # another finding says it
+        return ""  # another finding reports it
     return about_bits(model, algorithm.task, spec.features)[BITS]

@@ -1,4 +1,4 @@
-"""What is wrong in the folder that MPIFL_SITE names, as a rank finds it; nothing is made or changed there."""
+"""Checks the folder that MPIFL_SITE names, without making or changing anything there."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from mpifl.wings.site import (
 from mpifl.wire import Message
 
 Problem = tuple[Literal["note", "warning", "bad"], str]
-"""How much it matters, and one line; what is bad, a training would not start with."""
+"""A problem's level and one line; with a "bad" problem a training would not start."""
 KEY, BUDGET = "key", "budget.toml"
 
 
 class SiteFolder(Message):
-    """A site's folder as one rank found it."""
+    """The condition of a site's folder on one rank."""
 
     folder: str
     mark: str = ""
-    """By which ranks see that they mean the same site; it tells nothing of the key."""
+    """A mark that shows whether ranks mean the same site; it reveals nothing of the key."""
     problems: list[Problem] = []  # noqa: RUF012 - pydantic copies it
 
 
 def examine_site(silos: Sequence[str], private: bool | None) -> SiteFolder | None:
-    """Look at this rank's site folder, None if it names none.
+    """Return the condition of this rank's site folder; None if MPIFL_SITE is not set.
 
     Args:
         silos: The names of the federation's silos.
-        private: Whether silos draw noise by the job's `[privacy]`, None without a job.
+        private: Whether silos draw noise for the job's `[privacy]`; None without a job.
     """
     given = os.environ.get(VARIABLE)
     if not given:
@@ -60,11 +60,11 @@ def examine_site(silos: Sequence[str], private: bool | None) -> SiteFolder | Non
 
 
 def checkup(folder: Path, silos: Sequence[str] = ()) -> list[Problem]:
-    """Return what is wrong in a site's folder.
+    """Return the problems in a site's folder.
 
     Args:
-        folder: Where it lies.
-        silos: The names of a federation's silos, which `sites.toml` has to know.
+        folder: The folder.
+        silos: The names of a federation's silos, which `sites.toml` must list.
     """
     if not folder.exists():
         return [("note", f"{folder}: is not there; the first training that needs it makes it")]
@@ -83,9 +83,9 @@ def checkup(folder: Path, silos: Sequence[str] = ()) -> list[Problem]:
 
 
 def mark_of(folder: Path) -> str:
-    """Return by what ranks see that they mean the same site, wherever its folder is mounted.
+    """Return the mark that shows whether ranks mean the same site, wherever its folder is mounted.
 
-    It follows from the key, and tells nothing of it; "" without one.
+    It is a digest of the key that reveals nothing of it; "" without a key.
     """
     try:
         secret = (folder / KEY).read_bytes()

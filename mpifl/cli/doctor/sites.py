@@ -1,4 +1,4 @@
-"""What the ranks' site folders mean for a training, and who is not hidden from whom."""
+"""Findings on the ranks' site folders, and on parties that can see each other's data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHAT = "site folder"
 
 
 def of_sites(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
-    """Judge the folders that workers name by MPIFL_SITE, and say who is not hidden from whom."""
+    """Yield findings on the workers' MPIFL_SITE folders, and on parties that can see each other's data."""
     workers = conditions[1:] or conditions
     sites = {c.rank: c.site for c in workers if c.site}
     if not sites and not plan.needs_site:
@@ -38,7 +38,7 @@ def _missing(without: list[int], needed: bool) -> Iterator[Finding]:
 
 
 def _problems(sites: dict[int, SiteFolder]) -> Iterator[Finding]:
-    """Say what is wrong in folders, once for all ranks that see the same."""
+    """Yield the problems in folders, once for all ranks that find the same."""
     seen = {(state, line): [rank for rank, site in sites.items() if (state, line) in site.problems]
             for site in sites.values() for state, line in site.problems}  # fmt: skip
     for (state, line), ranks in seen.items():

@@ -1,4 +1,4 @@
-"""A time limit that holds even where a rank waits for another for ever."""
+"""A time limit that works even if a rank waits for another one for ever."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import threading
 from collections.abc import Callable
 
 GRACE = 5
-"""Seconds that other ranks give rank 0 to speak first, and that a thread gets that may not be let run."""
+"""Seconds that other ranks wait so that rank 0 reports first; twice this is left for the thread before the
+alarm."""
 
 
 class TimeLimit:
-    """Ends this process when the limit has passed; to be made in the main thread.
+    """Ends this process when the limit has passed. Make it in the main thread.
 
-    A thread calls `late`. Where a library does not let it run, the kernel's alarm ends the process without a
-    word.
+    A thread calls `late`. If a library keeps that thread from running, the kernel's alarm ends the process
+    without a message.
     """
 
     def __init__(self, seconds: float, late: Callable[[str], None]) -> None:
         self.stage = "joining the world"
-        """What is being done."""
+        """The current stage of the work."""
         self._late = late
         self._timer = threading.Timer(seconds, self._ring)
         self._timer.daemon = True
@@ -29,11 +30,11 @@ class TimeLimit:
         signal.alarm(int(seconds) + 2 * GRACE)
 
     def begin(self, stage: str) -> None:
-        """Say what is done now."""
+        """Set the current stage."""
         self.stage = stage
 
     def end(self) -> None:
-        """Let the process live on."""
+        """Cancel the limit."""
         self._timer.cancel()
         signal.alarm(0)
 
@@ -42,4 +43,4 @@ class TimeLimit:
             self._late(self.stage)
             sys.stdout.flush()
         finally:
-            os._exit(1)  # no MPI_Finalize, which would wait for the others
+            os._exit(1)  # no MPI_Finalize, which would wait for the other ranks

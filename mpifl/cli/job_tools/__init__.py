@@ -1,4 +1,4 @@
-"""Commands around a job: submit, keys, templates, what is checked beforehand."""
+"""Commands for jobs: submit, keys, templates, and checks before a start."""
 
 import lazy_loader
 

@@ -1,8 +1,8 @@
-"""What can be known to be wrong with a training before any rank starts.
+"""Checks of a training before any rank starts.
 
-Here a job's tables are held against their models, and what they name against the job's schema, without torch.
-Where something looks wrong the whole job is validated, torch and all: that takes no longer than the ranks
-would, which would only say the same.
+Quick checks need no torch: they compare a job's tables with their pydantic models and with the job's schema.
+If something looks wrong, the whole job is validated, with torch. The ranks would need as long for the same
+message.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ Schema = Mapping[str, Any]
 
 
 def check_beforehand(job: Path, overrides: Sequence[str], run: Path, resume: bool, force: bool) -> None:
-    """See that a training would not be refused at its start, as far as that can be told without ranks.
+    """Check, as far as possible without ranks, that a training would not be refused at its start.
 
     Args:
         job: The job file.
         overrides: Keys of the job to change, such as `local.lr=0.05`.
         run: The run folder.
-        resume: Whether a run in it goes on.
-        force: Whether it may go on by a job that has changed.
+        resume: Whether an existing run goes on.
+        force: Whether it may go on with a changed job.
 
     Raises:
-        InputError: with the line that the ranks would end with.
+        InputError: the job would be refused, with the same line as from the ranks.
     """
     outline = read_outline(job, overrides)
     if not (_is_suspect(outline) or _differs(outline, run, resume)):
@@ -57,7 +57,7 @@ def check_beforehand(job: Path, overrides: Sequence[str], run: Path, resume: boo
 
 
 def _check_whole(job: Path, overrides: Sequence[str], run: Path, resume: bool, force: bool) -> None:
-    """Validate a job with all that it names."""
+    """Validate a job fully, with all code that it names."""
     from mpifl.run.folder import check_run
     from mpifl.run.job import read_job
     from mpifl.training.beforehand import validate_job
@@ -70,7 +70,7 @@ def _check_whole(job: Path, overrides: Sequence[str], run: Path, resume: bool, f
 
 
 def _is_suspect(outline: Outline) -> bool:
-    """Whether a job does not fit the schema of jobs, or names code or packages that are not found."""
+    """Return whether a job does not fit the schema of jobs, or names code or packages that are not found."""
     schema = json.loads((jobs_folder() / "job.schema.json").read_text("utf-8"))
     told = outline.model_dump(mode="json", exclude_none=True)
     for table in _NAMING:
@@ -79,7 +79,7 @@ def _is_suspect(outline: Outline) -> bool:
 
 
 def _fits(value: Any, schema: Schema, defs: Schema) -> bool:
-    """Whether a value is one of a schema, by the words of JSON schema that the schema of jobs uses."""
+    """Return whether a value fits a schema, for the parts of JSON schema that the schema of jobs uses."""
     if "$ref" in schema:
         return _fits(value, defs[schema["$ref"].rpartition("/")[2]], defs)
     if "anyOf" in schema and not any(_fits(value, one, defs) for one in schema["anyOf"]):
@@ -115,7 +115,7 @@ def _in_bounds(value: Any, schema: Schema) -> bool:
 
 
 def _needed(told: Any) -> Iterator[str]:
-    """Yield the packages of the user's own code that a job names, and those of its trackers."""
+    """Yield the packages of the user's own code that a job names, and its trackers' packages."""
     if isinstance(told, str) and (own := _OWN.match(told)):
         yield own[1]
     for one in told.values() if isinstance(told, dict) else told if isinstance(told, list) else ():
@@ -125,12 +125,12 @@ def _needed(told: Any) -> Iterator[str]:
 
 
 def _found(package: str) -> bool:
-    """Whether a package can be imported from PYTHONPATH or this folder; it is not."""
+    """Return whether a package could be imported from PYTHONPATH or this folder, without importing it."""
     return package in sys.modules or PathFinder.find_spec(package, ["", *sys.path]) is not None
 
 
 def _differs(outline: Outline, run: Path, resume: bool) -> bool:
-    """Whether the run folder holds a run, and it may not be this job's."""
+    """Return whether the run folder holds a run that may belong to another job."""
     path = run / "job.toml"
     if not path.exists():
         return False
@@ -142,7 +142,7 @@ def _differs(outline: Outline, run: Path, resume: bool) -> bool:
 
 
 def _misfits(outline: Outline, spec: AnySpec) -> bool:
-    """Whether a job cannot be for the silos that there are."""
+    """Return whether a job cannot fit the folder's silos."""
     splits = {split for entry in spec.silos for split, examples in entry.examples.items() if examples}
     try:
         outline.cohort.check(len(spec.silos))

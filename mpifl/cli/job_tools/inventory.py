@@ -1,6 +1,6 @@
-"""What a job may name: the names of each registry, and what the docstrings there say of them.
+"""The names that a job may use: each registry's names with their docstrings.
 
-Registries are imported when their items are asked for: a shell that completes a kind pays for none.
+A registry is imported when its items are needed, so shell completion of kinds imports none.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from mpifl.algorithms import Algorithm
 
 OWN = "your own, package.module:name"
-"""What else most keys take."""
+"""The note that a key also takes the user's own code."""
 GIVEN = {"shape", "classes"}
-"""What a model's factory is given by the federation, and not by the job."""
+"""The arguments of a model's factory that come from the federation, not from the job."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A name that something may be given.
+    """A name that a key or an option may have.
 
     Attributes:
-        name: As it is written.
-        what: What it stands for, in a line.
-        of: To what it belongs, where names of several are listed together: the tasks of a metric.
-        keys: The keys or options that go with it, beside those that all of its kind have.
-        better: Of a metric: the values that are better, "higher" or "lower".
+        name: The name.
+        what: Its meaning in one line.
+        of: What it belongs to, such as the tasks of a metric.
+        keys: Its own keys or options, beyond those of its kind.
+        better: For a metric, the better values: "higher" or "lower".
     """
 
     name: str
@@ -49,9 +49,9 @@ class Kind:
     """Names of one kind.
 
     Attributes:
-        where: What takes them, as a user writes it.
-        items: Returns them.
-        own: What it takes beside them, "" for nothing.
+        where: The key or option that takes them, as a user writes it.
+        items: Returns the items.
+        own: What else it takes; "" for nothing.
     """
 
     where: str
@@ -60,7 +60,7 @@ class Kind:
 
 
 def summary(thing: Any) -> str:
-    """Return the first paragraph of a docstring, an object's or as text, as one line that says what it is."""
+    """Return the first paragraph of a docstring (an object's, or as text) as one line."""
     told = thing if isinstance(thing, str) else inspect.getdoc(getattr(thing, "func", thing)) or ""
     line = " ".join(told.partition("\n\n")[0].split())
     result = line.removeprefix("Return ")
@@ -68,7 +68,7 @@ def summary(thing: Any) -> str:
 
 
 def options_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of a function's keyword-only parameters: what a user may give it."""
+    """Return the names of a function's keyword-only parameters, which a user may set."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
 
@@ -113,7 +113,7 @@ def _metrics() -> list[Item]:
 
 
 def _by_task(found: Iterable[tuple[str, Item]]) -> list[Item]:
-    """Return each item once, with all tasks that have it."""
+    """Return each item once, with all its tasks."""
     tasks: dict[Item, list[str]] = {}
     for task, item in found:
         tasks.setdefault(item, []).append(task)
@@ -146,4 +146,4 @@ KINDS: dict[str, Kind] = {
     "rules": Kind("[aggregation] rule", partial(_plain, _rules), OWN),
     "codecs": Kind("[compression] upload, download", _codecs),
 }
-"""What a job may name, by the word that `mpifl list` takes."""
+"""The kinds of names, by the word for `mpifl list`."""

@@ -1,4 +1,4 @@
-"""A job file with comments: what each key means, from the models that read it."""
+"""Writes a job file with a comment on each key, from the job's pydantic models."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from mpifl.cli.job_tools.keys import tables
 from mpifl.common import Table
 
 WIDTH = 100
-"""Columns of a comment."""
+"""The width of a comment, in columns."""
 SCHEMA = "job.schema.json"
-"""The file beside a job by which editors complete its keys."""
+"""The file beside a job that editors use to complete its keys."""
 NAMED_BY = {"model": "models", "task": "tasks", "algorithm": "algorithms"}
-"""Of tables that name something: the kind of names that it is one of."""
+"""The kind of names, for tables with a name."""
 
 
 def commented(job: Table, head: str) -> str:
-    """Return a job as the text of its file: above each key stands what it means.
+    """Return a job as the text of its file, with the meaning of each key above it.
 
     Args:
         job: Keys, and tables of keys.
-        head: What the first comment says, in lines.
+        head: The lines of the first comment.
     """
     meanings = _meanings(job)
     lines = [f"#:schema ./{SCHEMA}", *(f"# {line}" for line in head.splitlines()), ""]
-    tables_last = sorted(job.items(), key=lambda item: isinstance(item[1], Mapping))  # as TOML has it
+    tables_last = sorted(job.items(), key=lambda item: isinstance(item[1], Mapping))  # as TOML requires
     for name, value in tables_last:
         if isinstance(value, Mapping):
             lines += ["", f"[{name}]", *_keys(value, meanings.get(name, {}))]
@@ -48,14 +48,14 @@ def _comment(text: str) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    """Write a value as TOML does: JSON's way, but for inline tables."""
+    """Return a value as TOML: as in JSON, except inline tables."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{key} = {_value(one)}" for key, one in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False)
 
 
 def _meanings(job: Table) -> dict[str, dict[str, str]]:
-    """Return what the keys of a job mean, by table; of a name, what it names."""
+    """Return the meanings of a job's keys, by table; for a name, the meaning of the named thing."""
     found: dict[str, dict[str, str]] = {}
     for table, rows in tables().items():
         own = job.get(table)

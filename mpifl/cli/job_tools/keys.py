@@ -1,4 +1,4 @@
-"""The job file described: a JSON schema made of the models and their field docs, and its keys as rows."""
+"""The job file's JSON schema and its keys as rows, from the pydantic models and the docs of their fields."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ NAMED: dict[str, Mapping[str, type[BaseModel]]] = {
     "algorithm": ALGORITHMS,
     "server_optimizer": OPTIMIZERS,
 }
-"""Tables whose keys depend on the name in them."""
+"""Tables whose keys depend on their name."""
 OPEN: dict[tuple[str, str], Iterable[str]] = {
     ("Model", "name"): MODELS,
     ("AggregationSettings", "rule"): RULES,
     ("CohortTable", "select"): SELECTIONS,
 }
-"""Keys that name something built in, or the user's own."""
+"""Keys that take a built-in name or the user's own."""
 PLUGIN = {"type": "string", "pattern": ":"}
-"""The name of the user's own: package.module:name."""
+"""The schema of the user's own code: package.module:name."""
 LEAST_WIDTH = 120
-"""Columns of a terminal on which keys are a table."""
+"""The least width of a terminal, in columns, for keys as a table."""
 BOUNDS = {
     "minimum": "at least",
     "exclusiveMinimum": "above",
@@ -56,19 +56,19 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True)
 class JobKey:
-    """A key of the job file: what it may hold, what it holds when it is left out, and what it means."""
+    """A key of the job file: its possible values, its default, and its meaning."""
 
     name: str
     values: str
     default: str
     meaning: str
     of: str = ""
-    """Whose it is, in a table whose keys depend on the name in it."""
+    """The names that it belongs to, in a table whose keys depend on its name."""
 
 
 def schema() -> Schema:
-    """Return the JSON schema of a job file, draft 2020-12;
-    the user's own models and algorithms may have any keys."""
+    """Return the JSON schema of a job file, draft 2020-12. The user's own models and algorithms may have any
+    keys."""
     made = _described(Job)
     for table, registry in NAMED.items():
         made["properties"][table] |= _one_of(made, table, registry)
@@ -78,7 +78,7 @@ def schema() -> Schema:
 
 
 def tables() -> dict[str, list[JobKey]]:
-    """Return the keys of a job by table; "" holds those above all tables."""
+    """Return the keys of a job by table; "" holds the keys above all tables."""
     whole = schema()
     found: dict[str, list[JobKey]] = {"": []}
     for name, entry in whole["properties"].items():
@@ -119,7 +119,7 @@ def _show(console: Console, title: str, rows: list[JobKey]) -> None:
 
 
 def _told(row: JobKey) -> list[str]:
-    """Return what there is to say of a key, line by line."""
+    """Return the facts of a key, line by line."""
     usual = "required" if row.default == "required" else f"default {row.default}" if row.default else ""
     return [row.of and f"of {row.of}", "; ".join(filter(None, [row.values, usual])), row.meaning]
 
@@ -130,8 +130,8 @@ def schema_text() -> str:
 
 
 def meanings(kind: type[BaseModel]) -> dict[str, str]:
-    """Return what the fields of a model mean, by field:
-    the string below each, of the class or of one above it."""
+    """Return the meaning of each field of a pydantic model: the string below it, in the class or in a base
+    class."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, BaseModel) and base.__module__.partition(".")[0] != "pydantic":
@@ -152,7 +152,7 @@ def _strings_below(kind: type) -> dict[str, str]:
 
 
 def _described(kind: type[BaseModel]) -> Schema:
-    """Return a model's schema in which each key of each table has its meaning."""
+    """Return a pydantic model's schema with the meaning of each key of each table."""
     made = kind.model_json_schema(by_alias=True)
     kinds = [one for f in kind.model_fields.values() for one in (f.annotation, *get_args(f.annotation))]
     inner = [one for one in kinds if isinstance(one, type)]
@@ -167,8 +167,8 @@ def _described(kind: type[BaseModel]) -> Schema:
 
 
 def _one_of(whole: Schema, table: str, registry: Mapping[str, type[BaseModel]]) -> Schema:
-    """Add a definition for each of these; return what a table that names one of them,
-    or the user's own, must be."""
+    """Add a definition for each entry of the registry. Return the schema of a table that names one of them,
+    or the user's own."""
     for name, kind in registry.items():
         own = _described(kind)
         keys = {key: entry for key, entry in own["properties"].items() if key not in Algorithm.model_fields}
@@ -185,13 +185,13 @@ def _one_of(whole: Schema, table: str, registry: Mapping[str, type[BaseModel]]) 
 
 
 def _table_of(entry: Schema) -> str:
-    """Return the name of the definition of a table, which may be left out; "" if a key is none."""
+    """Return the name of a table's definition; "" if a key is not a table."""
     kinds = [one["$ref"] for one in [entry, *entry.get("anyOf", ())] if "$ref" in one]
     return kinds[0].rpartition("/")[2] if kinds else ""
 
 
 def _own_keys(table: str, whole: Schema) -> list[JobKey]:
-    """Return the keys beside `name`, each once with all that have it alike."""
+    """Return the keys besides `name`, each once with all names that have it in the same form."""
     owners: dict[JobKey, list[str]] = {}
     for name in NAMED[table]:
         for row in _rows(whole["$defs"][f"{table}.{name}"])[1:]:
@@ -210,7 +210,7 @@ def _row(name: str, entry: Schema, required: Any) -> JobKey:
 
 
 def _values(entry: Schema) -> str:
-    """Say what a key may hold."""
+    """Return a text on the values that a key may have."""
     if "anyOf" in entry:
         return " or ".join(dict.fromkeys(_values(one) for one in entry["anyOf"] if one.get("type") != "null"))
     if "enum" in entry or "const" in entry:

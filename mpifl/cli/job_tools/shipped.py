@@ -1,4 +1,4 @@
-"""The jobs that come with the package: beside its code in a wheel, at the top of a checkout."""
+"""The jobs that come with the package: inside the package in a wheel, at the top in a checkout."""
 
 from __future__ import annotations
 

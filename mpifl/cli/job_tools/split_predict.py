@@ -1,4 +1,4 @@
-"""`mpifl predict` and `mpifl evaluate` for a run whose network is split: all parties answer together."""
+"""`mpifl predict` and `mpifl evaluate` for a run with a split network: all parties work together."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def evaluate_together(
     file: Path | None = None,
     split: str = "test",
 ) -> None:
-    """Have all parties score the network of a run on a split of their rows, and print the figures on rank 0.
+    """Score the split network of a run on a split of the parties' rows, and print the figures on rank 0.
 
     Args:
         run: The run folder.
         transport: The world; all of its ranks call this, and rank 0's arguments count.
-        trusted: The plug-ins that this rank may import for it.
-        file: A JSON file to write.
-        split: Of which rows.
+        trusted: The plug-ins that this rank may import for the job.
+        file: A JSON file to write, or None.
+        split: The split of the rows.
 
     Raises:
         InputError: on all ranks if the run, a part of the network or a shard is missing or wrong on any.
@@ -72,15 +72,15 @@ def predict_together(
     trusted: Collection[str] = (),
     split: str | None = None,
 ) -> None:
-    """Have all parties predict their rows of a vertical folder together; rank 0 writes the table.
+    """Predict the rows of a vertical folder with all parties; rank 0 writes the table.
 
     Args:
-        run: The run folder; each party's has its bottom in `personal/`.
+        run: The run folder; each party's own has its bottom in `personal/`.
         data: The shard folder, where each party has its own shard.
         out: The file, `.parquet`, `.csv` or `.npz`.
         transport: The world; all of its ranks call this, and rank 0's arguments count.
-        trusted: The plug-ins that this rank may import for it.
-        split: Predict this split alone; by default all of them.
+        trusted: The plug-ins that this rank may import for the job.
+        split: Predict only this split; by default all splits.
 
     Raises:
         InputError: on all ranks if the run, a part of the network or a shard is missing or wrong on any, or
@@ -103,7 +103,7 @@ def predict_together(
 
 
 def _trained_on(run: Path, trusted: Collection[str]) -> tuple[Job, Path, VerticalSpec]:
-    """Return the job of a run that has come to its end, and the shards that it was trained on."""
+    """Return the job of a finished run, and the shards that it was trained on."""
     job, environment = read_job_of(run, trusted), read_environment(run)
     last_model(run, job)
     folder, spec = read_shards(job.shards, environment)
@@ -115,7 +115,7 @@ def _trained_on(run: Path, trusted: Collection[str]) -> tuple[Job, Path, Vertica
 
 
 def _check_columns(run: Path, job: Job, data: Path, spec: VerticalSpec) -> None:
-    """See that silos have the columns that they had in training, as far as its folder can be read here."""
+    """Check that silos have the same columns as in training, if the training's shards can be read here."""
     try:
         _, trained = read_shards(job.shards, read_environment(run))
     except InputError:
@@ -133,7 +133,7 @@ def _check_columns(run: Path, job: Job, data: Path, spec: VerticalSpec) -> None:
 
 
 def _write(network: Network, data: Path, out: Path, split: str | None) -> None:
-    """Write what the network says of each row, under the row's number."""
+    """Write the network's predictions of each row, with the row's number."""
     spec, task = network.spec, network.algorithm.task
     held = open_vertical(data, spec.silos[spec.holder], spec, checksum=False)
     with table_of(out, data, split) as append:

@@ -1,4 +1,4 @@
-"""Names with what there is to say of each, for a terminal where a table would be cut into narrow columns."""
+"""Prints names with lines below each, for terminals that are too narrow for a table."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ INDENT = 4
 
 
 def console_of_names() -> Console:
-    """Return a console as wide as its terminal or COLUMNS says; else a line is as long as it needs."""
+    """Return a console with the width of COLUMNS if that is set, else of `wide_console`."""
     return Console(markup=False, emoji=False, highlight=False) if "COLUMNS" in os.environ else wide_console()
 
 
 def print_stacked(console: Console, entries: Iterable[tuple[str, Iterable[str]]]) -> None:
-    """Print each name, and below it, indented, each line that there is to say of it."""
+    """Print each name, with its lines indented below."""
     for name, lines in entries:
         console.print(Text(name, "bold"))
         for line in filter(None, lines):

@@ -1,5 +1,5 @@
-"""A training as a SLURM job: a batch script that stops before its time is up,
-queues itself again, and goes on."""
+"""A training as a SLURM job: its batch script stops before the time is up, queues itself again, and goes
+on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpifl.training.beforehand import validate_job
 from mpifl.wings import wings_of
 
 SECONDS_TO_SAVE = 120
-"""How long before the end of its time a job is told to save; SLURM may say so up to a minute earlier."""
+"""The time before the end at which SLURM signals a job to save; SLURM may signal up to a minute earlier."""
 
 GOING_ON = r"""
 # From here on the same in every job: stop before the time is up, queue again, go on.
@@ -49,8 +49,9 @@ echo "exit code $code after $(latest): queued again"
 scontrol requeue "$SLURM_JOB_ID"
 exit "$code"
 """
-"""The end of every batch script, in `jobs/slurm` too. A rank or a node that died is as good a reason to go on
-as a signal. A start that brought no checkpoint is not, for the next would not either."""
+"""The end of every batch script, also in `jobs/slurm`. The job goes on after a signal, and after the death of
+a rank or a node. It does not go on after a start without a new checkpoint, since the next start would fail,
+too."""
 
 FORCE = """[[ $SLURM_RESTART_COUNT ]] || train+=(--force)  # then the job is the run's own
 """
@@ -58,7 +59,7 @@ FORCE = """[[ $SLURM_RESTART_COUNT ]] || train+=(--force)  # then the job is the
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """What is asked of SLURM; what is None is left to the job's silos, or to the site."""
+    """The wishes for SLURM; None leaves a value to the number of silos, or to the site."""
 
     nodes: int = 1
     ranks: int | None = None
@@ -78,25 +79,25 @@ def submit_job(
     dry_run: bool,
     force: bool = False,
 ) -> None:
-    """Write a job's batch script beside its run folder, submit it, and print SLURM's id of it; or print the
-    script.
+    """Write a job's batch script beside its run folder, submit it, and print SLURM's id; or print the script.
 
     Args:
-        job_file: The job; relative paths count from the current folder, in the batch job too.
-        out: The run folder. A run in it goes on; script and log are `OUT.sbatch` and `OUT.log`.
+        job_file: The job; relative paths start from the current folder, also in the batch job.
+        out: The run folder. An existing run goes on; script and log are `OUT.sbatch` and `OUT.log`.
         overrides: Keys of the job to change, such as `local.lr=0.05`.
         wishes: Nodes, ranks and the like.
-        dry_run: Print the script, write nothing and submit nothing.
-        force: Have its first start go on even with a job that has changed.
+        dry_run: Only print the script.
+        force: Let its first start go on even with a changed job.
 
     Raises:
-        InputError: the job, its model, the shards or a wish is wrong, there is no SLURM here, or it refuses.
+        InputError: the job, its model, the shards or a wish is wrong, there is no SLURM here, or SLURM
+            refuses.
     """
     job = read_job(job_file, overrides)
     spec = validate_job(job, str(job_file), wings_of)
     check_run(out, job, True, force, spec)
     ranks = _ranks(job, len(spec.silos) - (spec.layout == "vertical"), wishes)
-    if job.tracking.console is True:  # for a log, where no terminal is
+    if job.tracking.console is True:  # the log is no terminal
         overrides = (*overrides, "tracking.console=always")
     train = [sys.executable, "-m", "mpifl", "train", str(job_file)]
     train += [word for override in overrides for word in ("--set", override)]
@@ -112,7 +113,8 @@ def submit_job(
 
 
 def _ranks(job: Job, elsewhere: int, wishes: SlurmOptions) -> int:
-    """Return the ranks wished for, or the server and one for each silo elsewhere, up to what nodes hold."""
+    """Return the wished number of ranks; by default the server and one worker for each silo, up to what the
+    nodes hold."""
     cpus = _cpus_per_task(job, wishes)
     if cpus < _threads(job):
         what = f"fewer than the job's threads = {job.threads}; give at least that"
@@ -138,8 +140,7 @@ def _cpus_per_task(job: Job, wishes: SlurmOptions) -> int:
 
 
 def _cpus_of_a_node(partition: str | None) -> int:
-    """Return the CPUs of the smallest node of a partition (by default SLURM's default one),
-    0 if nobody knows."""
+    """Return the CPUs of the smallest node of a partition (by default SLURM's default one), 0 if unknown."""
     said = _ask("sinfo", "-h", "-N", "-o", "%c %P", *(["-p", partition] if partition else []))
     nodes = [line.split() for line in said.splitlines()]
     return min((int(cpus) for cpus, name in nodes if partition or name.endswith("*")), default=0)
@@ -176,7 +177,7 @@ start=({shlex.join(_launcher(wishes, ranks, cpus))})
 
 
 def _quoted(value: object) -> str:
-    """Return a value as sbatch reads it: it knows double quotes, and no line is longer than a line."""
+    """Return a value in quotes for sbatch, which reads only double quotes and one line."""
     text = str(value)
     if any(character in text for character in '"\n\\'):
         raise InputError(
@@ -186,11 +187,11 @@ def _quoted(value: object) -> str:
 
 
 def _launcher(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
-    """Return the command that starts the ranks: srun where it can start this MPI's, otherwise this MPI's
+    """Return the command that starts the ranks: srun if it can start this MPI's ranks, otherwise this MPI's
     mpirun.
 
-    Ranks are dealt out to the nodes in turn, so that each has as many workers as the others and the first the
-    server.
+    Ranks are placed on the nodes by round robin. So nodes get equal numbers of workers, and the first node
+    also gets the server.
     """
     if wishes.launcher not in ("auto", "srun", "mpirun"):
         raise InputError(f"--launcher {wishes.launcher}: give auto, srun or mpirun")
@@ -214,9 +215,9 @@ def _launcher(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
 
 
 def _hydra_of_intel(mpirun: str) -> list[str]:
-    """Return what Intel's mpirun starts in a job of SLURM.
+    """Return the command that Intel's mpirun runs in a SLURM job.
 
-    It is a script, which dies of the signal before the time is up, while the ranks train on.
+    That mpirun is a script, which the signal before the end kills, while the ranks train on.
     """
     beside = Path(mpirun).with_name("mpiexec.hydra")
     hydra = str(beside) if beside.exists() else shutil.which("mpiexec.hydra")
@@ -227,7 +228,7 @@ def _hydra_of_intel(mpirun: str) -> list[str]:
 
 
 def _ask(*command: str) -> str:
-    """Return what a command says, nothing if it is not there or does not answer."""
+    """Return a command's output; "" if it is missing, fails or does not answer."""
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
@@ -236,7 +237,7 @@ def _ask(*command: str) -> str:
 
 
 def _submit(path: Path, script: str) -> str:
-    """Write a script and hand it to sbatch; return the job's number."""
+    """Write a script and give it to sbatch; return the job's number."""
     if not shutil.which("sbatch"):
         raise InputError(
             "sbatch: not on the PATH; submit on a login node of a SLURM cluster, or look with --dry-run"
@@ -247,7 +248,7 @@ def _submit(path: Path, script: str) -> str:
         said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
         why = "; ".join(said) or f"sbatch says nothing, exit code {asked.returncode}"
         raise InputError(f"{path}: refused: {why}")
-    return asked.stdout.strip().partition(";")[0]  # "12;cluster" where there are several
+    return asked.stdout.strip().partition(";")[0]  # "12;cluster" if there are several clusters
 
 
 def _write(path: Path, script: str) -> None:
@@ -260,6 +261,6 @@ def _write(path: Path, script: str) -> None:
 
 
 def _beside(out: Path, ending: str) -> Path:
-    """Return the file of a run folder's name beside it; `.` and `..` have one, too."""
+    """Return a file beside a run folder, with the folder's name and another ending; also for `.` and `..`."""
     out = out.resolve() if out.name in ("", "..") else out
     return out.with_name(f"{out.name}{ending}")

@@ -1,4 +1,5 @@
-"""What `mpifl new` begins with: a job for each kind of data, and how `data-prep` makes its shards."""
+"""The templates of `mpifl new`: a job for each kind of data, and the commands of `data-prep` for its
+shards."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from mpifl.common import InputError, Table, choices
 
 MASKS = "masks"
-"""The label of images whose pixels have classes: a folder of masks."""
+"""Marks templates whose label is a folder of masks."""
 _PERCEPTRON: Table = {"name": "mlp", "hidden": [64, 64]}
 _SGD: Table = {"optimizer": "sgd", "lr": 0.05, "epochs": 1, "batch_size": 16}
 _ADAM: Table = {"optimizer": "adam", "lr": 0.003, "epochs": 1, "batch_size": 32}
@@ -17,16 +18,16 @@ _ADAM: Table = {"optimizer": "adam", "lr": 0.003, "epochs": 1, "batch_size": 32}
 
 @dataclass(frozen=True)
 class Template:
-    """A kind of data, and what is learned of it.
+    """A kind of data, and its learning task.
 
     Attributes:
-        what: What it is, in a line.
-        source: What `data-prep partition` calls its source.
-        job: The tables that it has of its own.
-        label: What its table's label is, as `data-prep draft --kind` has it; MASKS; "" where none is named.
+        what: The description in one line.
+        source: The source of `data-prep partition`.
+        job: Its own tables of the job.
+        label: The kind of label for `data-prep draft --kind`; MASKS; or "" if there is no label to name.
         words: Further words of `data-prep partition`.
-        scheme: By which the examples are dealt to so many silos.
-        algorithm: By which it is trained, unless another is asked for.
+        scheme: The scheme that divides the examples among silos.
+        algorithm: The default algorithm.
     """
 
     what: str
@@ -113,17 +114,17 @@ TEMPLATES: dict[str, Template] = {
 
 @dataclass(frozen=True)
 class Answers:
-    """What a user has said of a new job.
+    """A user's answers for a new job.
 
     Attributes:
-        name: What the job is called.
+        name: The job's name.
         kind: One of TEMPLATES.
-        data: Where the data lies, "" where a source needs none.
-        label: The label's column, or columns by commas; the folder of masks; "" for what has none.
-        silos: How many there are, or the table's column that names them.
-        algorithm: "" for the template's.
-        rounds: How many are trained.
-        moments: Mean and deviation of each column of values that is learned, if they are known.
+        data: The path of the data; "" if the source needs none.
+        label: The label's column, or several with commas; the folder of masks; or "" without a label.
+        silos: The number of silos, or the table's column that names them.
+        algorithm: The algorithm; "" for the template's.
+        rounds: The number of rounds.
+        moments: Mean and deviation of each label column of values, if known.
     """
 
     name: str
@@ -137,10 +138,10 @@ class Answers:
 
     @property
     def template(self) -> Template:
-        """Return the template that it begins with.
+        """The template of the kind.
 
         Raises:
-            InputError: there is none, or what is said does not go with it.
+            InputError: there is no such template, or an answer does not fit it.
         """
         if self.kind not in TEMPLATES:
             raise InputError(f"--kind {self.kind}: no such kind; {choices(self.kind, TEMPLATES)}")
@@ -171,7 +172,7 @@ class Answers:
         return {**head, **{table: dict(whole[table]) for table in order if table in whole}}
 
     def commands(self) -> list[str]:
-        """Return what makes the shards: a line for each command."""
+        """Return the commands that make the shards, one line each."""
         template, counted = self.template, self.silos.isdecimal()
         columns = f"{self.name}-columns.toml"
         made = []

@@ -1,4 +1,4 @@
-"""One job over a grid of settings: every run one after another, or one of them for a task of a job array."""
+"""One job over a grid of settings: all runs one after another, or one run for a task of a job array."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Running a grid's tasks as programs of their own, so that one that fails takes no other along."""
+"""Runs a grid's tasks as separate programs, so that a failed run does not end the others."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from mpifl.run.folder import read_metrics, why_lost
 from mpifl.wire.launching import own_launcher
 
 LOST = 3
-"""Exit code of a training that too few silos answered, as when it diverges."""
+"""The exit code if too few silos answered, for example when a training diverges."""
 INTERRUPTED = 75
 LOOK = 0.2
-"""Seconds between two looks at a run."""
+"""Seconds between two checks of a run."""
 LONGEST = 200
-"""Of what is shown of a run's last words."""
+"""The most characters that are shown of a run's last line."""
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def list_tasks(tasks: Sequence[GridRun]) -> str:
-    """Return a line for each task: number, state (new, cut, lost or done) and run folder, by tabs."""
+    """Return a line for each task with tabs: number, state (new, cut, lost or done) and run folder."""
     return "".join(f"{task.number}\t{task.state}\t{task.run}\n" for task in tasks)
 
 
@@ -53,7 +53,7 @@ def sweep_command(
     number: int | None,
     retry: bool = False,
 ) -> int:
-    """Do what `mpifl sweep` asks for and return its exit code.
+    """Carry out `mpifl sweep` and return its exit code.
 
     Args:
         job: The job file.
@@ -61,11 +61,11 @@ def sweep_command(
         out: The folder of the runs.
         ranks: MPI ranks of each run.
         what: `run`, `list` or `dry-run`.
-        number: The one task that is meant, or all.
-        retry: Go on with runs that were lost, too.
+        number: The number of the only task, or None for all.
+        retry: Also continue runs that were lost.
 
     Raises:
-        InputError: something given is wrong.
+        InputError: an argument is wrong.
     """
     tasks = grid(job, given, out or Path("runs") / f"{job.stem}-sweep")
     if number is not None:
@@ -84,7 +84,7 @@ def sweep_command(
 
 
 def command(task: GridRun, job: Path, ranks: int) -> list[str]:
-    """Return the command that runs a task, or goes on with it."""
+    """Return the command that runs or continues a task."""
     settings = [word for setting in task.settings for word in ("--set", setting)]
     train = [sys.executable, "-m", "mpifl", "train", str(job), "--out", str(task.run), "--resume", *settings]
     return [*train, "--ranks", str(ranks)] if ranks > 1 else train
@@ -93,16 +93,16 @@ def command(task: GridRun, job: Path, ranks: int) -> list[str]:
 def run_task(
     task: GridRun, job: Path, ranks: int, look: Callable[[bool], None] = lambda stopping: None
 ) -> int:
-    """Run one task, or go on with it, and return its exit code; what it prints goes to RUN/log.txt.
+    """Run or continue one task, and return its exit code; its output goes to RUN/log.txt.
 
-    A signal that asks this program to end asks the run to write its checkpoint, a second one to end at once;
-    the code is then 75.
+    On a signal that asks this program to end, the run writes its checkpoint and ends; on a second one it ends
+    at once. The code is then 75.
 
     Args:
         task: The task.
         job: The job file.
         ranks: MPI ranks.
-        look: Called now and then with whether the run was asked to stop.
+        look: Called from time to time with whether the run was asked to stop.
 
     Raises:
         InputError: its folder cannot be written.
@@ -121,7 +121,9 @@ def run_task(
             )
         heard = 0
         while process.poll() is None:
-            if len(asked) > heard:  # a run that starts ranks hands a first INT on, and by a second ends them
+            if (
+                len(asked) > heard
+            ):  # a run that starts ranks passes a first INT on to them, and ends them at a second
                 process.send_signal(signal.SIGKILL if heard and ranks == 1 else signal.SIGINT)
                 heard = len(asked)
             look(bool(asked))
@@ -130,23 +132,23 @@ def run_task(
         for number, handler in before.items():
             signal.signal(number, handler)
     code = process.returncode
-    return INTERRUPTED if asked else 128 - code if code < 0 else code  # as a shell says what a signal killed
+    return INTERRUPTED if asked else 128 - code if code < 0 else code  # as shells report a death by a signal
 
 
 def run_all(tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False) -> int:
-    """Run what is not done, one after another, and print the comparison of all.
+    """Run all tasks that are not done, one after another, and print the comparison of all.
 
-    A run that was lost would be lost again, at the same bits: it goes on only with `retry`.
+    A lost run would be lost again with the same bits, so it goes on only with `retry`.
 
     Returns:
-        0; 75 if a signal stopped it; or else the exit code of the first run that failed, now or before.
+        0; 75 if a signal stopped it; else the exit code of the first run that failed, now or earlier.
 
     Raises:
-        InputError: there is nothing to start ranks with, or a folder cannot be written.
+        InputError: there is no launcher for ranks, or a folder cannot be written.
     """
     codes: dict[int, int] = {}
     if ranks > 1:
-        own_launcher()  # rather one line now than one for each run
+        own_launcher()  # so that a missing launcher is one line, not one for each run
     with _SweepProgress(tasks) as progress:
         for task in tasks:
             state = task.state
@@ -161,10 +163,12 @@ def run_all(tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False
                 return INTERRUPTED
     if any(task.summary() is not None for task in tasks):
         targets = {task.job.evaluate.wanted for task in tasks}
-        # of a run that was done before, its job may name another
+        # from the tasks, since the job of a run that was done before may name another
         target = targets.pop() if len(targets) == 1 else None
         begun = [task.run for task in tasks if task.state != "new"]
-        page = tasks[0].run.parent / "sweep.html" if len(tasks) > 1 else None  # one task of an array has none
+        page = (
+            tasks[0].run.parent / "sweep.html" if len(tasks) > 1 else None
+        )  # a single task of an array has no page
         if page is not None:
             write_best(begun)
         compare_runs(begun, target, Output(page=page))
@@ -172,7 +176,7 @@ def run_all(tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False
 
 
 class _SweepProgress:
-    """A line for each run, above a bar over the rounds of all of them."""
+    """A line for each run, above a progress bar over the rounds of all runs."""
 
     def __init__(self, tasks: Sequence[GridRun]) -> None:
         self._tasks = tasks
@@ -227,7 +231,7 @@ class _SweepProgress:
 
 
 def _last_line(task: GridRun) -> str:
-    """Return what a run said last of its error."""
+    """Return the last line of a run's log on its error."""
     lines = [line for line in task.log.read_text(errors="replace").splitlines() if line.strip(" -")]
     errors = [line for line in lines if line.startswith("error:")]
     last = next(iter([*reversed(errors), *reversed(lines)]), "nothing")
@@ -235,5 +239,5 @@ def _last_line(task: GridRun) -> str:
 
 
 def shortened(said: str) -> str:
-    """Return a line that is not too long."""
+    """Return a line, shortened if it is too long."""
     return said if len(said) <= LONGEST else f"{said[:LONGEST]}..."

@@ -22,7 +22,7 @@ from mpifl.wings import wings_of
 
 OPENING, CLOSING = "[{(", "]})"
 LONGEST_NAME = 255
-"""Bytes of a folder's name that file systems take."""
+"""The most bytes in a folder's name that file systems accept."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class GridRun:
     name: str
     run: Path
     settings: tuple[str, ...]
-    """Keys and values as `mpifl train --set` takes them."""
+    """Keys and values for `mpifl train --set`."""
     job: Job
 
     @cached_property
@@ -43,11 +43,11 @@ class GridRun:
 
     @property
     def log(self) -> Path:
-        """Where what it prints goes."""
+        """The file for its output."""
         return self.run / "log.txt"
 
     def summary(self) -> Summary | None:
-        """Return what the run has come to; None if it has done no round."""
+        """Return the run's summary; None if no round is done."""
         try:
             return read_run(self.run)
         except InputError:
@@ -55,7 +55,7 @@ class GridRun:
 
     @property
     def state(self) -> str:
-        """What is to be done with it: it is `done`, `lost` (too few silos answered), `cut`, or `new`."""
+        """The state of the run: `done`, `lost` (too few silos answered), `cut`, or `new`."""
         found = self.summary()
         if found and found.finished and self._at_end(found):
             return "done"
@@ -67,10 +67,10 @@ class GridRun:
         return Progress(found.rounds, found.records[-1]).finished(self.job, self.metric)
 
     def of_another(self, spec: AnySpec | None) -> str | None:
-        """Return why the run in its folder is not its own; None if it is, or there is none.
+        """Return why the run in its folder belongs to another task; None if it does not, or there is no run.
 
         Args:
-            spec: What its shards are, if they are `readable`.
+            spec: The federation of its shards, if they are `readable`.
         """
         if not (self.run / "job.toml").exists():
             return None
@@ -89,13 +89,13 @@ class GridRun:
 
 
 def grid(job: Path, given: Sequence[str], out: Path) -> list[GridRun]:
-    """Return a task for every combination of the values of all keys, the last key changing fastest.
+    """Return a task for every combination of the values of all keys; the last key changes fastest.
 
     Args:
         job: The job file.
-        given: Keys and their values, such as `local.lr=0.03,0.1`; commas within brackets or quotes belong to
+        given: Keys and their values, such as `local.lr=0.03,0.1`; commas inside brackets or quotes belong to
             a value.
-        out: The folder of the runs; each is named by the keys that have several values.
+        out: The folder of the runs; the keys with several values name each run.
 
     Raises:
         InputError: a key, a value or a job is wrong, or a run folder holds a run of another job or on other
@@ -117,10 +117,10 @@ def grid(job: Path, given: Sequence[str], out: Path) -> list[GridRun]:
 
 
 def validate_all(tasks: Sequence[GridRun], job: Path) -> None:
-    """See that every task that has something to do could start; each model on each shards once.
+    """Check that every task that is not done could start; each model on each shard folder is checked once.
 
     Raises:
-        InputError: one could not.
+        InputError: a task could not start.
     """
     seen: set[str] = set()
     for task in tasks:
@@ -142,7 +142,7 @@ def _axis(setting: str) -> tuple[str, list[str]]:
 
 
 def split(text: str) -> list[str]:
-    """Split at the commas that stand in no bracket and no quotes: `[1,2],[3]` are two values."""
+    """Split at commas outside brackets and quotes: `[1,2],[3]` are two values."""
     parts, depth, quote = [""], 0, ""
     for character in text:
         if quote:
@@ -159,12 +159,12 @@ def split(text: str) -> list[str]:
 
 
 def _name(settings: Sequence[str], otherwise: str) -> str:
-    """Return a folder's name that no shell and no file system minds."""
+    """Return a folder's name without characters that trouble shells or file systems."""
     return re.sub(r"[^\w.,=+-]+", "_", ",".join(settings).replace('"', "").replace("'", "")) or otherwise
 
 
 def _check_apart(tasks: Sequence[GridRun]) -> None:
-    """See that every task has a folder and a job of its own."""
+    """Check that every task has its own folder and its own job."""
     by_name: dict[str, GridRun] = {}
     by_job: dict[str, GridRun] = {}
     for task in tasks:
@@ -186,7 +186,7 @@ def _both(one: GridRun, other: GridRun) -> str:
 
 
 def _check_folders(tasks: Sequence[GridRun]) -> None:
-    """See that no folder holds a run of another job, or of this one on other shards."""
+    """Check that no folder holds a run of another job, or of the same job on other shards."""
     shards = {task.job.shards: readable(task.job.shards) for task in tasks}
     for task in tasks:
         if why := task.of_another(shards[task.job.shards]):
@@ -194,8 +194,8 @@ def _check_folders(tasks: Sequence[GridRun]) -> None:
 
 
 def readable(shards: str) -> AnySpec | None:
-    """Return what shards are; None where they cannot be read,
-    which is told when one is to be trained on them."""
+    """Return the federation of shards; None if they cannot be read, which is reported when a task trains on
+    them."""
     try:
         return read_any(Path(shards))
     except InputError:

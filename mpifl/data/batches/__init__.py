@@ -1,4 +1,4 @@
-"""Batches of a silo's examples: shuffled, padded, augmented, made ahead."""
+"""Batches of a silo's examples: shuffled, padded, augmented and prefetched."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Changes drawn anew for each batch that a silo trains on: flips and crops of images, or the user's own."""
+"""Augmentation, drawn anew for each training batch: flips and crops of images, or the user's own."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from mpifl.data import Aims, Features, Inputs, Targets, rows
 PADDING = 4
 """Pixels on each side of an image before a crop, as usual for CIFAR (He et al. 2016, section 4.2)."""
 Change: TypeAlias = Callable[[dict[str, Any], torch.Generator], dict[str, Any]]
-"""(a batch as {"x": ..., "y": ...}, what to draw from) -> a batch."""
+"""(a batch as {"x": ..., "y": ...}, random generator) -> a batch."""
 _Move: TypeAlias = Callable[[Tensor, int], Tensor]
-"""(images [n, channels, height, width], what lies outside them) -> images."""
+"""(images [n, channels, height, width], the value outside them) -> images."""
 
 
 def flip(images: Tensor, generator: torch.Generator) -> _Move:
-    """Draw which of n images are mirrored from left to right, each with a chance of a half."""
+    """Return a move that mirrors some images from left to right; each image is drawn with probability 1/2."""
     chosen = (torch.rand(len(images), generator=generator) < 0.5).to(images.device).view(-1, 1, 1, 1)
     return lambda moved, outside: torch.where(chosen, moved.flip(-1), moved)
 
 
 def crop(images: Tensor, generator: torch.Generator) -> _Move:
-    """Draw where each of n images is cut out of itself, padded by 4 pixels on each side."""
+    """Return a move that pads each image by 4 pixels on each side and crops it to its size at a drawn
+    place."""
     n, _, height, width = images.shape
     top, left = torch.randint(0, 2 * PADDING + 1, (2, n, 1), generator=generator).to(images.device)
     place = torch.arange(n, device=images.device).view(-1, 1, 1)
@@ -51,10 +52,11 @@ CHANGES: dict[str, tuple[Callable[[Tensor, torch.Generator], _Move], ...]] = {
 
 
 def load_change(name: str, features: Inputs, targets: Aims | None) -> Change:
-    """Return what is done to a federation's batches, or the user's own, `package.module:function`.
+    """Return the augmentation of a federation's batches: a named one, or the user's own
+    `package.module:function`.
 
     Raises:
-        InputError: there is no such change, or the examples are no images.
+        InputError: there is no such augmentation, or the examples are not images.
     """
     if name not in CHANGES:
         return _own(name, load_plugin(name, "[data] augment", CHANGES))
@@ -79,14 +81,14 @@ def _moved(
     batch: Mapping[str, Any],
     generator: torch.Generator,
 ) -> dict[str, Any]:
-    """Move the images of a batch, and its masks alike.
+    """Move the images of a batch, and its masks in the same way.
 
     Args:
-        kinds: The movements, one after another.
-        masks: Whether targets lie on the pixels.
-        outside: The class of a mask where there is no image; images are 0 there.
+        kinds: The kinds of moves, one after another.
+        masks: Whether targets are masks, with a class for each pixel.
+        outside: The class of mask pixels outside the image; image pixels there are 0.
         batch: x of shape [n, channels, height, width], and y.
-        generator: What to draw from.
+        generator: The random generator.
     """
     x, y = batch["x"], batch["y"]
     for kind in kinds:
@@ -99,7 +101,7 @@ def _moved(
 
 
 def _own(name: str, function: Any) -> Change:
-    """Return a function of the user's, whose answers are held to be batches."""
+    """Return a user's function with a check that it returns batches."""
     if isinstance(function, type) or not callable(function):
         what = "is a class" if isinstance(function, type) else "cannot be called"
         to_do = "name a function of a batch {'x': ..., 'y': ...} and a generator that returns a batch"

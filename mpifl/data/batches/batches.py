@@ -1,4 +1,4 @@
-"""Batches of a split as the model is to see them: gathered by blocks, sliced, never one example at a time.
+"""Batches of a split in the form for a model: gathered in blocks and sliced, never one example at a time.
 
 Examples of unequal lengths are padded to the longest of their batch.
 """
@@ -20,17 +20,18 @@ from mpifl.data.batches.resident import Resident, resident_on
 from mpifl.data.shards import Split
 
 BLOCK_BYTES = 16 << 20
-"""Features gathered at a time: however large a silo, this much of it is copied."""
+"""Bytes of features that are gathered at a time, however large the silo."""
 LARGEST = 1 << 22
-"""Numbers of the inputs of a batch taken in order: two volumes of 128 x 128 x 128, or any one example."""
+"""The most input numbers in a batch in order, such as two volumes of 128 x 128 x 128; one example may have
+more."""
 
 
 class Batches:
     """The batches of one split on one device.
 
-    A batch is (x, y), tensors of shape [n, ...]. Where the federation has named arrays, x or y is a dict of
-    tensors by name. Ragged arrays are padded to the longest of the batch, inputs with their fill, targets
-    with what does not count; x then has their masks, too, under the names that they have.
+    A batch is (x, y), tensors of shape [n, ...]. If the federation has named arrays, x or y is a dict of
+    tensors by name. Ragged arrays are padded to the longest of the batch: inputs with their fill, targets
+    with the value that does not count. Then x also has the masks, under their own names.
     """
 
     def __init__(self, split: Split, features: Inputs, device: torch.device) -> None:
@@ -42,7 +43,7 @@ class Batches:
         self._features = features
         self._device = device
         self._sources = [*_pairs(self._x, split.x), *_pairs(self._y, split.y)]
-        """Columns with the arrays that they were made of, by which they are known on a GPU."""
+        """Columns with their source arrays; these arrays identify them on a GPU."""
         self._examples = len(split)
         self._change: Callable[[Tensors, Tensors], tuple[Tensors, Tensors]] | None = None
 
@@ -51,7 +52,7 @@ class Batches:
         return self._examples
 
     def changed(self, change: Callable[..., dict[str, Tensors]], generator: torch.Generator) -> Batches:
-        """Return the same batches, where `shuffled` yields what a change makes of each; see `augment`."""
+        """Return the same batches, with a change that `shuffled` applies to each; see `augment`."""
 
         def of(x: Tensors, y: Tensors) -> tuple[Tensors, Tensors]:
             made = change({"x": x, "y": y}, generator)
@@ -62,13 +63,13 @@ class Batches:
         return other
 
     def relabelled(self, act: Callable[[Tensor], Tensor]) -> Batches:
-        """Return the same examples with what `act` makes of their targets."""
+        """Return the same examples with the targets `act(targets)`."""
         other = copy.copy(self)
         other._y = each(act, self._y)
         return other
 
     def rewritten(self, act: Callable[[Tensors, Tensors], None]) -> Batches:
-        """Return a copy of the examples, as a model sees them, that `act` has changed in place."""
+        """Return a copy of the examples, in the form for a model, which `act` has changed in place."""
         other = copy.copy(self)
         other._x, other._y = self._lent(self._x, self._y)
         other._features = each(lambda one: one.model_copy(update={"scale": None}), self._features)
@@ -76,8 +77,8 @@ class Batches:
         return other
 
     def of_one_length(self) -> Batches:
-        """Return the same examples; ragged ones are padded to the longest that any may be, and not to the
-        longest of their batch."""
+        """Return the same examples, with ragged ones padded to the federation's longest, not to the longest
+        of their batch."""
 
         def alike(column: Any) -> Any:
             return column.alike() if isinstance(column, Uneven) else column
@@ -94,13 +95,15 @@ class Batches:
         *,
         drop_last: bool = False,
     ) -> Iterator[tuple[Tensors, ...]]:
-        """Yield one epoch of batches (x, y) of `size` examples (the last may be smaller) in a drawn order.
+        """Yield one epoch of batches (x, y) of `size` examples in a drawn order; the last batch may be
+        smaller.
 
         Args:
             size: Examples of a batch; "full" is one batch of everything.
             generator: Draws the order.
-            beside: Tensors of shape [n, ...] on the device, gathered by the same order behind x and y.
-            drop_last: Leave a smaller last batch out.
+            beside: Further tensors of shape [n, ...] on the device, gathered in the same order, after x and
+                y.
+            drop_last: Leave out a smaller last batch.
         """
         drawn = self._drawn(size, generator, beside, drop_last)
         if (change := self._change) is None:
@@ -114,7 +117,7 @@ class Batches:
         beside: Sequence[Tensor],
         drop_last: bool,
     ) -> Iterator[tuple[Tensors, ...]]:
-        if size == "full" or size >= len(self):  # one batch of everything: its order is of no consequence
+        if size == "full" or size >= len(self):  # one batch of everything needs no order
             yield *self._whole(), *beside
             return
         self._settle()
@@ -128,8 +131,8 @@ class Batches:
             yield from zip(*(sliced(column, size) for column in columns), strict=True)
 
     def in_order(self, size: int, only: Sequence[int] | None = None) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yield all examples once, in the order of the shard, `size` at a time; of large ones fewer, so that
-        what a model makes of a batch is bounded. `only` has the numbers of batches, if not all are wanted."""
+        """Yield all examples once, in the order of the shard, `size` at a time. Large examples come in
+        smaller batches, so that a model's memory is bounded. `only` lists the wanted batches by number."""
         size = self.bounded(size)
         if self._ragged:
             blocks = zip(_those(torch.split(torch.arange(len(self)), size), only), strict=True)
@@ -141,12 +144,12 @@ class Batches:
         yield from ahead(self._lent, list(pairs), by_a_thread=self.travels)
 
     def bounded(self, size: int) -> int:
-        """Return how many of so many examples `in_order` takes at a time."""
+        """Return how many examples `in_order` takes at a time, at most `size`."""
         return min(size, max(LARGEST // self._numbers, 1))
 
     @property
     def ragged(self) -> bool:
-        """Whether batches have no one shape, since examples have unequal lengths."""
+        """Whether batches have different shapes, since examples have unequal lengths."""
         return self._ragged
 
     def take(self, indices: Tensor) -> tuple[Tensors, Tensors]:
@@ -164,7 +167,7 @@ class Batches:
         return each(self._aimed, each(lambda one: rows_at(self._here(one), indices), self._y), self._y_dtype)
 
     def _masks(self, x: dict[str, Any]) -> dict[str, Tensor]:
-        """Return the masks of a batch: int64, 1 where there is a row and 0 where there is padding."""
+        """Return the masks of a batch: int64, 1 for a row and 0 for padding."""
         padded = [one for one in x.values() if isinstance(one, Padded)]
         return {one.mask: one.inside.long().to(self._device) for one in padded if one.mask is not None}
 
@@ -176,7 +179,7 @@ class Batches:
         return self._lent(each(self._here, self._x), each(self._here, self._y))
 
     def _settle(self) -> None:
-        """Have the columns stay on the GPU, if they fit, since all examples are gone through."""
+        """Keep the columns on the GPU if they fit, since all examples will be used."""
         if (kept := self._resident) is not None:
             mine = [*columns_of(self._x), *columns_of(self._y)]
             for column, array in self._sources:
@@ -185,7 +188,7 @@ class Batches:
 
     @property
     def travels(self) -> bool:
-        """Whether batches come from the host to a GPU, since not all columns lie there."""
+        """Whether batches are copied from the host to a GPU, since not all columns are there."""
         columns = [self._here(one) for one in (*columns_of(self._x), *columns_of(self._y))]
         there = all(getattr(one, "device", None) == self._device for one in columns)
         return self._device.type != "cpu" and not there
@@ -195,14 +198,15 @@ class Batches:
         return resident_on(self._device) if self._device.type != "cpu" else None
 
     def _here(self, column: Any) -> Any:
-        """Return a column as it lies on the GPU, or else on the host."""
+        """Return a column on the GPU if it is kept there, else on the host."""
         if (kept := self._resident) is None:
             return column
         array = next((array for one, array in self._sources if one is column), None)
         return column if array is None else kept.of(array, column)
 
     def part(self, index: int, box: Sequence[slice]) -> tuple[Tensors, Tensors]:
-        """Return a box of one example, cut from the last dimensions of all arrays that have so many."""
+        """Return a box of one example, cut from the last dimensions of all arrays that have enough
+        dimensions."""
         if self._ragged:
             raise InputError("a box is cut from examples of one shape; these have unequal lengths")
         x, y = (each(lambda column: cut(column[index], box), columns) for columns in (self._x, self._y))
@@ -216,12 +220,12 @@ class Batches:
 
     @property
     def stored(self) -> tuple[Tensors, Tensors]:
-        """All x and all y as the shard holds them."""
+        """All x and all y as they are stored in the shard."""
         return self._x, self._y
 
     def _lent(self, x: Tensors, y: Tensors) -> tuple[Tensors, Tensors]:
-        """Return examples as a model may use them up:
-        one that works in place must not write to the mapped shard."""
+        """Return examples that a model may overwrite: a model that works in place must not write to the
+        mapped shard."""
         seen, aimed = each(self._seen, x, self._features), each(self._aimed, y, self._y_dtype)
         return each(_apart, seen, x), each(_apart, aimed, y)
 
@@ -233,14 +237,14 @@ class Batches:
 
     @property
     def _numbers(self) -> int:
-        """How many numbers the inputs of an example are, of the longest where they are ragged."""
+        """How many numbers the inputs of an example have; for ragged ones, of the longest example."""
         columns = columns_of(self._x)
         return max(sum(one.largest if isinstance(one, Uneven) else one[:1].numel() for one in columns), 1)
 
     def _aimed(self, y: Any, dtype: str) -> Tensor:
-        """Return targets as a model receives them: converted a batch at a time, on the device."""
+        """Return targets in the form for a model, converted a batch at a time on the device."""
         if isinstance(y, Padded):
-            # behind the conversion: NaN is no whole number
+            # after the conversion, since NaN is not a whole number
             return y.filled(self._aimed(y.rows, dtype))
         aimed: Tensor = y.to(self._device).to(torch.int64 if dtype == "int64" else torch.float32)
         return aimed
@@ -256,7 +260,7 @@ class Batches:
 
 
 def _pairs(held: Tensors, arrays: Any) -> Iterator[tuple[Tensor, Any]]:
-    """Yield the columns that are tensors, each with the array that it is of."""
+    """Yield the columns that are tensors, each with its source array."""
     pairs = zip(columns_of(held), columns_of(arrays), strict=True)
     return ((column, array) for column, array in pairs if isinstance(column, Tensor))
 
@@ -266,7 +270,7 @@ def _held(array: Any) -> Any:
 
 
 def _apart(tensor: Tensor, source: Tensor) -> Tensor:
-    """Return a tensor that shares no memory with what it was made of."""
+    """Return a tensor that shares no memory with its source."""
     return tensor.clone() if tensor.data_ptr() == source.data_ptr() else tensor
 
 

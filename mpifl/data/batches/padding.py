@@ -1,4 +1,4 @@
-"""Examples of unequal lengths as tensors: a batch of them is padded to its longest, all at once."""
+"""Examples of unequal lengths as tensors: a batch is padded to its longest example in one operation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Padded(NamedTuple):
     """A batch before its padding is filled in.
 
     Attributes:
-        rows: Shape [n, longest, ...]; behind the last row of an example stand others.
-        inside: Whether there is a row of the example, shape [n, longest].
-        fill: What is to stand where there is none.
-        mask: What a model calls the mask; None if it takes none.
+        rows: Shape [n, longest, ...]; after an example's last row there are arbitrary rows.
+        inside: Whether a place has a row of the example, shape [n, longest].
+        fill: The value for places without a row.
+        mask: The mask's name in the model; None if it takes no mask.
     """
 
     rows: Tensor
@@ -27,7 +27,7 @@ class Padded(NamedTuple):
     mask: str | None
 
     def filled(self, rows: Tensor) -> Tensor:
-        """Fill the padding of `rows`, or of what was made of them, in place."""
+        """Fill the padding of `rows`, or of a converted copy, in place."""
         outside = self.inside.logical_not().to(rows.device)
         return rows.masked_fill_(outside.view(*outside.shape, *[1] * (rows.dim() - 2)), self.fill)
 
@@ -44,22 +44,22 @@ class Uneven:
         self._fill, self._mask = examples.fill, examples.mask
 
     def alike(self) -> Uneven:
-        """Return the same, where every batch is padded to the longest that an example may be."""
+        """Return the same examples, with every batch padded to the federation's longest."""
         other = copy.copy(self)
         other._places, other._alike = torch.arange(max(1, self._longest)), True
         return other
 
     @property
     def largest(self) -> int:
-        """How many numbers the longest example has."""
+        """The number of values in the longest example."""
         return len(self._places) * self._values[:1].numel()
 
     def __getitem__(self, indices: Tensor) -> Padded:
-        """Return examples, padded to the longest of them; to one row, where all are empty. See `alike`."""
+        """Return examples, padded to the longest of them, at least to one row. See `alike`."""
         lengths = self._lengths[indices]
         places = self._places if self._alike else self._places[: max(1, int(lengths.max()))]
         inside = places < lengths.unsqueeze(1)
-        # where there is no row, any will do: the last one there is, not to read behind the end
+        # a place without a row may take any row; the clamp keeps it inside the values
         at = (self._starts[indices].unsqueeze(1) + places).clamp_(max=len(self._values) - 1)
         return Padded(self._rows(at), inside, self._fill, self._mask)
 

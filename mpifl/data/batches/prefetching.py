@@ -1,4 +1,4 @@
-"""What comes next is made while what came before is worked with."""
+"""Prefetching: a thread makes the next item while the current one is used."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Made = TypeVar("Made")
 def ahead(
     make: Callable[..., Made], given: Sequence[tuple[Any, ...]], *, by_a_thread: bool
 ) -> Iterator[Made]:
-    """Yield what `make` makes of each, in their order.
+    """Yield `make(*one)` for each entry of `given`, in order.
 
     Args:
-        make: Draws no random numbers, so that it matters not when it is called.
-        given: What it is called with, each time.
-        by_a_thread: Whether a thread makes the next one meanwhile. One is made ahead, and no more, so that
-            memory holds two. Where there is one alone, or cores are busy, a thread brings nothing.
+        make: A function that draws no random numbers, so the time of a call does not matter.
+        given: The arguments of each call.
+        by_a_thread: Whether a thread makes the next item meanwhile. It makes only one ahead, so memory holds
+            two. A thread gains nothing for a single item, or if cores are busy.
     """
     if not by_a_thread or len(given) < 2:
         yield from itertools.starmap(make, given)

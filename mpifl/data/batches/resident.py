@@ -1,4 +1,4 @@
-"""Arrays of shards that stay on a GPU while they fit, so that batches are gathered there."""
+"""Arrays of shards that stay on a GPU if they fit, so that batches are gathered there."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import torch
 from torch import Tensor
 
 SHARE = 8
-"""Arrays take this part of the memory that is free on the GPU when the first one comes."""
+"""Arrays take at most 1/SHARE of the GPU's memory that is free when the first one comes."""
 
 
 class Resident:
-    """What lies on a device of arrays that are used again and again.
+    """The arrays that a device keeps because they are used repeatedly.
 
-    An array that finds no room takes that of others which were not used since its own last use. So of silos
-    that take turns and do not fit together some stay, in place of each driving out the next.
+    An array without room replaces only arrays that were not used since its own last use. So if silos take
+    turns and do not all fit, some stay, instead of each one replacing the next.
     """
 
     def __init__(self, device: torch.device, limit: int) -> None:
         self._device, self._limit = device, limit
         self._kept: dict[int, Tensor] = {}
         self._used: dict[int, int] = {}
-        """When each array was used last, of those too that are not kept."""
+        """When each array was used last, also for arrays that are not kept."""
         self._uses = 0
 
     def use(self, array: np.ndarray, column: Tensor) -> None:
-        """Note that an array, whose tensor on the host is `column`, is gone through; keep it if it fits."""
+        """Note that an array with the host tensor `column` is used; keep it if it fits."""
         key, self._uses = id(array), self._uses + 1
         if key not in self._used:
             weakref.finalize(array, self._forget, key).atexit = False
@@ -37,16 +37,16 @@ class Resident:
             self._kept[key] = column.to(self._device, copy=True)
 
     def of(self, array: np.ndarray, column: Tensor) -> Tensor:
-        """Return an array as it is kept, or else as it is on the host."""
+        """Return the array's kept tensor, else the one on the host."""
         return self._kept.get(id(array), column)
 
     @property
     def nbytes(self) -> int:
-        """How many bytes are kept."""
+        """The number of kept bytes."""
         return sum(one.nbytes for one in self._kept.values())
 
     def _has_room(self, nbytes: int, before: int) -> bool:
-        """Make room by letting go of what was used before a time alone; say whether there is enough."""
+        """Make room by removing arrays that were last used before a time; return whether there is enough."""
         free = self._limit - self.nbytes
         idle = sorted((used, key) for key, used in self._used.items() if key in self._kept and used < before)
         if free + sum(self._kept[key].nbytes for _, key in idle) < nbytes:
@@ -64,6 +64,6 @@ class Resident:
 
 @functools.cache
 def resident_on(device: torch.device) -> Resident | None:
-    """Return what this process keeps on a GPU; None for a device that does not tell what memory is free."""
+    """Return this process's `Resident` of a GPU; None for a device that does not tell its free memory."""
     tell = getattr(getattr(torch, device.type), "mem_get_info", None)
     return None if tell is None else Resident(device, tell(device)[0] // SHARE)

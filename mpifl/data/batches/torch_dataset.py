@@ -1,4 +1,4 @@
-"""A split as a torch `Dataset`, for training loops that are not mpifl's own."""
+"""A split as a torch `Dataset`, for a user's own training loop."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from mpifl.data.batches.batches import Batches
 
 
 class Examples(Dataset[tuple[Tensors, Tensors]]):
-    """The examples of a split, one at a time: (x, y), as in a batch but without its dimension, on the CPU.
+    """The examples of a split, one at a time: (x, y) as in a batch but without the batch dimension, on the
+    CPU.
 
-    torch's DataLoader makes batches of them that are like mpifl's own. Its workers must be forked.
+    torch's DataLoader makes the same batches from them as mpifl. Its workers must be forked.
 
     Attributes:
-        x, y: All examples as the shard holds them, tensors of shape [n, ...] or dicts of them by name, to be
-            read only. They are mapped: what is not looked at is not read.
+        x, y: All examples as they are stored: tensors of shape [n, ...], or dicts of them by name. Do not
+            write to them. They are mapped, so unused parts are never read.
     """
 
     def __init__(self, batches: Batches) -> None:
@@ -38,22 +39,22 @@ class Examples(Dataset[tuple[Tensors, Tensors]]):
         return example
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensors, Tensors]]:
-        """Return examples, gathered at once: what a DataLoader asks for a batch."""
+        """Return several examples, gathered at once; a DataLoader calls this for a batch."""
         x, y = self._batches.take(torch.arange(len(self))[torch.as_tensor(indices)])  # -1 is the last
         return [(each(itemgetter(i), x), each(itemgetter(i), y)) for i in range(len(indices))]
 
     def cut(self, index: int, box: Sequence[slice]) -> tuple[Tensors, Tensors]:
-        """Return a part of an example, and read no more of it than that.
+        """Return a part of an example, and read only that part.
 
         Args:
-            index: Of the example.
-            box: Of the last dimensions: places of an image, of a volume. Arrays with fewer dimensions, such
-                as a class for a volume, stay whole.
+            index: The example's number.
+            box: Slices of the last dimensions, such as the pixels of an image. Arrays with fewer dimensions,
+                such as a class for a volume, stay whole.
         """
         return self._batches.part(index, box)
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be copied to a process that was not forked: mapped memory would be copied whole."""
+        """Refuse a copy to a process that was not forked, since mapped memory would be copied whole."""
         to_do = "give DataLoader multiprocessing_context='fork', or num_workers=0"
         raise InputError(
             f"silo.split: its examples are mapped memory, which only forked workers share; {to_do}"

@@ -1,4 +1,4 @@
-"""HDF5 files, read by a process of their own and written without locks."""
+"""HDF5 files, parsed by a separate process and written without locks."""
 
 import lazy_loader
 

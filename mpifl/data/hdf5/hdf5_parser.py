@@ -1,13 +1,13 @@
-"""The program in which HDF5 files are parsed: one a rank, run by `hdf5_process`, imported by nobody.
+"""The program that parses HDF5 files: one for each rank, started by `hdf5_process`, imported by nobody.
 
-HDF5 loops for ever on some files of one wrong byte, and dies of others. A signal's handler in Python does not
-run in such a loop, and a rank may not fork; so a rank starts this, and never has HDF5 open a file itself. It
-is sent requests over its standard input, a socket, each with a file. It has no threads and no MPI, so that it
-may fork: each request is awaited and carried out by a process of its own, which no file before has harmed.
-That sends its answer, records (8 bytes of length, JSON) and data; behind them comes a record of what that
-process died of, 0 if of nothing.
+One wrong byte can make HDF5 loop for ever or crash. A Python signal handler does not run in such a loop, and
+a rank must not fork. So a rank starts this program, and HDF5 never opens a file in the rank itself. The
+program gets requests over its standard input, a socket, each with a file. It has no threads and no MPI, so it
+may fork. Each request is awaited and answered by a new child process, which no earlier file can have harmed.
+The child sends its answer: records (8 bytes of length, JSON) and data. After them the program sends a record
+with the signal that killed the child, or 0.
 
-What limits that process (`setrlimit`) is for accidents; it keeps no program out that has taken it over.
+The child's limits (`setrlimit`) are for accidents. They do not stop an attacker who controls the child.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from collections.abc import Iterator
 from typing import Any
 
 MOST_REQUEST = 1 << 16
-"""Bytes of a request."""
+"""The most bytes in a request."""
 PARSE_SECONDS = 3
-"""Processor time for a file's structure, and as much for each 16 MiB that are read."""
+"""Seconds of processor time for a file's structure, and again for each 16 MiB that are read."""
 PARSE_BYTES = 256 << 20
-"""Memory for a file's structure, beside what the program takes; to read a piece, four times the piece more.
+"""Memory for a file's structure, beyond the program's own. Reading a piece may take four times its size more.
 """
 OPEN_FILES = 5
-"""Standard streams, the file as it was sent and as HDF5 opens it; for another file there is no room."""
+"""The standard streams, the sent file, and the file as HDF5 opens it. No other file can be opened."""
 
 _NOBODY_ASKS = 1 << 8
-"""Status of a process that was to answer a request, when no more will come."""
+"""The exit status of a child when no more requests will come."""
 
 
 def main() -> None:
-    """Have requests answered until nobody is left to ask."""
-    os.setpgrp()  # whoever kills it kills with it what it has started
+    """Answer requests until the rank closes the socket."""
+    os.setpgrp()  # so that a kill of this group also kills its children
     link = socket.socket(fileno=0)
     sys.path[:] = json.loads(sys.argv[1])
     try:
-        import h5py  # noqa: F401 - here, since it may be missing, and that is told
+        import h5py  # noqa: F401 - here, since it may be missing, which is reported
 
         with contextlib.suppress(ImportError):
             import hdf5plugin  # noqa: F401 - its import makes lz4, zstd, ... known to HDF5
@@ -53,7 +53,7 @@ def main() -> None:
         _send(link, {"error": f"{type(error).__name__}: {error}"})
         return
     gc.disable()
-    gc.freeze()  # a search for garbage would copy all pages after each fork
+    gc.freeze()  # garbage collection would copy all pages after each fork
     _send(link, {})
     while (child := os.fork()) and (status := os.waitpid(child, 0)[1]) != _NOBODY_ASKS:
         _send(link, {"died": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
@@ -78,7 +78,7 @@ def _answer(link: socket.socket) -> None:
 
 
 def _limit(reading: int) -> None:
-    """Have this process take little memory, write nothing, open no other file and end soon."""
+    """Limit this process: little memory, no writing, no other file, little time."""
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     for what, most in (
         (resource.RLIMIT_AS, _own_memory() + PARSE_BYTES + 4 * reading),
@@ -86,19 +86,19 @@ def _limit(reading: int) -> None:
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
-        with contextlib.suppress(OSError, ValueError):  # more than is allowed anyway
+        with contextlib.suppress(OSError, ValueError):  # above the limit that already holds
             resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
     _allow_time(reading)
 
 
 def _allow_time(reading: int) -> None:
-    """Have this process end by itself if it is busy for longer from now on."""
+    """Limit this process's processor time from now on."""
     seconds = math.ceil(time.process_time()) + PARSE_SECONDS * (1 + (reading >> 24))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 def _act(request: dict[str, Any], file: int) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Carry out a request for an open file; yield the records of the answer with what follows each."""
+    """Carry out a request for an open file; yield the answer's records, each with the data that follow it."""
     import h5py
 
     with h5py.File(f"/dev/fd/{file}", "r", locking=False) as opened:
@@ -111,7 +111,7 @@ def _act(request: dict[str, Any], file: int) -> Iterator[tuple[dict[str, Any], A
 
 
 def _look(file: Any, attributes: list[str], names: list[str]) -> dict[str, Any]:
-    """Tell the attributes of a file and the data sets that it has of some."""
+    """Return a file's attributes, and the facts of those of the named data sets that it has."""
     found = {name: _find(file, name) for name in names}
     return {
         "attributes": {name: _plain(file.attrs[name]) for name in attributes if name in file.attrs},
@@ -125,8 +125,7 @@ def _plain(value: Any) -> int | str | None:
 
 
 def _find(file: Any, name: str) -> Any:
-    """Open what lies under a name in this very file; None if nothing does.
-    No link that is a name is followed."""
+    """Open the object of a name in this file; None if there is none. Soft and external links are refused."""
     import h5py
 
     kinds = {h5py.h5l.TYPE_SOFT: "a soft link", h5py.h5l.TYPE_EXTERNAL: "an external link"}
@@ -144,7 +143,7 @@ def _find(file: Any, name: str) -> Any:
 
 
 def _facts(name: str, found: Any) -> dict[str, Any]:
-    """Tell form and place of a data set whose data lie in this very file."""
+    """Return the form and the place of a data set whose data are in this file."""
     import h5py
 
     if not isinstance(found, h5py.h5d.DatasetID):
@@ -168,8 +167,8 @@ def _facts(name: str, found: Any) -> dict[str, Any]:
 
 
 def _pieces(dataset: Any, step: int) -> Iterator[memoryview]:
-    """Yield the rows of a data set, `step` at a time, as native numbers;
-    each piece is gone with the next one."""
+    """Yield the rows of a data set, `step` at a time, as native numbers. The next piece overwrites the last
+    one."""
     import numpy as np
 
     buffer = np.empty((min(step, len(dataset)), *dataset.shape[1:]), dataset.dtype.newbyteorder("="))
@@ -180,7 +179,7 @@ def _pieces(dataset: Any, step: int) -> Iterator[memoryview]:
 
 
 def _own_memory() -> int:
-    """Return the bytes of address space that this process has by now."""
+    """Return the bytes of address space that this process uses now."""
     try:
         with open("/proc/self/statm") as file:  # noqa: PTH123 - no pathlib: it takes longer to import than this to run
             return int(file.read().split()[0]) * resource.getpagesize()

@@ -1,5 +1,4 @@
-"""The program that parses HDF5 files for this process: starting it,
-asking it, and outliving what a file does."""
+"""Starts and asks the program that parses HDF5 files, and survives its crashes."""
 
 from __future__ import annotations
 
@@ -19,9 +18,10 @@ from mpifl.common import InputError
 from mpifl.common.machine import SIGNALS
 
 SILENCE_SECONDS = 120.0
-"""Without a byte of an answer, after which a file counts as one that hangs; processor time ends sooner."""
+"""Seconds without a byte of an answer, after which a file counts as hanging. The limit of processor time ends
+sooner."""
 MOST_ANSWER = 1 << 16
-"""Bytes of an answer, without data."""
+"""The most bytes in an answer, without data."""
 PROGRAM = Path(__file__).with_name("hdf5_parser.py")
 _KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "HDF5_PLUGIN_PATH", "PATH", "HOME", "TMPDIR")
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -34,7 +34,7 @@ class Unparsed(Exception):
 
 
 class Parser:
-    """One process at a time: started when first wanted, and anew if it is gone."""
+    """One parsing process at a time: started on first use, and again if it has ended."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -45,8 +45,8 @@ class Parser:
         self._harmful: dict[tuple[int, ...], str] = {}
 
     def start(self) -> None:
-        """Start the process if there is none, without waiting for it;
-        one from before a fork is the other's."""
+        """Start the process if there is none, without waiting for it. A process from before a fork belongs to
+        the parent."""
         with self._guard:
             if self._process and self._owner == os.getpid() and self._process.poll() is None:
                 return
@@ -54,10 +54,10 @@ class Parser:
             ours, its = socket.socketpair()
             paths = json.dumps([os.path.abspath(path) for path in sys.path])  # noqa: PTH100 - keeps links
             kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-            # meant for the rank
+            # these signals are meant for the rank
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {*SIGNALS, signal.SIGHUP})
             try:
-                # without a preexec_fn: so Python forks nothing, as MPI wants it
+                # without a preexec_fn, so that Python does not fork, which MPI forbids
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-B", str(PROGRAM), paths],
                     stdin=its.fileno(),
@@ -73,12 +73,11 @@ class Parser:
     def ask(
         self, file: BinaryIO, request: Mapping[str, Any], data: Sequence[memoryview] = ()
     ) -> dict[str, Any]:
-        """Have a request answered: fill the pieces `data`, or return the record of the answer if there are
-        none.
+        """Send a request. Fill the pieces `data`, or return the answer's record if there are no pieces.
 
         Raises:
-            Unparsed: HDF5 refuses the file, dies of it or comes to no end with it. A file of the last two
-                kinds is refused from then on, as long as it is not written to.
+            Unparsed: HDF5 refuses the file, crashes or hangs. A file of the last two kinds is refused from
+                then on, until it is changed.
             InputError: the process does not start.
         """
         status = os.fstat(file.fileno())
@@ -96,7 +95,7 @@ class Parser:
                 self.end()
                 raise Unparsed("the program that parses it has ended") from None
         if died := answer.get("died"):
-            self.end()  # whether it was asked before it died, nobody knows
+            self.end()  # it may have died before the request reached it
             if died in _OF_THE_FILE:
                 self._harmful[identity] = _death(died)
             raise Unparsed(_death(died))
@@ -105,16 +104,16 @@ class Parser:
         return answer
 
     def end(self) -> None:
-        """Kill the process, if it is this one's own."""
+        """Kill the parsing process, if this process started it."""
         process, link = self._process, self._link
         self._process = self._link = None
         if link:
             link.close()
         if process and self._owner == os.getpid():
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # before it leads a group
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it may not lead a group yet
                 os.killpg(process.pid, signal.SIGKILL)
             process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # in a read of a disk that hangs
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it may wait for a disk that hangs
                 process.wait(5)
 
     def _await_start(self) -> None:
@@ -159,7 +158,7 @@ class Parser:
         return answer
 
     def _fill(self, data: memoryview) -> None:
-        """Receive so many bytes; silence ends it, not their number."""
+        """Fill the buffer. Give up only if nothing comes for a while."""
         assert self._link
         self._link.settimeout(SILENCE_SECONDS)
         while len(data):

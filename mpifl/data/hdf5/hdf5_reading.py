@@ -1,6 +1,6 @@
-"""Reading HDF5 files that may be hostile: another process parses them, and this one maps what it is told of.
+"""Reads HDF5 files that may be hostile: another process parses them, and this one maps the data.
 
-What the other process answers is held against the file before any of it is used: it may have come to harm.
+The other process may have been taken over, so its answers are checked against the file before use.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from mpifl.common import ShardError, digest_of, mapped
 from mpifl.data.hdf5.hdf5_process import Parser, Unparsed
 
 PIECE = 16 << 20
-"""Bytes of data that are asked for at a time, where a row of chunks is not more."""
+"""Bytes of data that are requested at a time, but at least one row of chunks."""
 MOST_PACKED = 1032
-"""Bytes of data for each byte of the file, beside the first MiB: no more come of deflate's best."""
+"""The most bytes of data for each byte of the file, beyond the first MiB: deflate cannot compress more."""
 MOST_KNOWN = 4096
-"""Files whose answers are kept."""
+"""The most files whose answers are kept."""
 _RESTORE = "partition again or restore it"
 _parser = Parser()
 _known: dict[tuple[str, tuple[str, ...], tuple[str, ...]], dict[str, Any]] = {}
-"""What was told of a file, by its digest and what was asked: the same bytes have no other answer."""
+"""Answers by a file's digest and the request: the same bytes give the same answer."""
 start_parser = _parser.start
 atexit.register(_parser.end)
 
 
 class StoredArray(BaseModel):
-    """A data set in a file: its form and its place;
-    `offset` is None where it is not in one piece as it is."""
+    """A data set in a file: its form and its place. `offset` is None unless the data are one contiguous plain
+    block."""
 
     shape: tuple[NonNegativeInt, ...] = Field(min_length=1, max_length=32)
     kind: str = Field(alias="dtype", pattern="^[<>|][iuf][1248]$")
@@ -67,7 +67,7 @@ class _Content(BaseModel):
 
 
 class Opened:
-    """An open file that was parsed: its attributes that are one number or text, and its data sets by name."""
+    """An open, parsed file: the attributes that are one number or text, and the data sets by name."""
 
     def __init__(self, path: Path, file: BinaryIO, answer: dict[str, Any]) -> None:
         content = _Content.model_validate(answer)
@@ -75,7 +75,7 @@ class Opened:
         self._file, self._size = file, os.fstat(file.fileno()).st_size
 
     def array(self, name: str) -> np.ndarray:
-        """Return a data set in native numbers: where it lies as they are, mapped, else read whole.
+        """Return a data set in native numbers: mapped if it is stored like that, else read whole.
 
         It is mapped copy-on-write, since torch refuses read-only arrays.
         """
@@ -89,7 +89,7 @@ class Opened:
 
     @functools.cached_property
     def _whole(self) -> np.ndarray:
-        """The file, mapped once: every mapping holds a file descriptor for as long as an array lives."""
+        """The file, mapped only once, since each mapping holds a file descriptor while an array lives."""
         mapped.note(self.path, self._size)
         return np.memmap(self._file, np.uint8, mode="c")
 
@@ -115,18 +115,18 @@ class Opened:
 def opened(
     path: Path, nbytes: int, sha256: str | None, attributes: Sequence[str], sets: Sequence[str]
 ) -> Iterator[Opened]:
-    """Open a file, hold it against its digest and have it parsed; what was hashed is mapped, whatever the
-    path becomes.
+    """Open a file, check its digest and have it parsed. The hashed file is the mapped one, even if the path
+    changes later.
 
     Args:
         path: The file; it must not be a link.
         nbytes: Its size.
-        sha256: Its digest; None takes any.
+        sha256: Its digest; None accepts any.
         attributes: Names of attributes to look for.
         sets: Names of data sets to look for.
 
     Raises:
-        ShardError: it is missing, altered, or cannot be parsed; here, or while it is read.
+        ShardError: the file is missing, altered, or cannot be parsed; raised here, or while it is read.
     """
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
@@ -146,9 +146,9 @@ def opened(
 def _told(
     file: BinaryIO, sha256: str | None, attributes: tuple[str, ...], sets: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Have a file parsed, unless this very content has been."""
+    """Return the answer for a file; parse it unless this content is known."""
     asked = {"attributes": attributes, "sets": sets}
-    if sha256 is None:  # nobody has held it against a digest
+    if sha256 is None:  # no digest was checked
         return _parser.ask(file, asked)
     content = sha256, attributes, sets
     if (answer := _known.get(content)) is None:

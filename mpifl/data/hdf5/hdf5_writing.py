@@ -1,4 +1,4 @@
-"""Writing HDF5 files whose data sets map into memory without a copy, or are compressed."""
+"""Writes HDF5 files whose data sets can be mapped without a copy, or are compressed."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import numpy as np
 
 
 class WrittenFile(h5py.File):  # type: ignore[misc]  # h5py has no types
-    """An HDF5 file to write to, whose data sets begin at multiples of 64 bytes.
+    """An HDF5 file for writing, whose data sets begin at multiples of 64 bytes.
 
-    HDF5 itself never hears of a full disk. It would keep the file that it could not close, try again when the
-    process ends, and die of that.
+    HDF5 itself is never told of a full disk. Otherwise it would keep the file that it could not close, try
+    again at the end of the process, and crash.
 
     Args:
         path: The file.
-        mode: `w` makes it anew, `r+` goes on with it.
+        mode: `w` makes a new file, `r+` changes the existing one.
     """
 
     def __init__(self, path: Path, mode: str = "w") -> None:
         self._disk = _Disk(path, "w+" if mode == "w" else mode)
-        # no lock: some shared file systems have none, and nobody else knows the file yet
+        # no lock: some shared file systems have none, and no other process knows the file yet
         super().__init__(self._disk, mode, locking=False, alignment_threshold=1, alignment_interval=64)
 
     def check(self) -> None:
-        """Raise the OSError by which the system has refused a write, if it has refused one."""
+        """Raise the OSError of the first refused write, if there was one."""
         if self._disk.refused:
             raise self._disk.refused
 
@@ -43,16 +43,16 @@ class WrittenFile(h5py.File):  # type: ignore[misc]  # h5py has no types
 
 
 class _Disk(io.FileIO):
-    """What HDF5 takes for the disk: it takes everything, and keeps what the system first refused by."""
+    """The disk that HDF5 sees: it accepts every write, and keeps the system's first error."""
 
     refused: BaseException | None = None
 
     def write(self, data: Any) -> int:
         rest = memoryview(data)
         try:
-            while len(rest):  # the system may take it in parts
+            while len(rest):  # the system may write a part only
                 rest = rest[super().write(rest) :]
-        except BaseException as error:  # Ctrl-C, too, which HDF5 would swallow
+        except BaseException as error:  # also Ctrl-C, which HDF5 would swallow
             self.refused = self.refused or error
         return len(data)
 
@@ -71,7 +71,7 @@ def make_room(
     dtype: np.dtype,
     filters: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make a data set [n, ...]: contiguous, or with h5py's `filters` in chunks of `chunk_rows`."""
+    """Make a data set [n, ...]: contiguous, or with h5py's `filters` in chunks of `chunk_rows` rows."""
     n, *row = shape
     laid_out = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     laid_out.set_fill_time(h5py.h5d.FILL_TIME_NEVER)

@@ -1,4 +1,4 @@
-"""Shard folders: what they describe, whose the rows are, and what must hold."""
+"""Shard folders: the shard format, `federation.json`, and their checks."""
 
 import lazy_loader
 

@@ -1,8 +1,9 @@
-"""Vertical shards: write, verify, open without a copy.
+"""Vertical shards: writing, checking, and opening without a copy.
 
-A file holds `SPLIT/x` [n, ...] and `SPLIT/id` [n], the rows' numbers, the same in every silo's file and
-in the same order; that of the targets' holder also `SPLIT/y`. Each file carries the tag of the alignment that
-put its rows into this order: rows of two alignments may have the same numbers and be different people.
+A file holds `SPLIT/x` [n, ...] and `SPLIT/id` [n], the rows' numbers. These are the same in every silo's
+file, in the same order. The file of the targets' holder also has `SPLIT/y`. Each file carries the tag of the
+alignment that made this order: rows of two alignments may have the same numbers but belong to different
+people.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _TAG: TypeAdapter[str] = TypeAdapter(Alignment)
 class VerticalSplit:
     """One split of a vertical shard: x [n, ...], id [n] int64, and y [n, ...] at the targets' holder; mapped.
 
-    Where targets are named, y is arrays by name, and so is `y_dtype`, what a model receives them as.
+    If targets have names, y holds arrays by name. So does `y_dtype`, the dtypes of targets for a model.
     """
 
     x: np.ndarray
@@ -63,7 +64,8 @@ class VerticalSplit:
 
     @property
     def arrays(self) -> dict[str, Any]:
-        """Return all arrays by their paths in the split: `x`, `id`, and `y` or `y/NAME` where it has them."""
+        """Return all arrays by their paths in the split: `x`, `id`, and `y` or `y/NAME` if there are
+        targets."""
         return {"x": self.x, "id": self.id, **({} if self.y is None else by_path("y", self.y))}
 
 
@@ -85,15 +87,15 @@ def new_vertical(
     Args:
         path: The file.
         examples: The number of rows by split.
-        labels: The shape of one row's class numbers at the targets' holder, () where `targets` says what they
-            are; None elsewhere.
-        silo: The silo.
-        name: What it is called.
-        features: What it has of one example.
+        labels: The shape of one row's class numbers at the targets' holder, or () if `targets` describes
+            them; None at other silos.
+        silo: The silo's number.
+        name: The silo's name.
+        features: The format of the silo's part of one example.
         alignment: The tag of the alignment, 32 hexadecimal digits.
-        classes: How many classes all targets are of; None where they are values.
-        targets: What one row's target is, where it is no int64 class number.
-        filters: Those of h5py that compress; without them data sets are contiguous.
+        classes: The number of classes; None if targets are values.
+        targets: The format of one row's target; None for an int64 class number.
+        filters: h5py's filters for compression; without them data sets are contiguous.
     """
     from mpifl.data.hdf5 import WrittenFile, make_room
 
@@ -119,16 +121,16 @@ def write_vertical(
     features: Features,
     **about: Any,
 ) -> VerticalEntry:
-    """Write one vertical shard aside, rename it into place and return its entry.
+    """Write a vertical shard under a temporary name, rename it, and return its entry.
 
     Args:
         path: The file.
-        splits: What it is to hold; `train` must be among them.
-        columns: Which columns of a flattened example its features are.
-        classes: How many classes the targets are of; None where they are values.
-        targets: What one row's target is, where it is no int64 class number.
-        features: What it has of one example.
-        about: `silo`, `name` and `alignment`, as `new_vertical` takes them.
+        splits: Its splits; `train` must be among them.
+        columns: The numbers of its features' columns in a flattened example.
+        classes: The number of classes; None if targets are values.
+        targets: The format of one row's target; None for an int64 class number.
+        features: The format of the silo's part of one example.
+        about: `silo`, `name` and `alignment`, as for `new_vertical`.
 
     Raises:
         ShardError: the arrays do not fit.
@@ -168,7 +170,7 @@ def _check_arrays(
 def open_vertical(
     folder: Path, entry: VerticalEntry, spec: VerticalSpec, *, checksum: bool = True
 ) -> dict[str, VerticalSplit]:
-    """Open a vertical shard of a folder and hold it against its entry.
+    """Open a vertical shard of a folder and check it against its entry.
 
     Args:
         folder: The shard folder.
@@ -177,8 +179,8 @@ def open_vertical(
         checksum: Read the whole file once and compare its sha256.
 
     Raises:
-        ShardError: it is missing, altered, of another silo, alignment, shape or dtype, has targets where it
-            should have none, or some out of range or not finite.
+        ShardError: it is missing, altered, or of another silo, alignment, shape or dtype. Or it has targets
+            but should have none, or targets that are out of range or not finite.
     """
     path, aims = Path(folder) / entry.file, aims_by_path(spec.classes, spec.targets)
     names = [f"{split}/{part}" for split in SPLITS for part in ("x", "id", *aims)]
@@ -197,7 +199,7 @@ def open_vertical(
 
 
 def alignment_of(path: Path) -> str | None:
-    """Return the tag that a vertical shard carries, whatever else is in it; None where none can be read."""
+    """Return the alignment's tag in a vertical shard, without other checks; None if none can be read."""
     try:
         with opened(path, path.stat().st_size, None, ["alignment"], []) as file:
             return _TAG.validate_python(file.attributes.get("alignment"))
@@ -206,7 +208,7 @@ def alignment_of(path: Path) -> str | None:
 
 
 def _check_attributes(path: Path, found: Mapping[str, Any], entry: VerticalEntry, spec: VerticalSpec) -> None:
-    """Refuse a file that is another silo's, horizontal, or of another alignment."""
+    """Refuse a file of another silo, layout or alignment."""
     check_attributes(path, found, entry.silo, spec.format_version, spec.classes)
     if found.get("layout") != "vertical":
         raise ShardError(f"{path}: not the vertical shard of silo {entry.silo}; restore the right file")
@@ -218,7 +220,7 @@ def _check_attributes(path: Path, found: Mapping[str, Any], entry: VerticalEntry
 
 
 def _check_sets(file: Opened, split: str, entry: VerticalEntry, spec: VerticalSpec) -> None:
-    """Hold what a file says of a split against what its entry declares, before any of it is read."""
+    """Check a split's data sets against the file's entry, before any data are read."""
     where, x, id = f"{file.path}: {split}", file.sets[f"{split}/x"], file.sets[f"{split}/id"]
     aims = aims_by_path(spec.classes, spec.targets)
     there = {part: file.sets[f"{split}/{part}"] for part in aims if f"{split}/{part}" in file.sets}
@@ -241,7 +243,7 @@ def _check_sets(file: Opened, split: str, entry: VerticalEntry, spec: VerticalSp
 
 
 def _split(file: Opened, split: str, parts: list[str], spec: VerticalSpec) -> VerticalSplit:
-    """Map a split and look through its targets."""
+    """Map a split and check its targets."""
     arrays, y = {part: file.array(f"{split}/{part}") for part in parts}, {}
     for part, (classes, targets) in aims_by_path(spec.classes, spec.targets).items():
         if part in arrays:

@@ -1,4 +1,5 @@
-"""`federation.json` of a vertical folder: silos have columns of the same rows, one of them the targets."""
+"""`federation.json` of a vertical folder: silos have columns of the same rows, and one silo has the
+targets."""
 
 from __future__ import annotations
 
@@ -44,13 +45,13 @@ from mpifl.data.shards.records import (
 )
 
 Alignment = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
-"""The tag of an alignment: two shards have the same rows in the same order if theirs is the same."""
+"""The tag of an alignment: shards with the same tag have the same rows in the same order."""
 _MAKE = "make the shards with 'python -m data_prep partition --scheme vertical', or align the parties' tables"
 
 
 class VerticalEntry(Record):
-    """One silo's shard: its features, and which columns of a flattened example they are;
-    `labels` at the holder of the targets alone."""
+    """One silo's shard: its features, and their columns in a flattened example. Only the targets' holder has
+    `labels`."""
 
     silo: NonNegativeInt
     name: Text
@@ -60,15 +61,15 @@ class VerticalEntry(Record):
     alignment: Alignment
     examples: Examples
     labels: Counts | None = None
-    """Label histogram of the training split; empty at the holder of targets that have no classes."""
+    """Label histogram of the training split; empty if targets have no classes."""
     bytes: Annotated[int, Field(gt=0, lt=1 << 63)]
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     groups: Examples | None = None
-    """How many groups the rows of each split are of, where the shard says it."""
+    """The number of groups in each split, if the shard has groups."""
 
     @model_serializer(mode="wrap")
     def _as_before(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what shards without groups have not, so that their files stay the same to the byte."""
+        """Leave out `groups` for shards without groups, so that their files stay the same to the byte."""
         return known(make(self), "groups")
 
     @model_validator(mode="after")
@@ -82,7 +83,7 @@ class VerticalEntry(Record):
 
 
 class VerticalSpec(Record):
-    """`federation.json` of a vertical folder; `features` is what one whole example is."""
+    """`federation.json` of a vertical folder; `features` is the format of a whole example."""
 
     format: Literal["mpifl-shards"] = "mpifl-shards"
     format_version: int = FORMAT_VERSION
@@ -90,9 +91,9 @@ class VerticalSpec(Record):
     name: Text
     features: Features
     classes: Classes | None
-    """How many there are, where targets are class numbers; None where they are values."""
+    """The number of classes; None if targets are values."""
     targets: Aims | None = None
-    """What a target is; None is an int64 class number."""
+    """The format of a target; None is an int64 class number."""
     seed: int
     scheme: dict[str, Any]
     source: dict[str, Any]
@@ -102,28 +103,28 @@ class VerticalSpec(Record):
 
     @property
     def test(self) -> None:
-        """Return that there is no test set beside the splits that all silos have."""
+        """None: there is no test set besides the silos' splits."""
 
     @property
     def public(self) -> None:
-        """Return that all rows are the silos' own."""
+        """None: all rows belong to silos."""
 
     @property
     def single(self) -> Features:
-        """Return what an example is."""
+        """Return the format of an example."""
         return self.features
 
     @property
     def has_ragged_targets(self) -> bool:
-        """Return that all rows have as many targets."""
+        """Return False: all rows have equally many targets."""
         return False
 
     @property
     def holder(self) -> int:
-        """Return the silo that holds the targets.
+        """Return the number of the silo that holds the targets.
 
         Raises:
-            ShardError: none does, or several do.
+            ShardError: no silo does, or several do.
         """
         holders = [entry.silo for entry in self.silos if entry.labels is not None]
         if len(holders) != 1:
@@ -138,12 +139,12 @@ class VerticalSpec(Record):
 
     @property
     def y_dtype(self) -> Seen | dict[str, Seen]:
-        """Return the dtype in which a model receives targets: class numbers int64, values float32."""
+        """Return the dtype of targets for a model: int64 for class numbers, float32 for values."""
         return seen_as(self.classes, self.targets)
 
     @property
     def aim(self) -> str:
-        """Say what targets are, as messages do."""
+        """The description of the targets in messages."""
         return told(self.classes, self.targets)
 
     @model_validator(mode="after")
@@ -161,16 +162,17 @@ class VerticalSpec(Record):
 
     @model_serializer(mode="wrap")
     def _as_horizontal(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `targets` out where there are none, as in horizontal folders."""
+        """Leave out `targets` if it is None, as in horizontal folders."""
         return {key: value for key, value in make(self).items() if key != "targets" or value is not None}
 
     def write(self, folder: Path) -> None:
-        """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""
+        """Write `federation.json` into `folder` atomically, as the last file of the folder."""
         write_atomic(folder / "federation.json", self.model_dump_json(indent=1).encode() + b"\n")
 
 
 def is_vertical(folder: Path) -> bool:
-    """Tell whether a folder says that it is vertical; what is wrong with it otherwise, others tell."""
+    """Return whether a folder's `federation.json` says that it is vertical; other faults are reported
+    elsewhere."""
     try:
         return bool(read_parts(Path(folder) / "federation.json").get("layout") == "vertical")
     except (OSError, ShardError, AttributeError):
@@ -178,18 +180,18 @@ def is_vertical(folder: Path) -> bool:
 
 
 def read_any(folder: Path) -> FederationSpec | VerticalSpec:
-    """Read the `federation.json` of a folder of either layout; raise ShardError with what is wrong."""
+    """Read the `federation.json` of a folder of either layout; raise ShardError if it is wrong."""
     return read_vertical(folder) if is_vertical(folder) else read_federation(folder)
 
 
 def parse_any(text: str) -> FederationSpec | VerticalSpec:
-    """Return what a `federation.json` that this program has written says, of either layout."""
+    """Parse a `federation.json` of either layout that this program wrote."""
     vertical = json.loads(text).get("layout") == "vertical"
     return (VerticalSpec if vertical else FederationSpec).model_validate_json(text)
 
 
 def read_vertical(folder: Path) -> VerticalSpec:
-    """Read the `federation.json` of a vertical folder; raise ShardError with what is wrong."""
+    """Read the `federation.json` of a vertical folder; raise ShardError if it is wrong."""
     path = Path(folder) / "federation.json"
     try:
         parts = read_parts(path)
@@ -211,7 +213,7 @@ def read_vertical(folder: Path) -> VerticalSpec:
 
 
 def _check_kind(path: Path, parts: Any) -> None:
-    """Refuse what is horizontal, of another version, or of the time before alignments had a tag."""
+    """Refuse a horizontal folder, another version, or a folder from before alignments had tags."""
     if not isinstance(parts, dict):
         return
     if (version := parts.get("format_version", FORMAT_VERSION)) not in VERSIONS:

@@ -1,4 +1,4 @@
-"""What `federation.json` says of any folder, whether silos have examples or columns of the same rows."""
+"""Protocols of `federation.json` for both layouts: silos with examples, or with columns of the same rows."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from mpifl.data.shards.federation_spec import ShardEntry
 
 
 class AnyEntry(Protocol):
-    """What is said of a silo's shard."""
+    """The entry of one shard."""
 
     @property
     def silo(self) -> int | None:
-        """Its number; None of what is no silo's."""
+        """The silo's number, or None if the shard belongs to no silo."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The shard's name."""
 
     @property
     def examples(self) -> Mapping[str, int]:
-        """How many examples it has, by split."""
+        """The number of examples by split."""
 
     @property
     def labels(self) -> Sequence[int] | None:
-        """How many training examples each class has; None where another silo holds them."""
+        """The number of training examples of each class; None if another silo holds the targets."""
 
     @property
     def sha256(self) -> str:
-        """The digest of its file."""
+        """The sha256 of its file."""
 
 
 class AnySpec(Protocol):
-    """What is said of the whole folder."""
+    """The description of the whole folder."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The federation's name."""
 
     @property
     def layout(self) -> Literal["horizontal", "vertical"]:
-        """Whether silos have examples or columns."""
+        """Whether silos have examples ("horizontal") or columns ("vertical")."""
 
     @property
     def features(self) -> Any:
-        """What one whole example is."""
+        """The format of one whole example."""
 
     @property
     def single(self) -> Features:
-        """What an example is, where its input is one array; ShardError where it has several."""
+        """The format of an example if its input is one array; ShardError if it has several."""
 
     @property
     def classes(self) -> int | None:
-        """How many classes labels are of; None where targets are values."""
+        """The number of classes; None if targets are values."""
 
     @property
     def targets(self) -> Aims | None:
-        """What a target is; None is an int64 class number."""
+        """The format of a target; None is an int64 class number."""
 
     @property
     def silos(self) -> Sequence[AnyEntry]:
@@ -66,11 +66,11 @@ class AnySpec(Protocol):
 
     @property
     def test(self) -> ShardEntry | None:
-        """The global test set, if there is one."""
+        """The global test set, or None."""
 
     @property
     def public(self) -> ShardEntry | None:
-        """Examples that belong to no silo, if there are some."""
+        """Examples that belong to no silo, or None."""
 
     @property
     def class_names(self) -> Sequence[str] | None:
@@ -78,8 +78,8 @@ class AnySpec(Protocol):
 
     @property
     def has_ragged_targets(self) -> bool:
-        """Tell whether examples have unequal numbers of targets."""
+        """Whether examples have unequal numbers of targets."""
 
     @property
     def aim(self) -> str:
-        """Say what targets are, as messages do."""
+        """The description of the targets in messages."""

@@ -1,4 +1,4 @@
-"""`federation.json`, which describes a folder of shards: its records, and reading them."""
+"""The records of `federation.json`, which describes a folder of shards, and their reading."""
 
 from __future__ import annotations
 
@@ -33,72 +33,71 @@ from mpifl.data.shards.records import (
 
 FORMAT_VERSION = 1
 ARRAYS_VERSION = 2
-"""That of folders whose `federation.json` says what a target is, or has named arrays."""
+"""The version of folders whose `federation.json` describes targets, or has named arrays."""
 RAGGED_VERSION = 3
-"""That of folders with ragged arrays."""
+"""The version of folders with ragged arrays."""
 VERSIONS = (FORMAT_VERSION, ARRAYS_VERSION, RAGGED_VERSION)
 Seen = Literal["int64", "float32"]
 _WHOLE_EXAMPLES = "training one model on all features (each silo has some columns of the same rows)"
 
 
 class ShardEntry(Record):
-    """One shard as its folder's `federation.json` describes it;
-    `silo` is None for `test.h5` and `public.h5`."""
+    """The entry of one shard in `federation.json`; `silo` is None for `test.h5` and `public.h5`."""
 
     silo: NonNegativeInt | None
     name: Text
     file: FileName
     examples: Examples
     labels: Counts
-    """Label histogram of the training split (of the test split for `test.h5`); empty without classes."""
+    """Label histogram of the training split (the test split for `test.h5`); empty without classes."""
     bytes: Annotated[int, Field(gt=0, lt=1 << 63)]
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     groups: Examples | None = None
-    """How many groups the examples of each split are of, where the shard says it."""
+    """The number of groups in each split, if the shard has groups."""
 
     @model_serializer(mode="wrap")
     def _as_before(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what shards without groups have not, so that their files stay the same to the byte."""
+        """Leave out `groups` for shards without groups, so that their files stay the same to the byte."""
         return known(make(self), "groups")
 
 
 class FederationSpec(Record):
-    """`federation.json`: what all shards of a folder have in common, and an entry for each."""
+    """`federation.json`: the facts that all shards of a folder share, and an entry for each shard."""
 
     format: Literal["mpifl-shards"] = "mpifl-shards"
     format_version: int = FORMAT_VERSION
     name: Text
     features: Inputs
     classes: Classes | None
-    """How many there are, where targets are class numbers; None where they are values."""
+    """The number of classes; None if targets are values."""
     targets: Aims | None = None
-    """What a target is; None is an int64 class number."""
+    """The format of a target; None is an int64 class number."""
     seed: int
     scheme: dict[str, Any]
     source: dict[str, Any]
     silos: Annotated[list[ShardEntry], Field(fail_fast=True)]
     test: ShardEntry | None = None
     public: ShardEntry | None = None
-    """Examples that belong to no silo and that all may see; their labels are used by nobody."""
+    """Examples that belong to no silo and that all may see; their labels are never used."""
     class_names: Texts | None = None
     feature_names: Texts | None = None
 
     @property
     def layout(self) -> Literal["horizontal"]:
-        """Say that silos have examples, not columns."""
+        """Return "horizontal": silos have examples, not columns."""
         return "horizontal"
 
     @property
     def y_dtype(self) -> Seen | dict[str, Seen]:
-        """Return the dtype in which a model receives targets: class numbers int64, values float32."""
+        """Return the dtype of targets for a model: int64 for class numbers, float32 for values."""
         return seen_as(self.classes, self.targets)
 
     @property
     def single(self) -> Features:
-        """Return what an example is, where its input is one array.
+        """Return the format of an example whose input is one array.
 
         Raises:
-            ShardError: it has several.
+            ShardError: the input has several arrays.
         """
         if isinstance(self.features, dict):
             named = f"features are named arrays ({', '.join(self.features)})"
@@ -107,12 +106,13 @@ class FederationSpec(Record):
 
     @property
     def has_ragged_targets(self) -> bool:
-        """Tell whether examples have unequal numbers of targets, and models so answer batches unalike."""
+        """Return whether examples have unequal numbers of targets, so that outputs of batches have different
+        shapes."""
         return any(one is not None and one.ragged for one in by_path("y", self.targets).values())
 
     @property
     def aim(self) -> str:
-        """Say what targets are, as messages do."""
+        """The description of the targets in messages."""
         return told(self.classes, self.targets)
 
     @model_validator(mode="after")
@@ -124,16 +124,16 @@ class FederationSpec(Record):
 
     @model_serializer(mode="wrap")
     def _as_before(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what version 1 has not, so that its files stay the same to the byte."""
+        """Leave out `targets` if it is None, so that files of version 1 stay the same to the byte."""
         return known(make(self), "targets")
 
     def write(self, folder: Path) -> None:
-        """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""
+        """Write `federation.json` into `folder` atomically, as the last file of the folder."""
         write_atomic(folder / "federation.json", self.model_dump_json(indent=1).encode() + b"\n")
 
 
 def read_federation(folder: Path) -> FederationSpec:
-    """Read the `federation.json` of a shard folder; raise ShardError with what is wrong and what would do."""
+    """Read the `federation.json` of a shard folder; raise ShardError with the fault and what to do."""
     path = Path(folder) / "federation.json"
     spec = read_spec(path)
     check_silos(path, [(entry.silo, entry.examples) for entry in spec.silos])
@@ -141,7 +141,8 @@ def read_federation(folder: Path) -> FederationSpec:
 
 
 def check_silos(path: Path, silos: Sequence[tuple[int | None, Mapping[str, int]]]) -> None:
-    """Refuse silos, each given by its number and its examples by split, that nobody can train on."""
+    """Refuse silos without training examples, or not numbered in order. Each is given by its number and its
+    examples by split."""
     for silo, examples in silos:
         if not examples.get("train"):
             raise ShardError(f"{path}: silo {silo} has no training examples; partition with --min-examples 1")
@@ -152,7 +153,7 @@ def check_silos(path: Path, silos: Sequence[tuple[int | None, Mapping[str, int]]
 
 
 def read_spec(path: Path) -> FederationSpec:
-    """Read a file of the form of `federation.json` with whatever silos it names, or none."""
+    """Read a file in the form of `federation.json`, which may name any silos or none."""
     try:
         parts = read_parts(path)
     except OSError as error:
@@ -160,7 +161,7 @@ def read_spec(path: Path) -> FederationSpec:
             "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         )
         raise ShardError(f"{path}: {what}; make the shards with 'python -m data_prep partition'") from None
-    if isinstance(parts, dict):  # first: another version, another layout has other keys
+    if isinstance(parts, dict):  # first, since another version or layout has other keys
         if (version := parts.get("format_version", FORMAT_VERSION)) not in VERSIONS:
             raise ShardError(f"{path}: {other_version(version)}")
         if parts.get("layout", "horizontal") != "horizontal":
@@ -174,8 +175,7 @@ def read_spec(path: Path) -> FederationSpec:
 def check_entries(
     path: Path, files: Sequence[str], labels: Sequence[Sequence[int]], classes: int | None
 ) -> None:
-    """Refuse a description with two entries of one file,
-    or with other label counts than one for each class."""
+    """Refuse two entries with the same file, and label counts that are not one for each class."""
     in_order = sorted(files)
     if twice := next((file for file, after in pairwise(in_order) if file == after), None):
         raise ShardError(f"{path}: two entries have the file {twice}; {BY_HAND}")
@@ -185,14 +185,14 @@ def check_entries(
 
 
 def version_of(features: Inputs, targets: Aims | None) -> int:
-    """Return the version of the format that a federation with such arrays has."""
+    """Return the version of the format for a federation with such arrays."""
     if any(one is not None and one.ragged for one in arrays_of(features, targets).values()):
         return RAGGED_VERSION
     return FORMAT_VERSION if targets is None and not isinstance(features, dict) else ARRAYS_VERSION
 
 
 def check_version(version: int, features: Inputs, targets: Aims | None) -> None:
-    """Refuse another version of the format than such arrays have; raise ValueError."""
+    """Refuse a version of the format that does not fit such arrays; raise ValueError."""
     if version != (wanted := version_of(features, targets)):
         having = "without" if wanted == FORMAT_VERSION else "with"
         kind = "ragged" if wanted == RAGGED_VERSION else "targets or named"
@@ -200,18 +200,18 @@ def check_version(version: int, features: Inputs, targets: Aims | None) -> None:
 
 
 def arrays_of(features: Inputs, targets: Aims | None) -> dict[str, Features | Targets | None]:
-    """Return the record of each array by its path in a split; None is of int64 class numbers."""
+    """Return the format of each array by its path in a split; None means int64 class numbers."""
     return {**by_path("x", features), **by_path("y", targets)}
 
 
 def seen_as(classes: int | None, targets: Aims | None) -> Seen | dict[str, Seen]:
-    """Return the dtype in which a model receives targets: class numbers int64, values float32."""
+    """Return the dtype of targets for a model: int64 for class numbers, float32 for values."""
     if isinstance(targets, dict):
         return {name: "float32" if one.classes is None else "int64" for name, one in targets.items()}
     return "float32" if classes is None else "int64"
 
 
 def other_version(version: Any) -> str:
-    """Say that a file's version of the format is not known here."""
+    """Return the message that a file's version of the format is not known here."""
     known = f"{', '.join(map(str, VERSIONS[:-1]))} and {VERSIONS[-1]}"
     return f"format version {version!r:.20}, this program reads {known}; partition again with its data_prep"

@@ -1,4 +1,5 @@
-"""Whose each example of a shard is: `SPLIT/group`, int64 [n], numbers that say nothing of any id."""
+"""The group (such as a person) of each example of a shard: `SPLIT/group`, int64 [n], numbers that reveal no
+id."""
 
 from __future__ import annotations
 
@@ -32,10 +33,10 @@ def write_groups(
 
 
 def groups_of(folder: Path, entry: ShardEntry | VerticalEntry) -> dict[str, np.ndarray]:
-    """Return the group of each example of a shard, int64 [n] by split; nothing where it does not say it.
+    """Return the group of each example of a shard, int64 [n] by split; empty if the shard has no groups.
 
     Raises:
-        ShardError: the file cannot be read, or has not what its entry says.
+        ShardError: the file cannot be read, or does not fit its entry.
     """
     if entry.groups is None:
         return {}

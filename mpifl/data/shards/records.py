@@ -1,4 +1,4 @@
-"""What shard folders say of themselves in JSON, read in bounded time and memory whoever wrote it."""
+"""Reading of the JSON records of shard folders, in bounded time and memory whoever wrote them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pydantic_core import from_json
 from mpifl.common import ShardError
 
 MOST_BYTES = 32 << 20
-"""Bytes of a `federation.json`; one of ten thousand silos with a hundred classes has 15 MiB."""
+"""The most bytes in a `federation.json`; ten thousand silos with a hundred classes take 15 MiB."""
 MOST_PARTS = 1 << 20
-"""Lists and tables in it."""
+"""The most lists and tables in it."""
 BY_HAND = "write it with data_prep, not by hand"
 
 
@@ -34,10 +34,10 @@ def _bare(name: str) -> str:
 
 
 FileName = Annotated[str, AfterValidator(_bare)]
-"""A file of the very folder."""
+"""The name of a file in the folder itself."""
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
-"""A number of things, exact as a float64."""
+"""A count that float64 holds exactly."""
 Counts = Annotated[list[Count], Field(fail_fast=True)]
 Texts = Annotated[list[Text], Field(fail_fast=True)]
 
@@ -53,14 +53,14 @@ Examples = Annotated[dict[str, Count], BeforeValidator(_few)]
 
 
 class Record(BaseModel):
-    """What stands in a `federation.json`: strict about its keys, and frozen."""
+    """A record of a `federation.json`: frozen, and without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
     def _one_stranger(cls, given: Any) -> Any:
-        """Leave one unknown key to be told of: pydantic would tell of a million."""
+        """Keep only one unknown key: pydantic would otherwise report a million of them."""
         if (
             isinstance(given, dict)
             and len(strangers := [key for key in given if key not in cls.model_fields]) > 1
@@ -72,7 +72,7 @@ class Record(BaseModel):
 
 
 def known(told: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return what is told, but for one key where there is nothing to tell of it."""
+    """Return a dict without one key if its value is None."""
     return {name: value for name, value in told.items() if name != key or value is not None}
 
 
@@ -80,35 +80,35 @@ Kind = TypeVar("Kind", bound=Record)
 ONE, NAMED = "(one array)", "(named arrays)"
 MOST_ARRAYS = 16
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,31}$")]
-"""What one of several arrays is called."""
+"""The name of one of several arrays."""
 
 
 def one_or_named(given: Any) -> str:
-    """Tell whether a record of an array is given, or records of arrays by their names."""
+    """Return the tag of the given value: the record of one array, or records of arrays by name."""
     parts = list(given.values()) if isinstance(given, dict) else []
     return NAMED if parts and all(isinstance(part, dict | Record) for part in parts) else ONE
 
 
 def few_arrays(given: Any) -> Any:
-    """Refuse more arrays than there is room for, before any is looked at."""
+    """Refuse too many arrays, before any is validated."""
     if isinstance(given, dict) and len(given) > MOST_ARRAYS:
         raise ValueError(f"{len(given)} named arrays, {MOST_ARRAYS} at most")
     return given
 
 
 def by_path(part: str, given: Any) -> dict[str, Any]:
-    """Return what is given of `x` or `y` by the path of each array in a split: `x`, or `x/NAME`."""
+    """Return the values for `x` or `y` by the path of each array in a split: `x`, or `x/NAME`."""
     if isinstance(given, dict):
         return {f"{part}/{name}": one for name, one in given.items()}
     return {part: given}
 
 
 def read_parts(path: Path) -> Any:
-    """Return what stands in a JSON file, of whatever form.
+    """Return the content of a JSON file.
 
     Raises:
         OSError: the file cannot be read.
-        ShardError: it is not JSON, or larger than such a file can be.
+        ShardError: it is not JSON, or larger than such a file may be.
     """
     with path.open("rb") as file:
         text = file.read(MOST_BYTES + 1)
@@ -123,7 +123,7 @@ def read_parts(path: Path) -> Any:
 
 
 def as_record(path: Path, kind: type[Kind], parts: Any) -> Kind:
-    """Return what was read from a file as a record; raise ShardError with the first thing that is wrong."""
+    """Return a file's content as a record; raise ShardError with the first fault."""
     try:
         return kind.model_validate(parts)
     except ValidationError as error:

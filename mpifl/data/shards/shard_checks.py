@@ -1,4 +1,4 @@
-"""What a shard file says of itself, held against `federation.json` before any of its data is read."""
+"""Checks of a shard file against `federation.json`, before any of its data are read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMAT = "mpifl-shard"
 def check_attributes(
     path: Path, found: Mapping[str, Any], silo: int | None, version: int, classes: int | None
 ) -> None:
-    """Refuse a file of another format, version, silo or number of classes than `federation.json` says."""
+    """Refuse a file whose format, version, silo or number of classes differs from `federation.json`."""
     if found.get("format") != FORMAT:
         raise ShardError(f"{path}: an HDF5 file, but not a shard; write it with data_prep")
     if (own := found.get("format_version")) not in VERSIONS:
@@ -49,8 +49,7 @@ def check_attributes(
 def check_sets(
     path: Path, split: str, sets: Mapping[str, StoredArray], entry: ShardEntry, spec: FederationSpec
 ) -> None:
-    """Hold what a file says of its data against what `federation.json` declares,
-    before any of them is read."""
+    """Check a file's data sets against `federation.json`, before any data are read."""
     where, declared = f"{path}: {split}", entry.examples.get(split)
     forms: dict[str, ArrayForm] = dict(sets)
     for name, one in arrays_of(spec.features, spec.targets).items():

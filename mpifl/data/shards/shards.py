@@ -1,10 +1,10 @@
-"""The shard format: one HDF5 file a silo, and the `federation.json` that describes the folder.
+"""The shard format: one HDF5 file for each silo, and the `federation.json` that describes the folder.
 
-A shard holds, for each of its splits (`train`, and where wanted `valid` and `test`), the data sets `SPLIT/x`
-and `SPLIT/y`. They are contiguous, and uncompressed unless asked, so that a reader maps them into memory
-without a copy. Examples of unequal lengths lie one after another in `SPLIT/x`, [rows of all, ...], and
-`SPLIT/x.offsets`, int64 [n + 1], says where each begins; `SPLIT/y` likewise. HDF5 does not notice a flipped
-byte in contiguous data; the sha256 of the whole file in `federation.json` does.
+A shard holds the data sets `SPLIT/x` and `SPLIT/y` for each of its splits: `train`, and perhaps `valid` and
+`test`. They are contiguous, and uncompressed by default, so a reader maps them into memory without a copy.
+For examples of unequal lengths, `SPLIT/x` [rows of all, ...] holds all rows in order, and `SPLIT/x.offsets`,
+int64 [n + 1], where each example begins. The same holds for `SPLIT/y`. HDF5 does not notice a changed byte in
+contiguous data; the sha256 of the whole file in `federation.json` reveals it.
 
 This file needs no torch: `data_prep` is built on it.
 """
@@ -54,20 +54,21 @@ SPLITS = ("train", "valid", "test", "public")
 ATTRIBUTES = ("format", "format_version", "layout", "silo", "classes")
 
 Arrays = Mapping[str, tuple[Array, Array]]
-"""The splits of a shard by name, each as (x, y): arrays of shape [n, ...], or several of each by name."""
+"""The splits of a shard by name, each as (x, y). x and y are arrays of shape [n, ...], or several arrays by
+name."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a shard as stored and mapped, not copied: x of shape `[n, *features]`, y [n, ...].
+    """One split of a shard, mapped and not copied: x of shape `[n, *features]`, y [n, ...].
 
-    Where the federation has several of them, x or y are arrays by name, and so is `y_dtype`.
+    If the federation has named arrays, x or y holds arrays by name, and so does `y_dtype`.
     """
 
     x: Array
     y: Array
     y_dtype: Seen | dict[str, Seen] = "int64"
-    """What a model receives targets as."""
+    """The dtype of targets for a model."""
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
@@ -87,7 +88,7 @@ class Split:
 
     @property
     def stored(self) -> dict[str, np.ndarray]:
-        """Return all arrays as they lie in a file: of ragged ones the rows, and the offsets beside them."""
+        """Return all arrays as a file stores them: for ragged ones the rows and the offsets."""
         lying: dict[str, np.ndarray] = {}
         for path, array in self.arrays.items():
             lying |= {path: array} if isinstance(array, np.ndarray) else _lying(path, array)
@@ -99,7 +100,7 @@ def _lying(path: str, array: Ragged) -> dict[str, np.ndarray]:
 
 
 class Shard:
-    """One opened and verified shard; its splits are mapped into memory when they are first asked for."""
+    """One opened and verified shard with its mapped splits."""
 
     def __init__(self, path: Path, splits: dict[str, Split]) -> None:
         self.path = path
@@ -113,7 +114,7 @@ class Shard:
 
 
 def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksum: bool = True) -> Shard:
-    """Open a shard of a folder and hold it against its entry.
+    """Open a shard of a folder and check it against its entry.
 
     Args:
         folder: The shard folder.
@@ -122,8 +123,8 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
         checksum: Read the whole file once and compare its sha256.
 
     Raises:
-        ShardError: it is missing, cut short, altered, of another format, shape or dtype, or has labels out of
-            range or values that are not finite.
+        ShardError: it is missing, cut short, altered, or of another format, shape or dtype. Or it has labels
+            out of range, or values that are not finite.
     """
     path, sha256 = Path(folder) / entry.file, entry.sha256 if checksum else None
     paths = _paths(spec)
@@ -142,14 +143,14 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
 
 
 def _paths(spec: FederationSpec) -> list[str]:
-    """Return the paths in a split of all arrays, and of the offsets of ragged ones."""
+    """Return the paths in a split of all arrays and of the offsets of ragged ones."""
     arrays = arrays_of(spec.features, spec.targets)
     ragged = [path for path, one in arrays.items() if one is not None and one.ragged]
     return [*arrays, *(f"{path}{OFFSETS}" for path in ragged)]
 
 
 class Holds(Protocol):
-    """Whatever has arrays by name, as a file has them."""
+    """An object with arrays by name, such as a file."""
 
     path: Path
 
@@ -158,7 +159,7 @@ class Holds(Protocol):
 
 
 def split_of(file: Holds, split: str, spec: FederationSpec) -> Split:
-    """Map a split and look through its targets."""
+    """Map a split and check its targets."""
     x: dict[str, Column] = {
         path: _column(file, split, path, one) for path, one in by_path("x", spec.features).items()
     }
@@ -182,7 +183,7 @@ def _column(file: Holds, split: str, path: str, one: Features | Targets | None) 
 
 
 def _by_name(arrays: dict[str, Column]) -> Array:
-    """Return arrays by their names in place of paths; one without a name as it is."""
+    """Return arrays by their names instead of paths; a single array without a name as it is."""
     (first, *_) = arrays
     if "/" not in first:
         return arrays[first]
@@ -190,8 +191,8 @@ def _by_name(arrays: dict[str, Column]) -> Array:
 
 
 def splits_of(file: Opened, parts: Iterable[str]) -> Iterator[tuple[str, list[StoredArray]]]:
-    """Yield the splits that a file has, each with its data sets of these names;
-    raise ShardError if one is missing."""
+    """Yield the splits of a file, each with the data sets of these names; raise ShardError if a split lacks
+    one."""
     for split in SPLITS:
         names = [f"{split}/{part}" for part in parts]
         if absent := [name for name in names if name not in file.sets]:
@@ -220,10 +221,10 @@ def new_shard(
     filters: Mapping[str, Any] | None = None,
     rows: Mapping[str, int] | None = None,
 ) -> WrittenFile:
-    """Make a shard file and return it open, with room for targets of these shapes [n, ...] and as many
-    features; of named targets, n is enough. Of ragged arrays, `rows` says by SPLIT/PATH how many there are.
+    """Make a shard file and return it open, with room for targets of these shapes [n, ...] and for n inputs.
+    For named targets, n is enough. For ragged arrays, `rows` gives the number of rows by SPLIT/PATH.
 
-    Data sets are contiguous, at multiples of 64 bytes; or, with h5py's `filters`, in chunks of half a MiB.
+    Data sets are contiguous at multiples of 64 bytes, or, with h5py's `filters`, in chunks of half a MiB.
     """
     from mpifl.data.hdf5 import WrittenFile, make_room
 

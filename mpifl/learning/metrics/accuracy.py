@@ -12,7 +12,8 @@ from mpifl.learning.tasks import TaskFacts
 
 
 class Accuracy:
-    """The share of right answers: the class with the highest output, or yes above a probability of 1/2."""
+    """The share of right answers. The answer is the class with the highest output, or yes if its probability
+    is above 1/2."""
 
     higher_is_better = True
     share = True

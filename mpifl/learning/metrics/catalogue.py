@@ -1,4 +1,5 @@
-"""The metrics that jobs may name, by task; none is made before it is needed: torchmetrics takes seconds."""
+"""The metrics that jobs may name, by task. A metric is made when it is needed, since importing torchmetrics
+takes seconds."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ class MetricEntry:
     """A metric of the package.
 
     Attributes:
-        maker: What makes it: `module:function` of this room, called with the form of the task, what is known
-            of the federation, and the arguments.
-        arguments: The keys of its table in `[task] metrics`, and what they are by default.
+        maker: The `module:function` of this folder that makes it. It is called with the task's form, the
+            federation's facts, and the arguments.
+        arguments: The keys of its table in `[task] metrics`, with their defaults.
         higher_is_better: Whether a higher value is better.
         share: Whether it lies between 0 and 1.
     """
@@ -37,7 +38,7 @@ class MetricEntry:
 
     @property
     def what(self) -> str:
-        """What it is, by the docstring of its maker. It is read from the source: importing takes seconds."""
+        """The docstring of its maker. It is read from the source, since importing takes seconds."""
         module, _, maker = self.maker.partition(":")
         body = ast.parse(Path(__file__).with_name(f"{module}.py").read_text("utf-8")).body
         found = (node for node in body if isinstance(node, ast.FunctionDef) and node.name == maker)
@@ -58,7 +59,8 @@ class Chosen:
     arguments: Mapping[str, Any]
 
     def make(self, form: str, facts: TaskFacts) -> Metric:
-        """Return it, new; `form` is that of torchmetrics' classes: "Binary", "Multiclass", "Multilabel"."""
+        """Return a new metric; `form` is the prefix of torchmetrics' classes: "Binary", "Multiclass",
+        "Multilabel"."""
         if not isinstance(self.kind, MetricEntry):
             made: Metric = self.kind(**self.arguments)
             return made
@@ -69,7 +71,7 @@ class Chosen:
 
     @property
     def info(self) -> MetricInfo:
-        """What is to be known of it; the user's own is made for that."""
+        """Its `MetricInfo`; a user's own metric is made to read it."""
         if not isinstance(self.kind, MetricEntry):
             return MetricInfo.of(self.name, self.kind(**self.arguments))
         better = self.kind.higher_is_better
@@ -128,10 +130,10 @@ RISKS: Catalogue = {"c_index": MetricEntry("concordance:c_index")}
 def choose(
     given: Iterable[str | Mapping[str, Any]], catalogue: Mapping[str, MetricEntry]
 ) -> dict[str, Chosen]:
-    """Return the metrics that a job names, by the names that they have in files, in their order.
+    """Return the metrics that a job names, in order, by their names in files.
 
     Raises:
-        ValueError: there is none such, it takes no such argument, or two have one name.
+        ValueError: there is no such metric or argument, or two metrics have one name.
     """
     found: dict[str, Chosen] = {}
     for one in given:
@@ -144,8 +146,7 @@ def choose(
 
 
 def names_in(table: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a table `[task]` names beside its own name, by key: losses and metrics, perhaps of a
-    user's."""
+    """Return the losses and metrics that a table `[task]` names, by key; some may be a user's own."""
     metrics = table.get("metrics")
     named = [one.get("name") if isinstance(one, Mapping) else one for one in metrics or ()]
     found = {"loss": table.get("loss"), **{f"metrics.{i}": name for i, name in enumerate(named)}}
@@ -169,7 +170,8 @@ def _chosen(name: str, table: dict[str, Any], catalogue: Mapping[str, MetricEntr
 
 
 def plugin(name: str, key: str, known: Iterable[str]) -> Any:
-    """Import what a job names `package.module:name`; raise ValueError, which says what else there is."""
+    """Import an object that a job names as `package.module:name`; raise ValueError, which lists the known
+    names."""
     try:
         return load_plugin(name, key, known)
     except InputError as error:
@@ -177,8 +179,7 @@ def plugin(name: str, key: str, known: Iterable[str]) -> Any:
 
 
 def _check_arguments(name: str, given: Mapping[str, Any], takes: Mapping[str, Number]) -> None:
-    """See that a metric takes these arguments: numbers above 0 of the kind of the default, or true and
-    false."""
+    """Check a metric's arguments: numbers above 0 of the default's type, or true and false."""
     for key, value in given.items():
         if key not in takes:
             raise ValueError(f"metric: {name} has no key '{key}'; {choices(key, takes, 'it takes')}")

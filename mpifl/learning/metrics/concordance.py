@@ -1,4 +1,4 @@
-"""Whether those with a higher risk are earlier: a metric of pairs, whose states do not add up."""
+"""Harrell's concordance, a metric of pairs, so its states do not add up."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ROWS = 1000
 
 
 class ConcordanceIndex:
-    """Harrell's concordance (Harrell et al. 1996): of comparable pairs, the share in which the earlier event
-    has the higher risk.
+    """Harrell's concordance (Harrell et al. 1996): the share of comparable pairs where the earlier event has
+    the higher risk.
 
-    A pair is comparable if the earlier of both had its event; at the same time, if one of both had it. Equal
-    risks count 1/2.
+    A pair is comparable if the earlier one had its event. At equal times, it is comparable if exactly one had
+    its event. Equal risks count 1/2.
     """
 
     higher_is_better = True
@@ -49,5 +49,5 @@ class ConcordanceIndex:
 
 
 def c_index(form: str, facts: TaskFacts) -> Metric:
-    """Return Harrell's concordance: of comparable pairs, the share whose order by risk is right."""
+    """Return Harrell's concordance: the share of comparable pairs whose order by risk is right."""
     return ConcordanceIndex()

@@ -1,4 +1,4 @@
-"""Metrics in torchmetrics' protocol, and what is to be known of each to report it."""
+"""The protocol of metrics, as torchmetrics has it, and the facts that are needed to report one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-if TYPE_CHECKING:  # what reads the figures of runs alone needs no torch
+if TYPE_CHECKING:  # code that only reads figures of runs needs no torch
     from torch import Tensor
 
 
 class Metric(Protocol):
-    """One metric on some examples: a metric of torchmetrics is one as it stands.
+    """One metric on some examples. A metric of torchmetrics has this protocol.
 
-    A plain one may name, in `summed`, its tensors that add up over silos, if all of its states do.
+    A plain metric whose states all add up over silos may name these tensors in `summed`.
     """
 
     @property
@@ -25,16 +25,16 @@ class Metric(Protocol):
         """Add a batch: predictions and targets, as the task's `scored` returns them."""
 
     def compute(self) -> Any:
-        """Return the metric of all batches so far, one number; NaN where it is undefined."""
+        """Return the metric of all batches so far, one number; NaN if it is undefined."""
 
 
 class MetricInfo(BaseModel):
-    """What a metric is called in files, which way is better, and how it is written.
+    """A metric's name in files, which direction is better, and how values are written.
 
     Attributes:
         name: Part of the keys in `metrics.jsonl`: `test_NAME`, `silo_NAME_mean`.
         higher_is_better: Whether a higher value is better.
-        share: Whether it is a share, from 0 to 1, and written in per cent.
+        share: Whether it is a share from 0 to 1, which is written in per cent.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -45,7 +45,7 @@ class MetricInfo(BaseModel):
 
     @classmethod
     def of(cls, name: str, metric: Metric) -> MetricInfo:
-        """Return what is to be known of a metric; one of torchmetrics drawn from 0 to 1 is a share."""
+        """Return the facts of a metric. One of torchmetrics with plot bounds 0 and 1 is a share."""
         higher = metric.higher_is_better is not False
         bounds = getattr(metric, "plot_lower_bound", None), getattr(metric, "plot_upper_bound", None)
         return cls(name=name, higher_is_better=higher, share=getattr(metric, "share", bounds == (0, 1)))
@@ -57,23 +57,22 @@ class MetricInfo(BaseModel):
 
     @property
     def silo(self) -> str:
-        """What the keys of its values at the silos begin with."""
+        """The prefix of the keys of its values at silos."""
         return f"silo_{self.name}"
 
     @property
     def pooled(self) -> str:
-        """The key of its value on all that silos hold out, as if it lay in one place."""
+        """The key of its value on the held-out examples of all silos together."""
         return f"{self.silo}_pooled"
 
     @property
     def weighted(self) -> str:
-        """The key of the silos' mean by their examples."""
+        """The key of the mean over silos, weighted by their examples."""
         return f"{self.silo}_weighted"
 
     @property
     def judged_by(self) -> tuple[str, ...]:
-        """The keys that a target is for, the first that a round has:
-        on the test set, on all that silos hold out."""
+        """The keys that a target is compared with: the first of these that a round has."""
         return self.test, self.pooled, self.weighted
 
     @property
@@ -91,7 +90,7 @@ class MetricInfo(BaseModel):
         return value >= target if self.higher_is_better else value <= target
 
     def write(self, value: float) -> str:
-        """Write a value as a person reads it."""
+        """Write a value for people."""
         return f"{value:.2%}" if self.share else f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3g}"
 
     def write_briefly(self, value: float) -> str:
@@ -100,4 +99,4 @@ class MetricInfo(BaseModel):
 
 
 ACCURACY = MetricInfo(name="accuracy", share=True)
-"""What runs are judged by that say nothing of their metric: those of a classification."""
+"""The main metric of runs that do not name one."""

@@ -1,4 +1,4 @@
-"""States of metrics: what adds up over silos, so that the metric of all examples is computed once."""
+"""States of metrics that add up over silos, so that the metric of all examples can be computed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from mpifl.learning.metrics.metric import Metric
 
 
 def summable(metric: Metric) -> bool:
-    """Return whether all of a metric's states add up: then the sum over silos is the state of all examples.
+    """Return whether all of a metric's states add up. Then their sums over silos are the states for all
+    examples.
 
-    A metric of torchmetrics says so by its reductions. A plain one names such tensors in `summed`.
+    torchmetrics' reductions tell this. A plain metric names such tensors in `summed`.
     """
     return bool(_names(metric))
 
@@ -25,10 +26,10 @@ def read_states(metric: Metric) -> dict[str, Tensor]:
 
 
 def write_states(metric: Metric, states: Mapping[str, Tensor]) -> None:
-    """Put states into a new metric, as if it had been updated with all examples that they are of.
+    """Put states into a new metric, as if it had been updated with all their examples.
 
     Raises:
-        ValueError: they are not those of this metric.
+        ValueError: the states are not those of this metric.
     """
     own = read_states(metric)
     if [(name, v.shape, v.dtype) for name, v in sorted(states.items())] != [
@@ -37,19 +38,19 @@ def write_states(metric: Metric, states: Mapping[str, Tensor]) -> None:
         raise ValueError(f"{sorted(states)}: are not the states of {type(metric).__name__}, {sorted(own)}")
     for name, state in states.items():
         setattr(metric, name, state.to(own[name].device))
-    if hasattr(metric, "_reductions"):  # torchmetrics' own notes: updated, not computed yet
+    if hasattr(metric, "_reductions"):  # torchmetrics' own flags: updated, not computed yet
         vars(metric).update(_update_count=1, _computed=None)
 
 
 def computed(metric: Metric) -> float:
-    """Return a metric's value, NaN where it is undefined; what a library warns of that is not shown."""
+    """Return a metric's value, NaN if it is undefined; a library's warnings are not shown."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return float(metric.compute())
 
 
 def _names(metric: Any) -> list[str]:
-    """Return the names of the states of a metric whose states all add up; none of another."""
+    """Return the names of a metric's states if they all add up, else none."""
     if not hasattr(metric, "_reductions"):
         return list(getattr(metric, "summed", ()))
     from torchmetrics.utilities.data import dim_zero_sum

@@ -1,4 +1,4 @@
-"""Metrics of the examples of all silos: their states travel, are added up, and are computed once."""
+"""Metrics on the examples of all silos: silos send states, and the metric is computed from their sums."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from mpifl.learning.metrics.metric_states import computed, read_states, summable
 from mpifl.learning.tasks import Task
 
 COUNTS = "metric counts"
-"""The vector of all whole numbers among the states; each other number is a vector by itself."""
+"""The name of one vector with all whole numbers of the states."""
 FEW = 16
-"""The most numbers of a state that are vectors by themselves; a larger state is one vector."""
+"""A state of floats with at most this many numbers is sent as one vector for each number; a larger state is
+one vector."""
 
 
 def pack_states(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:
-    """Return the states of all metrics whose states add up, as flat float64 vectors on the CPU, by name.
+    """Return the states of all summable metrics as flat float64 vectors on the CPU, by name.
 
-    Only some follow the outputs to a device, and all are small.
+    They are moved to the CPU because only some follow the outputs to a device, and all are small.
     """
     states = _states(metrics)
     counts = [state for state in states.values() if not state.is_floating_point()]
@@ -30,14 +31,14 @@ def pack_states(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:
 
 
 def state_lengths(task: Task) -> dict[str, int]:
-    """Return the length of each vector that `pack_states` makes of the task's metrics."""
+    """Return the length of each vector of `pack_states` for the task's metrics."""
     return {name: len(vector) for name, vector in pack_states(task.metrics()).items()}
 
 
 def pooled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return each metric of all silos' examples together, given the sums of the vectors of `pack_states`.
+    """Return each metric on all silos' examples, given the sums of the vectors of `pack_states`.
 
-    Metrics whose states do not add up, and those that are undefined, are left out.
+    Metrics whose states do not add up, and undefined metrics, are left out.
     """
     metrics = task.metrics()
     if any(name not in sums for name in pack_states(metrics)):
@@ -48,13 +49,12 @@ def pooled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 def real_states(task: Task) -> dict[str, Tensor]:
-    """Return those vectors of `pack_states` that are no whole numbers, in the dtypes of the states: each of
-    no examples."""
+    """Return the vectors of `pack_states` with floats, for no examples, in the dtypes of the states."""
     return _parts(_states(task.metrics()))
 
 
 def fill(metrics: Mapping[str, Metric], sums: Mapping[str, Tensor]) -> None:
-    """Put sums of the vectors of `pack_states` into new metrics, those whose states add up."""
+    """Put sums of the vectors of `pack_states` into new metrics whose states add up."""
     states = _states(metrics)
     counts, begin = sums.get(COUNTS), 0
     for name, state in states.items():
@@ -83,9 +83,10 @@ def _key(metric: str, state: str) -> str:
 
 
 def _parts(states: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the vectors of states that are no whole numbers.
+    """Return the vectors of states with floats.
 
-    A sum's grid goes by the largest number of a vector: beside one column's squares another's would be 0.
+    The exact sum's grid depends on a vector's largest number. Beside large squares of one column, small ones
+    of another column would become 0.
     """
     found: dict[str, Tensor] = {}
     for name, state in states.items():

@@ -1,4 +1,4 @@
-"""Metrics that torchmetrics lacks, or has only with states that do not add up; in its protocol."""
+"""Metrics in torchmetrics' protocol that torchmetrics lacks, or has only with states that do not add up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchmetrics import Metric
 from mpifl.learning.tasks import TaskFacts
 
 ROUNDING = 1e-12
-"""What a difference of two sums may be off by, of each; the variance of constants is no more."""
+"""The relative rounding error of a difference of two sums. A variance below it is that of a constant."""
 
 
 class Sums(Metric):
@@ -19,13 +19,14 @@ class Sums(Metric):
     full_state_update = False
 
     def sums(self, shape: tuple[int, ...], *names: str, of: torch.dtype = torch.int64) -> None:
-        """Give it states of a shape, zero at first."""
+        """Add states of a shape, zero at first."""
         for name in names:
             self.add_state(name, torch.zeros(shape, dtype=of), dist_reduce_fx="sum")
 
 
 class CalibrationError(Sums):
-    """The expected calibration error (Naeini et al. 2015): how far confidence is from accuracy, by bins."""
+    """The expected calibration error (Naeini et al. 2015): the mean distance of confidence and accuracy over
+    bins."""
 
     higher_is_better = False
     examples: Tensor
@@ -55,8 +56,8 @@ class CalibrationError(Sums):
 
 
 class R2(Sums):
-    """The share of the targets' variance that is explained, in the mean over columns; NaN where all are
-    alike."""
+    """The share of the targets' variance that predictions explain, averaged over columns; NaN if all targets
+    are equal."""
 
     higher_is_better = True
     examples: Tensor
@@ -85,7 +86,8 @@ class R2(Sums):
 
 
 class Dice(Sums):
-    """2 |A and B| / (|A| + |B|) over all voxels of all examples, in the mean over classes."""
+    """The Dice coefficient 2 |A and B| / (|A| + |B|) over all voxels of all examples, averaged over
+    classes."""
 
     higher_is_better = True
     both: Tensor
@@ -103,7 +105,7 @@ class Dice(Sums):
         self.sizes += torch.bincount(y, minlength=classes) + torch.bincount(answers, minlength=classes)
 
     def compute(self) -> Tensor:
-        """Return the coefficient so far; a class that is neither there nor found counts not."""
+        """Return the coefficient so far; a class without targets and answers does not count."""
         return (2 * self.both / self.sizes)[self.first :].nanmean()
 
 
@@ -130,7 +132,7 @@ class Perplexity(Sums):
 
 
 def calibration_error(form: str, facts: TaskFacts, bins: int) -> Metric:
-    """Return the expected calibration error: how far confidence is from accuracy, by bins."""
+    """Return the expected calibration error: the mean distance of confidence and accuracy over bins."""
     return CalibrationError(bins)
 
 
@@ -140,7 +142,7 @@ def r2(form: str, facts: TaskFacts) -> Metric:
 
 
 def dice(form: str, facts: TaskFacts, background: bool) -> Metric:
-    """Return the Dice coefficient; class 0 counts only as `background`."""
+    """Return the Dice coefficient; class 0 counts only with `background`."""
     return Dice(facts.classes or 1, background)
 
 

@@ -1,7 +1,8 @@
-"""Metrics of torchmetrics, whose states add up; NaN where they are undefined. Importing it takes seconds.
+"""Metrics of torchmetrics with states that add up; undefined ones are NaN. Importing torchmetrics takes
+seconds.
 
-A mean over classes is one over those that have examples: of a class without any, nothing is known. Curves are
-binned: they count at thresholds, and so add up.
+A mean over classes covers classes that have examples. Curves are binned: they count examples at thresholds,
+so their states add up.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mpifl.learning.metrics.metric import Metric
 from mpifl.learning.tasks import TaskFacts
 
 Value = Callable[[Any, Tensor], Tensor]
-"""Makes one number of a metric's states and of what torchmetrics makes of them, a number a class."""
+"""(metric with its states, torchmetrics' numbers for each class) -> one number."""
 
 
 def accuracy_of_labels(form: str, facts: TaskFacts) -> Metric:
@@ -32,16 +33,16 @@ def hamming(form: str, facts: TaskFacts) -> Metric:
 
 
 def auroc(form: str, facts: TaskFacts, thresholds: int) -> Metric:
-    """Return the area under the ROC curve: of each class against all others, in the mean.
+    """Return the area under the ROC curve of each class against all others, averaged over classes.
 
-    One threshold lies above 1. Without it, examples whose probability rounds to 1 would cut the curve short.
+    One threshold is above 1. Without it, examples whose probability rounds to 1 would cut the curve short.
     """
     grid = torch.cat([torch.linspace(0, 1, max(thresholds, 2)), torch.tensor([2.0])])
     return _metric(f"{form}AUROC", facts, _of_both, thresholds=grid)
 
 
 def average_precision(form: str, facts: TaskFacts, thresholds: int) -> Metric:
-    """Return the average precision: of each class against all others, in the mean."""
+    """Return the average precision of each class against all others, averaged over classes."""
     return _metric(f"{form}AveragePrecision", facts, _of_drawn, thresholds=max(thresholds, 2))
 
 
@@ -56,17 +57,17 @@ def fbeta(form: str, facts: TaskFacts, beta: float) -> Metric:
 
 
 def precision(form: str, facts: TaskFacts) -> Metric:
-    """Return the share of what was found that is right; 0 for a class that is there and is never found."""
+    """Return the share of positive answers that are right; 0 for a class that has targets but no answers."""
     return _metric(f"{form}Precision", facts, lambda m, each: _mean(each, m.tp + m.fp + m.fn))
 
 
 def recall(form: str, facts: TaskFacts) -> Metric:
-    """Return the share of what is there that was found."""
+    """Return the share of positive targets that are answered as positive."""
     return _metric(f"{form}Recall", facts, _of_present)
 
 
 def specificity(form: str, facts: TaskFacts) -> Metric:
-    """Return the share of what is not there that was not found."""
+    """Return the share of negative targets that are answered as negative."""
     return _metric(f"{form}Specificity", facts, lambda m, each: _mean(each, m.tn + m.fp))
 
 
@@ -76,7 +77,7 @@ def balanced_accuracy(form: str, facts: TaskFacts) -> Metric:
 
 
 def matthews(form: str, facts: TaskFacts) -> Metric:
-    """Return the correlation of Matthews, between answers and targets; 0 where all answers are one class."""
+    """Return Matthews' correlation between answers and targets; 0 if all answers are one class."""
     return _metric(f"{form}ConfusionMatrix", facts, _of_counts(_correlation))
 
 
@@ -86,7 +87,7 @@ def cohen_kappa(form: str, facts: TaskFacts) -> Metric:
 
 
 def iou(form: str, facts: TaskFacts, background: bool) -> Metric:
-    """Return intersection over union, in the mean over classes; class 0 counts only as `background`."""
+    """Return intersection over union, averaged over classes; class 0 counts only with `background`."""
     first = 0 if background else 1
 
     def value(metric: Any, confusion: Tensor) -> Tensor:
@@ -112,7 +113,7 @@ def rmse(form: str, facts: TaskFacts) -> Metric:
 
 
 def _metric(name: str, facts: TaskFacts, value: Value, **arguments: Any) -> Metric:
-    """Return a metric of torchmetrics, a number a class, of which `value` makes one."""
+    """Return a metric of torchmetrics whose numbers for each class `value` reduces to one."""
     kind = getattr(classification, name)
     sizes: dict[str, dict[str, Any]] = {"Multiclass": {"num_classes": facts.classes}}
     sizes["Multilabel"] = {"num_labels": facts.columns}
@@ -123,7 +124,7 @@ def _metric(name: str, facts: TaskFacts, value: Value, **arguments: Any) -> Metr
         arguments.setdefault("average", "none")
 
     class Defined(kind):  # type: ignore[misc, valid-type]
-        """As `kind`, and one number, NaN where it is undefined."""
+        """The metric `kind` as one number, NaN if it is undefined."""
 
         def update(self, predictions: Tensor, y: Tensor) -> None:
             if "thresholds" in arguments:
@@ -139,16 +140,16 @@ def _metric(name: str, facts: TaskFacts, value: Value, **arguments: Any) -> Metr
 
 
 def counts(predictions: Tensor, y: Tensor, thresholds: Tensor, ignore: int | None) -> Tensor:
-    """Return how many examples of each column are yes and are called so at each threshold.
+    """Return, for each column and threshold, how many examples are yes or no, and are called yes or no.
 
-    The counts are torchmetrics', which compares each probability with each threshold. Here it is looked up
-    between which of them a probability lies.
+    The counts equal torchmetrics', which compares each probability with each threshold. Here a search finds
+    the thresholds around each probability.
 
     Args:
         predictions: Probabilities, shape [n] or [n, columns].
-        y: 0 and 1 of the same shape, or else the column that is true, shape [n].
+        y: 0 and 1 of the same shape, or the number of the true column, shape [n].
         thresholds: In ascending order, shape [t].
-        ignore: A target that does not count, where there are several of an example.
+        ignore: A target that does not count, if an example has several targets.
 
     Returns:
         Whole numbers of shape [t, columns, 2 (is), 2 (is called)].
@@ -158,7 +159,7 @@ def counts(predictions: Tensor, y: Tensor, thresholds: Tensor, ignore: int | Non
     each = torch.arange(columns, device=wide.device)
     yes = (y if y.shape == predictions.shape else y.unsqueeze(1) == each).reshape(wide.shape)
     dtype = torch.promote_types(wide.dtype, thresholds.dtype)
-    numbers = wide.to(dtype).nan_to_num(nan=-1.0).contiguous()  # what is no number is above no threshold
+    numbers = wide.to(dtype).nan_to_num(nan=-1.0).contiguous()  # NaN is above no threshold
     place = torch.searchsorted(thresholds.to(dtype), numbers, right=True)
     key = (each * places + place) * 2 + yes
     kept = key.reshape(-1) if ignore is None or yes.dtype == torch.bool else key[yes != ignore]
@@ -168,7 +169,7 @@ def counts(predictions: Tensor, y: Tensor, thresholds: Tensor, ignore: int | Non
 
 
 def _mean(each: Tensor, defined: Tensor) -> Tensor:
-    """Return the mean over classes of which something is known; NaN if there are none."""
+    """Return the mean over classes where `defined` is above 0; NaN if there are none."""
     return torch.where(defined > 0, each, torch.nan).nanmean()
 
 
@@ -194,10 +195,10 @@ def _of_both(metric: Any, each: Tensor) -> Tensor:
 
 
 def _of_counts(formula: Callable[[int, list[int], list[int]], float]) -> Value:
-    """Return what a formula makes of a confusion matrix: of how many are right, and of the numbers of targets
-    and of answers of each class.
+    """Return a metric's value by a formula of its confusion matrix. The formula gets the number of right
+    answers, and the numbers of targets and of answers of each class.
 
-    They are whole numbers without bound: differences of such products leave nothing of a float.
+    These are Python integers, because a difference of such products would lose all digits of a float.
     """
 
     def value(metric: Any, confusion: Tensor) -> Tensor:
@@ -209,9 +210,9 @@ def _of_counts(formula: Callable[[int, list[int], list[int]], float]) -> Value:
 
 
 def _correlation(right: int, targets: list[int], answers: list[int]) -> float:
-    """Return the correlation of Matthews for several classes (Gorodkin 2004, eq. 8).
+    """Return Matthews' correlation for several classes (Gorodkin 2004, eq. 8).
 
-    It is NaN where all targets are of one class. Where all answers are, it is 0, as scikit-learn has it.
+    It is NaN if all targets are of one class. If all answers are of one class it is 0, as in scikit-learn.
     """
     n = sum(targets)
     varied, called = (n * n - sum(count * count for count in of) for of in (targets, answers))
@@ -221,7 +222,7 @@ def _correlation(right: int, targets: list[int], answers: list[int]) -> float:
 
 
 def _kappa(right: int, targets: list[int], answers: list[int]) -> float:
-    """Return Cohen's kappa (Cohen 1960); NaN where all targets and all answers are of the same class."""
+    """Return Cohen's kappa (Cohen 1960); NaN if all targets and all answers are of the same class."""
     n, chance = sum(targets), _chance(targets, answers)
     return (n * right - chance) / (n * n - chance) if n * n > chance else math.nan
 

@@ -1,4 +1,4 @@
-"""The papers' models by name, and the user's own by `package.module:factory`."""
+"""The models by name, and their factories."""
 
 import lazy_loader
 

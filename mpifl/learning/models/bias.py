@@ -1,4 +1,4 @@
-"""What is left of a model where everything else is elsewhere: a bias."""
+"""A model that is only a bias, as the top of a split network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Bias(nn.Module):
-    """Adds a bias, shape [width], zeros at first, to outputs, shape [n, width]."""
+    """Adds a bias of shape [width], zeros at first, to outputs of shape [n, width]."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

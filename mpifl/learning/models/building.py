@@ -1,4 +1,4 @@
-"""The papers' models by name, and the user's own by `package.module:factory`."""
+"""Builds the papers' models by name, and a user's own by `package.module:factory`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mpifl.learning.models.text_models import char_lstm, gpt
 from mpifl.learning.tasks import CLASSIFICATION, Task
 
 OF_NAMED_ARRAYS: dict[str, Callable[..., nn.Module]] = {"hf-causal": causal, "hf-classifier": classifier}
-"""Those that take arrays by name, too."""
+"""Models that also take several arrays by name."""
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "logreg": logreg,
     "mlp": mlp,
@@ -44,19 +44,19 @@ def build(
     task: Task = CLASSIFICATION,
     where: str = "[model]",
 ) -> nn.Module:
-    """Build a model with weights drawn from the seed and see that it takes the federation's features.
+    """Build a model with weights drawn from the seed, and check that it takes the federation's features.
 
-    A factory is given `shape` and `classes` if it has parameters of these names, and the arguments of the
-    job. As `classes` it is given the width: of a classification the number of classes.
+    A factory gets the job's arguments, and `shape` and `classes` if it has parameters of these names.
+    `classes` is the width; for a classification this is the number of classes.
 
     Args:
         model: A name of MODELS, the user's own `package.module:factory`, or a factory.
-        arguments: The job's.
-        features: What one example is; by name, where it has several arrays.
-        width: How many numbers the task has a model answer for each target.
-        seed: The job's.
-        task: What the model is for.
-        where: Where the job names it, for errors.
+        arguments: The job's arguments for the model.
+        features: The format of one example, by name if it has several arrays.
+        width: How many outputs the task needs for each target.
+        seed: The job's seed.
+        task: The model's task.
+        where: The place in the job that names the model, for errors.
 
     Raises:
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
@@ -87,10 +87,10 @@ def _wanted(
     arguments: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:
-    """Return what a factory is called with: what it takes of the given, and the job's arguments.
+    """Return the arguments of a factory: those of `given` that it takes, and the job's.
 
     Raises:
-        InputError: it does not take one of these.
+        InputError: the factory does not take one of the job's arguments.
     """
     accepted = inspect.signature(factory).parameters
     wanted = {key: value for key, value in given.items() if key in accepted} | dict(arguments)
@@ -105,7 +105,7 @@ def _wanted(
 
 
 def _factory_of(model: str | Callable[..., nn.Module], where: str) -> tuple[str, Callable[..., nn.Module]]:
-    """Return what errors call a model, and what makes it."""
+    """Return a model's name for errors, and its factory."""
     if not isinstance(model, str):
         return getattr(model, "__qualname__", repr(model)), model
     factory = MODELS.get(model) or load_plugin(model, f"{where} name", MODELS)
@@ -129,7 +129,7 @@ def _try_out(module: nn.Module, features: Inputs, width: int, task: Task) -> Non
 
 @contextlib.contextmanager
 def _buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Have a trial leave no trace in buffers; those of lazy layers have their first values by it."""
+    """Restore buffers after a trial, except those of lazy layers, which get their first values by it."""
     tables = [(part._buffers, dict(part._buffers)) for part in module.modules()]
     there = [one for _, known in tables for one in known.values() if one is not None and not is_lazy(one)]
     values = [(one, one.detach().clone()) for one in there]
@@ -143,7 +143,8 @@ def _buffers_kept(module: nn.Module) -> Iterator[None]:
 
 
 def _as_tokens(module: Any, features: Inputs, width: int, task: Task) -> str:
-    """Say that whole numbers would do with a scale, which makes them measurements; "" if they would not."""
+    """Return a hint if the model would take the whole numbers with a scale, that is as measurements; else
+    ""."""
     whole = isinstance(features, Features) and features.scale is None and "int" in features.dtype
     if module is None or not whole:
         return ""
@@ -161,7 +162,7 @@ def _first_line(error: Exception) -> str:
 
 
 def examples(features: Inputs, rows: int | None = None) -> Any:
-    """Return two examples of zeros, as a model receives them; ragged ones have so many rows."""
+    """Return two examples of zeros, as a model receives them; `rows` sets the length of ragged ones."""
     zeros = each(lambda one: _zeros(one, rows), features)
     if isinstance(features, dict):
         masked = {one.mask: zeros[name] for name, one in features.items() if one.mask is not None}

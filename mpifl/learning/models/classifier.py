@@ -1,4 +1,4 @@
-"""A model in two parts, as algorithms that look at features want it."""
+"""A model in two parts, features and head, for algorithms that use features."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Classifier(nn.Module):
     """`head(features(x))`: logits, shape [n, classes], from features, shape [n, d]."""
 
     asks_in_turn: ClassVar[bool] = True
-    """It asks its children one after another, and does nothing else, as `nn.Sequential`."""
+    """Whether it only calls its children one after another, like `nn.Sequential`."""
 
     def __init__(self, features: nn.Module, head: nn.Module) -> None:
         super().__init__()

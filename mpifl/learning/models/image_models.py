@@ -16,9 +16,9 @@ from mpifl.learning.models.pooling_layers import MaxPool2x2
 def cnn(shape: Sequence[int], classes: int) -> nn.Module:
     """Return the CNN of McMahan et al. 2017, section 3: 1,663,370 parameters on MNIST.
 
-    Two 5x5 convolutions with 32 and 64 channels, each followed by 2x2 max pooling, 512 fully connected units,
-    ReLU: after the pooling, where it gives the same values and gradients as before it, for a quarter of the
-    work.
+    It has two 5x5 convolutions with 32 and 64 channels, each with 2x2 max pooling, then 512 fully connected
+    units. ReLU comes after the pooling. That gives the same values and gradients as before it, for a quarter
+    of the work.
     """
     channels, height, width = shape
     features = nn.Sequential(
@@ -36,14 +36,14 @@ def cnn(shape: Sequence[int], classes: int) -> nn.Module:
 
 
 def unet(shape: Sequence[int], classes: int, width: int = 16, depth: int = 3) -> nn.Module:
-    """Return a U-Net of images (Ronneberger et al. 2015) with group normalisation: classes of pixels.
+    """Return a U-Net for classes of pixels (Ronneberger et al. 2015), with group normalisation.
 
-    Convolutions are padded, so that answers are as large as images, of any size.
+    Convolutions are padded, so outputs are as large as the images. Images may have any size.
 
     Args:
         shape: [channels, height, width] of an image.
-        classes: Logits of a pixel.
-        width: Channels of the first stage; each has twice those of the stage before. Even.
+        classes: The number of logits of a pixel.
+        width: Channels of the first stage, an even number; each further stage has twice as many.
         depth: How often the image is halved.
     """
     channels, _, _ = shape
@@ -51,7 +51,7 @@ def unet(shape: Sequence[int], classes: int, width: int = 16, depth: int = 3) ->
 
 
 class UNet(nn.Module):
-    """Stages down, stages up, and what the ones hand to the others."""
+    """Stages down and stages up; each stage up also gets the output of the stage down of its size."""
 
     def __init__(self, channels: int, classes: int, widths: Sequence[int]) -> None:
         super().__init__()

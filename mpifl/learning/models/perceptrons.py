@@ -16,7 +16,7 @@ def mlp(
 ) -> nn.Module:
     """Return a perceptron with ReLU layers of `hidden` units over the flattened features.
 
-    Without `bias` its last layer has none.
+    Without `bias`, the last layer has no bias.
     """
     widths = [math.prod(shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]

@@ -1,4 +1,4 @@
-"""Max pooling that a CPU core does fast."""
+"""Fast max pooling on a CPU."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from torch.nn import functional as F
 
 
 class MaxPool2x2(nn.Module):
-    """`nn.MaxPool2d(2)`: its values and its gradient, on a CPU by maxima of rows and columns, which
-    vectorize.
+    """The values and the gradient of `nn.MaxPool2d(2)`. On a CPU it takes maxima of columns, then of rows,
+    which vectorise.
 
-    PyTorch's own looks at the four values of each window one by one. The gradient's gradient there is none
-    of.
+    PyTorch's own layer reads the four values of each window one by one. There is no second derivative.
     """
 
     def forward(self, images: Tensor) -> Tensor:
@@ -32,7 +31,7 @@ class _MaxPool2x2(torch.autograd.Function):
     @staticmethod
     def forward(images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         left, right = images[..., 0::2], images[..., 1::2]
-        in_right = right > left  # equal values: the gradient goes to the first in rows, as PyTorch's does
+        in_right = right > left  # with equal values the gradient goes to the first in rows, as in PyTorch
         columns = torch.maximum(left, right)
         upper, lower = columns[..., 0::2, :], columns[..., 1::2, :]
         in_lower = lower > upper
@@ -58,7 +57,8 @@ class _MaxPool2x2(torch.autograd.Function):
 
 
 def _spread(gradient: Tensor, second: Tensor, side: int) -> Tensor:
-    """Return twice as many entries along `side`: of each two, the second gets the gradient where `second`."""
+    """Double the entries along `side`. In each pair the second entry gets the gradient if `second`, else the
+    first."""
     shape = list(gradient.shape)
     shape.insert(len(shape) + side + 1, 2)
     pairs = gradient.new_empty(shape)

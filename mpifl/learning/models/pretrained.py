@@ -1,4 +1,4 @@
-"""Models of Hugging Face's transformers from a local folder; with peft, adapters alone are trained."""
+"""Models of Hugging Face's transformers from a local folder; with peft, only adapters are trained."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mpifl.common.machine import floors
 
 
 class Pretrained(nn.Module):
-    """A model of transformers that answers with its logits alone, classes in dimension 1.
+    """A model of transformers that returns only its logits, with classes in dimension 1.
 
     Attributes:
         model: The library's own model, or peft's around it.
@@ -27,26 +27,25 @@ class Pretrained(nn.Module):
         self._classes = classes
 
     def forward(self, input_ids: Tensor, **inputs: Tensor) -> Tensor:
-        """Return logits: [n, classes] of texts, [n, classes, L] of tokens.
+        """Return logits, of shape [n, classes] for texts and [n, classes, L] for tokens.
 
-        A vocabulary may be padded: of its logits those of the first `classes` tokens are returned.
+        A vocabulary may be padded, so only the logits of the first `classes` tokens are returned.
         """
         logits: Tensor = self.model(input_ids=input_ids, **inputs).logits
         return logits[..., : self._classes].movedim(-1, 1)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model as the libraries read it: adapters alone, where there are such."""
+        """Write the model in the libraries' format; with adapters, write only the adapters."""
         self.model.save_pretrained(folder)
 
 
 def causal(classes: int, path: str, lora: Mapping[str, Any] | None = None) -> nn.Module:
     """Return a model of the next token, from a folder of `AutoModelForCausalLM`.
 
-    It takes tokens [n, L], or arrays by the names that the model gives them, such as input_ids and
-    attention_mask.
+    It takes tokens [n, L], or arrays by the model's names, such as input_ids and attention_mask.
 
     Args:
-        classes: How many tokens there are.
+        classes: The number of tokens in the vocabulary.
         path: The folder.
         lora: The arguments of peft's `LoraConfig`; without them all parameters are trained.
 
@@ -54,25 +53,26 @@ def causal(classes: int, path: str, lora: Mapping[str, Any] | None = None) -> nn
         InputError: there is no such folder, or the libraries cannot read it.
     """
     model = _read("AutoModelForCausalLM", path, {"dtype": "auto" if lora else "float32"})
-    model.config.use_cache = False  # no token comes later that would use a batch's keys and values
-    model.config.pad_token_id = None  # padding stands at the end and has no target: it needs no mask
+    model.config.use_cache = False  # no later token would use a batch's keys and values
+    model.config.pad_token_id = None  # padding is at the end and has no target, so it needs no mask
     return Pretrained(_adapted(model, lora, "CAUSAL_LM"), classes)
 
 
 def classifier(classes: int, path: str, lora: Mapping[str, Any] | None = None) -> nn.Module:
     """Return a model of a text's class, from a folder of `AutoModelForSequenceClassification`.
 
-    A last layer that the folder lacks is drawn from the seed. It is trained beside the adapters. Inputs and
-    arguments are as those of `causal`.
+    If the folder lacks the last layer, it is drawn from the seed. It is trained together with the adapters.
+    Inputs and arguments are those of `causal`.
     """
     model = _read("AutoModelForSequenceClassification", path, {"dtype": "float32", "num_labels": classes})
     return Pretrained(_adapted(model, lora, "SEQ_CLS"), classes)
 
 
 def _read(kind: str, path: str, options: Mapping[str, Any]) -> Any:
-    """Return a model with the folder's weights, which are mapped: the ranks of a node hold them once.
+    """Return a model with the folder's weights. They are memory-mapped, so the ranks of a node share one
+    copy.
 
-    The mapping is private: what writes to a weight changes neither the file nor another rank's.
+    The mapping is private: a write to a weight changes neither the file nor another rank's weight.
     """
     transformers = _library("transformers")
     if not Path(path).is_dir():
@@ -80,12 +80,12 @@ def _read(kind: str, path: str, options: Mapping[str, Any]) -> Any:
         raise InputError(f"[model] path = '{path}': {what}")
     transformers.utils.logging.disable_progress_bar()
     only = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
-    options = {**options, "ignore_mismatched_sizes": True}  # which are refused below, in a line
+    options = {**options, "ignore_mismatched_sizes": True}  # refused below with one line
     quiet = transformers.utils.logging.get_verbosity()
-    transformers.utils.logging.set_verbosity_error()  # every rank would say the same
+    transformers.utils.logging.set_verbosity_error()  # else every rank prints the same
     try:
         model, found = getattr(transformers, kind).from_pretrained(path, **options, **only)
-    except Exception as error:  # whatever a parser and a model say to what somebody else wrote
+    except Exception as error:  # a parser or a model may raise anything on foreign files
         raise InputError(f"[model] path = '{path}': cannot be read: {one_line(error)}") from None
     finally:
         transformers.utils.logging.set_verbosity(quiet)
@@ -103,12 +103,12 @@ def _read(kind: str, path: str, options: Mapping[str, Any]) -> Any:
 
 
 def _adapted(model: Any, lora: Mapping[str, Any] | None, task: str) -> Any:
-    """Return the model with adapters, which alone are trained; the model itself without."""
+    """Return the model with adapters, of which only these are trained; without `lora`, the model itself."""
     if lora is None:
         return model
     peft = _library("peft")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what it sets right by itself, at every rank
+        warnings.simplefilter("ignore")  # each rank would warn of settings that peft corrects by itself
         return peft.get_peft_model(model, peft.LoraConfig(task_type=task, **lora))
 
 

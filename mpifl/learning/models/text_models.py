@@ -1,4 +1,4 @@
-"""Models of text: the next character."""
+"""Models of the next character or token of a text."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class LastLayer(nn.Module):
 def char_lstm(classes: int, embedding: int = 8, hidden: int = 256, layers: int = 2) -> nn.Module:
     """Return the stacked character LSTM of McMahan et al. 2017, section 3.
 
-    It takes characters [n, L], int64, and answers logits [n, classes, L] for the next one at each. `classes`
-    is the number of characters. Its output layer is a convolution of width 1: one linear map, the same at
-    every character.
+    It takes characters [n, L], int64, and returns logits [n, classes, L] for the next character at each
+    place. `classes` is the number of characters. Its output layer is a convolution of width 1, that is one
+    linear map for all places.
 
-    V characters make 798,720 + 265 V parameters, with torch's two bias vectors a gate: 815,945 for the 65 of
-    Tiny Shakespeare, 822,305 for the 89 of Gutenberg's edition, 866,560 for all 256 bytes. The paper counts
-    866,578 and does not state its vocabulary; no whole V makes that.
+    With V characters it has 798,720 + 265 V parameters, including torch's two bias vectors for each gate:
+    815,945 for the 65 of Tiny Shakespeare, 822,305 for the 89 of Gutenberg's edition, 866,560 for all 256
+    bytes. The paper counts 866,578 and does not state its vocabulary; no whole V gives that number.
     """
     return Classifier(
         LastLayer(classes, embedding, hidden, layers), nn.Conv1d(hidden, classes, kernel_size=1)
@@ -40,9 +40,10 @@ def char_lstm(classes: int, embedding: int = 8, hidden: int = 256, layers: int =
 
 
 class TransformerBlock(nn.Module):
-    """One layer of a transformer: attention to what came before, then two linear maps at each character.
+    """One layer of a transformer: attention to earlier tokens, then two linear maps at each token.
 
-    Both are added to their input, which is normalised first (Radford et al. 2019, section 2.3).
+    The result of each part is added to its input; the part itself gets the normalised input (Radford et al.
+    2019, section 2.3).
     """
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
@@ -72,7 +73,7 @@ class TransformerBlock(nn.Module):
 
 
 class CausalStates(nn.Module):
-    """A causal transformer: the last states [n, width, L] of tokens [n, L]."""
+    """A causal transformer: the last layer's states [n, width, L] of tokens [n, L]."""
 
     def __init__(self, tokens: int, length: int, width: int, layers: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -100,22 +101,23 @@ def gpt(
 ) -> nn.Module:
     """Return a small causal transformer (GPT-2's, Radford et al. 2019, section 2.3).
 
-    It takes tokens [n, L], int64, and answers logits [n, classes, L] for the next one at each. Weights are
-    drawn from N(0, 0.02^2); those that end a residual branch from N(0, 0.02^2 / (2 layers)).
+    It takes tokens [n, L], int64, and returns logits [n, classes, L] for the next token at each place.
+    Weights are drawn from N(0, 0.02^2); weights at the end of a residual branch from N(0, 0.02^2 / (2
+    layers)).
 
-    With a width of D, 4 heads and N layers, V tokens and length L make V (2 D + 1) + L D + N (12 D^2 + 13 D)
-    + 2 D parameters.
+    With width D, N layers, V tokens and length L it has V (2 D + 1) + L D + N (12 D^2 + 13 D) + 2 D
+    parameters.
 
     Args:
         shape: (L,), the length of an example.
-        classes: How many tokens there are.
+        classes: The number of tokens in the vocabulary.
         width: D, a multiple of `heads`.
-        layers: N.
-        heads: Of the attention.
+        layers: N, the number of layers.
+        heads: The number of attention heads.
         dropout: The share of values that training sets to zero.
 
     Raises:
-        ValueError: the width is no multiple of the heads, or an example is no row of tokens.
+        ValueError: the width is not a multiple of the heads, or an example is not a row of tokens.
     """
     if width % heads:
         raise ValueError(f"width = {width} is no multiple of heads = {heads}")

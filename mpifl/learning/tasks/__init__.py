@@ -1,4 +1,4 @@
-"""Tasks: by which loss a model is trained, and by which metrics it is judged."""
+"""Tasks: the loss that trains a model, and the metrics that judge it."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Yes or no."""
+"""The task of yes or no."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Binary(OfAnswers):
     usual = ("auroc", "accuracy")
 
     weights: Weights | None = None
-    """What no and yes weigh in the loss: a list of two, or "balanced" by the label counts of the training
+    """The weights of no and yes in the loss: a list of two, or "balanced" by the label counts of the training
     splits."""
     gamma: NonNegativeFloat | None = None
-    """Of the focal loss: how much less what is learned already counts; 2 by default."""
+    """The exponent of the focal loss: with a larger value, well-learned targets count less. 2 by default."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Summed:
-        """Return the sum of the losses, and what it is to be divided by."""
+        """Return the sum of the losses, and its divisor."""
         return super().loss(outputs.reshape(y.shape), y)
 
     def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,7 +48,7 @@ class Binary(OfAnswers):
 
     @property
     def choices(self) -> int:
-        """Return 2: no and yes, where an example has one answer."""
+        """2 (no and yes) if an example has one target, else 0."""
         return 2 if self.single else 0
 
     def weighed(self, facts: TaskFacts) -> int:
@@ -56,5 +56,5 @@ class Binary(OfAnswers):
         return 2
 
     def fits(self, facts: TaskFacts) -> bool:
-        """Return whether a federation's targets are of its kind."""
+        """Return whether a federation's targets fit the task."""
         return facts.classes == 2 or (facts.classes is None and facts.dtype == "bool")

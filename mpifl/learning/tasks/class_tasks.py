@@ -1,4 +1,4 @@
-"""What the tasks share whose targets are numbers of classes, and whose outputs are logits of them."""
+"""Base classes of tasks with class numbers, or 0 and 1, as targets and logits as outputs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class OfClasses(PackageTask):
     answers: ClassVar[str] = "p"
 
     weights: Weights | None = None
-    """What each class weighs in the loss: a list, or "balanced" by the label counts of the training splits.
+    """The weights of classes in the loss: a list, or "balanced" by the label counts of the training splits.
     """
     ignore: int | None = None
-    """The target that counts in neither the loss nor a metric; by default what the shards say."""
+    """The target that counts in neither the loss nor a metric; by default the shards' own."""
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return probabilities of classes."""
@@ -45,32 +45,33 @@ class OfClasses(PackageTask):
         return rows[kept], labels[kept]
 
     def fits(self, facts: TaskFacts) -> bool:
-        """Return whether a federation's targets are of its kind."""
+        """Return whether a federation's targets fit the task."""
         return facts.classes is not None
 
 
 class OfPlaces(OfClasses):
-    """A class for each place of an example: targets of shape [n, ...], at least one dimension more."""
+    """A class for each place of an example: targets of shape [n, ...] with at least one more dimension."""
 
     def fits(self, facts: TaskFacts) -> bool:
-        """Return whether a federation's targets are of its kind."""
+        """Return whether a federation's targets fit the task."""
         return facts.classes is not None and facts.shape != ()
 
     def check_targets(self, split: str, y: Any) -> None:
-        """See that an example has several: a federation does not say it of plain class numbers."""
+        """Check that an example has several targets, since a federation does not tell this of plain class
+        numbers."""
         if not isinstance(y, dict) and len(y.shape) == 1:
             what = f"each example has one class number, and the task '{self.kind}' takes several"
             raise ValueError(f'{what}; take "classification"')
 
 
 class OfAnswers(PackageTask):
-    """Targets are 0 or 1; outputs are logits of 1, which `predict` makes probabilities of."""
+    """Targets are 0 or 1; outputs are logits of 1, which `predict` turns into probabilities."""
 
     aligned: ClassVar[bool] = True
     answers: ClassVar[str] = "p"
 
     ignore: int | None = None
-    """The target that counts in neither the loss nor a metric; by default what the shards say."""
+    """The target that counts in neither the loss nor a metric; by default the shards' own."""
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return probabilities of yes."""

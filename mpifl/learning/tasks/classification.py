@@ -1,4 +1,4 @@
-"""Which class an example is of."""
+"""The task of one class of several."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Classification(OfClasses):
     one_hot = True
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Of the cross entropy: the share of each target that is spread over all classes."""
+    """For the cross entropy: the share of each target that is spread over all classes."""
     gamma: NonNegativeFloat | None = None
-    """Of the focal loss: how much less what is learned already counts; 2 by default."""
+    """The exponent of the focal loss: with a larger value, well-learned targets count less. 2 by default."""
 
     def mean_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the mean loss; a plain cross entropy as torch takes it: a quotient of the sum has other
-        bits."""
+        """Return the mean loss. A plain cross entropy uses torch's own mean, since dividing the sum gives
+        other bits."""
         return F.cross_entropy(outputs, y) if self.plain else super().mean_loss(outputs, y)
 
     def weighted_objective(self, module: Any, x: Any, y: Tensor, weights: Tensor) -> Tensor:
-        """Return the weighted sum of examples' losses; of a plain cross entropy by fewer operations."""
+        """Return the weighted sum of examples' losses; a plain cross entropy needs fewer operations."""
         if not self.plain:
             return super().weighted_objective(module, x, y, weights)
         losses = F.cross_entropy(self.outputs(module, x), y, reduction="none")
@@ -46,21 +46,21 @@ class Classification(OfClasses):
 
     @cached_property
     def plain(self) -> bool:
-        """Whether its loss is cross entropy and nothing else: every step asks."""
+        """Whether the loss is cross entropy without options; cached, since every step asks."""
         return self.criterion is cross_entropy and not self.given and self.ignored is None
 
     @property
     def choices(self) -> int:
-        """How many classes there are, where an example is of one."""
+        """The number of classes if an example has one target, else 0."""
         return (self._facts.classes or 0) if self.single else 0
 
     def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return probabilities and targets; for the accuracy alone logits: rounding makes two of them one
-        probability."""
+        """Return probabilities and targets. If accuracy is the only metric, return logits: rounding may turn
+        two different logits into equal probabilities."""
         if self.names == ["accuracy"]:
             return (outputs, y) if self.ignored is None else self.counting(outputs, y)
         return super().scored(outputs, y)
 
 
 CLASSIFICATION = Classification()
-"""The task of a job that names none."""
+"""The default task of a job."""

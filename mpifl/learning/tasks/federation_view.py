@@ -1,4 +1,4 @@
-"""What a task is told of a federation."""
+"""The facts of a federation that tasks use."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any, Protocol
 
 
 class Shards(Protocol):
-    """What a task is told of a federation's examples: its `federation.json`."""
+    """The part of a federation's `federation.json` that tasks read."""
 
     @property
     def features(self) -> Any:
-        """What one example is: its `shape`, `dtype`, `scale` and `offset`."""
+        """The format of one example: its `shape`, `dtype`, `scale` and `offset`."""
 
     @property
     def classes(self) -> int | None:
-        """How many classes the labels are of; None where targets are values, or several labels at once."""
+        """The number of classes; None if targets are values, or several labels at once."""
 
     @property
     def silos(self) -> Any:
-        """An entry for each silo, with its `labels`: how many training examples each class has; None where
+        """An entry for each silo. Its `labels` are the numbers of training examples of each class, or None if
         another silo holds the targets of the same rows."""
 
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """What the package's tasks go by.
+    """The facts of a federation that the package's tasks use.
 
     Attributes:
-        classes: How many classes the labels are of; None where targets are values, or several labels at once.
-        dtype: Of the targets as they are stored.
-        shape: Of one example's target; None where the shards do not say it.
-        ignore: The target that does not count, if there is one.
-        counts: How many training examples of all silos each class has.
-        names: Of the arrays, where targets are several.
-        ragged: Whether examples have unequal numbers of targets; `shape` then is that of the longest.
+        classes: The number of classes; None if targets are values, or several labels at once.
+        dtype: The dtype of the stored targets.
+        shape: The shape of one example's target; None if the shards do not tell it.
+        ignore: The target that does not count, or None.
+        counts: The number of training examples of each class, over all silos.
+        names: The names of the arrays, if targets are several arrays.
+        ragged: Whether examples have unequal numbers of targets; then `shape` is that of the longest.
     """
 
     classes: int | None = None
@@ -48,7 +48,7 @@ class TaskFacts:
 
     @classmethod
     def of(cls, spec: Shards) -> TaskFacts:
-        """Read them from a federation; one whose targets are not described has class numbers."""
+        """Return the facts of a federation. If its targets are not described, they are class numbers."""
         targets = getattr(spec, "targets", None)
         labels = [entry.labels for entry in spec.silos if entry.labels is not None]
         counts = tuple(sum(column) for column in zip(*labels, strict=True))
@@ -61,7 +61,7 @@ class TaskFacts:
 
     @property
     def columns(self) -> int:
-        """How many numbers one example's target has, as far as the shards say it."""
+        """The number of values in one example's target, as far as the shards tell it."""
         return math.prod(self.shape or ())
 
     @property
@@ -71,12 +71,12 @@ class TaskFacts:
 
     @property
     def yes_or_no_of_each(self) -> bool:
-        """Whether an example has a row of class numbers 0 and 1, as labels of which several hold have."""
+        """Whether an example has a row of class numbers 0 and 1, as for several labels at once."""
         return self.classes == 2 and len(self.shape or ()) == 1 and not self.ragged
 
     @property
     def told_of_one_hot(self) -> str:
-        """Say, of rows that may be one-hot, what would do; "" if they cannot be."""
+        """A hint for rows that may be one-hot; "" if they cannot be."""
         rows = len(self.shape or ()) == 1 and self.columns > 1 and self.classes in (None, 2)
         to_do = "have the source store class numbers (argmax of each row), or take 'multilabel'"
         return f"; if the rows are one-hot, {to_do}" if rows else ""
@@ -96,7 +96,7 @@ class TaskFacts:
 
     @property
     def told(self) -> str:
-        """What the targets are, as an error says it."""
+        """The description of the targets in an error message."""
         if self.names:
             return f"arrays with names ({', '.join(self.names)})"
         shape = "" if self.shape is None else f" of shape {list(self.shape)}"

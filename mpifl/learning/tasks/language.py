@@ -1,4 +1,4 @@
-"""Which token comes next."""
+"""The task of the next token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Language(OfPlaces):
     """A token for each place of a text: cross entropy, perplexity and accuracy.
 
     Outputs are logits, shape [n, tokens of the vocabulary, length]; targets are tokens, shape [n, length].
-    Padding is what `ignore` names.
+    `ignore` is the target of padding.
     """
 
     kind = "language"
@@ -26,9 +26,9 @@ class Language(OfPlaces):
     usual = ("perplexity", "accuracy")
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Of the cross entropy: the share of each target that is spread over all classes."""
+    """For the cross entropy: the share of each target that is spread over all classes."""
 
     def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits, shape [tokens, vocabulary], and the tokens that count: their probabilities may
-        round to 0."""
+        """Return logits, shape [tokens, vocabulary], and the tokens that count; probabilities might round to
+        0."""
         return self.counting(outputs, y)

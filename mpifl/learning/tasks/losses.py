@@ -1,7 +1,7 @@
-"""Losses by the names that jobs give them: each takes outputs and targets, and returns (sum, count).
+"""The losses that jobs can name: each takes outputs and targets, and returns (sum, count).
 
-Targets of classes have the shape [n, ...], outputs [n, classes, ...]. Targets of yes and no and of values
-have the shape of the outputs. The optional parameters of a loss are the keys of `[task]` that it takes. A
+For classes, targets have the shape [n, ...] and outputs [n, classes, ...]. For yes and no and for values,
+targets have the shape of the outputs. A loss's optional parameters are the keys of `[task]` that it takes. A
 target equal to `ignore` counts in neither the sum nor the count.
 """
 
@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 Summed = tuple[Tensor, Tensor | int]
-"""The sum of the losses of a batch, a scalar, and what it is to be divided by."""
+"""The sum of a batch's losses, a scalar, and its divisor."""
 
 SMOOTH = 1e-5
-"""Added above and below in the Dice loss, which so is 0 where a class is neither there nor predicted."""
+"""Added to the numerator and the denominator of the Dice loss. So the loss is 0 for a class without targets
+and predictions."""
 
 
 def cross_entropy(
@@ -26,8 +27,8 @@ def cross_entropy(
     ignore: int | None = None,
     label_smoothing: float = 0.0,
 ) -> Summed:
-    """Return the cross entropy, as PyTorch's: with `weights` of classes, it is divided by their sum over
-    the targets."""
+    """Return PyTorch's cross entropy. With `weights` of classes, the divisor is their sum over the
+    targets."""
     index = -100 if ignore is None else ignore
     options = {"weight": weights, "ignore_index": index, "label_smoothing": label_smoothing}
     total = F.cross_entropy(outputs, y, reduction="sum", **options)  # type: ignore[arg-type]
@@ -52,7 +53,7 @@ def focal(
 
 
 def bce(outputs: Tensor, y: Tensor, *, weights: Tensor | None = None, ignore: int | None = None) -> Summed:
-    """Return the binary cross entropy; `weights`, of no and of yes, act as in a cross entropy of two
+    """Return the binary cross entropy; `weights` are of no and of yes, as in a cross entropy of two
     classes."""
     kept, labels = _kept(y, ignore)
     losses = F.binary_cross_entropy_with_logits(outputs, labels.to(outputs), reduction="none")
@@ -91,7 +92,7 @@ def focal_of_labels(outputs: Tensor, y: Tensor, *, ignore: int | None = None, ga
 
 
 def dice(outputs: Tensor, y: Tensor, *, ignore: int | None = None) -> Summed:
-    """Return 1 - D of each example, D the mean over the classes but the first, which is the background.
+    """Return 1 - D for each example, where D is the mean over all classes except the first, the background.
 
     D = 2 sum(p g) / (sum(p^2) + sum(g^2)) over an example's voxels (Milletari et al. 2016, section 3).
     """
@@ -107,7 +108,7 @@ def dice(outputs: Tensor, y: Tensor, *, ignore: int | None = None) -> Summed:
 def dice_ce(
     outputs: Tensor, y: Tensor, *, weights: Tensor | None = None, ignore: int | None = None
 ) -> Summed:
-    """Return `dice` plus the voxels' mean `cross_entropy`, for each example (Isensee et al. 2021)."""
+    """Return `dice` plus the mean `cross_entropy` over voxels, for each example (Isensee et al. 2021)."""
     total, examples = dice(outputs, y, ignore=ignore)
     if weights is None and ignore is None:
         return total + mean(*cross_entropy(outputs, y)) * examples, examples
@@ -136,25 +137,25 @@ def huber(outputs: Tensor, y: Tensor, *, delta: float = 1.0) -> Summed:
 def cox(risk: Tensor, y: Tensor) -> Summed:
     """Return the negative log partial likelihood (Cox 1972) of risks, shape [n], over the batch's risk sets.
 
-    y has the shape [n, 2]: the time, and whether there was an event then. At risk are all whose time is not
-    earlier. Tied events have the same risk set (Breslow 1974). The count is that of events.
+    y has the shape [n, 2]: the time, and whether the event was then. All examples whose time is not earlier
+    are at risk. Tied events have the same risk set (Breslow 1974). The count is the number of events.
     """
     order = y[:, 0].argsort(descending=True)
     risk, before, event = risk[order], -y[order, 0].contiguous(), y[order, 1].to(risk)
-    last = torch.searchsorted(before, before, right=True) - 1  # of those with the same time
+    last = torch.searchsorted(before, before, right=True) - 1  # the last with the same time
     at_risk = risk.logcumsumexp(0)[last]
     return ((at_risk - risk) * event).sum(), event.sum()
 
 
 def mean(total: Tensor, count: Tensor | int) -> Tensor:
-    """Return sum / count; where nothing counts, the sum, which is 0 with gradient 0."""
+    """Return sum / count; if nothing counts, return the sum, which is 0 with gradient 0."""
     if isinstance(count, Tensor):
         return total / torch.where(count > 0, count, torch.ones_like(count))
     return total / (count or 1)
 
 
 def _kept(y: Tensor, ignore: int | None) -> tuple[Tensor, Tensor]:
-    """Return which targets count, and the targets with 0 in place of those that do not."""
+    """Return a mask of the targets that count, and the targets with 0 where they do not."""
     if ignore is None:
         return torch.ones_like(y, dtype=torch.bool), y
     kept = y != ignore
@@ -162,8 +163,8 @@ def _kept(y: Tensor, ignore: int | None) -> tuple[Tensor, Tensor]:
 
 
 def _focal(likely: Tensor, weights: Tensor | float, kept: Tensor, gamma: float) -> Summed:
-    """Return the focal loss of the log probabilities of what is true."""
-    # not 0, where a gamma below 1 has no derivative
+    """Return the focal loss, given the log probabilities of the true classes."""
+    # not 0, since a gamma below 1 has no derivative there
     unlikely = (-torch.expm1(likely)).clamp_min(torch.finfo(likely.dtype).tiny)
     losses = -weights * unlikely.pow(gamma) * likely
     return (losses * kept).sum(), kept.sum()

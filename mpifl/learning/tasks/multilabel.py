@@ -1,4 +1,4 @@
-"""Several labels at once."""
+"""The task of several labels at once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mpifl.learning.tasks.federation_view import Shards, TaskFacts
 from mpifl.learning.tasks.losses import bce_of_labels, focal_of_labels
 
 PIECE = 1 << 22
-"""Targets that are looked at together."""
+"""Targets that are checked at a time."""
 
 
 class Multilabel(OfAnswers):
-    """Yes or no for each of several labels: binary cross entropy, AUROC and F1, in the mean over labels.
+    """Yes or no for each of several labels: binary cross entropy, AUROC and F1, averaged over labels.
 
     Outputs are logits of yes, shape [n, labels]; targets are 0 and 1 of the same shape.
     """
@@ -32,25 +32,26 @@ class Multilabel(OfAnswers):
     weights_divide = False
 
     weights: list[NonNegativeFloat] | None = None
-    """How many times a yes counts in the loss, for each label."""
+    """How many times a yes counts in the loss: a number for each label."""
     gamma: NonNegativeFloat | None = None
-    """Of the focal loss: how much less what is learned already counts; 2 by default."""
+    """The exponent of the focal loss: with a larger value, well-learned targets count less. 2 by default."""
 
     @property
     def places(self) -> tuple[int, ...]:
-        """None beside the labels."""
+        """A target has no dimensions beside its labels."""
         return ()
 
     def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return probabilities of yes and targets, shape [n, labels]; metrics know what does not count."""
+        """Return probabilities of yes and targets, shape [n, labels]; metrics leave out targets that do not
+        count."""
         return self.predict(outputs), y.long()
 
     def width(self, spec: Shards) -> int:
-        """Return how many labels there are."""
+        """Return the number of labels."""
         return TaskFacts.of(spec).columns
 
     def check_targets(self, split: str, y: Any) -> None:
-        """See that all targets are 0, 1 or what does not count."""
+        """Check that all targets are 0, 1 or the target that does not count."""
         if not y.size or (y.min() >= 0 and y.max() <= 1):
             return
         known = [0, 1] if self.ignored is None else [0, 1, self.ignored]
@@ -63,10 +64,10 @@ class Multilabel(OfAnswers):
                 raise ValueError(f"{found}; multilabel takes {', '.join(map(str, known))}")
 
     def fits(self, facts: TaskFacts) -> bool:
-        """Return whether a federation's targets are of its kind."""
+        """Return whether a federation's targets fit the task."""
         values = facts.classes is None and not facts.real and len(facts.shape or ()) == 1
         return values or facts.yes_or_no_of_each
 
     def weighed(self, facts: TaskFacts) -> int:
-        """Return how many labels there are."""
+        """Return the number of labels."""
         return facts.columns

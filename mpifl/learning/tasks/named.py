@@ -1,4 +1,4 @@
-"""What the package's own tasks share: a loss and metrics that a job chooses by name."""
+"""The base class of the package's own tasks: a job chooses loss and metrics by name."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ from mpifl.learning.tasks.task import Task
 
 
 class PackageTask(Task):
-    """A task of the package: a file of its own says which losses and metrics it has, and what it predicts.
+    """A task of the package. Each has a file of its own with its losses, metrics and predictions.
 
-    The first of its losses is the default. A loss takes those keys of the task that its parameters are named
-    after.
+    The first of its losses is the default. The parameters of a loss are the keys of the task that it takes.
     """
 
     kind: ClassVar[str]
-    """What a job calls it."""
+    """The task's name in a job."""
     form: ClassVar[str] = ""
-    """What torchmetrics calls it: "Binary", "Multiclass", "Multilabel"."""
+    """The prefix of torchmetrics' classes: "Binary", "Multiclass", "Multilabel"."""
     losses: ClassVar[Mapping[str, Callable[..., Summed]]]
     catalogue: ClassVar[Mapping[str, MetricEntry]]
     takes: ClassVar[str]
-    """Which targets it takes, as an error says it."""
+    """The targets that it takes, in the words of an error message."""
     usual: ClassVar[tuple[str, ...]]
-    """The metrics of a job that names none."""
+    """The metrics if a job names none."""
     one_hot: ClassVar[bool] = False
-    """Whether rows of which one number is 1 may be meant by its targets."""
+    """Whether users may have stored its targets as one-hot rows by mistake."""
     weights_divide: ClassVar[bool] = True
-    """Whether the sum of a loss is divided by its weights, where it takes weights."""
+    """Whether the weights of a loss are also in its divisor."""
 
     chosen_loss: str | None = Field(default=None, alias="loss")
-    """What is minimised: a name, or the user's own as "package.module:function"; by default the task's first.
+    """The loss: a name, or the user's own as "package.module:function"; by default the task's first.
     """
     chosen_metrics: list[str | dict[str, Any]] | None = Field(default=None, alias="metrics")
     """Names, tables with a name and arguments (`as` renames a metric), or the user's own as
@@ -53,10 +52,10 @@ class PackageTask(Task):
 
     @abstractmethod
     def fits(self, facts: TaskFacts) -> bool:
-        """Return whether a federation's targets are of its kind."""
+        """Return whether a federation's targets fit the task."""
 
     def for_federation(self, spec: Shards) -> Task:
-        """Return the task with what it must know of the federation."""
+        """Return the task with the facts of the federation."""
         facts = TaskFacts.of(spec)
         if not self.fits(facts) or (facts.ragged and facts.classes is None):
             what = f"takes {self.takes}; the shards have {facts.told}"
@@ -66,16 +65,16 @@ class PackageTask(Task):
         if facts.ragged and (own := getattr(self, "ignore", None)) not in (None, facts.ignore):
             raise InputError(f"[task] ignore = {own}: batches are padded with {facts.ignore}; leave it out")
         told = self.model_copy()
-        told.__dict__.pop("plain", None)  # a copy takes along what was found out, and this goes by the facts
+        told.__dict__.pop("plain", None)  # a copy keeps cached values, and `plain` depends on the facts
         told._facts = facts
         return told
 
     def check(self, spec: Shards, module: nn.Module) -> None:
-        """See that the federation is one for this task."""
+        """Check that the federation fits this task."""
         self.for_federation(spec)
 
     def check_outputs(self, outputs: Any, examples: int, width: int) -> None:
-        """See that a model answers `width` numbers for each target; one number needs no dimension."""
+        """Check that a model returns `width` numbers for each target; one number needs no dimension."""
         if not isinstance(outputs, Tensor):
             raise ValueError(f"it answers with {type(outputs).__name__}, not a tensor")
         found, wanted = list(outputs.shape), [examples, width, *(self.places or ())]
@@ -91,7 +90,7 @@ class PackageTask(Task):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
-        """Describe its keys, with the losses and metrics that there are."""
+        """Return the schema of its keys, with the known losses and metrics."""
         made = handler.resolve_ref_schema(handler(core))
         if "losses" in vars(cls):
             keys, own = made["properties"], {"type": "string", "pattern": ":"}
@@ -102,17 +101,17 @@ class PackageTask(Task):
 
     @property
     def places(self) -> tuple[int, ...] | None:
-        """How many targets an example has, along each dimension; None where the shards do not say it."""
+        """The number of targets of an example along each dimension; None if the shards do not tell it."""
         return self._facts.shape
 
     def loss(self, outputs: Tensor, y: Tensor) -> Summed:
-        """Return the sum of the losses of a batch, and what it is to be divided by."""
+        """Return the sum of a batch's losses, and its divisor."""
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         found = self.criterion(outputs, y, **self._arguments(outputs))
         return found if isinstance(found, tuple) else self._summed(found, y)
 
     def why_no_mean(self) -> str:
-        """Say why a batch's loss is no mean of its examples' losses."""
+        """Return why a batch's loss is not the mean of its examples' losses; "" if it is."""
         if self.ignored is not None:
             return (
                 f"is divided by the targets that count, those that are not {self.ignored}; leave ignore out"
@@ -128,7 +127,7 @@ class PackageTask(Task):
 
     @property
     def ignored(self) -> int | None:
-        """The target that does not count: by the job, or else by the shards."""
+        """The target that does not count: the job's, else the shards'."""
         own: int | None = getattr(self, "ignore", None)
         return self._facts.ignore if own is None else own
 
@@ -144,18 +143,18 @@ class PackageTask(Task):
 
     @cached_property
     def infos(self) -> dict[str, MetricInfo]:
-        """What is to be known of each metric: of the package's own it is so without torchmetrics."""
+        """The facts of each metric; those of the package's metrics need no torchmetrics."""
         return {name: one.info for name, one in self.chosen.items()}
 
     @cached_property
     def chosen(self) -> dict[str, Chosen]:
-        """Its metrics as the job names them, or the usual ones."""
+        """The metrics that the job names, or the usual ones."""
         given = self.usual if self.chosen_metrics is None else self.chosen_metrics
         return choose(given, self.catalogue)
 
     @cached_property
     def criterion(self) -> Callable[..., Any]:
-        """What is minimised: a loss of the package, or the user's own."""
+        """The loss function: one of the package, or the user's own."""
         name = self.chosen_loss or next(iter(self.losses))
         found: Callable[..., Any] = self.losses.get(name) or plugin(name, "loss", self.losses)
         if not callable(found):
@@ -164,12 +163,12 @@ class PackageTask(Task):
 
     @cached_property
     def given(self) -> dict[str, Any]:
-        """The keys of the task beside those that all have, as far as the job gives them."""
+        """The task's own keys that the job gives, without the keys that all tasks share."""
         own = type(self).model_fields.keys() - PackageTask.model_fields.keys()
         return {key: value for key in sorted(own) if (value := getattr(self, key)) is not None}
 
     def _arguments(self, outputs: Tensor) -> dict[str, Any]:
-        """Return what the loss is given beside outputs and targets."""
+        """Return the loss's arguments besides outputs and targets."""
         given = {**self.given, "ignore": self.ignored}
         if "weights" in given:
             given["weights"] = outputs.new_tensor(self._weights(given["weights"]))
@@ -177,7 +176,7 @@ class PackageTask(Task):
         return {key: value for key, value in given.items() if key in takes}
 
     def weighed(self, facts: TaskFacts) -> int:
-        """Return how many weights there are: one for each class, or for each label."""
+        """Return the number of weights: one for each class, or for each label."""
         return facts.classes or facts.columns
 
     def _check_weights(self, facts: TaskFacts) -> None:
@@ -195,8 +194,8 @@ class PackageTask(Task):
         return [sum(counts) / (len(counts) * count) if count else 1.0 for count in counts]
 
     def _summed(self, losses: Tensor, y: Tensor) -> Summed:
-        """Return the sum of the losses of a user's function; one for each target is left out where it does
-        not count."""
+        """Return the sum and the number of the losses of a user's function. If it gives one for each target,
+        targets that do not count are left out."""
         if self.ignored is None or losses.shape != y.shape:
             return losses.sum(), losses.numel()
         kept = y != self.ignored

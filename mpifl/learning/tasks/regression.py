@@ -1,4 +1,4 @@
-"""Values."""
+"""The task of values."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from mpifl.learning.tasks.named import PackageTask
 from mpifl.learning.tasks.task import Task
 
 OWN_UNITS = ("mean", "deviation")
-"""The keys by which a model learns in other units than the targets'."""
+"""The keys that let a model learn in other units than the targets'."""
 Many = Annotated[list[float], Field(min_length=1)]
 ManyPositive = Annotated[list[PositiveFloat], Field(min_length=1)]
 
 
 class Regression(PackageTask):
-    """Numbers that a model is to come near to: the squared error; mean absolute error and R2.
+    """Values that a model predicts: squared error; mean absolute error, root mean squared error and R2.
 
-    Outputs are values, shape [n, columns], or [n] of one; targets are the same values in their own shape.
-    With `mean` or `deviation` a model learns (value - mean) / deviation, and the loss is of these.
+    Outputs are values, shape [n, columns], or [n] for one column; targets are values in their own shape. With
+    `mean` or `deviation` a model learns (value - mean) / deviation, and the loss uses these.
     """
 
     kind = "regression"
@@ -36,16 +36,17 @@ class Regression(PackageTask):
     usual = ("mae", "rmse", "r2")
 
     delta: PositiveFloat | None = None
-    """Of the Huber loss: the error above which it is linear; 1 by default."""
+    """For the Huber loss: the error above which it is linear; 1 by default."""
     mean: float | Many | None = None
-    """Of the targets, or of each column: taken off what a model learns, added to what it says; 0 by default.
+    """The mean of the targets, or of each column. It is subtracted from targets and added to outputs; 0 by
+    default.
     """
     deviation: PositiveFloat | ManyPositive | None = None
-    """Of the targets, or of each column: what a model learns is divided by it, what it says times it; 1 by
+    """The deviation of the targets, or of each column. Targets are divided by it and outputs multiplied; 1 by
     default. Metrics keep the targets' unit."""
 
     def for_federation(self, spec: Shards) -> Task:
-        """Return the task with what it must know of the federation."""
+        """Return the task with the facts of the federation."""
         shape = TaskFacts.of(spec).shape
         for key in OWN_UNITS:
             given, wanted = getattr(self, key), shape[-1] if shape else 1
@@ -57,20 +58,20 @@ class Regression(PackageTask):
 
     @cached_property
     def given(self) -> dict[str, Any]:
-        """The keys that may be a loss's."""
+        """The given keys that a loss may take."""
         return {key: value for key, value in super().given.items() if key not in OWN_UNITS}
 
     @property
     def places(self) -> tuple[int, ...]:
-        """None beside the columns."""
+        """A target has no dimensions beside its columns."""
         return ()
 
     def loss(self, outputs: Tensor, y: Tensor) -> Summed:
-        """Return the sum of the losses, and how many values there are."""
+        """Return the sum of the losses, and the number of values."""
         return super().loss(outputs.reshape(y.shape), self._learned(y))
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """Return the values that outputs say, in the targets' own units."""
+        """Return the predicted values in the targets' own units."""
         if self.mean is None and self.deviation is None:
             return outputs
         mean, deviation = self._moments(outputs)
@@ -82,23 +83,23 @@ class Regression(PackageTask):
         return self.predict(outputs.reshape(columns.shape).double()), columns.double()
 
     def _learned(self, y: Tensor) -> Tensor:
-        """Return what a model learns of some targets."""
+        """Return targets in the units that the model learns."""
         if self.mean is None and self.deviation is None:
             return y
         mean, deviation = self._moments(y)
         return ((y.reshape(-1, mean.numel()) - mean) / deviation).reshape(y.shape)
 
     def _moments(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean and the deviation of each column, or of all alike, where some values lie."""
+        """Return the mean and the deviation of each column, with the dtype and device of `like`."""
         given = 0.0 if self.mean is None else self.mean, self.deviation or 1.0
         told = [torch.tensor(one, dtype=like.dtype, device=like.device).reshape(-1) for one in given]
         width = max(one.numel() for one in told)
         return told[0].expand(width), told[1].expand(width)
 
     def width(self, spec: Shards) -> int:
-        """Return how many numbers a target has."""
+        """Return the number of values in a target."""
         return TaskFacts.of(spec).columns
 
     def fits(self, facts: TaskFacts) -> bool:
-        """Return whether a federation's targets are of its kind."""
+        """Return whether a federation's targets fit the task."""
         return facts.classes is None or not facts.shape

@@ -1,4 +1,4 @@
-"""Which class each voxel of an example is of."""
+"""The task of a class for each pixel or voxel."""
 
 from __future__ import annotations
 

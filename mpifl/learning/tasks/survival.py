@@ -1,4 +1,4 @@
-"""Who is at risk: the time of an event that not everybody has had yet."""
+"""The task of survival: the time of an event that not every example has had yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Survival(PackageTask):
     """Cox regression (Cox 1972) on the risk sets of a batch, judged by concordance.
 
     Outputs are logarithms of hazard ratios, shape [n, 1] or [n]. Targets have the shape [n, 2], or are named
-    `time` and `event`. `event` is 1 if there was one at that time, 0 if nothing is known of later.
+    `time` and `event`. `event` is 1 if the event was at that time, 0 if nothing later is known.
     """
 
     kind = "survival"
@@ -29,7 +29,7 @@ class Survival(PackageTask):
 
     @property
     def places(self) -> tuple[int, ...]:
-        """One risk for each example."""
+        """A target has no dimensions: each example has one risk."""
         return ()
 
     def loss(self, outputs: Tensor, y: Tensor | Mapping[str, Tensor]) -> Summed:
@@ -38,7 +38,7 @@ class Survival(PackageTask):
         return super().loss(outputs.reshape(len(pairs)), pairs)
 
     def why_no_mean(self) -> str:
-        """Say that it compares examples."""
+        """Return the reason: the loss compares examples."""
         own = self.criterion not in self.losses.values()
         what = "compares each example with all that are at risk; take a loss of single examples"
         return "" if own else what
@@ -52,11 +52,11 @@ class Survival(PackageTask):
         return 1
 
     def fits(self, facts: TaskFacts) -> bool:
-        """Return whether a federation's targets are of its kind."""
+        """Return whether a federation's targets fit the task."""
         return facts.names == ("event", "time") or (facts.classes is None and facts.shape == (2,))
 
     def check_targets(self, split: str, y: Any) -> None:
-        """See that no time is negative, that an event is 0 or 1, and that there is one to train on."""
+        """Check that no time is negative, that each event is 0 or 1, and that training has an event."""
         time, event = (y["time"], y["event"]) if isinstance(y, Mapping) else y.T
         for name, values, bad, what in (
             ("time", time, time < 0, "is negative"),

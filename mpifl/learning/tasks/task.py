@@ -1,4 +1,4 @@
-"""What every task is: a loss, metrics, and what a model has to answer."""
+"""The base class of tasks: a loss, metrics, and the outputs that a model must have."""
 
 from __future__ import annotations
 
@@ -18,64 +18,64 @@ from mpifl.learning.tasks.losses import mean
 
 
 class Task(BaseModel, ABC):
-    """What is learned, by which loss, and judged by which metrics: the keys of `[task]` and nothing else.
+    """A task: the loss that trains a model and the metrics that judge it. Its fields are the keys of
+    `[task]`.
 
     A batch is (x, y): inputs as the model takes them, and targets of shape [n, ...] as the shards hold them.
-    `objective` is what training minimises: `outputs`, then `mean_loss`. An evaluation takes `outputs` once,
-    for `loss` and for the metrics, which are updated with what `scored` returns.
+    Training minimises `objective`: `outputs`, then `mean_loss`. An evaluation computes `outputs` once, for
+    `loss` and for the metrics, which get the results of `scored`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     logits: ClassVar[bool] = False
-    """Whether its outputs are logits, of which a softmax over dimension 1 makes probabilities of classes."""
+    """Whether its outputs are logits: a softmax over dimension 1 gives probabilities of classes."""
     answers: ClassVar[str] = "value"
-    """What columns of predictions are called: "p" where they are probabilities."""
+    """The name of columns of predictions: "p" for probabilities."""
 
     aligned: ClassVar[bool] = False
-    """Whether a ragged target has a row for each row of the input, where that is one ragged array."""
+    """Whether a ragged target has a row for each row of the input, if the input is one ragged array."""
 
     main: str | None = None
-    """The metric that target, early stop, first chart and worst silo are about; by default the task's first.
+    """The metric for target, early stop, first chart and worst silo; by default the task's first.
     """
 
     @abstractmethod
     def loss(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | int]:
-        """Return the sum of the losses of a batch, a scalar, and how many were summed up."""
+        """Return the sum of a batch's losses, a scalar, and its divisor."""
 
     @abstractmethod
     def metrics(self) -> dict[str, Metric]:
         """Return new metrics by name, in the order of their importance."""
 
     def outputs(self, module: Any, x: Tensor | dict[str, Tensor]) -> Any:
-        """Return what the model answers: one forward pass that serves both loss and metrics.
+        """Return the model's outputs: one forward pass for both loss and metrics.
 
-        Inputs with names are given to it by these.
+        Named inputs become keyword arguments.
         """
         return module(**x) if isinstance(x, dict) else module(x)
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """Return what outputs say of the examples: probabilities, values, a risk; by default the outputs."""
+        """Return predictions from outputs: probabilities, values or a risk; by default the outputs."""
         return outputs
 
     def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return predictions and targets, as metrics are updated with them;
-        by default outputs and targets as they are."""
+        """Return predictions and targets for the metrics; by default outputs and targets as they are."""
         return outputs, y
 
     def mean_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the mean loss of a batch, a scalar: what training minimises; 0 where nothing counts."""
+        """Return the mean loss of a batch, a scalar, which training minimises; 0 if nothing counts."""
         return mean(*self.loss(outputs, y))
 
     def weighted_objective(self, module: Any, x: Any, y: Tensor, weights: Tensor) -> Tensor:
-        """Return the sum of a model's losses of examples times their weights, shape [n], a scalar; for tasks
-        whose loss is a mean over examples."""
+        """Return the sum of examples' losses times their weights, shape [n], as a scalar; for tasks whose
+        loss is a mean over examples."""
         singles = torch.func.vmap(lambda one, target: self.mean_loss(one.unsqueeze(0), target.unsqueeze(0)))
         losses: Tensor = singles(self.outputs(module, x), y)
         return (losses * weights).sum()
 
     def why_no_mean(self) -> str:
-        """Say why a batch's loss is no mean of its examples' losses; "" if it is."""
+        """Return why a batch's loss is not the mean of its examples' losses; "" if it is."""
         return ""
 
     def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
@@ -84,47 +84,47 @@ class Task(BaseModel, ABC):
 
     @property
     def sees_outputs_alone(self) -> bool:
-        """Whether its objective asks the model once, for outputs, and sees nothing else of it."""
+        """Whether its objective calls the model once and uses nothing else of it."""
         kind = type(self)
         return kind.objective is Task.objective and kind.outputs is Task.outputs
 
     def for_federation(self, spec: Shards) -> Task:
-        """Return the task with what it must know of the federation; asked once, where a training is built.
+        """Return the task with the facts of the federation; called when a training is built.
 
         Raises:
-            InputError: the targets are none that it can learn; the line says what would do.
+            InputError: the task cannot learn such targets; the line says what to do.
         """
         return self
 
     def check(self, spec: Shards, module: nn.Module) -> None:
-        """See that the federation and the model have what this task needs.
+        """Check that the federation and the model have what this task needs.
 
         Raises:
-            InputError: they have not; the line says what would do.
+            InputError: something is missing; the line says what to do.
         """
 
     def check_targets(self, split: str, y: Any) -> None:
-        """See that it can learn a split's targets; asked once for each, where a shard is opened.
+        """Check that the task can learn a split's targets; called once for each split when a shard is opened.
 
         Args:
-            split: Its name: train, valid, test.
-            y: An array of shape [n, ...] as the shard holds it (a `Ragged` of unequal lengths), or a dict of
-                them by name.
+            split: The split's name: train, valid or test.
+            y: The shard's array of shape [n, ...] (a `Ragged` for unequal lengths), or a dict of arrays by
+                name.
 
         Raises:
-            ValueError: it cannot; the text names the first row that is wrong, counted from 0.
+            ValueError: it cannot; the text names the first wrong row, counted from 0.
         """
 
     def width(self, spec: Shards) -> int:
-        """Return how many numbers a model answers for each target:
-        a model's factory is given it as `classes`."""
+        """Return how many numbers a model must return for each target; a model's factory gets it as
+        `classes`."""
         return spec.classes or 1
 
     def check_outputs(self, outputs: Any, examples: int, width: int) -> None:
-        """See that a model's outputs for some examples have the shape that loss and metrics take.
+        """Check that a model's outputs for some examples have the shape that loss and metrics need.
 
         Raises:
-            ValueError: they have not; the text says both shapes.
+            ValueError: they have not; the text names both shapes.
         """
         if not isinstance(outputs, Tensor):
             raise ValueError(f"it answers with {type(outputs).__name__}, not a tensor of logits")
@@ -134,7 +134,7 @@ class Task(BaseModel, ABC):
 
     @property
     def choices(self) -> int:
-        """Of how many classes the one label of an example is; 0 where a target is no such label."""
+        """The number of classes if an example has one label, else 0."""
         return 0
 
     @property
@@ -144,12 +144,12 @@ class Task(BaseModel, ABC):
 
     @cached_property
     def infos(self) -> dict[str, MetricInfo]:
-        """What is to be known of each metric, by its name."""
+        """The facts of each metric, by its name."""
         return {name: MetricInfo.of(name, metric) for name, metric in self.metrics().items()}
 
     @property
     def main_metric(self) -> MetricInfo:
-        """What is to be known of the main metric."""
+        """The facts of the main metric."""
         return self.infos[self.main or next(iter(self.infos))]
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Tasks by the name that a job gives them; a user's own is `package.module:Task`."""
+"""The package's tasks by their names in jobs; a user's own is `package.module:Task`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a job says of a model's buffers, `[model] buffers`, held against the module; values by its rules."""
+"""The job's rules for a model's buffers (`[model] buffers`): checked against the module, and applied to
+values."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ KEY = "[model] buffers"
 
 
 def named_buffers(module: nn.Module) -> dict[str, Tensor | None]:
-    """Return a module's buffers by all their names, with those that are None."""
+    """Return a module's buffers by all their names, including buffers that are None."""
     return {
         f"{path}.{key}" if path else key: buffer
         for path, part in module.named_modules(remove_duplicate=False)
@@ -27,15 +28,15 @@ def named_buffers(module: nn.Module) -> dict[str, Tensor | None]:
 
 
 def rules_of(module: nn.Module, rules: Mapping[str, str], personal: Collection[str]) -> dict[str, str]:
-    """Return the rule of each buffer that a job has one for, by the buffer's name.
+    """Return the rules by buffer's name, for the buffers that have one.
 
     Args:
         module: The model.
-        rules: The job's: "any", "all", "min", "max" or "reset" by names, which may be patterns.
-        personal: Names of what stays at the silos.
+        rules: The job's rules "any", "all", "min", "max" or "reset", by names or patterns of names.
+        personal: The names of parameters and buffers that stay at the silos.
 
     Raises:
-        InputError: a rule is of no buffer, or of one that it does not fit.
+        InputError: a rule matches no buffer, or does not fit its buffer.
     """
     there, kept = named_buffers(module), module.state_dict(keep_vars=True) if rules else {}
     found: dict[str, str] = {}
@@ -53,7 +54,7 @@ def rules_of(module: nn.Module, rules: Mapping[str, str], personal: Collection[s
 
 
 def _why_not(name: str, buffer: Tensor | None, rule: str, personal: Collection[str], kept: bool) -> str:
-    """Say why a rule does not fit a buffer, and what would do; "" if it fits."""
+    """Return why a rule does not fit a buffer, and what to do; "" if it fits."""
     if name in personal:
         return "it is personal, and stays at its silo; leave the rule out"
     if rule == RESET:
@@ -71,7 +72,7 @@ def _why_not(name: str, buffer: Tensor | None, rule: str, personal: Collection[s
 
 
 def _is_ordered(buffer: Tensor) -> bool:
-    """Whether a buffer holds real numbers that float64 or int64 holds, too."""
+    """Return whether a buffer holds real numbers that float64 or int64 can hold."""
     plain = buffer.dtype not in (torch.bool, torch.uint64) and not buffer.is_complex()
     return plain and not buffer.is_quantized
 
@@ -88,10 +89,10 @@ def _choices(buffer: Tensor) -> str:
 
 
 def combined(values: Sequence[Tensor], rule: str) -> Tensor:
-    """Return what a rule takes of the values of several silos, whatever their order.
+    """Combine the values of several silos by a rule. Their order does not matter.
 
     Raises:
-        ValueError: one holds NaN.
+        ValueError: a value holds NaN.
     """
     stacked = torch.stack([*values])
     if rule in FLAGS:
@@ -103,13 +104,13 @@ def combined(values: Sequence[Tensor], rule: str) -> Tensor:
 
 
 def refusal(name: str, buffer: Tensor, *, kept: bool, apart: bool) -> str:
-    """Say that training wrote to a buffer that nothing follows, and what would do.
+    """Return the message that training wrote to a buffer without a rule, and what to do.
 
     Args:
-        name: The buffer's.
-        buffer: Itself.
-        kept: Whether model files hold it.
-        apart: Whether nobody averages its model, of which a job has no rules.
+        name: The buffer's name.
+        buffer: The buffer.
+        kept: Whether model files hold the buffer.
+        apart: Whether nobody averages its model. A job has no rules for such a model.
     """
     dtype = str(buffer.dtype).removeprefix("torch.")
     wrote = f"training wrote to the buffer '{name}' ({dtype}), and nothing says what becomes of that"
@@ -121,21 +122,21 @@ def refusal(name: str, buffer: Tensor, *, kept: bool, apart: bool) -> str:
 
 
 def replacement(name: str, now: Any, was: Any, *, apart: bool) -> str:
-    """Say that something else lies where a buffer was, and what would do; see `refusal`."""
+    """Return the message that training replaced a buffer, and what to do; see `refusal`."""
     lay, lies = map(_described, (was, now))
     rule = "" if apart else f', or say {KEY} = {{ {_toml(name)} = "{RESET}" }}'
     return f"training has replaced the buffer '{name}', {lay}, by {lies}; write into it (copy_){rule}"
 
 
 def no_mean(name: str, buffer: Tensor, what: str) -> str:
-    """Say that what training has made of a buffer cannot be averaged, and what would do."""
+    """Return the message that a buffer's value after training cannot be averaged, and what to do."""
     choices = " or ".join(f'"{rule}"' for rule in rules_for(buffer))
     rule = f"give it a rule, {KEY} = {{ {_toml(name)} = {choices} }}"
     return f"the buffer '{name}' {what} after training, and has no mean; {rule}"
 
 
 def frozen(name: str) -> str:
-    """Say that training wrote to a frozen parameter, and what would do."""
+    """Return the message that training wrote to a frozen parameter, and what to do."""
     return f"training wrote to the parameter '{name}', which is frozen; register it as a buffer"
 
 

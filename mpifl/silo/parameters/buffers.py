@@ -1,7 +1,7 @@
-"""A module's buffers: what is put back before each silo's work, and what becomes of what training writes.
+"""A module's buffers: restored before each silo's work, and what happens to a buffer that training writes.
 
-What training writes to a buffer is averaged, taken by the job's rule, kept at the silo, or refused by name.
-Which of these is settled when the module is given.
+A buffer that training writes is averaged, combined by the job's rule, kept at the silo, or refused by name.
+`Buffers` decides which when it gets the module.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from mpifl.silo.parameters.buffer_rules import (
 from mpifl.silo.parameters.tensor_bits import count_of, from_words, same_bits, words_of
 
 EXACT = 2.0**53
-"""Whole numbers below are exact in float64."""
+"""Whole numbers below this are exact in float64."""
 LARGE = 1 << 24
-"""Bytes from which on no copy is kept of a buffer that nothing is to change."""
+"""A buffer above this size, in bytes, has no copy if nothing may change it."""
 
 
 @dataclass(eq=False)
@@ -37,13 +37,13 @@ class Buffer:
     """One buffer, or a frozen parameter.
 
     Attributes:
-        name: By PyTorch.
-        tensor: Itself, the same object always.
-        holder, key: The table of its module that has it, and its name there.
+        name: The name in PyTorch.
+        tensor: The tensor, always the same object.
+        holder, key: The module's table that has the tensor, and its name there.
         kept: Whether model files hold it.
-        rule: The job's; "" if it has none.
-        start: What it is to be when work begins; None of one that nothing may change, and nothing puts back.
-        version: How often PyTorch had counted a write to such a one.
+        rule: The job's rule; "" if it has none.
+        start: Its value when work begins; None for a tensor that must not change and is never restored.
+        version: PyTorch's count of writes to such a tensor, at the start.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Buffer:
 
     @property
     def is_written(self) -> bool:
-        """Whether it is not as work was to begin with."""
+        """Whether it differs from its value when work began."""
         if self.holder.get(self.key) is not self.tensor:
             return True
         if self.start is None:
@@ -65,7 +65,7 @@ class Buffer:
         return not same_bits(self.tensor, self.start)
 
     def put(self, value: Tensor) -> None:
-        """Have it hold a value, and begin with it from now on."""
+        """Write a value to it, which later work also begins with."""
         self.tensor.copy_(value.view(self.tensor.shape))
         if self.start is not None:
             self.start.copy_(self.tensor)
@@ -76,14 +76,15 @@ class Buffers:
 
     Args:
         module: The module, on its device.
-        personal: Names of what stays at the silos.
-        rules: The job's, by names or patterns.
+        personal: The names of parameters and buffers that stay at the silos.
+        rules: The job's rules, by names or patterns.
         apart: Whether nobody averages the module, so that it keeps all that training writes.
 
     Attributes:
-        averaged, taken: Those that are averaged, and those of a rule; of a module apart all others, too.
-        own_numbers, own_others: Those that stay at a silo: plain numbers, and all others.
-        at_scoring: Whether scoring was seen to write to one.
+        averaged, taken: The averaged buffers, and the buffers with a rule. If `apart`, `taken` holds all
+            others.
+        own_numbers, own_others: The buffers that stay at a silo: plain numbers, and all others.
+        at_scoring: Whether scoring has written to a buffer.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Buffers:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Have all buffers be as work is to begin with, whatever was written or put in their place."""
+        """Restore all buffers to their values at the start, even if they were replaced."""
         self._put_themselves_back()
         for one in self._all:
             if one.start is not None:
@@ -125,16 +126,17 @@ class Buffers:
                 one.tensor.copy_(one.start)
 
     def written(self) -> list[str]:
-        """Return the names of buffers and frozen parameters that are not as work has begun with."""
+        """Return the names of buffers and frozen parameters that have changed since work began."""
         replaced = [name for name, _, _ in self._replaced()]
         return [*replaced, *(one.name for one in (*self._all, *self._frozen) if one.is_written)]
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Take in, after training, tensors that were put in the place of buffers.
+        """After training, copy tensors that replaced buffers into the buffers.
 
         Raises:
-            InputError: one is of another kind, or training wrote to what nothing keeps.
+            InputError: a replacement has another shape or dtype, or training wrote to a tensor that nothing
+                keeps.
         """
         settled = []
         for name, now, was in self._replaced():
@@ -142,7 +144,7 @@ class Buffers:
                 settled.append((was, now.detach().clone()))
             elif self._rules.get(name) != RESET:
                 raise InputError(replacement(name, now, was, apart=self._apart))
-        for was, value in settled:  # behind the clones: two may have changed places
+        for was, value in settled:  # after all clones: two buffers may have been swapped
             was.copy_(value)
         self._put_themselves_back()
         for one in (*self._constant, *self._frozen):
@@ -159,7 +161,7 @@ class Buffers:
                 holder.update(known)
 
     def _replaced(self) -> list[tuple[str, Any, Any]]:
-        """Return the name of each buffer that was replaced, what is in its place, and itself."""
+        """Return, for each replaced buffer, its name, its replacement and the buffer."""
         return [
             (f"{path}{key}", holder.get(key), known.get(key))
             for path, holder, known in self._holders
@@ -170,11 +172,11 @@ class Buffers:
 
 
 class Statistics:
-    """Some of a module's buffers as one float64 vector: averaged ones, then others by their bits.
+    """Some of a module's buffers as one float64 vector: first the averaged ones, then the others as bits.
 
     Attributes:
-        averaged: How many elements are of averaged ones (BatchNorm's running mean, variance and counter,
-            mostly).
+        averaged: The number of elements of averaged buffers (mostly BatchNorm's running mean, variance and
+            counter).
     """
 
     def __init__(self, averaged: Sequence[Buffer], taken: Sequence[Buffer] = ()) -> None:
@@ -187,13 +189,13 @@ class Statistics:
         return self._length
 
     def read(self) -> Tensor:
-        """Return a copy as one float64 vector, which holds counters exactly."""
+        """Return a copy of the buffers as one float64 vector, which holds counters exactly."""
         parts = [one.tensor.detach().reshape(-1).to(torch.float64) for one in self._averaged]
         parts += [words_of(one.tensor) for one in self._taken]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 
     def write(self, vector: Tensor) -> None:
-        """Set the buffers, with which work then begins; counters are rounded to whole numbers."""
+        """Set the buffers, also for later work; counters are rounded to whole numbers."""
         sizes = [one.tensor.numel() for one in self._averaged] + [count_of(one.tensor) for one in self._taken]
         parts = torch.split(vector, sizes)
         for one, part in zip(self._averaged, parts, strict=False):
@@ -202,13 +204,13 @@ class Statistics:
             one.put(from_words(part, one.tensor))
 
     def check(self, vector: Tensor) -> None:
-        """See that what training has made of them can be averaged, or taken by a rule.
+        """Check that the buffers after training can be averaged, or combined by a rule.
 
         Raises:
-            InputError: it cannot; the line names the buffer.
+            InputError: a buffer cannot; the line names it.
         """
         numbers = vector[: self.averaged]
-        sound = bool((numbers.abs() < EXACT).all())  # a look at all at once, which mostly does
+        sound = bool((numbers.abs() < EXACT).all())  # one quick look at all, which usually suffices
         sizes = [one.tensor.numel() for one in self._averaged]
         for one, part in [] if sound else zip(self._averaged, torch.split(numbers, sizes), strict=True):
             real = one.tensor.dtype.is_floating_point
@@ -221,13 +223,13 @@ class Statistics:
                 raise InputError(f"the buffer '{one.name}' holds NaN after training: '{one.rule}' has none")
 
     def taken_of(self, told: Mapping[int, Tensor]) -> Tensor:
-        """Return the elements behind the averaged ones, by each buffer's rule of what silos tell.
+        """Combine the silos' elements after the averaged ones, by each buffer's rule.
 
         Args:
-            told: Of each silo the elements that it has behind the averaged ones.
+            told: Each silo's elements after the averaged ones, by the silo's number.
 
         Raises:
-            ValueError: of a silo they are none; the message names it.
+            ValueError: a silo's elements are not valid; the message names the silo.
         """
         sizes, parts = [count_of(one.tensor) for one in self._taken], []
         cut = {silo: torch.split(words, sizes) for silo, words in sorted(told.items())}
@@ -244,7 +246,7 @@ class Statistics:
 
 
 def is_number(tensor: Tensor) -> bool:
-    """Whether a buffer holds numbers that float64 adds up: finite, and whole ones below 2^53."""
+    """Return whether float64 can add up a buffer's numbers: finite floats, or whole numbers below 2^53."""
     if tensor.dtype == torch.bool or tensor.is_complex():
         return False
     wide = tensor.detach().to(torch.float64)
@@ -252,7 +254,7 @@ def is_number(tensor: Tensor) -> bool:
 
 
 def _buffers(module: nn.Module, rules: Mapping[str, str]) -> Iterator[Buffer]:
-    """Yield each buffer once, in PyTorch's order; it has the rule of any of its names."""
+    """Yield each buffer once, in PyTorch's order. A rule for any of its names applies."""
     kept, seen, there = module.state_dict(keep_vars=True), set(), named_buffers(module)
     of = {id(there[name]): rule for name, rule in rules.items()}
     for path, part in module.named_modules():

@@ -1,4 +1,4 @@
-"""What dtypes and kinds a model's tensors may have: nothing is cast, or parted, that was meant otherwise."""
+"""The dtypes and layouts that a model's tensors may have. Nothing is cast or untied silently."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mpifl.common import InputError
 from mpifl.silo.parameters.one_place import in_one_place
 
 _HELD: frozenset[torch.dtype] = frozenset(files._TYPES.values())
-"""The dtypes that model files hold, by the library in use."""
+"""The dtypes that model files can hold, according to safetensors."""
 
 
 def check_tensors(module: nn.Module, where: str = "[model]") -> None:
-    """See that what a model trains is float32 in memory of its own, and that model files hold the model.
+    """Check that trained parameters are float32 in their own memory, and that model files can hold the model.
 
     Raises:
-        InputError: it is not so; the line names the tensor.
+        InputError: a tensor does not fit; the line names it.
     """
     for name, parameter in module.named_parameters():
         what = f"the parameter '{name}'"

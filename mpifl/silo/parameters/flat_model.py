@@ -19,10 +19,10 @@ Found = TypeVar("Found")
 
 
 def scalar(loss: Any) -> Tensor:
-    """Return what an objective has returned, if it is a tensor of no dimension.
+    """Return an objective's result, after a check that it is a tensor without dimensions.
 
     Raises:
-        InputError: it is not.
+        InputError: it is not such a tensor.
     """
     if isinstance(loss, Tensor) and loss.dim() == 0:
         return loss
@@ -32,7 +32,7 @@ def scalar(loss: Any) -> Tensor:
 
 
 def in_precision(precision: str, objective: Callable[..., Found]) -> Callable[..., Found]:
-    """Return the objective; by "bf16" and "fp16" its passes are in these where torch thinks that safe."""
+    """Return the objective. For "bf16" and "fp16" torch's autocast chooses where passes use them."""
     if precision in ("fp32", "tf32"):
         return objective
     dtype = torch.bfloat16 if precision == "bf16" else torch.float16
@@ -47,16 +47,16 @@ def in_precision(precision: str, objective: Callable[..., Found]) -> Callable[..
 Allocate = Callable[..., Tensor]
 """(length, dtype=) -> an uninitialised vector on the CPU."""
 _ENGINE: Any = torch.autograd.Variable._execution_engine
-"""What torch.autograd.grad calls, without its checks of the arguments:
-these are a tenth of a small model's step."""
+"""The engine behind torch.autograd.grad. A direct call skips checks that take a tenth of a small model's
+step."""
 
 
 def backward(loss: Tensor, times: tuple[Tensor], inputs: Sequence[Any]) -> Sequence[Tensor | None]:
-    """Return the gradients of a multiple of a loss; None where it does not depend on an input.
+    """Return the gradients of a multiple of a loss; None for an input that the loss does not depend on.
 
     Args:
         loss: The loss.
-        times: What it is multiplied by, alone in a tuple.
+        times: The factor of the loss, in a tuple of one.
         inputs: Tensors, or edges of the graph.
     """
     found: Sequence[Tensor | None] = _ENGINE.run_backward(
@@ -66,19 +66,20 @@ def backward(loss: Tensor, times: tuple[Tensor], inputs: Sequence[Any]) -> Seque
 
 
 class FlatModel:
-    """A module whose trainable parameters lie one after another in one float32 vector, personal ones last.
+    """A module whose trainable parameters lie in one float32 vector, personal parameters last.
 
     `personal` names the parameters and buffers that never leave a silo. `rules` are the job's `[model]
-    buffers`; a model `apart` is averaged with no other. One that `recalls` keeps a copy of what it begins as.
+    buffers`. A model with `apart` is never averaged. A model with `recalls` keeps a copy of its initial
+    values.
 
     Attributes:
         module: The module itself; its parameters are views into `trained`.
         trained: All trainable parameters, shape [P].
         shared, personal: The two parts of `trained`, as views. Only `shared` ever leaves a silo.
         buffers: All buffers of the module.
-        statistics, personal_statistics: Of them those that are averaged or taken by a rule, and those that
-            stay at home.
-        is_reporter: Whether this rank says what is the same for all ranks of its node.
+        statistics, personal_statistics: The buffers that are averaged or combined by a rule, and those that
+            stay at the silo.
+        is_reporter: Whether this rank logs messages that are the same for all ranks of its node.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class FlatModel:
         self.module = module.to(device)
         _keep_in_place(module)
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        # a stable sort: shared ones keep their order
+        # a stable sort: shared parameters keep their order
         ordered = sorted(named, key=lambda item: item[0] in personal)
         self.names = [name for name, _ in ordered]
         self.parameters = [p for _, p in ordered]
@@ -113,9 +114,9 @@ class FlatModel:
         self._note_places()
         self._inputs = tuple(self.parameters)
         self.initial_personal = self.personal.clone(), self.personal_statistics.read()
-        """What personal parameters and statistics are before a silo has trained its own."""
+        """The personal parameters and statistics of a silo that has not trained yet."""
         self.initial = (self.trained.clone(), self.statistics.read()) if recalls else None
-        """What all parameters, shape [P], and the averaged statistics are at first, where that is recalled.
+        """The initial parameters, shape [P], and averaged statistics; None unless `recalls`.
         """
         self._grad: Tensor | None = None
         self._one = (torch.ones((), device=device),)
@@ -124,7 +125,7 @@ class FlatModel:
 
     @property
     def device(self) -> torch.device:
-        """The device that the parameters lie on."""
+        """The device of the parameters."""
         return self.trained.device
 
     @property
@@ -135,20 +136,20 @@ class FlatModel:
         return self._grad
 
     def put_back(self, statistics: Tensor | None = None) -> None:
-        """Have all buffers be as the server's model has them, whatever work has left in them.
+        """Restore all buffers to the server's values, whatever earlier work wrote to them.
 
         Args:
-            statistics: The statistics to begin with; those of before by default.
+            statistics: The statistics to begin with; by default the previous ones.
         """
         self.buffers.restore()
         if statistics is not None:
             self.statistics.write(statistics)
 
     def learned(self) -> Tensor:
-        """Return the statistics as training has left them.
+        """Return the statistics after training.
 
         Raises:
-            InputError: it wrote to what nothing keeps, or moved a parameter to other memory.
+            InputError: training wrote to a tensor that nothing keeps, or moved a parameter to other memory.
         """
         self.buffers.settle()
         for name, p, at in zip(self.names, self.parameters, self._places, strict=True):
@@ -162,7 +163,7 @@ class FlatModel:
         self._places = [p.data_ptr() for p in self.parameters]
 
     def reclaim(self) -> None:
-        """Make the parameters views into `trained` again, if others have moved them; drop their gradients."""
+        """Make moved parameters views into `trained` again, and drop the gradients."""
         for p, view in zip(self.parameters, self.views(self.trained), strict=True):
             if p.data_ptr() != view.data_ptr():
                 p.data = view.copy_(p.data)
@@ -180,7 +181,8 @@ class FlatModel:
         return [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
-        """Return the gradient of a scalar loss for each parameter; zeros where it does not depend on it."""
+        """Return the gradient of a scalar loss for each parameter; zeros for a parameter without influence on
+        it."""
         one = self._one if loss.dtype == torch.float32 else (torch.ones_like(loss),)
         found = backward(loss, one, self._inputs)
         pairs = zip(found, self.parameters, strict=True)
@@ -191,11 +193,11 @@ class FlatModel:
         return torch.cat([g.reshape(-1) for g in gradients], out=self.grad)
 
     def flat(self, gradient: Tensor | list[Tensor]) -> Tensor:
-        """Return a gradient, flat or a tensor for each parameter, as one vector, shape [P]."""
+        """Return a gradient, given flat or by parameter, as one vector, shape [P]."""
         return gradient if isinstance(gradient, Tensor) else self.flatten(gradient)
 
     def descend(self, gradient: Tensor | list[Tensor], lr: float) -> None:
-        """Take a plain step along such a gradient on the parameters themselves: trained -= lr * gradient."""
+        """Take a plain step in place: trained -= lr * gradient, given flat or by parameter."""
         if isinstance(gradient, Tensor):
             self.trained.add_(gradient, alpha=-lr)
         else:
@@ -215,11 +217,11 @@ class FlatModel:
         return torch.cat([g.reshape(-1) for g in gradients])
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the module's state on the CPU by PyTorch's names, as views where it lies there.
+        """Return the module's state on the CPU by PyTorch's names; tensors on the CPU are views.
 
-        Without frozen parameters where only what is trained is saved; names of wrappers are left out.
+        If only trained parameters are saved, frozen ones are left out. Names of wrappers are left out.
         """
-        every = self.module.named_parameters(remove_duplicate=False)  # a tied one has several names
+        every = self.module.named_parameters(remove_duplicate=False)  # a tied parameter has several names
         frozen = {name for name, p in every if not p.requires_grad}
         left_out = frozen if self._saves == "trained" else set()
         state = self.module.state_dict().items()
@@ -228,7 +230,7 @@ class FlatModel:
 
 
 def _keep_in_place(module: nn.Module) -> None:
-    """Have recurrent layers leave their weights where they are: on CUDA they move them together."""
+    """Keep recurrent layers from moving their weights: on CUDA they would copy them into one block."""
     for part in module.modules():
         if isinstance(part, nn.RNNBase):
             part.flatten_parameters = _nothing  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""A model that a silo is lent: which weights are in it, and what a loop of the user's own makes of them."""
+"""A model that is lent to a silo: its weights, and training by a user's own loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpifl.silo.parameters.flat_model import Allocate, FlatModel
 
 
 class Lent(Answering):
-    """What one silo has of a lent model during one request, and its random streams."""
+    """One silo with a lent model during one request."""
 
     def __init__(
         self, id: int, models: Sequence[FlatModel], round: int, seed: int, allocate: Allocate
@@ -31,24 +31,24 @@ class Lent(Answering):
         self._start: Tensor | None = None
 
     def take(self, architecture: int) -> FlatModel:
-        """Have the model of another of the algorithm's architectures lent,
-        0 being the job's `[model]`; return it."""
+        """Switch to the model of another architecture of the algorithm, and return it; 0 is the job's
+        `[model]`."""
         self.model, self._filled, self._start = self._models[architecture], False, None
         return self.model
 
     @contextlib.contextmanager
     def loaded(self, w: Tensor, statistics: Tensor | None = None) -> Iterator[nn.Module]:
-        """Lend the module with w, shape [P], in it, in training mode, for a training loop of one's own.
+        """Lend the module with the parameters w, shape [P], in training mode, for a user's own training loop.
 
-        Meanwhile, what draws from torch's global stream (dropout, a DataLoader without a generator) draws a
-        derived one.
+        Meanwhile torch's global stream (for dropout, or a DataLoader without a generator) is a derived
+        stream.
 
         Args:
-            w: Where to start; `delta` says what came of it.
-            statistics: Running statistics to start from, where not the server's.
+            w: The parameters to start from; `delta` returns their change.
+            statistics: The running statistics to start from; by default the server's.
 
         Raises:
-            InputError: w has another length than the model's parameters.
+            InputError: w is not as long as the model's parameters.
         """
         if w.shape != self.model.trained.shape:
             found, wanted = list(w.shape), list(self.model.trained.shape)
@@ -60,12 +60,12 @@ class Lent(Answering):
             yield self.module.train()
 
     def delta(self) -> Tensor:
-        """Return how the parameters have changed since `loaded`, shape [P].
+        """Return the change of the parameters since `loaded`, shape [P].
 
-        Running statistics that the loop has changed go to the server beside the update.
+        The running statistics go to the server with the update.
 
         Raises:
-            InputError: nothing was loaded, or something else has used the model since.
+            InputError: nothing was loaded, or another method has used the model since.
         """
         if self._start is None:
             to_do = "train within `with silo.loaded(w) as module:`, and ask before the model is used again"
@@ -76,7 +76,7 @@ class Lent(Answering):
 
     @property
     def module(self) -> nn.Module:
-        """The lent module, with the weights that it was given last; InputError before it was given any."""
+        """The lent module with the last loaded weights; InputError if none were loaded."""
         if not self._filled:
             to_do = "load weights by `with silo.loaded(w) as module:` first"
             raise InputError(f"silo.module: holds nothing of this silo yet; {to_do}")
@@ -84,21 +84,20 @@ class Lent(Answering):
 
     @functools.cached_property
     def generator(self) -> torch.Generator:
-        """The random stream of this round that a loop of one's own draws from, on the CPU."""
+        """This round's random stream for a user's own loop, on the CPU."""
         return self.stream("loop")
 
     def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
-        """Lend the stream of a purpose;
-        what draws from torch's global stream (dropout) draws a derived one."""
+        """Lend the stream of a purpose. Meanwhile torch's global stream (for dropout) is a derived stream."""
         of = rng.turn(self.id, self.round, self.turn)
         return rng.scope(self._seed, purpose, *of, device=self.model.device)
 
     def _learned(self) -> Tensor:
-        """Return the running statistics as training has left them."""
+        """Return the running statistics after training."""
         return self.model.learned()
 
     def _begin_pass(self, statistics: Tensor | None = None) -> None:
-        """Start from given running statistics or the server's, and from all other buffers as the model is
-        built, whatever an earlier pass has left in it."""
+        """Start a pass: set the given running statistics (by default the server's), and restore all other
+        buffers."""
         self.model.put_back(self.received.get("statistics") if statistics is None else statistics)
         self._filled, self._start = True, None

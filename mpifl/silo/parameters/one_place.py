@@ -1,4 +1,4 @@
-"""Which tensors of a model lie in one place of memory, as those of a layer that was tied by `.data`."""
+"""Finds tensors of a model that share memory, such as layers tied by `.data`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class _Place(NamedTuple):
-    """Where a tensor lies: the address of its first byte, and that behind its last."""
+    """A tensor's place in memory: the address of its first byte, and the address after its last byte."""
 
     begin: int
     end: int
@@ -19,14 +19,14 @@ class _Place(NamedTuple):
 
 
 def in_one_place(module: nn.Module) -> Iterator[tuple[str, str]]:
-    """Yield pairs of tensors that lie in one place, of which one at least is trained.
+    """Yield pairs of tensors that share memory, if at least one of the two is trained.
 
-    The flat vector takes a copy of what is trained: the other would no longer follow it. One object under
+    The flat vector copies a trained tensor, so the other tensor would no longer follow it. One object with
     several names is one tensor.
     """
     places = [_place(f"the parameter '{name}'", one) for name, one in module.named_parameters()]
     places += [_place(f"the buffer '{name}'", one) for name, one in module.named_buffers()]
-    reached: list[_Place] = []  # those that the next may begin in
+    reached: list[_Place] = []  # places that the next place may overlap
     for place in sorted((one for one in places if one.tensor.numel()), key=lambda one: one.begin):
         reached = [one for one in reached if place.begin < one.end]
         for one in reached:
@@ -41,12 +41,12 @@ def _place(what: str, tensor: Tensor) -> _Place:
 
 
 def _extent(tensor: Tensor) -> int:
-    """Return how many elements there are from a tensor's first to its last, in memory."""
+    """Return the distance in memory from a tensor's first element to the end of its last, in elements."""
     return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _meet(one: _Place, other: _Place) -> bool:
-    """Whether two tensors have an element in common, and not only lie between each other as columns do."""
+    """Return whether two tensors share an element, and are not only interleaved as columns are."""
     if one.tensor.element_size() != other.tensor.element_size():
         return True
     found = [

@@ -1,4 +1,4 @@
-"""Tensors of any dtype by their bits: compared, and as whole numbers that float64 holds."""
+"""Tensors of any dtype as bits: compared, and as whole numbers that float64 holds."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import torch
 from torch import Tensor
 
 WORD = 2.0**32
-"""Each number stands for four bytes, and is below."""
+"""Each number stands for four bytes, and is below this."""
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """Return the bytes of a tensor, uint8 of shape [n], in memory of their own."""
+    """Return a copy of a tensor's bytes, uint8 of shape [n]."""
     flat = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
     return flat.reshape(-1).view(torch.uint8)
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one shape and dtype have the same bits; NaN is like itself, and -0 unlike 0."""
+    """Return whether two tensors of one shape and dtype have the same bits. NaN equals itself; -0 differs
+    from 0."""
     return torch.equal(_integers(one), _integers(other))
 
 
@@ -28,15 +29,15 @@ def words_of(tensor: Tensor) -> Tensor:
 
 
 def count_of(tensor: Tensor) -> int:
-    """Return how many numbers `words_of` makes of a tensor."""
+    """Return how many numbers `words_of` returns for a tensor."""
     return -(-tensor.numel() * tensor.element_size() // 4)
 
 
 def from_words(words: Tensor, like: Tensor) -> Tensor:
-    """Return the tensor that such numbers stand for, of the shape and dtype of another.
+    """Return the tensor that the numbers of `words_of` stand for, with the shape and dtype of `like`.
 
     Raises:
-        ValueError: they stand for none.
+        ValueError: the numbers are not the bits of such a tensor.
     """
     if not bool(((words == words.round()) & (words >= 0) & (words < WORD)).all()):
         raise ValueError("is no tensor's bits")
@@ -49,7 +50,7 @@ def from_words(words: Tensor, like: Tensor) -> Tensor:
 
 
 def ordered(tensor: Tensor) -> Tensor:
-    """Return real numbers as int64 in the same order, -0 before 0; see `unordered`."""
+    """Return real numbers as int64 keys in the same order, -0 before 0; see `unordered`."""
     if not tensor.is_floating_point():
         return tensor.to(torch.int64)
     found = tensor.to(torch.float64).view(torch.int64)
@@ -57,7 +58,7 @@ def ordered(tensor: Tensor) -> Tensor:
 
 
 def unordered(keys: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the numbers of which `ordered` has made keys."""
+    """Return the numbers that keys of `ordered` stand for."""
     if not dtype.is_floating_point:
         return keys.to(dtype)
     bits = torch.where(keys < 0, keys ^ 0x7FFFFFFFFFFFFFFF, keys)
@@ -65,6 +66,6 @@ def unordered(keys: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _integers(tensor: Tensor) -> Tensor:
-    """Return the bits of a tensor as whole numbers, as views where that can be."""
+    """Return the bits of a tensor as whole numbers, without a copy if possible."""
     size = {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(tensor.element_size(), torch.int64)
     return tensor.detach().resolve_conj().resolve_neg().reshape(-1).view(size)

@@ -1,4 +1,4 @@
-"""Names of parameters without those of what torch wraps a model in."""
+"""Names of parameters without the parts that torch's wrappers add."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from torch import nn
 WRAPPERS = frozenset(
     ("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
 )
-"""What torch.compile, DistributedDataParallel, FSDP, checkpointing and Fabric call what they wrap."""
+"""The names that torch.compile, DistributedDataParallel, FSDP, checkpointing and Fabric give to the wrapped
+model."""
 _KINDS = ("OptimizedModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 
 
 def unwrapped(name: str) -> str:
-    """Return a parameter's name without those that wrappers may have put into it."""
+    """Return a parameter's name without the parts that wrappers may have added."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
 def plain_names(module: nn.Module) -> dict[str, str]:
-    """Return the names of a module's state without those of the wrappers in it, by those that it has.
+    """Map the names of a module's state to the names without its wrappers; empty without wrappers.
 
-    A part that the user calls `module` keeps its name.
+    A submodule that the user named `module` keeps its name.
     """
     wraps = [name for name, part in module.named_modules() if type(part).__name__ in _KINDS]
     inner = {f"{name}." * bool(name) + part for name in wraps for part in WRAPPERS}

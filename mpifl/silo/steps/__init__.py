@@ -1,4 +1,4 @@
-"""Local training: its settings, its one loop, and the steps behind one seam."""
+"""Local training: its settings, its one loop, and the kinds of steps."""
 
 import lazy_loader
 

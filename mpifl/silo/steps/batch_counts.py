@@ -1,4 +1,4 @@
-"""How many steps a training takes, and how many examples each of its batches has."""
+"""The number of steps of a training, and the number of examples in each batch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mpifl.silo.steps.local_settings import LocalTraining
 
 
 def steps_of(local: LocalTraining, examples: int) -> int:
-    """Return how many steps a training takes over so many examples."""
+    """Return how many steps a training takes over this many examples."""
     return local.steps or (local.epochs or 1) * -(-_in_epoch(local, examples) // local.accumulate_batches)
 
 
 def rows_of(local: LocalTraining, examples: int) -> list[int]:
-    """Return how many examples each batch of a training over so many has."""
+    """Return the number of examples in each batch of a training over this many examples."""
     every = _in_epoch(local, examples)
     size = examples if local.batch_size == "full" else min(local.batch_size, examples)
     epoch = [size] * (every - 1) + [size if local.drop_last else examples - size * (every - 1)]
@@ -29,18 +29,18 @@ def check_batches(
     key: str = "[local] batch_size",
     rounds: int = 1,
 ) -> None:
-    """See that a model that needs two examples to train on is never given a batch of one.
+    """Check that a model that cannot train on one example never gets a batch of one.
 
     Args:
-        local: How it is trained.
-        examples: How many it is trained on.
-        where: What the line calls the model.
-        layer: What in it needs two examples; "" if nothing does.
-        key: Which key of the job says how many examples a batch has.
-        rounds: Over how many rounds.
+        local: The settings of its training.
+        examples: The number of training examples.
+        where: The model's name in the message.
+        layer: The layer that needs two examples; "" if there is none.
+        key: The job's key for the size of a batch.
+        rounds: The number of rounds.
 
     Raises:
-        InputError: it is; the line says what would do.
+        InputError: it would; the line says what to do.
     """
     for round, at_round in _each_size(local, rounds) if layer else ():
         if what := why_one_row(at_round, examples):
@@ -53,13 +53,13 @@ def check_batches(
 
 
 def has_one_row(local: LocalTraining, examples: Iterable[int], rounds: int) -> bool:
-    """Tell whether some batch of some round has one row, where any of so many examples are trained on."""
+    """Return whether any batch of any round has one row, for any of these numbers of training examples."""
     counts = {*examples}
     return any(why_one_row(one, count) for _, one in _each_size(local, rounds) for count in counts)
 
 
 def why_one_row(local: LocalTraining, examples: int) -> str:
-    """Say which batch of so many examples has one row; "" if none has that is trained on."""
+    """Return which batch has one row, for this many examples; "" if no batch that is trained on has."""
     if not examples:
         return ""
     size = examples if local.batch_size == "full" else min(local.batch_size, examples)
@@ -71,7 +71,7 @@ def why_one_row(local: LocalTraining, examples: int) -> str:
 
 
 def _each_size(local: LocalTraining, rounds: int) -> Iterator[tuple[int, LocalTraining]]:
-    """Yield the first round, counted from 0, in which batches have a size, and its settings."""
+    """Yield the first round with each size of batches, counted from 0, and that round's settings."""
     seen = set[int | str]()
     for round in range(rounds if local.batch_growth > 1 else 1):
         at_round = local.at_round(round)
@@ -81,6 +81,6 @@ def _each_size(local: LocalTraining, rounds: int) -> Iterator[tuple[int, LocalTr
 
 
 def _in_epoch(local: LocalTraining, examples: int) -> int:
-    """Return how many batches an epoch has."""
+    """Return the number of batches in an epoch."""
     size = examples if local.batch_size == "full" else min(local.batch_size, examples)
     return examples // size if local.drop_last else -(-examples // size)

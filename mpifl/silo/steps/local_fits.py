@@ -1,18 +1,19 @@
-"""What goes with what: for each way of training, the keys that it honours. What nobody has listed is refused.
+"""Tables of fits: for each way of training, the keys that it honours. A key that is not listed is refused.
 
-A table is a text with a row a key and a column a way. Keys of one table with the same cells may stand in one
-row, as `table.one,other`. A cell is one of these:
+A table is a text with a row for each key and a column for each way. Keys of one table with the same cells may
+share a row, as `table.one,other`. A cell is one of these:
 
 - `+` The key is honoured.
-- `a|b` It is honoured with these values alone. Of a value that is a table, all values must be among them.
+- `a|b` It is honoured with these values only. If the value is a table, all its values must be among them.
 - `-` It is refused, unless it is left out.
-- `.` and `.a|b` It is of no use there, and a line says so. Values beside those behind the dot are refused.
-- `~` and `~a|b` Another step takes its place, unless the value is behind the tilde.
-- `=` It is told elsewhere: in the column of the key itself, which is a way too, or by what no cell can say.
+- `.` and `.a|b` It has no effect there, and a line says so. Values that are not listed after the dot are
+  refused.
+- `~` and `~a|b` Another step takes its place, unless the value is listed after the tilde.
+- `=` It is decided elsewhere: in the column of the key itself, which is also a way, or in code.
 
-A key without a row and a row without a cell are refused. A table has no say in a way that is no column of it.
-Beside it stand the texts of refusals: the way, the key, and the line. Where a way refuses several keys, the
-first of these lines is shown.
+A key without a row and a row without a cell are refused. A table decides nothing about a way that is not one
+of its columns. A second text holds the refusals: the way, the key, and the line. If a way refuses several
+keys, the first of these lines is shown.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-# `plain` is lr * gradient and nothing else, which the program takes by itself, and says no word of it.
+# `plain` is the step lr * gradient. The program chooses it by itself and does not report it.
 _LOCAL = """
 key                  usual plain compile batch_silos private sum   masks split fedsgd fsvrg qffl scaffold fednova ditto fedsam fedrep paired clock
 optimizer            +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +
@@ -57,7 +58,7 @@ precision            +     ~wide ~wide   wide        fp32    .wide +     fp32  .
 """  # noqa: E501
 _MARKS = "+-.~="
 _SETS = {"wide": "fp32|tf32|bf16"}
-"""Values that have a name in cells; wide: passes whose numbers have the range of float32."""
+"""Names for sets of values in cells. wide: precisions whose numbers have the range of float32."""
 
 NOBODY = "nobody has said that the way '{way}' honours {key} = {value}; leave one of them out"
 _WHY = """
@@ -95,7 +96,7 @@ ditto       keep_optimizer_state                                                
 
 
 class Fits:
-    """A table of what goes with what, and the texts of its refusals.
+    """A table of fits, and the texts of its refusals.
 
     Attributes:
         cells: The cells, by way and key.
@@ -112,13 +113,13 @@ class Fits:
         self.why = {(way, key): text for way, names, text in said for key in _keys(names)}
 
     def outcome(self, way: str, key: str, value: Any, usual: Any = None) -> str:
-        """Return what becomes of a key: one of + - . ~
+        """Return what happens to a key: one of + - . ~
 
         Args:
-            way: How is trained.
+            way: The way of training.
             key: The key.
-            value: What it is.
-            usual: What it is where it is left out.
+            value: Its value.
+            usual: Its value if it is left out.
         """
         cell = self.cells[way].get(key, "-")
         mark, values = (cell[0], cell[1:]) if cell[0] in _MARKS else ("", cell)
@@ -128,23 +129,24 @@ class Fits:
         return {"": "-+", "-": "--", ".": "-.", "~": "~+"}[mark][listed]
 
     def unlike(self, way: str, table: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
-        """Yield the outcome, the key and the value of what a way does not just honour in a table."""
+        """Yield the outcome, key and value of each key of a table that a way does not simply honour."""
         for key, usual in self._narrow(way, type(table), prefix) if way in self.cells else ():
             value = getattr(table, key)
             if value != usual and (outcome := self.outcome(way, prefix + key, value)) != "+":
                 yield outcome, prefix + key, value
 
     def honours(self, way: str, table: BaseModel) -> bool:
-        """Tell whether a way honours all of a table."""
+        """Return whether a way honours all keys of a table."""
         return not any(self.unlike(way, table))
 
     def why_not(self, way: str, table: BaseModel, outcome: str = "-", **names: Any) -> str:
-        """Say what a way refuses in a table, or, of outcome ~, what another step is for; "" if nothing."""
+        """Return why a way refuses a table, or, for outcome ~, why another step takes its place; "" if it
+        does not."""
         found = {key: value for one, key, value in self.unlike(way, table) if one == outcome}
         return self.first(way, found, **names)
 
     def first(self, way: str, refused: Mapping[str, Any], **names: Any) -> str:
-        """Return the text of the first of some keys that a way refuses; "" if there is none."""
+        """Return the text for the first of the refused keys; "" if there is none."""
         told = [key for of, key in self.why if of == way and key in refused]
         for key in told or refused:
             text, value = self.why.get((way, key), NOBODY), refused[key]
@@ -155,12 +157,13 @@ class Fits:
         return ""
 
     def idle(self, way: str) -> frozenset[str]:
-        """Return the keys of which a way makes no use."""
+        """Return the keys that have no effect in a way."""
         return frozenset(key for key, cell in self.cells[way].items() if cell.startswith("."))
 
     @functools.cache  # noqa: B019 - there are few tables, and all of them stay
     def _narrow(self, way: str, kind: type[BaseModel], prefix: str) -> list[tuple[str, Any]]:
-        """Return the keys of a table that a way does not honour in any case, and the value that is none."""
+        """Return the keys of a table that a way does not always honour, each with the value that needs no
+        check."""
         filled = getattr(kind, "filled_in", {})
         usual = {key: filled.get(key, field.default) for key, field in kind.model_fields.items()}
         cells = {key: self.cells[way].get(prefix + key, "-") for key in usual}
@@ -173,7 +176,7 @@ def _keys(names: str) -> list[str]:
 
 
 def _listed(value: Any, values: str) -> bool:
-    """Tell whether a cell lists a value; `number` is any number, `own` any name of the user's own code."""
+    """Return whether a cell lists a value; `number` is any number, `own` any name of the user's own code."""
     if isinstance(value, Mapping):
         return all(_listed(one, values) for one in value.values())
     names = _SETS.get(values, values).split("|")

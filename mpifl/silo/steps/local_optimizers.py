@@ -1,7 +1,7 @@
-"""What is done with a gradient: an algorithm corrects it, the silo's optimizer steps along it.
+"""What a step does with a gradient: the algorithm corrects it, and the silo's optimizer steps along it.
 
-Some numbers may change from round to round or step to step (learning rates, FedProx's mu). They are floats in
-the plain step and tensors while a step is compiled, so that another number needs no other compilation.
+Some numbers may change between rounds or steps (learning rates, FedProx's mu). They are floats in the plain
+step. In a compiled step they are tensors, so that a new number needs no new compilation.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from mpifl.silo.steps.local_settings import LocalTraining
 
 Number: TypeAlias = float | Tensor
 Batch: TypeAlias = tuple[Tensor, ...]
-"""(x, y), and behind them what was to be gathered beside."""
+"""(x, y), followed by the tensors of `beside`."""
 Correction: TypeAlias = "Callable[[Tensor, Tensor, Batch], object] | Constant | Proximal"
-"""What changes a gradient before the optimizer takes it: a function of (flat gradient, where it was taken,
-batch) that does so in place, or one of the two that most papers need, which cost a plain step one vector
-operation."""
+"""A change of the gradient before the optimizer gets it. A function of (flat gradient, its parameters, batch)
+works in place. `Constant` and `Proximal`, which most papers need, cost a plain step one vector operation."""
 
 
 def _add(to: Tensor, vector: Tensor, scale: Number) -> Tensor:
@@ -41,7 +40,7 @@ class Constant:
         gradient.add_(self.vector)
 
     def descend(self, trained: Tensor, lr: float) -> None:
-        """Do to the parameters what the correction does in a plain step."""
+        """Apply the correction of a plain step to the parameters."""
         trained.add_(self.vector, alpha=-lr)
 
 
@@ -57,16 +56,16 @@ class Proximal:
         _add(_add(gradient, at, self.mu), self.centre, -self.mu)
 
     def descend(self, trained: Tensor, lr: float) -> None:
-        """Do to the parameters what the correction does in a plain step."""
+        """Apply the correction of a plain step to the parameters."""
         trained.lerp_(self.centre, lr * self.mu)
 
 
 class Optimizer(ABC):
-    """What takes a silo's steps over one flat vector.
+    """An optimizer of a silo's steps, over one flat vector.
 
     Attributes:
-        state: What a step leaves for the next, vectors of the parameters' shape; zeros at first.
-        steps: How many steps the state is of.
+        state: What a step leaves for the next: vectors of shape [P], zeros at first.
+        steps: How many steps the state stands for.
     """
 
     def __init__(self, local: LocalTraining, trained: Tensor) -> None:
@@ -80,17 +79,17 @@ class Optimizer(ABC):
             vector.zero_()
 
     def resume(self, state: Sequence[Tensor], steps: int) -> None:
-        """Go on with a state that so many steps have left."""
+        """Go on with the state after this many steps."""
         self.steps = steps
         for own, kept in zip(self.state, state, strict=True):
             own.copy_(kept)
 
     def step(self, trained: Tensor, gradient: Tensor, lr: float) -> None:
-        """Take one step in place, along the gradient or as far of it as the settings allow.
+        """Clip the gradient if the settings say so, and take one step in place.
 
         Args:
             trained: The parameters, shape [P].
-            gradient: Flat; its storage may be used up.
+            gradient: The flat gradient; it may be overwritten.
             lr: The learning rate of this step.
         """
         if self._local.clip_norm is not None:
@@ -104,13 +103,13 @@ class Optimizer(ABC):
 
     @abstractmethod
     def rates(self, lr: float) -> tuple[float, ...]:
-        """Return the numbers that the next step takes at a learning rate; it counts as taken then."""
+        """Return the numbers that the next step needs at a learning rate, and count that step as taken."""
 
     @abstractmethod
     def descend(
         self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
     ) -> None:
-        """Take one step in place; the gradient's storage may be used up."""
+        """Take one step in place; the gradient may be overwritten."""
 
 
 class SGD(Optimizer):
@@ -118,7 +117,7 @@ class SGD(Optimizer):
 
     @staticmethod
     def vectors(local: LocalTraining) -> int:
-        """Return 1, the velocity, with momentum."""
+        """Return 1 (the velocity) with momentum, else 0."""
         return 1 if local.momentum else 0
 
     def rates(self, lr: float) -> tuple[float, ...]:
@@ -129,7 +128,7 @@ class SGD(Optimizer):
     def descend(
         self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
     ) -> None:
-        """Take one step in place; the gradient's storage may be used up."""
+        """Take one step in place; the gradient may be overwritten."""
         local = self._local
         if local.weight_decay:
             gradient.add_(trained, alpha=local.weight_decay)
@@ -141,15 +140,15 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma & Ba 2015); adamw decays the weights apart from it (Loshchilov & Hutter 2019)."""
+    """Adam (Kingma & Ba 2015); adamw decays the weights separately (Loshchilov & Hutter 2019)."""
 
     @staticmethod
     def vectors(local: LocalTraining) -> int:
-        """Return 2, both moments."""
+        """Return 2: both moments."""
         return 2
 
     def rates(self, lr: float) -> tuple[float, ...]:
-        """Return the learning rate, and what corrects the moments' bias towards 0."""
+        """Return the learning rate, and two numbers that correct the moments' bias towards 0."""
         self.steps += 1
         local = self._local
         scale: float = (1 - local.beta2**self.steps) ** 0.5
@@ -158,7 +157,7 @@ class Adam(Optimizer):
     def descend(
         self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
     ) -> None:
-        """Take one step in place; the gradient's storage may be used up."""
+        """Take one step in place; the gradient may be overwritten."""
         local, (first, second), (lr, rate, scale) = self._local, state, rates
         if local.optimizer == "adamw":
             trained.mul_(1 - lr * local.weight_decay)
@@ -171,8 +170,8 @@ class Adam(Optimizer):
 
 
 def clip(gradient: Tensor, bound: float) -> None:
-    """Scale flat gradients, shape [..., P], in place to an L2 norm of `bound` where they are longer (Pascanu
-    et al. 2013)."""
+    """Scale flat gradients, shape [..., P], in place to an L2 norm of at most `bound` (Pascanu et al.
+    2013)."""
     norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True, dtype=torch.float64)
     gradient.mul_((bound / norm).clamp(max=1.0).float())
 

@@ -10,52 +10,51 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from mpifl.silo.steps.local_fits import LOCAL
 from mpifl.silo.steps.schedule import RateSchedule, Shape
 
-if TYPE_CHECKING:  # a job is looked at without paying for torch
+if TYPE_CHECKING:  # a job can be read without importing torch
     import torch
 
 BufferRule: TypeAlias = Literal["any", "all", "min", "max", "reset"]
-"""What becomes of a buffer that training writes, where it is not averaged."""
+"""How a buffer that training writes is combined, if it is not averaged."""
 LARGEST = 1e30
-"""Of a factor: what it multiplies is float32, which ends at 3e38."""
+"""The largest factor: it multiplies float32 numbers, which end at 3e38."""
 LARGEST_BATCH = 2**31
-"""Examples that no round's batch is to exceed."""
+"""The most examples that a round's batch may have."""
 OWN_WORK = {"epochs", "steps", "epochs_by_silo", "straggler_chance"}
-"""Keys of `[local]` by which silos may do unequal work with one and the same step."""
+"""Keys of `[local]` that give silos unequal work without a change of the step."""
 EVALUATION_BATCH = 1000
-"""Examples of a pass over all of a silo's, whose size is of no consequence but for memory."""
+"""Examples in a batch of a pass over all of a silo's examples. The size matters for memory only."""
 EvaluationBatch: TypeAlias = PositiveInt | Literal["auto"]
-"""Examples that are scored at a time; "auto" are as many as memory takes."""
+"""Examples that are scored at a time; "auto" is as many as fit in memory."""
 
 
 def nearest(number: float) -> int:
-    """Return the nearest whole number; of two as near, the larger."""
+    """Return the nearest whole number; halves are rounded up."""
     return math.floor(number + 0.5)
 
 
 def _grown(begun: float, by: float, times: int) -> float:
-    """Return the logarithm of what has been multiplied so many times, which does not overflow."""
+    """Return log(begun * by^times), which does not overflow."""
     return math.log(begun) + times * math.log(by)
 
 
 class LocalTraining(BaseModel):
-    """The `[local]` table of a job: the optimizer,
-    how far and in which batches a silo trains in one round."""
+    """The `[local]` table of a job: the optimizer, the amount of work and the batches of a silo's round."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     filled_in: ClassVar[dict[str, Any]] = {"epochs": 1}
-    """What keys are that nobody has given, where it is not their default."""
+    """The values of keys that are left out, if they differ from the fields' defaults."""
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     """The optimizer of a silo's steps."""
     lr: Annotated[float, Field(gt=0, le=LARGEST)] = 0.1
-    """The learning rate; the step size of FedSGD and the h of FSVRG, too."""
+    """The learning rate; also the step size of FedSGD and the h of FSVRG."""
     lr_decay: Annotated[float, Field(gt=0)] = 1.0
     """The learning rate of round t is lr * lr_decay^t."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The momentum of sgd."""
     nesterov: bool = False
-    """Take Nesterov's momentum."""
+    """Use Nesterov's momentum."""
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """The decay of the first moment, of adam and adamw."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
@@ -63,23 +62,24 @@ class LocalTraining(BaseModel):
     epsilon: Annotated[float, Field(gt=0)] = 1e-8
     """Added to the root of the second moment, of adam and adamw."""
     weight_decay: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0
-    """The factor of the parameters that is added to the gradient; adamw decays the parameters themselves."""
+    """This factor times the parameters is added to the gradient; adamw decays the parameters themselves."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
-    """Scale the gradient of a step down to this L2 norm where it is longer."""
+    """Scale a step's gradient down to this L2 norm if it is longer."""
     schedule: Shape = "constant"
-    """How the learning rate goes on after the warm-up; "linear" and "cosine" end at 0."""
+    """How the learning rate changes after the warm-up; "linear" and "cosine" end at 0."""
     warmup: NonNegativeInt = 0
-    """Steps over which the learning rate grows to lr."""
+    """The number of steps in which the learning rate grows to lr."""
     schedule_rounds: PositiveInt = 1
-    """How many rounds the schedule spans; 1: each round begins it anew. More of them need steps."""
+    """How many rounds the schedule spans; 1: it starts anew each round. More than 1 needs steps."""
     keep_optimizer_state: bool = False
-    """Go on with the optimizer's moments of the silo's last round, in place of zeros."""
+    """Start from the optimizer's moments of the silo's last round, instead of zeros."""
     epochs: PositiveInt | None = None
     """Passes over a silo's examples in a round; 1 unless steps or epochs_by_silo is given."""
     epochs_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """The epochs of round t are epochs * epochs_decay^t, to the nearest whole number; epochs_by_silo, too."""
+    """The epochs of round t are epochs * epochs_decay^t, to the nearest whole number; also for
+    epochs_by_silo."""
     steps: PositiveInt | None = None
-    """Number of optimizer steps in a round, in place of epochs."""
+    """Number of optimizer steps in a round, instead of epochs."""
     batch_size: PositiveInt | Literal["full"] = 10
     """Examples in a batch; "full" is all of the silo's."""
     batch_growth: Annotated[float, Field(ge=1)] = 1.0
@@ -87,23 +87,24 @@ class LocalTraining(BaseModel):
     accumulate_batches: PositiveInt = 1
     """How many batches make one step. It equals a step over all of them, in the memory of one."""
     drop_last: bool = False
-    """Leave out an epoch's last batch where it is smaller; BatchNorm cannot train on a batch of one example.
+    """Leave out an epoch's last batch if it is smaller; BatchNorm cannot train on a batch of one example.
     """
     straggler_chance: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """The chance that a silo does only a part of its epochs or steps in a round, drawn from 1 to all."""
+    """The chance that a silo does only a part of its epochs or steps in a round. The part is drawn from 1 to
+    all."""
     deadline: Annotated[float, Field(gt=0)] | None = None
-    """Seconds after which a silo answers with what it has done; bits then depend on the clock."""
+    """Seconds after which a silo stops training and answers; bits then depend on the clock."""
     epochs_by_silo: list[PositiveInt] | None = None
-    """Epochs of silo 0, 1, 2, ..., in place of epochs; the list repeats where there are more silos."""
+    """Epochs of silo 0, 1, 2, ..., instead of epochs; the list repeats if there are more silos."""
     compile: bool = False
-    """Compile the whole step to machine code where that can be done; it equals the plain step to rounding."""
+    """Compile the whole step to machine code where possible; it equals the plain step up to rounding."""
     batch_silos: bool = False
-    """Take the steps of several silos of a rank as one where that can be done; it equals the plain way to
+    """Take the steps of several silos of a rank as one where possible; it equals the plain way up to
     rounding."""
     silos_per_step: Annotated[int, Field(ge=2, le=1024)] = 16
     """How many silos one batched step covers; a smaller group is padded."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    """What forward and backward passes compute in; all but fp32 need a GPU, and parameters stay float32."""
+    """The precision of forward and backward passes. All but fp32 need a GPU; parameters stay float32."""
 
     @model_validator(mode="before")
     @classmethod
@@ -122,7 +123,7 @@ class LocalTraining(BaseModel):
         if self.optimizer != "sgd" and self.momentum:
             raise ValueError(f"momentum belongs to sgd; {self.optimizer} takes beta1 and beta2")
         for key in ("beta1", "beta2", "epsilon") if self.optimizer == "sgd" else ():
-            if getattr(self, key) != type(self).model_fields[key].default:  # which a resolved job has
+            if getattr(self, key) != type(self).model_fields[key].default:  # a resolved job has the defaults
                 raise ValueError(f"{key} belongs to adam and adamw; sgd takes momentum")
         if self.accumulate_batches > 1 and self.batch_size == "full":
             raise ValueError(
@@ -150,7 +151,7 @@ class LocalTraining(BaseModel):
         return self
 
     def at_round(self, round: int) -> LocalTraining:
-        """Return these settings with the learning rate, epochs and batches of a round, counted from 0."""
+        """Return these settings with the learning rate, epochs and batch size of a round, counted from 0."""
         changed: dict[str, Any] = {}
         if self.lr_decay != 1:
             changed["lr"] = self.lr * self.lr_decay**round
@@ -165,15 +166,15 @@ class LocalTraining(BaseModel):
         return self.model_copy(update=changed) if changed else self
 
     def lasting(self, *, epochs: int | None = None, steps: int | None = None) -> LocalTraining:
-        """Return these settings for just so many epochs or steps, in every round and at every silo."""
+        """Return these settings with exactly this many epochs or steps, in every round and at every silo."""
         length = {"epochs": epochs, "steps": steps, "epochs_by_silo": None}
         return self.model_copy(update={**length, "epochs_decay": 1.0, "straggler_chance": 0.0})
 
     def check_rounds(self, rounds: int) -> None:
-        """See that every round has a learning rate, a step and a batch.
+        """Check that every round has a usable learning rate, a step and a batch.
 
         Raises:
-            ValueError: one has not; the line says what would do.
+            ValueError: a round has not; the line says what to do.
         """
         last, size = rounds - 1, self.batch_size
         epochs = min(self.epochs_by_silo or [self.epochs or 1])
@@ -189,7 +190,7 @@ class LocalTraining(BaseModel):
             raise ValueError(f"[local] batch_growth = {self.batch_growth:g}: round {rounds} has {what}")
 
     def of_silo(self, silo: int, generator: torch.Generator) -> LocalTraining:
-        """Return the settings of one silo: the work that it is given, or what it gets done as a straggler."""
+        """Return the settings of one silo: its own epochs, cut short if it is a straggler."""
         settings = self
         if self.epochs_by_silo is not None:
             settings = settings.model_copy(
@@ -198,7 +199,7 @@ class LocalTraining(BaseModel):
         return settings._cut_short(generator) if self.straggler_chance else settings
 
     def _cut_short(self, generator: torch.Generator) -> LocalTraining:
-        """Draw whether a silo is a straggler, and what it gets done."""
+        """Draw whether a silo is a straggler, and how much work it does."""
         import torch
 
         if float(torch.rand((), generator=generator)) >= self.straggler_chance:
@@ -208,15 +209,15 @@ class LocalTraining(BaseModel):
 
     @property
     def full(self) -> bool:
-        """Whether all numbers of a pass are float32."""
+        """Whether passes store their numbers as float32."""
         return self.precision in ("fp32", "tf32")
 
     @property
     def constant_rate(self) -> bool:
-        """Whether all steps of a round have one learning rate."""
+        """Whether all steps of a round have the same learning rate."""
         return self.schedule == "constant" and not self.warmup
 
     def schedule_of(self, round: int, steps: int) -> RateSchedule:
-        """Return the learning rates of a round, counted from 0, in which a silo takes so many steps."""
+        """Return the learning rates of a round, counted from 0, in which a silo takes `steps` steps."""
         done = round % self.schedule_rounds * steps
         return RateSchedule(self.schedule, self.warmup, steps * self.schedule_rounds, done, self.lr)

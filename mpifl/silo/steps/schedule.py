@@ -1,4 +1,4 @@
-"""The learning rate from step to step: warmed up, then constant, linear or a cosine."""
+"""The learning rate of each step: a warm-up, then constant, linear or cosine."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Shape = Literal["constant", "linear", "cosine"]
 class RateSchedule:
     """The learning rate of each step of a round.
 
-    It grows linearly over the first steps (Goyal et al. 2017, section 2.2). Then it falls to 0 at the last
-    step, on a line or on half a cosine (Loshchilov & Hutter 2017, eq. 5, without restarts), or stays at 1.
+    It grows linearly over the first steps (Goyal et al. 2017, section 2.2). Then it stays, or falls to 0 at
+    the last step, linearly or as half a cosine (Loshchilov & Hutter 2017, eq. 5, without restarts).
 
     Attributes:
-        shape: Of what follows the warm-up.
+        shape: The shape after the warm-up.
         warmup: Steps of the warm-up.
         total: Steps in all, the warm-up included.
-        done: Steps taken in the rounds before.
-        base: The learning rate that it grows to, and falls from.
+        done: Steps taken in earlier rounds.
+        base: The learning rate at the end of the warm-up.
     """
 
     shape: Shape = "constant"

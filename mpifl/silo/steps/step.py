@@ -1,4 +1,4 @@
-"""Steps of a training along a gradient: one half takes the gradient, the other goes along it."""
+"""Steps of a training: a `Gradient` computes the gradient, and a `Step` moves the parameters along it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from mpifl.silo.steps.training import Counted, Loss, Step, Training
 Found: TypeAlias = "Tensor | list[Tensor]"
 """A gradient: flat, shape [P], or a tensor for each parameter."""
 SCALE = 2.0**16
-"""What the loss is multiplied by at first in float16, as by torch.amp.GradScaler."""
+"""The first factor of the loss in float16, as in torch.amp.GradScaler."""
 GROWTH = 2000
 """Steps without an overflow after which the factor doubles."""
 
 
 class Gradient(Protocol):
-    """Takes the gradient of a step's batches, and adds their losses to `total`, each times its examples."""
+    """Computes the gradient of a step's batches. It adds their mean losses to `total`, each times its
+    examples."""
 
     total: Tensor
 
@@ -33,12 +34,12 @@ class Gradient(Protocol):
 
 
 def along(t: Training, gradient: Gradient, optimizer: Optimizer | None = None) -> Step:
-    """Return the step that goes along a gradient: plainly, or by an optimizer.
+    """Return a step along a gradient: a plain step, or a step of an optimizer.
 
     Args:
         t: The training.
-        gradient: What it goes along.
-        optimizer: What other steps of the training are taken by, too; by default the settings' own.
+        gradient: Computes the gradient.
+        optimizer: The optimizer, if other steps of the training share it; by default the settings' own.
     """
     if optimizer is None and is_plain(t):
         return PlainStep(t, gradient)
@@ -46,13 +47,13 @@ def along(t: Training, gradient: Gradient, optimizer: Optimizer | None = None) -
 
 
 def is_plain(t: Training) -> bool:
-    """Whether a step is trained -= lr * gradient, with a constant or proximal correction at most."""
+    """Return whether a step is trained -= lr * gradient, with at most a constant or proximal correction."""
     known = t.correct is None or isinstance(t.correct, Constant | Proximal)
     return known and LOCAL.honours("plain", t.settings)
 
 
 class PlainStep:
-    """trained -= lr * gradient, and what a correction does to that."""
+    """The step trained -= lr * gradient, with a constant or proximal correction."""
 
     optimizer = None
 
@@ -78,7 +79,7 @@ class OptimizerStep:
     def __init__(self, t: Training, gradient: Gradient, optimizer: Optimizer) -> None:
         self._model, self._gradient, self.optimizer = t.model, gradient, optimizer
         self.total = gradient.total
-        # where several batches make a step, a function has corrected the gradient of each
+        # if several batches make a step, a function has already corrected the gradient of each
         of_batch = t.settings.accumulate_batches > 1 and not isinstance(t.correct, Constant | Proximal)
         self._correct = None if of_batch else t.correct
 
@@ -96,7 +97,7 @@ class OptimizerStep:
 
 
 def by_autograd(t: Training, total: Tensor | None = None) -> Gradient:
-    """Return the gradient as PyTorch finds it; the losses are added to the total, if one is given."""
+    """Return the gradient by PyTorch's autograd; it adds the losses to `total`, if that is given."""
     kind = Autograd if t.settings.accumulate_batches == 1 else Accumulated
     return kind(t, torch.zeros((), device=t.model.device) if total is None else total)
 
@@ -109,7 +110,7 @@ class Autograd:
         self._scale = LossScale() if t.settings.precision == "fp16" else None
 
     def __call__(self, batches: Sequence[Batch]) -> Found | None:
-        """Return the gradient; None if it is of float16 and not finite."""
+        """Return the gradient; None if float16 made it infinite or NaN."""
         [batch] = batches
         loss = scalar(self._t.objective(self._t.model.module, *batch))
         self.total.add_(loss.detach(), alpha=rows(batch[1]))
@@ -124,10 +125,10 @@ class Autograd:
 
 
 class Accumulated(Autograd):
-    """The gradient of several batches as of one.
+    """The gradient of several batches as if they were one.
 
-    Each batch weighs what it counts, so that batches with other numbers of targets are as one batch of all. A
-    correction by a function of the batch is part of the batch's gradient.
+    A batch's weight is the divisor of its loss. So batches with different numbers of targets equal one batch
+    of all. A correction by a function is part of each batch's gradient.
     """
 
     def __init__(self, t: Training, total: Tensor) -> None:
@@ -137,7 +138,7 @@ class Accumulated(Autograd):
         self._summed = torch.zeros_like(t.model.trained)
 
     def __call__(self, batches: Sequence[Batch]) -> Found | None:
-        """Return the gradient; None if it is of float16 and not finite."""
+        """Return the gradient; None if float16 made it infinite or NaN."""
         model, count, loss = self._t.model, torch.zeros_like(self.total), torch.zeros_like(self.total)
         self._summed.zero_()
         for batch in batches:
@@ -153,21 +154,21 @@ class Accumulated(Autograd):
 
 
 class LossScale:
-    """A factor of the loss, without which gradients vanish in float16 (Micikevicius et al. 2018, 3.2).
+    """A factor of the loss that keeps gradients from vanishing in float16 (Micikevicius et al. 2018, 3.2).
 
-    A step whose gradient is not finite is left out, and the factor halved. Each training begins anew. The
-    factor is a power of two, so that what it multiplies keeps its digits.
+    A step without a finite gradient is left out, and the factor is halved. Each training starts with the
+    first factor. The factor is a power of two, so multiplying by it keeps all digits.
     """
 
     def __init__(self, factor: float = SCALE) -> None:
         self.factor, self._since = factor, 0
 
     def gradient(self, model: FlatModel, loss: Tensor) -> Tensor:
-        """Return the flat gradient of a loss, taken of its multiple."""
+        """Return the flat gradient of a loss, computed from the scaled loss."""
         return model.flatten(model.gradients(loss * self.factor)).div_(self.factor)
 
     def allows(self, gradient: Tensor) -> bool:
-        """Return whether a step along this gradient is to be taken."""
+        """Return whether this gradient is finite, so that the step is taken; adjust the factor."""
         finite = bool(gradient.isfinite().all())
         self._since = self._since + 1 if finite else 0
         if not finite:
@@ -178,7 +179,7 @@ class LossScale:
 
 
 def weighed(objective: Objective, counted: Counted | None, module: Any, batch: Batch) -> tuple[Tensor, float]:
-    """Return the mean loss of a batch, and what it weighs: its examples, or what it is divided by."""
+    """Return the mean loss of a batch, and its weight: the number of examples, or the divisor of the loss."""
     if counted is None:
         return scalar(objective(module, *batch)), rows(batch[1])
     total, count = counted(module, *batch)
@@ -186,7 +187,7 @@ def weighed(objective: Objective, counted: Counted | None, module: Any, batch: B
 
 
 def counted_of(loss: Loss) -> Counted:
-    """Return a loss as a sum, and what it is divided by: by itself it is a mean over examples."""
+    """Return a loss as a sum and its divisor; a loss without a sum is a mean over examples."""
 
     def over_examples(module: Any, *batch: Any) -> Summed:
         return scalar(loss.mean(module, *batch)) * rows(batch[1]), rows(batch[1])

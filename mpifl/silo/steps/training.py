@@ -1,5 +1,4 @@
-"""One training of one silo: what is minimised, on what, how and from where; what takes its steps, and what
-came of it."""
+"""One training of one silo as a record, its steps and its result."""
 
 from __future__ import annotations
 
@@ -22,23 +21,24 @@ from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.schedule import RateSchedule
 
 Counted: TypeAlias = Callable[..., Summed]
-"""(module, x, y) -> the sum of a batch's losses and what it is to be divided by."""
+"""(module, x, y) -> the sum of a batch's losses, and its divisor."""
 OfOutputs: TypeAlias = Callable[[Tensor, Any], Tensor]
 """(outputs, y) -> mean loss over the batch, a scalar tensor."""
 Enough: TypeAlias = Callable[[int], bool]
-"""(steps taken) -> whether the training is to end there."""
+"""(steps taken) -> whether the training ends there."""
 Kept: TypeAlias = tuple[Sequence[Tensor], int]
-"""An optimizer's state, and the steps that it is of."""
+"""An optimizer's state, and the number of steps that it stands for."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a training minimises, in the forms that steps can use. A form is None where only the task has it.
+    """The loss that a training minimises, in the forms that steps can use. A form is None if the loss lacks
+    it.
 
     Attributes:
         mean: `(module, x, y, *beside)` -> the mean over a batch.
-        summed: The same as a sum, and what that is divided by.
-        of_outputs: The same as a function of the model's outputs and the targets.
+        summed: The same loss as a sum, and the divisor.
+        of_outputs: The same loss as a function of the model's outputs and the targets.
         weighted: `(module, x, y, *beside, weights)` -> the sum over a batch, each example times its weight.
     """
 
@@ -56,16 +56,17 @@ class Training:
         model: The lent model.
         data: The examples.
         start: The parameters to start from, shape [P].
-        settings: Those of this round, the learning rate already decayed.
-        loss: What is minimised.
+        settings: The settings of this round, with the decayed learning rate.
+        loss: The loss to minimise.
         order: Draws the order of the examples.
         correct: Changes each gradient before the step that takes it.
-        beside: Tensors of shape [n, ...], an entry an example, that the loss is given beside x and y.
-        round: Rounds done, where the schedule spans several.
-        kept: The optimizer's state to go on with.
+        beside: Further arguments of the loss after x and y: tensors of shape [n, ...], one entry for each
+            example.
+        round: The round, counted from 0, for a schedule over several rounds.
+        kept: The optimizer's state to start from.
         allocate: Gives the memory for the delta.
-        method: How batches are drawn and steps taken; None is the usual way.
-        enough: Says after so many steps whether they are enough; the lent model holds what they made.
+        method: How batches are drawn and steps taken; None means the usual way.
+        enough: Tells after each step whether training may end; the lent model then holds the parameters.
     """
 
     model: FlatModel
@@ -84,12 +85,12 @@ class Training:
 
     @functools.cached_property
     def steps(self) -> int:
-        """How many steps it takes, unless a deadline ends it."""
+        """How many steps the training takes, unless a deadline or `enough` ends it."""
         return steps_of(self.settings, len(self.data))
 
     @functools.cached_property
     def schedule(self) -> RateSchedule:
-        """The learning rate of each step: the one place that knows it."""
+        """The learning rate of each step, which only this place knows."""
         return self.settings.schedule_of(self.round, self.steps)
 
     @functools.cached_property
@@ -98,11 +99,11 @@ class Training:
         return in_precision(self.settings.precision, self.loss.mean)
 
     def place(self, step: int) -> str:
-        """Return what an error says of where it was raised, at a step counted from 0."""
+        """Return the place that an error message names, at a step counted from 0."""
         return f"round {self.round + 1}, step {step + 1} of {self.steps}"
 
     def optimizer(self) -> Optimizer:
-        """Return an optimizer of these settings, which goes on with what was kept."""
+        """Return an optimizer of these settings, with the kept state."""
         made = OPTIMIZERS[self.settings.optimizer](self.settings, self.model.trained)
         if self.kept is not None:
             made.resume(*self.kept)
@@ -111,15 +112,15 @@ class Training:
 
 @dataclass(frozen=True)
 class LocalRun:
-    """What came of local training.
+    """The result of local training.
 
     Attributes:
-        delta: Trained parameters minus those it started from, shape [P].
+        delta: The trained parameters minus the parameters at the start, shape [P].
         end: The trained parameters, shape [P]; a view of the lent model, gone with the next training.
-        steps: Optimizer steps, with those that fp16 has left out.
-        examples: Examples seen, counted once an epoch.
-        loss: Mean loss over these examples, each at the parameters of its step.
-        optimizer: What took the steps, None if they were plain; its state is gone with the next training.
+        steps: Optimizer steps, including those that fp16 left out.
+        examples: The number of examples seen; an example counts once in each epoch.
+        loss: The mean loss over these examples, each at the parameters of its step.
+        optimizer: The optimizer, None if steps were plain; its state is gone with the next training.
     """
 
     delta: Tensor
@@ -131,32 +132,32 @@ class LocalRun:
 
 
 Trains: TypeAlias = Callable[[Training], LocalRun]
-"""Who carries a training out."""
+"""The function that carries out a training."""
 
 
 class Step(Protocol):
-    """Takes the steps of one training: the seam behind which their kinds differ."""
+    """Takes the steps of one training. Each kind of step is a class with these methods."""
 
     @property
     def total(self) -> Tensor:
-        """The sum of the losses, each times its batch's examples; a scalar."""
+        """The sum of the batches' mean losses, each times the batch's examples; a scalar."""
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """What keeps moments from step to step; None if nothing does."""
+        """The optimizer that keeps moments between steps, or None."""
 
     def __call__(self, batches: Sequence[Batch], lr: float) -> None:
-        """Take one step, over one batch, or over the several whose gradients accumulate."""
+        """Take one step over one batch, or over several batches whose gradients accumulate."""
 
     def finish(self) -> None:
-        """Take the steps that still wait: on a GPU several are one graph."""
+        """Take the steps that still wait: on a GPU, several steps may form one graph."""
 
 
 class Method(ABC):
-    """How a training draws its batches, and what takes its steps."""
+    """How a training draws its batches and takes its steps."""
 
     def batches(self, t: Training) -> Iterator[Sequence[Batch]]:
-        """Yield the batches of each step, shuffled; an epoch's last batch ends a step."""
+        """Yield the shuffled batches of each step; an epoch's last batch ends a step."""
         local, steps = t.settings, 0
         for _ in range(local.epochs) if local.epochs is not None else itertools.count():
             drawn = t.data.shuffled(local.batch_size, t.order, t.beside, drop_last=local.drop_last)
@@ -168,4 +169,4 @@ class Method(ABC):
 
     @abstractmethod
     def step(self, t: Training) -> Step:
-        """Return what takes the steps."""
+        """Return the step of a training."""

@@ -1,5 +1,4 @@
-"""Local training: what a silo does between receiving the model and answering.
-The one loop over steps is here."""
+"""The one loop over the steps of local training, and the gradient over all examples."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ from mpifl.silo.steps.training import Counted, LocalRun, Method, Step, Training
 
 
 class Usual(Method):
-    """Shuffled batches, and steps along gradients that autograd finds."""
+    """Shuffled batches, and steps along gradients of autograd."""
 
     def step(self, t: Training) -> Step:
-        """Return what takes the steps."""
+        """Return the step of a training."""
         return along(t, by_autograd(t))
 
 
@@ -30,7 +29,7 @@ USUAL = Usual()
 
 
 def train(t: Training, usual: Method = USUAL) -> LocalRun:
-    """Train a model from `t.start`, by `usual` where `t` has no method; return what came of it."""
+    """Train a model from `t.start` and return the result; `usual` is used if `t` has no method."""
     method = t.method or usual
     t.model.trained.copy_(t.start)
     t.model.module.train()
@@ -42,9 +41,9 @@ def train(t: Training, usual: Method = USUAL) -> LocalRun:
 
 
 def _taken(t: Training, step: Step, method: Method) -> tuple[int, int]:
-    """Take the steps of a training; return how many they were, over how many examples.
+    """Take the steps of a training; return the number of steps and of examples.
 
-    A deadline looks at the clock when a step is done, and not when a GPU was asked for it.
+    A deadline reads the clock when a step is done, not when it is queued on a GPU.
     """
     steps = examples = 0
     deadline = t.settings.deadline
@@ -75,15 +74,15 @@ def gradient(
     objective: Objective,
     counted: Counted | None = None,
 ) -> LocalRun:
-    """Return the mean gradient over all examples of `batches` at the parameters `at`,
-    shape [P], as a run's `delta`.
+    """Return a run whose `delta` is the mean gradient over all examples of `batches`, at the parameters `at`,
+    shape [P].
 
     Args:
-        model: Whose gradient.
+        model: The model.
         batches: All examples once.
         at: The parameters.
         objective: The mean loss of a batch.
-        counted: The same as a sum, and what it is divided by, where that is not the examples.
+        counted: The same as a sum and its divisor, if the divisor is not the number of examples.
     """
     model.trained.copy_(at)
     model.module.train()
@@ -95,5 +94,5 @@ def gradient(
         mean.add_(model.flatten(model.gradients(loss)), alpha=weight)
         total.add_(loss.detach(), alpha=weight)
         steps, examples, weights = steps + 1, examples + rows(batch[1]), weights + weight
-    weights = weights or 1.0  # where nothing counts, nothing is to be done
+    weights = weights or 1.0  # if no target counts, the gradient and the loss are 0
     return LocalRun(mean.div_(weights), model.trained, steps, examples, float(total) / weights)

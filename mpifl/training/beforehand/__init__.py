@@ -1,4 +1,4 @@
-"""What is tried and compared before round 1, so that a mistake is a line at the start."""
+"""Checks before round 1, so that a mistake is one line at the start."""
 
 import lazy_loader
 

@@ -1,4 +1,5 @@
-"""Layers that mix the examples of a batch: what one example learns there, all others tell."""
+"""Refuses layers that mix the examples of a batch, such as BatchNorm: one example changes the others'
+gradients."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from mpifl.common import InputError
 
 
 def check_layers(module: nn.Module, given: str) -> None:
-    """See that a model treats each example by itself.
+    """Check that a model treats each example by itself.
 
     Args:
         module: The model.
-        given: The key that wants it so.
+        given: The key that needs this.
 
     Raises:
         InputError: a layer learns statistics of batches.

@@ -1,7 +1,7 @@
-"""A step of training that a model takes before round 1, on made-up examples of the shards' shapes.
+"""A trial step of a model before round 1, on made-up examples of the shards' shapes.
 
-It is a silo's own, on a copy of the model, and taken twice from one state. What would end round 1, or make a
-silo's result depend on who trained before it, is one line at the start.
+The step is a silo's own, on a copy of the model, taken twice from one state. It finds errors that would end
+round 1, and models whose result depends on the silo that trained before.
 """
 
 from __future__ import annotations
@@ -31,33 +31,34 @@ from mpifl.training.beforehand.made_up_examples import Aim, made_up
 from mpifl.training.beforehand.model_copies import copied
 
 SEED = 0
-"""Of the made-up examples and of what the two steps draw."""
+"""The seed of the made-up examples and of the draws in the two steps."""
 DEEPEST = 6
-"""How many containers deep an attribute is looked into: one may hold itself."""
+"""How many nested containers of an attribute are read, since a container may hold itself."""
 _OWN = {*vars(nn.Module()), "training"}
 """Attributes of every module."""
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A model, and how it is trained.
+    """A model, and how silos train it.
 
     Attributes:
-        where: What errors call it.
-        module: The model, which stays as it is.
-        features: What an example is.
-        aim: What its target is.
-        width: How many numbers the task has it answer for each target.
-        local: How a silo trains it.
-        task: What it is for.
-        own: What training minimises, None where it is the task's loss.
-        augment: What is done to the batches.
-        remake: Builds the model again, for one that cannot be copied.
-        personal: Names of what stays at the silos.
-        rules: What becomes of buffers that training writes to, by their names or patterns.
-        apart: Whether nobody averages it, so that it keeps them all.
-        by_example: Whether `[privacy]` trains on each example by itself, so that no buffer may learn.
-        rounds: Over how many rounds it is trained.
+        where: The model's name in error messages.
+        module: The model, which is not changed.
+        features: The format of an example.
+        aim: The format of its target.
+        width: How many outputs the task needs for each target.
+        local: How a silo trains the model.
+        task: The task.
+        own: The objective that training minimises, or None if it is the task's loss.
+        augment: The augmentation of batches, or None.
+        remake: Builds the model again, in case it cannot be copied.
+        personal: The names of parameters and buffers that stay at the silos.
+        rules: The rules of buffers that training writes, by names or patterns.
+        apart: Whether nobody averages the model, so that it keeps all its buffers.
+        by_example: Whether `[privacy]` trains on each example by itself, so that training may write no
+            buffer.
+        rounds: The number of rounds.
     """
 
     where: str
@@ -78,17 +79,17 @@ class Learner:
 
 
 def check_first_step(learner: Learner, examples: Sequence[int], names: Names | None = None) -> None:
-    """See that a model can take a step of training, and that two from one state have the same bits.
+    """Check that a model can take a training step, and that two steps from one state give the same bits.
 
-    A batch of one row is tried where one occurs.
+    A batch of one row is also tried, if the training has one.
 
     Args:
         learner: The model.
-        examples: How many those have who train it; 0 of those who do not.
-        names: What they are called; None if errors call them all `where`.
+        examples: Each silo's number of examples; 0 for a silo that does not train this model.
+        names: The silos' names; None if errors name `where` only.
 
     Raises:
-        InputError: it cannot, or they have not; the line says what would do.
+        InputError: it cannot, or the bits differ; the line says what to do.
     """
     if not any(p.requires_grad for p in learner.module.parameters()):
         what = "has no parameter that is trained; leave requires_grad of one or more as it is"
@@ -105,16 +106,16 @@ def check_first_step(learner: Learner, examples: Sequence[int], names: Names | N
 
 
 def check_server_step(learner: Learner, public: int, key: str) -> None:
-    """See that the server can train a model on so many public examples: that no batch has one row, if the
-    model refuses that.
+    """Check that the server can train a model on its public examples: no batch has one row, if the model
+    refuses such batches.
 
     Args:
         learner: The model, and how the server trains it.
-        public: How many there are.
-        key: Which key of the job says how many examples a batch has.
+        public: The number of public examples.
+        key: The job's key for the size of a batch.
 
     Raises:
-        InputError: one has; the line says what would do.
+        InputError: a batch has one row; the line says what to do.
     """
     if has_one_row(learner.local, [public], learner.rounds):
         layer, _ = _Steps(learner).tried([public])
@@ -123,11 +124,11 @@ def check_server_step(learner: Learner, public: int, key: str) -> None:
 
 
 class _Steps:
-    """Steps of a copy of a model.
+    """Trial steps of a copy of a model.
 
     Attributes:
-        places: For what shape of class numbers an example has it answers, where a federation does not say
-            that shape, and the model answers for more than one.
+        places: The shape of an example's class numbers that the model's outputs imply, if the federation does
+            not give that shape.
 
     Args:
         learner: The model.
@@ -140,26 +141,26 @@ class _Steps:
         self.places: tuple[int, ...] = ()
         try:
             module = copied(learner.module)
-        except (RuntimeError, TypeError, AttributeError):  # as with a tensor that is no leaf, or a lock
+        except (RuntimeError, TypeError, AttributeError):  # such as for a tensor that is no leaf, or a lock
             module = learner.remake()
         personal, rules, apart = learner.personal, learner.rules, learner.apart
         self._model = FlatModel(module, personal=personal, is_reporter=False, rules=rules, apart=apart)
         self._start = self._model.trained.clone()
 
     def tried(self, examples: Sequence[int]) -> tuple[str, str]:
-        """Return what keeps it from training on one row, and why it cannot train at all; "" if nothing."""
+        """Return what prevents training on one row, and why the model cannot train at all; "" if nothing."""
         local = self._learner.local
         layer = self._refuses_one_row() if has_one_row(local, examples, self._learner.rounds) else ""
         return layer, self._problem(rows=1 if local.batch_size == 1 and not layer else 2)
 
     def _problem(self, rows: int) -> str:
-        """Say why a step cannot be taken, or what differs between two from one state; "" if nothing."""
+        """Return why a step fails, or what differs between two steps from one state; "" if nothing."""
         before = _traces(self._model.module)
         try:
             first, second = self._taken(rows), self._taken(rows)
         except InputError as error:
             return str(error)
-        except Exception as error:  # whatever the user's code says
+        except Exception as error:  # the user's code may raise anything
             return f"cannot take a step of training: {self._explained(error, rows)}"
         if not (differs := [name for name in first if not _same(first[name], second.get(name))]):
             return ""
@@ -177,16 +178,16 @@ class _Steps:
         return f"{what}, and silos on one rank would train otherwise than apart: {cause}"
 
     def _refuses_one_row(self) -> str:
-        """Return what keeps the model from training on one row, "" if nothing does."""
+        """Return what prevents training on one row, "" if nothing does."""
         try:
             self._taken(1)
-        except Exception as error:  # whatever the user's code says
+        except Exception as error:  # the user's code may raise anything
             norms = [part for part in self._model.module.modules() if isinstance(part, _BatchNorm)]
             return type(norms[0]).__name__ if norms else _told(error)
         return ""
 
     def _taken(self, rows: int) -> dict[str, Any]:
-        """Take a step from the start; return all that came of it by the names that a line has for it."""
+        """Take a step from the start; return all its results, by their names in messages."""
         self._model.put_back()
         answers: list[Any] = []
         watch = self._model.module.register_forward_hook(lambda _, given, answer: answers.append(answer))
@@ -235,7 +236,8 @@ class _Steps:
         return Split(*made_up(self._learner.features, self._learner.aim, rows, SEED, self._places))
 
     def _explained(self, error: Exception, rows: int) -> str:
-        """Say why a step failed: by what the model answers in training, or else in the error's words."""
+        """Return why a step failed: a fault of the model's outputs if there is one, else the error's own
+        text."""
         of = self._learner
         if of.own is None:
             x, _ = next(Batches(self._split(rows), of.features, self._model.device).in_order(rows))
@@ -267,7 +269,7 @@ def _told(error: Exception) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two results have the same bits; all NaN are alike."""
+    """Return whether two results are equal; NaN equals NaN."""
     if isinstance(one, list):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, Tensor):
@@ -277,7 +279,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _traces(module: nn.Module) -> dict[str, str]:
-    """Return what a model keeps beside what is put back between silos, by what a line calls it."""
+    """Return a text for each attribute that is not restored between silos, by its name in messages."""
     found = {}
     for place, part in module.named_modules():
         for key, value in vars(part).items():
@@ -287,9 +289,9 @@ def _traces(module: nn.Module) -> dict[str, str]:
 
 
 def _trace(value: Any, depth: int = 0) -> str:
-    """Return a text that changes when a value does; "" for what no text can be made of, or is too deep.
+    """Return a text that changes when a value does; "" for a value of unknown kind or nested too deep.
 
-    A list of parameters has none either: those are put back.
+    Parameters have none either, since they are restored.
     """
     if depth > DEEPEST or isinstance(value, nn.Parameter):
         return ""

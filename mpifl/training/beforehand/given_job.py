@@ -1,4 +1,4 @@
-"""A job as it is given to a training: its file, its tables, or itself."""
+"""A job as it is given to a training: a file, tables, or a `Job`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def resolved(given: Given, overrides: tuple[str, ...]) -> Job:
     """Return the job with every default filled in.
 
     Raises:
-        InputError: a key of it is wrong.
+        InputError: a key is wrong.
     """
     if isinstance(given, Path):
         return read_job(given, overrides)
@@ -26,10 +26,10 @@ def resolved(given: Given, overrides: tuple[str, ...]) -> Job:
 
 
 def source_of(given: Given) -> str:
-    """Return what errors call the job."""
+    """Return the job's name in error messages."""
     return str(given) if isinstance(given, Path) else "the job"
 
 
 def told_of(error: InputError, given: Given) -> str:
-    """Return an error with the job that it is of; that of a shard names its own file."""
+    """Return an error's text with the job's name; a shard's error names its own file."""
     return str(error) if isinstance(error, ShardError) else f"{source_of(given)}: {error}"

@@ -1,4 +1,4 @@
-"""The models that a training has on each rank."""
+"""The models of a training on each rank."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def models_of(
     is_reporter: bool = True,
     tries: bool = False,
 ) -> list[FlatModel]:
-    """Build the job's model, and the algorithm's further architectures behind it.
+    """Build the job's model, followed by the algorithm's further architectures.
 
     Args:
         job, spec, algorithm: The training.
-        device: Where the models are to lie.
-        is_reporter: Whether this rank says what is the same for all ranks of its node.
-        tries: Whether it sees that each can be trained.
+        device: The device of the models.
+        is_reporter: Whether this rank prints messages that are the same for all ranks of its node.
+        tries: Whether this rank checks that each model can be trained.
 
     Raises:
-        InputError: one cannot be built, does not fit, or cannot be trained.
+        InputError: a model cannot be built, does not fit, or cannot be trained.
     """
     found = []
     for nth, table in enumerate(tables_of(job, algorithm)):

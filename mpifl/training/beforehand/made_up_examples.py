@@ -11,23 +11,23 @@ from mpifl.data import Aims, Features, Inputs, Ragged, Targets, each
 from mpifl.data.shards import seen_as
 
 Aim: TypeAlias = tuple[int | None, Aims | None]
-"""How many classes there are, and what the target of an example is, as a federation says them."""
+"""The federation's number of classes, and its format of targets."""
 
 
 def made_up(
     features: Inputs, aim: Aim, rows: int, seed: int, places: tuple[int, ...] = ()
 ) -> tuple[Any, Any, Any]:
-    """Return inputs and targets of some examples, and what a model receives the targets as.
+    """Return inputs and targets of made-up examples, and the form in which a model receives the targets.
 
-    Inputs are drawn from 0 to 1, and whole numbers that a model receives as such are 0: any model has a
-    token 0. The targets of row k are class k, or 1 where they are values.
+    Float inputs are drawn from 0 to 1. Whole numbers that a model receives as such are 0, since any model has
+    a token 0. The target of row k is class k, or 1 if targets are values.
 
     Args:
-        features: What an example is.
-        aim: What its target is.
-        rows: How many examples.
-        seed: Of the draws.
-        places: The shape of an example's class numbers where `aim` does not say it.
+        features: The format of an example.
+        aim: The format of its target.
+        rows: The number of examples.
+        seed: The seed of the draws.
+        places: The shape of an example's class numbers, if `aim` does not give it.
     """
     draw = rng.numpy_stream(seed, "made-up examples")
     classes, targets = aim
@@ -60,7 +60,7 @@ def _aims(classes: int | None, one: Targets | None, rows: int, places: tuple[int
 
 
 def _ragged(array: np.ndarray, one: Features | Targets) -> Any:
-    """Return an array as a shard holds it: of examples of unequal lengths, all are as long as the longest."""
+    """Return an array as a shard holds it; ragged examples all get the same length."""
     if not one.ragged:
         return array
     padding = {"fill": one.fill, "mask": one.mask} if isinstance(one, Features) else {"fill": one.padding}

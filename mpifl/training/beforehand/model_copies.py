@@ -1,4 +1,4 @@
-"""Copies of models, on which steps are tried that the models themselves do not take."""
+"""Copies of models for trial steps."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import copy
 from torch import nn
 
 SHARED = 1 << 28
-"""Bytes of frozen parameters above which a copy has those of the model itself."""
+"""If frozen parameters take more bytes than this, a copy shares them with the model."""
 
 
 def copied(module: nn.Module) -> nn.Module:
-    """Return a copy of a module to train; of what is frozen there is none where that is large."""
+    """Return a copy of a module to train; large frozen parameters are shared."""
     frozen = [p for p in module.parameters() if not p.requires_grad]
     held = {id(p): p for p in frozen} if sum(p.nbytes for p in frozen) > SHARED else {}
     found: nn.Module = copy.deepcopy(module, dict(held))

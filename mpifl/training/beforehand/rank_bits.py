@@ -1,4 +1,4 @@
-"""What a rank computes, as a digest by which ranks compare themselves: the same bits need the same digest."""
+"""A digest of trial steps on each rank. Ranks with different digests compute different bits."""
 
 from __future__ import annotations
 
@@ -20,50 +20,51 @@ from mpifl.training.beforehand.model_copies import copied
 
 STEPS, RATE = 2, 0.01
 ROWS = 32
-"""Rows of a step: products of fewer go by kernels that batches of a training seldom meet."""
+"""Rows of a step. Products of fewer rows use kernels that training batches seldom use."""
 MOST = 1 << 24
-"""Numbers of inputs and parameters for that many rows; of more there are fewer rows, two at least."""
+"""The most numbers in a step. A larger model gets fewer rows, at least two."""
 PROCESSOR, BITS = "processor", "bits"
-"""Of what a rank says of itself: what computes there, and the digest of what it computes; "" if unknown."""
+"""Entries of what a rank reports of itself: its processor, and the digest of what it computes; "" if
+unknown."""
 
 
 PLAIN = Features(shape=(64,), dtype="float32")
-"""What a perceptron takes that stands for models that differ from rank to rank."""
+"""The features of a perceptron that stands for models that differ between ranks."""
 
 
 def about_bits(model: FlatModel, task: Task, features: Inputs) -> dict[str, str]:
-    """Return what a rank says of how it computes a model; of a GPU nothing, whose name tells it."""
+    """Return a rank's processor and digest for a model. A GPU has no entry, since its name suffices."""
     if model.device.type != "cpu":
         return {}
     return {PROCESSOR: processor(), BITS: bits_of(model.module, task, features)}
 
 
 def about_plain(device: torch.device) -> dict[str, str]:
-    """Return the same of a perceptron, where ranks train models of their own."""
+    """Return the entries of `about_bits` for a perceptron, if ranks train different models."""
     module = build("mlp", {"hidden": [128]}, PLAIN, 64, seed=0)
     return about_bits(FlatModel(module, device), CLASSIFICATION, PLAIN)
 
 
 def bits_of(module: nn.Module, task: Task, features: Inputs) -> str:
-    """Return the start of the sha256 of all that two steps of a model on fixed rows come to.
+    """Return the start of the sha256 of all results of two steps of a model on fixed rows.
 
-    Each step minimises a number of the outputs alone, so that no targets are needed. It is taken on a copy.
+    Each step minimises a function of the outputs, so it needs no targets. Steps are taken on a copy.
 
     Returns:
-        16 hexadecimal digits; "" of a model that cannot be asked so, which is not compared.
+        16 hexadecimal digits; "" for a model that cannot take such steps, which is not compared.
     """
     try:
         with rng.inside(0, "two steps", device=torch.device("cpu")):  # dropout
             return _digest(_stepped(copied(module), task, _rows(module, features)))
-    except Exception:  # of the user's code any; the training says what is wrong, if anything is
+    except Exception:  # the user's code may raise anything; training reports real errors
         return ""
 
 
 def differing(about: Mapping[int, Mapping[str, str]]) -> str:
-    """Say which ranks compute otherwise than the others; "" if none does.
+    """Return a line on ranks that compute other bits than the rest; "" if there are none.
 
     Args:
-        about: What each rank says of itself.
+        about: What each rank reports of itself.
     """
     groups: dict[str, list[int]] = {}
     for rank, told in sorted(about.items()):
@@ -77,7 +78,7 @@ def differing(about: Mapping[int, Mapping[str, str]]) -> str:
 
 
 def moved(before: Sequence[Mapping[str, str]], now: Sequence[Mapping[str, str]]) -> str:
-    """Say that a training goes on where other bits are computed than before; "" if it does not."""
+    """Return a line if a resumed training computes other bits than before; else ""."""
     then, here = (
         {told[BITS]: told.get(PROCESSOR, "?") for told in all_ if told.get(BITS)} for all_ in (before, now)
     )
@@ -89,7 +90,7 @@ def moved(before: Sequence[Mapping[str, str]], now: Sequence[Mapping[str, str]])
 
 
 def _rows(module: nn.Module, features: Inputs) -> Any:
-    """Return rows that are the same numbers on every processor: reals from -1 to 1, whole numbers 0."""
+    """Return rows with the same numbers on every processor: floats from -1 to 1, whole numbers 0."""
     two = examples(features)
     size = max(
         sum(one.numel() for one in _tensors(two)) // 2, sum(p.numel() for p in module.parameters()) // ROWS
@@ -107,7 +108,7 @@ def _rows(module: nn.Module, features: Inputs) -> Any:
 
 
 def _stepped(module: nn.Module, task: Task, x: Any) -> Iterator[Tensor]:
-    """Take the steps; yield the outputs before each, and the parameters and buffers after all."""
+    """Take the steps; yield the outputs before each step, and the parameters and buffers at the end."""
     module.train()
     trained = [one for one in module.parameters() if one.requires_grad]
     for _ in range(STEPS):

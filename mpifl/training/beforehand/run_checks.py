@@ -1,4 +1,4 @@
-"""Find without ranks what a run of a job would refuse in its first second."""
+"""Checks of a job without ranks: what a run would refuse in its first second."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from mpifl.training.beforehand.first_step import Learner, check_first_step, chec
 
 
 def validate_job(job: Job, source: str, wings_of: WingsOf = core_alone) -> AnySpec:
-    """See that a job's shards, models and algorithm are there and fit each other; return what the shards are.
+    """Check that a job's shards, models and algorithm exist and fit each other; return the federation.
 
     Args:
         job: The job.
-        source: Where it comes from, for the error.
+        source: The job's name in the error.
         wings_of: Makes the wings that the job asks for.
 
     Raises:
-        InputError: they are not, or do not.
+        InputError: something is missing or does not fit.
     """
-    with suppress(InputError):  # ranks may be elsewhere, and say it of themselves
-        settle_kernels(job)  # before models are made, which computes
+    with suppress(InputError):  # ranks may run on other machines, and check it themselves
+        settle_kernels(job)  # before models are made, since that computes
     spec = read_any(Path(job.shards))
     check_layout(job, spec, source)
     try:
@@ -62,7 +62,7 @@ def validate_job(job: Job, source: str, wings_of: WingsOf = core_alone) -> AnySp
 
 
 def _check_models(job: Job, spec: AnySpec, algorithm: Algorithm) -> None:
-    """See that each model can be built, and fits."""
+    """Check that each model can be built, fits and can be trained."""
     task = algorithm.task
     for nth, table in enumerate(tables_of(job, algorithm)):
         module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
@@ -73,20 +73,20 @@ def _check_models(job: Job, spec: AnySpec, algorithm: Algorithm) -> None:
 
 
 def tables_of(job: Job, algorithm: Algorithm) -> list[Model]:
-    """Return the tables of the job's model and of the algorithm's further architectures behind it."""
+    """Return the table of the job's model, followed by the algorithm's further architectures."""
     return [job.model, *map(Model.model_validate, algorithm.architectures())]
 
 
 def check_training(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module, nth: int = 0) -> None:
-    """See that silos can train a model, which is tried on made-up examples.
+    """Check that silos can train a model, by a trial on made-up examples.
 
     Args:
         job, spec, algorithm: The training.
         module: The model.
-        nth: Which of the algorithm's architectures it is.
+        nth: The number of the model among the algorithm's architectures.
 
     Raises:
-        InputError: they cannot; the line says what would do.
+        InputError: they cannot; the line says what to do.
     """
     task, table = algorithm.task, tables_of(job, algorithm)[nth]
     width = task.width(spec)
@@ -121,10 +121,10 @@ def check_training(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Mod
 
 
 def check_layout(job: Job, spec: AnySpec, source: str) -> None:
-    """See that a job's algorithm is for what silos of its folder have.
+    """Check that a job's algorithm fits the layout of its shards (rows or columns).
 
     Raises:
-        InputError: it is for the other layout.
+        InputError: the algorithm is for the other layout.
     """
     try:
         check_vertical_data(job, job.build_algorithm(), spec)
@@ -133,10 +133,11 @@ def check_layout(job: Job, spec: AnySpec, source: str) -> None:
 
 
 def check_told(job: Job, spec: AnySpec) -> None:
-    """See, at each rank, that a job is one that an honest rank 0 lets pass: another may tell what it likes.
+    """Check again, at each rank, what an honest rank 0 has checked of a job; a dishonest one could send any
+    job.
 
     Raises:
-        InputError: it is not.
+        InputError: the job fails a check.
     """
     check_as_read(job)
     algorithm = job.build_algorithm()
@@ -145,7 +146,7 @@ def check_told(job: Job, spec: AnySpec) -> None:
 
 
 def parameters_of(job: Job, spec: AnySpec) -> int:
-    """Return how many parameters of a job's model are trained, and leave its silos."""
+    """Return how many parameters of a job's model are trained and sent to the server."""
     algorithm = job.build_algorithm().for_federation(spec)
     task, table = algorithm.task, job.model
     module = models.build(
@@ -156,20 +157,20 @@ def parameters_of(job: Job, spec: AnySpec) -> int:
 
 
 def augment_of(job: Job, spec: AnySpec) -> Change | None:
-    """Return what is done to the batches that silos train on; None without the key.
+    """Return the augmentation of silos' batches; None without the key.
 
     Raises:
-        InputError: there is no such change, or the examples are none for it.
+        InputError: there is no such augmentation, or it does not fit the examples.
     """
     name = job.data.augment
     return None if name is None else load_change(name, spec.features, spec.targets)
 
 
 def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module) -> None:
-    """See that a model fits the task, the algorithm and, where the job has it, `[privacy]`.
+    """Check that a model fits the task, the algorithm and the job's `[privacy]`.
 
     Raises:
-        InputError: it does not.
+        InputError: it does not fit.
     """
     algorithm.task.check(spec, module)
     algorithm.check(module, spec)
@@ -180,15 +181,15 @@ def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module
 
 
 def splits_of(spec: AnySpec) -> set[str]:
-    """Return the splits that one silo or more has examples of."""
+    """Return the splits that have examples at one silo or more."""
     return {split for entry in spec.silos for split, examples in entry.examples.items() if examples}
 
 
 def check_wings(job: Job, spec: AnySpec, source: str, wings_of: WingsOf) -> Sequence[Wing]:
-    """See what the wings that a job asks for see to; return them.
+    """Make the wings that a job asks for, run their checks, and return them.
 
     Raises:
-        InputError: a wing is not there, or the job asks it for what it cannot do.
+        InputError: a wing is missing, or cannot do what the job asks.
     """
     try:
         algorithm = job.build_algorithm().for_federation(spec)
@@ -201,10 +202,10 @@ def check_wings(job: Job, spec: AnySpec, source: str, wings_of: WingsOf) -> Sequ
 
 
 def plan_wings(job: Job, spec: AnySpec, source: str, wings: Sequence[Wing]) -> None:
-    """Have wings work out what takes seconds and follows from the job and the federation.
+    """Call `plan` of each wing.
 
     Raises:
-        InputError: nothing follows.
+        InputError: a wing has no plan for this job.
     """
     try:
         algorithm = job.build_algorithm().for_federation(spec)
