@@ -70,6 +70,7 @@ def page(summary: Summary, every: float | None = None) -> str:
     metric, losses, over_silos = run_figures.reached(summary)
     figures = [
         metric,
+        run_figures.over_the_clock(summary),
         happened(summary, names),
         over_silos,
         silos_section(summary),
@@ -158,7 +159,9 @@ def _to_target(summary: Summary, target: float, values: dict[str, float | None])
     wanted, round = summary.metric.write_briefly(target) + on, summary.reached(target)
     if not round:
         return "–", f"{wanted} was not reached"
-    cost = units.seconds(values["seconds_to_target"] or 0), units.size(values["bytes_to_target"] or 0)
+    cost = [units.seconds(values["seconds_to_target"] or 0), units.size(values["bytes_to_target"] or 0)]
+    if (clock := values.get("virtual_seconds_to_target")) is not None:
+        cost.append(f"{units.seconds(clock)} of the virtual clock")
     return f"{round:,}", f"rounds to {wanted}: {', '.join(cost)}"
 
 
