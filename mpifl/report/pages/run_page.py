@@ -70,11 +70,11 @@ def page(summary: Summary, every: float | None = None) -> str:
     metric, losses, over_silos = run_figures.reached(summary)
     figures = [
         metric,
-        run_figures.over_the_clock(summary),
         happened(summary, names),
         over_silos,
         silos_section(summary),
         losses,
+        run_figures.over_the_clock(summary),
     ]  # on a phone one below the other
     if not summary.missing:  # by round or in sum: none may be missing
         figures += [*run_figures.costs(summary), run_figures.time(summary)]
