@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import torch
@@ -112,7 +113,8 @@ class Asynchronous(FedAvg):
         events = json.dumps({str(silo): of_silo for silo, of_silo in now.events.items()})
         mean = cohort.of(sorted(now.events)).mean(self.take_part, w=server.state["w"], events=events)
         scalars = dict(mean.scalars)
-        if share := scalars.pop("handed_over", 0.0):
+        if share := scalars.pop("handed_over", 0.0):  # of silos that hand over twice both count
+            scalars["train_loss"] /= share
             self.server_optimizer.step(server.state, mean["delta"] / share)
         ages = sum(now.staleness) / len(now.staleness)
         return {**scalars, "staleness": ages, "virtual_seconds": now.seconds}
@@ -136,7 +138,7 @@ class Asynchronous(FedAvg):
         silo.keep(update=kept, begun=begun, loss=loss)
         if not losses:
             return silo.update()
-        return silo.update(delta=summed, handed_over=len(losses), train_loss=sum(losses) / len(losses))
+        return silo.update(delta=summed, handed_over=len(losses), train_loss=sum(losses))
 
     def pull(self, w: Tensor) -> Proximal | None:
         """Return what holds a silo near the model that it began with."""
@@ -152,15 +154,15 @@ class Asynchronous(FedAvg):
             )
         return self._known[seed]
 
-    def _seconds(self, seed: int, own: int) -> Callable[[int, int, int, int], float]:
+    def _seconds(self, seed: int, own: int) -> Callable[[int, int, int, int], Fraction]:
         """Return how long a training takes by the clock: its steps, at the silo's speed."""
         assert self.clock is not None
         clock, local = self.clock, self.local
         speeds = clock.speeds_of([name for name, _ in self._silos], own)
 
-        def seconds(silo: int, round: int, turn: int, nth: int) -> float:
+        def seconds(silo: int, round: int, turn: int, nth: int) -> Fraction:
             lot = rng.torch_stream(seed, "stragglers", *rng.turn(silo, round, turn))
             steps = steps_of(local.at_round(round).of_silo(silo, lot), self._silos[silo][1])
-            return steps / speeds[silo] * clock.factor(own, silo, nth)
+            return clock.took(steps, speeds[silo], own, silo, nth)
 
         return seconds

@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def yard(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the jobs `steady.toml`, `plain.toml`, `uneven.toml` and `split.toml`."""
+    """A folder with a TOML file for each job: steady, plain, uneven, split, fedasync and fedbuff."""
     folder = tmp_path_factory.mktemp("faults")
     model = {"name": "plugins:perceptron"}
     jobs = [
@@ -62,6 +62,18 @@ def yard(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             checkpoint={"every": 1},
         )
     )
+    for name, rounds, own in (("fedasync", 10, {}), ("fedbuff", 5, {"buffer": 8, "concurrency": 4})):
+        jobs.append(
+            job(
+                name,
+                shards=str(digits / "many"),
+                rounds=rounds,
+                model=model,
+                algorithm={"name": name, **own},
+                clock={"jitter": 0.3},
+                checkpoint={"every": 1},
+            )
+        )
     for table in jobs:
         (folder / f"{table['name']}.toml").write_text(tomli_w.dumps(table))
     return folder
@@ -84,15 +96,15 @@ def batch(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> Batch:
 @pytest.fixture(scope="session")
 def untroubled(yard: Path, batch: Batch) -> Path:
     """A folder with the runs `whole` of the job `steady`, `long` with 12 rounds, `begun` with 3, `choice`
-    whose silos are chosen by their losses, `uneven`, and `split`."""
+    whose silos are chosen by their losses, and one of each of `uneven`, `split`, `fedasync` and `fedbuff`."""
     runs = yard / "untroubled"
     rounds = {"whole": 6, "long": 12, "begun": 3}
     commands = {
         name: train(yard / "steady.toml", runs / name, "--set", f"rounds={n}") for name, n in rounds.items()
     }
     commands["choice"] = train(yard / "steady.toml", runs / "choice", *CHOICE)
-    commands["split"] = train(yard / "split.toml", runs / "split")
-    commands["uneven"] = train(yard / "uneven.toml", runs / "uneven")
+    for name in ("uneven", "split", "fedasync", "fedbuff"):
+        commands[name] = train(yard / f"{name}.toml", runs / name)
     (done,) = batch(1, {name: arguments[2:] for name, arguments in commands.items()})
     assert [result["code"] for result in done.values()] == [0] * len(commands), done
     return runs

@@ -206,7 +206,7 @@ def _die_if(when: str) -> None:
 
 def _answer_or_die(worker: Any, request: Any, vectors: Any, lead: Any = None) -> Any:
     work = getattr(request, "work", request.kind)
-    _asked.append((work, request.round + (work == "learn")))
+    _asked.append((work, request.round + (work in ("learn", "take_part"))))
     _die_if("asked")
     report = _answer(worker, request, vectors, lead)
     _die_if("worked")

@@ -58,19 +58,22 @@ def _signalled(
     return Wreck(run, command, checkpoints(run), lines_of(run))
 
 
-def _troubled(folder: Path, yard: Path, ranks: int, **trouble: Any) -> Wreck:
+def _troubled(folder: Path, yard: Path, ranks: int, job: str = "steady", **trouble: Any) -> Wreck:
     run = folder / "run"
-    with Command(folder / "command", ranks, *train(yard / "steady.toml", run), trouble=trouble) as command:
+    with Command(folder / "command", ranks, *train(yard / f"{job}.toml", run), trouble=trouble) as command:
         command.end()
     return Wreck(run, command, checkpoints(run), lines_of(run))
 
 
+DYING = {"die": {"1": ["judged", "take_part", 3]}}
 KINDS = {
     "worker-killed": lambda *where: _signalled(*where, ranks=3, rank=1, signals=[signal.SIGKILL]),
     "worker-term": lambda *where: _signalled(*where, ranks=3, rank=2, signals=[TERM]),
     "worker-usr1-usr1": lambda *where: _signalled(*where, ranks=2, rank=1, signals=[USR1, USR1]),
     "party-killed": lambda *where: _signalled(*where, ranks=3, rank=1, signals=[signal.SIGKILL], job="split"),
     "party-term": lambda *where: _signalled(*where, ranks=3, rank=2, signals=[TERM], job="split"),
+    "fedasync-killed": lambda *where: _troubled(*where, ranks=3, job="fedasync", **DYING),
+    "fedbuff-killed": lambda *where: _troubled(*where, ranks=3, job="fedbuff", **DYING),
     "alone-term": lambda *where: _signalled(*where, ranks=1, rank=0, signals=[TERM]),
     "alone-usr1-term": lambda *where: _signalled(*where, ranks=1, rank=0, signals=[USR1, TERM]),
     "server-fails": lambda *where: _troubled(*where, ranks=3, server=3),
@@ -82,6 +85,8 @@ SHORT = (
     "worker-term",
     "party-killed",
     "party-term",
+    "fedasync-killed",
+    "fedbuff-killed",
     "alone-usr1-term",
     "server-fails",
     "silos-fail",
@@ -95,7 +100,8 @@ FAILING = [kind for kind in ("server-fails", "exchange-fails") if kind in KINDS]
 
 def job_of(kind: str) -> str:
     """The job whose training came to grief; a party's is that of a split network, amid a dialogue."""
-    return "split" if kind.startswith("party") else "steady"
+    jobs = {"party": "split", "fedasync": "fedasync", "fedbuff": "fedbuff"}
+    return jobs.get(kind.partition("-")[0], "steady")
 
 
 @pytest.fixture(scope="session")
@@ -124,7 +130,7 @@ def test_a_wreck_goes_on_to_the_bits_of_a_run_never_troubled(
 ) -> None:
     assert mended[kind]["code"] == 0
     assert not mended[kind]["err"]
-    whole = "split" if job_of(kind) == "split" else "whole"
+    whole = job_of(kind).replace("steady", "whole")
     assert outcome(wrecks[kind].run) == outcome(untroubled / whole)
 
 
@@ -147,7 +153,7 @@ def test_a_signal_where_no_checkpoint_can_be_written_says_so(yard: Path, tmp_pat
     assert command.err.count("the checkpoint of round 3 could not be written") == 1
 
 
-@pytest.mark.parametrize("who", ["worker", "party"])
+@pytest.mark.parametrize("who", ["worker", "party", "fedasync", "fedbuff"])
 def test_a_killed_worker_ends_the_job(wrecks: dict[str, Wreck], who: str) -> None:
     wreck = wrecks[f"{who}-killed"]
     assert wreck.command.code

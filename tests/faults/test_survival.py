@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(not _has_ulfm(), reason="needs Open MPI 5")
 
 @dataclass
 class Case:
-    """Who dies when, in the job `steady` on 4 ranks, and what must be said of it.
+    """Who dies when, in a job on 4 ranks, and what must be said of it.
 
     Attributes:
         restless: Whether silos move after every checkpoint.
@@ -53,6 +53,7 @@ class Case:
     same: bool = True
     like: str = "whole"
     restless: bool = False
+    job: str = "steady"
 
 
 SERVER = "rank 1 is the server now and goes on"
@@ -88,6 +89,20 @@ CASES = {
         MIRROR,
         same=False,
     ),
+    "fedasync": Case({"2": ("judged", "take_part", 6)}, "rank 2 died", job="fedasync", like="fedasync"),
+    "fedbuff": Case(
+        {"0": ("judged", "take_part", 3)},
+        f"{SERVER} from the last checkpoint, after round 2",
+        job="fedbuff",
+        like="fedbuff",
+    ),
+    "fedbuff-mirror": Case(
+        {"0": ("judged", "take_part", 3)},
+        f"{SERVER} from the mirror, after round 2",
+        MIRROR,
+        job="fedbuff",
+        like="fedbuff",
+    ),
     "leader": Case({"2": ("judged", "learn", 3)}, "rank 2 died", CHOICE, nodes_of="2", like="choice"),
     "pipeline": Case({"3": ("carrying", "learn", 3)}, "rank 3 died", nodes_of="2"),
     "pipeline-down": Case({"3": ("receiving", "learn", 3)}, "rank 3 died", nodes_of="2"),
@@ -96,7 +111,7 @@ CASES = {
 }
 
 
-SHORT = ("asked", "server", "mirror", "leader", "pipeline", "scoring")
+SHORT = ("asked", "server", "mirror", "fedasync", "fedbuff", "leader", "pipeline", "scoring")
 """What the suite looks at; all of them by MPIFL_SLOW=1."""
 if not os.environ.get("MPIFL_SLOW"):
     CASES = {name: CASES[name] for name in SHORT}
@@ -113,7 +128,7 @@ class Survivor:
 def _survive(folder: Path, yard: Path, case: Case) -> Survivor:
     run = folder / "run"
     variables = {"MPIFL_RANKS_PER_NODE": case.nodes_of} if case.nodes_of else {}
-    arguments = train(yard / "steady.toml", run, *case.more)
+    arguments = train(yard / f"{case.job}.toml", run, *case.more)
     trouble = {"die": case.die, "restless": case.restless}
     with Command(folder / "command", 4, *arguments, trouble=trouble, survive=True, **variables) as command:
         command.end(LONGEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections import Counter
@@ -21,6 +22,8 @@ from mpifl.common import Names, rng
 from mpifl.data.batches import Batches
 from mpifl.data.shards import open_shard, read_federation, read_vertical
 from mpifl.learning import models
+from mpifl.report.pages.run_page import write_report
+from mpifl.report.runs.compared_runs import Output, compare_runs
 
 HERE = Path(__file__).parent
 NAMES = [job["name"] for job in scenarios.jobs_on(2)]
@@ -271,6 +274,23 @@ def test_parties_of_different_alignments_are_refused_by_name(world: Path) -> Non
     assert f"silo {names[1]} of '{tag[:8]}...'" in done["refused"]
     assert f"silos {names[0]} and {names[2]} of 'ffffffff...'" in done["refused"]
     assert not (world / "apart/metrics.jsonl").exists()
+
+
+def test_runs_are_compared_by_the_virtual_time_to_a_target(world: Path, tmp_path: Path) -> None:
+    runs = {name: world / f"all-{name}" for name in ("fedasync", "fedbuff", "fedavg")}
+    told = {name: [r for r in rounds_of(run) if "test_accuracy" in r] for name, run in runs.items()}
+    target = min(max(r["test_accuracy"] for r in records) for records in told.values())
+    compare_runs([*runs.values()], target, Output(csv=tmp_path / "runs.csv"))
+    with (tmp_path / "runs.csv").open() as file:
+        found = {line["run"].rpartition("-")[2]: line for line in csv.DictReader(file)}
+    for name, records in told.items():
+        first = next(r for r in records if r["test_accuracy"] >= target)
+        clock, line = first.get("virtual_seconds"), found[name]
+        assert float(line["rounds_to_target"]) == first["round"]
+        assert line["virtual_seconds_to_target"] == ("" if clock is None else repr(clock))
+        assert (clock is None) == (name == "fedavg")
+        page = write_report(world / f"all-{name}", tmp_path / f"{name}.html").read_text()
+        assert ("Accuracy over virtual seconds" in page) == (name != "fedavg")
 
 
 def test_where_time_went_adds_up(world: Path) -> None:

@@ -6,9 +6,11 @@ mpifl it takes `rng` alone, to draw alike.
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from fractions import Fraction
 
 import h5py
 import torch
@@ -132,20 +134,18 @@ class Task:
     def lr(self, t):
         return self.local["lr"] * self.local.get("lr_decay", 1.0) ** t
 
-    def batches(self, k, t):
-        """The indices of the batches of a silo's local training."""
+    def batches(self, k, t, nth=0):
+        """The indices of the batches of a silo's local training, the first or the nth after it in a round."""
+        turn = (k, t, nth) if nth else (k, t)
         epochs, steps = self.local.get("epochs", 1), self.local.get("steps")
         if "epochs_by_silo" in self.local:
             epochs = self.local["epochs_by_silo"][k % len(self.local["epochs_by_silo"])]
         if "epochs_decay" in self.local:
             epochs = math.floor(epochs * self.local["epochs_decay"] ** t + 0.5)
-        lot = rng.torch_stream(self.seed, "stragglers", k, t)
-        if (
-            "straggler_chance" in self.local
-            and float(torch.rand((), generator=lot)) < self.local["straggler_chance"]
-        ):
+        lot, chance = rng.torch_stream(self.seed, "stragglers", *turn), self.local.get("straggler_chance")
+        if chance and float(torch.rand((), generator=lot)) < chance:
             epochs = int(torch.randint(1, epochs + 1, (), generator=lot))
-        order, size = rng.torch_stream(self.seed, "train", k, t), self.local["batch_size"]
+        order, size = rng.torch_stream(self.seed, "train", *turn), self.local["batch_size"]
         if "batch_growth" in self.local:
             size = math.floor(size * self.local["batch_growth"] ** t + 0.5)
         return in_batches(self.n[k], size, order, epochs, steps)
@@ -595,109 +595,86 @@ def moon(o):
     return w
 
 
-def timeline(o, receive):
-    """Let silos train at their own speeds until the server has moved `rounds` times.
-
-    Every silo k trains from the model that the server has when it begins, for so many seconds as its steps
-    take, and hands the result over at that moment; then it begins anew. Of silos that are done at one moment
-    the first by number is first. The model is o.now, and how often the server has moved o.version: `receive`,
-    given who hands over what and from where, changes both.
-    """
+def speeds(o):
+    """Steps a second, as the job writes them or as they are drawn, without a rounding error."""
     clock, names = o.clock, [entry["name"] for entry in o.spec["silos"]]
-    seed, busy, count, repeats, done = clock.get("seed", o.seed), {}, {}, {}, 0
     if isinstance(clock["speeds"], dict):
-        speed = [clock["speeds"][name] for name in names]
-    else:
-        u = rng.numpy_stream(seed, "speeds").random(len(names))
-        low, high = clock.get("slowest", 1.0), clock.get("fastest", 10.0)
-        even = clock["speeds"] == "uniform"
-        speed = [low + (high - low) * x if even else low * (high / low) ** x for x in u]
+        return [Fraction(str(clock["speeds"][name])) for name in names]
+    low, high = clock.get("slowest", 1.0), clock.get("fastest", 10.0)
+    u = rng.numpy_stream(clock.get("seed", o.seed), "speeds").random(len(names))
+    even = clock["speeds"] == "uniform"
+    return [Fraction(str(float(low + (high - low) * x if even else low * (high / low) ** x))) for x in u]
 
-    def begin(k, now):
-        nth = repeats[k, o.version] = repeats.get((k, o.version), -1) + 1
-        again = [nth] if nth else []
-        epochs = o.local.get("epochs", 1)
-        lot = rng.torch_stream(o.seed, "stragglers", k, o.version, *again)
-        if (
-            "straggler_chance" in o.local
-            and float(torch.rand((), generator=lot)) < o.local["straggler_chance"]
-        ):
-            epochs = int(torch.randint(1, epochs + 1, (), generator=lot))
-        order = rng.torch_stream(o.seed, "train", k, o.version, *again)
-        batches = in_batches(o.n[k], o.local["batch_size"], order, epochs, o.local.get("steps"))
+
+def asynchronous(o, size, move, mu=0.0):
+    """Rounds of `size` arrivals, from a queue by (moment, silo); `move(w, t, arrivals)` is the server's step.
+
+    Who begins trains at once, from the model of then. An arrival is (silo, round begun, start, end, loss).
+    """
+    seed, speed, all_silos = o.clock.get("seed", o.seed), speeds(o), range(len(o.n))
+    w, now, queue, begun, done = o.start, Fraction(0), [], Counter(), 0
+
+    def begin(k, t):
+        batches = o.batches(k, t, begun[k, t])
         seconds = len(batches) / speed[k]
-        if clock.get("jitter"):
-            stream = rng.numpy_stream(seed, "jitter", k, count.get(k, 0))
-            seconds *= 1 + clock["jitter"] * (2 * stream.random() - 1)
-        count[k] = count.get(k, 0) + 1
-        rho = o.own.get("rho", 0.005 if o.own["name"] == "fedasync" else 0.0)
-        end, _, loss = o.train(o.now, k, o.version, penalty=near(o.now, rho), batches=batches)
-        busy[k] = (now + seconds, end, o.now, o.version, loss)
+        if jitter := o.clock.get("jitter"):
+            u = float(rng.numpy_stream(seed, "jitter", k, begun[k]).random())
+            seconds *= Fraction(1 + jitter * (2 * u - 1))
+        begun.update([k, (k, t)])
+        end, _, loss = o.train(w, k, t, penalty=near(w, mu), batches=batches)
+        heapq.heappush(queue, (now + seconds, k, t, w, end, loss))
 
-    many = o.own.get("concurrency", len(names))
-    first = rng.numpy_stream(seed, "first silos")
-    starters = (
-        list(range(len(names))) if many == len(names) else first.choice(len(names), many, replace=False)
-    )
-    for k in sorted(starters):
-        begin(int(k), 0.0)
-    losses, ages = [], []
-    while True:
-        k = min(busy, key=lambda k: (busy[k][0], k))
-        now, end, start, version, loss = busy.pop(k)
-        losses, ages, before = [*losses, (k, loss)], [*ages, o.version - version], o.version
-        receive(k, end, start, version)
-        if o.version > before:
-            each = {k: [one for of, one in losses if of == k] for k, _ in losses}
-            shares = o.p(sorted(each))
-            mean = sum(p * sum(each[k]) / len(each[k]) for p, k in zip(shares, sorted(each), strict=True))
-            more = {"staleness": sum(ages) / len(ages), "virtual_seconds": now}
-            o.figures.append({"train_loss": mean, **more})
-            losses, ages = [], []
-            if o.version == o.rounds:
-                return o.now
-        done += 1
-        idle = [j for j in range(len(names)) if j not in busy]
-        if len(idle) > 1:
-            k = idle[int(rng.numpy_stream(seed, "next silo", done).integers(len(idle)))]
-        begin(k, now)
+    first, many = rng.numpy_stream(seed, "first silos"), o.own.get("concurrency")
+    beginners = sorted(first.choice(len(o.n), many, replace=False).tolist()) if many else all_silos
+    for t in range(o.rounds):
+        arrivals = []
+        while len(arrivals) < size:
+            for k in beginners:
+                begin(k, t)
+            now, k, *update = heapq.heappop(queue)
+            arrivals.append((k, *update))
+            done += 1
+            idle = sorted({*all_silos} - {one[1] for one in queue})
+            drawn = len(idle) > 1 and int(rng.numpy_stream(seed, "next silo", done).integers(len(idle)))
+            beginners = [idle[drawn]]
+        w = move(w, t, arrivals)
+        age = sum(t - arrival[1] for arrival in arrivals) / size
+        silos, losses = [arrival[0] for arrival in arrivals], [arrival[-1] for arrival in arrivals]
+        o.report(silos, losses, staleness=age, virtual_seconds=float(now))
+    return w
 
 
 def fedasync(o):
-    """Xie, Koyejo & Gupta 2019, Algorithm 1: x_t <- (1 - alpha_t) x_(t-1) + alpha_t x_new, with alpha_t =
-    alpha s(t - tau); workers take g = f + rho / 2 ||x - x_tau||^2.
+    """Xie, Koyejo & Gupta 2019, Algorithm 1, where t counts from 1: x_t <- (1 - alpha_t) x_(t-1) + alpha_t
+    x_new with alpha_t = alpha s(t - tau); workers take g = f + rho / 2 ||x - x_tau||^2.
     """
-    o.now, o.version = o.start, 0
-    a, b, alpha = o.own.get("a", 0.5), o.own.get("b", 4.0), o.own.get("alpha", 0.6)
-    shares = {
+    a, b = o.own.get("a", 0.5), o.own.get("b", 4.0)
+    s = {
         "constant": lambda stale: 1.0,
         "polynomial": lambda stale: (stale + 1) ** -a,
         "hinge": lambda stale: 1.0 if stale <= b else 1 / (a * (stale - b) + 1),
-    }
+    }[o.own.get("weighting", "polynomial")]
 
-    def receive(k, new, start, tau):
-        t = o.version + 1
-        alpha_t = alpha * shares[o.own.get("weighting", "polynomial")](t - tau)
-        o.now, o.version = plus(scaled(1 - alpha_t, o.now), new, alpha_t), t
+    def move(w, t, arrivals):
+        ((_, tau, _, new, _),) = arrivals
+        alpha_t = o.own.get("alpha", 0.6) * s(t + 1 - tau)
+        return plus(scaled(1 - alpha_t, w), new, alpha_t)
 
-    return timeline(o, receive)
+    return asynchronous(o, 1, move, o.own.get("rho", 0.005))
 
 
 def fedbuff(o):
-    """Nguyen et al. 2022, Algorithm 1, weighed by 1 / sqrt(1 + tau) as in its section 5; beside equal weights
-    also by n_k, as `[cohort] weights` says."""
-    o.now, o.version, buffer = o.start, 0, []
+    """Nguyen et al. 2022, Algorithm 1: w moves by eta_g / K times the sum of deltas, each times 1 / sqrt(1 +
+    tau) as in section 5; beside equal shares also by n_k, as `[cohort] weights` says."""
 
-    def receive(k, new, start, version):
-        buffer.append((k, minus(new, start), version))
-        if len(buffer) == o.own.get("buffer", 10):
-            n = [o.n[k] if o.draw.get("weights") != "uniform" else 1 for k, _, _ in buffer]
-            s = [(1 + o.version - version) ** -o.own.get("a", 0.5) for _, _, version in buffer]
-            total = average([m * x / sum(n) for m, x in zip(n, s, strict=True)], [d for _, d, _ in buffer])
-            o.now, o.version = plus(o.now, total, o.server["lr"]), o.version + 1
-            buffer.clear()
+    def move(w, t, arrivals):
+        scale = [(1 + t - tau) ** -o.own.get("a", 0.5) for _, tau, _, _, _ in arrivals]
+        deltas = [
+            scaled(x, minus(new, start)) for x, (_, _, start, new, _) in zip(scale, arrivals, strict=True)
+        ]
+        return plus(w, average(o.p([k for k, *_ in arrivals]), deltas), o.server["lr"])
 
-    return timeline(o, receive)
+    return asynchronous(o, o.own.get("buffer", 10), move)
 
 
 def feddf(o):

@@ -19,9 +19,11 @@ from mpifl.report.runs import (
     columns_of,
     curve_legends,
     groups,
+    level_of,
     metrics_of,
     read_runs,
     settings,
+    to_target,
 )
 from mpifl.run.folder import number
 
@@ -120,7 +122,7 @@ def _grid(found: Sequence[Group], metric: MetricInfo, path: Path) -> Figure | No
 
 
 def _panels(found: Sequence[Group], metric: MetricInfo, target: float | None) -> list[Figure | None]:
-    """Draw the main metric over rounds, over bytes and over seconds."""
+    """Draw the main metric over each of AXES that a run has."""
     figure = judged_figure([run for group in found for run in group.runs], metric)
     drawn = [(name, each) for name, group in zip(curve_legends.legends(found), found, strict=True)
              if (each := curve(group, figure)) is not None]  # fmt: skip
@@ -149,7 +151,7 @@ def _table(summaries: Sequence[Summary], target: float | None, best: Summary | N
     figures = [run.figures(target) for run in summaries]
     columns = [c for c in columns_of(summaries) if any(each.get(c.figure) is not None for each in figures)]
     keys = curve_legends.telling_keys([Group(str(run.run), [run]) for run in summaries])
-    rows = []
+    level, rows = level_of(summaries, target), []
     for run, each in zip(summaries, figures, strict=True):
         job, mark = settings(run.job), "best" if run is best else ""
         row = [Cell(called(run), str(run.run), mark, _link(run, path))]
@@ -158,7 +160,11 @@ def _table(summaries: Sequence[Summary], target: float | None, best: Summary | N
         for column in columns:
             figure = each.get(column.figure)
             row.append(Cell(column.show(figure), "" if figure is None else figure))
+        if target is not None:
+            rounds = each["rounds_to_target"]
+            row.append(Cell(to_target(run, each), "" if rounds is None else rounds))
         rows.append(row)
     named = [curve_legends.short(key, keys) or key for key in keys]
-    found = Table(["run", *named, "rounds", *(column.heading for column in columns)], rows, sort=True)
+    heads = [*(column.heading for column in columns), *([f"to {level}"] if level else [])]
+    found = Table(["run", *named, "rounds", *heads], rows, sort=True)
     return Figure("Every run", "A heading sorts the table by its column.", [found], wide=True)

@@ -1,4 +1,4 @@
-"""The curves of several runs in one picture: over rounds, over bytes and over seconds."""
+"""The curves of several runs in one picture: over rounds, bytes, seconds, and virtual seconds if any."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mpifl.report.runs import Group, Summary, legends
 from mpifl.run.folder import number
 
 LOSS = ("training loss", "train_loss", 1.0)
-AXES = (("round", 0), ("MB between server and silos", 1), ("seconds", 2))
+AXES = (("round", 0), ("MB between server and silos", 1), ("seconds", 2), ("virtual seconds", 3))
 STYLES = ("-", "--", ":", "-.")
 MOST_LINES = 10
 """Lines that have a name at their end."""
@@ -31,7 +31,7 @@ class Curve:
     """One figure of a group of runs, where all of them have it: means over the runs, and the deviation."""
 
     at: np.ndarray
-    """[3, n]: the round, and the MB and seconds until its end."""
+    """[4, n]: the round, and the MB, seconds and virtual seconds until its end; NaN if not known."""
     mean: np.ndarray
     deviation: np.ndarray
 
@@ -42,22 +42,29 @@ def curve(group: Group, figure: str, scale: float = 1.0) -> Curve | None:
     rounds = sorted(set.intersection(*(set(points) for points in each)))
     if not rounds:
         return None
-    found = np.array([[points[round] for round in rounds] for points in each])  # [runs, n, 4]
-    values = scale * found[..., 3]
+    found = np.array([[points[round] for round in rounds] for points in each])  # [runs, n, 5]
+    values = scale * found[..., -1]
     deviation = values.std(axis=0, ddof=1) if len(each) > 1 else np.zeros(len(rounds))
-    return Curve(found[..., :3].mean(axis=0).T, values.mean(axis=0), deviation)
+    return Curve(found[..., :-1].mean(axis=0).T, values.mean(axis=0), deviation)
 
 
-def _points(run: Summary, figure: str) -> dict[int, tuple[float, float, float, float]]:
+def _points(run: Summary, figure: str) -> dict[int, tuple[float, ...]]:
     known = math.nan if run.missing else 0.0  # sums that lack rounds are not drawn
     sent = accumulate(
         known + (number(r, "bytes_sent") or 0) + (number(r, "bytes_received") or 0) for r in run.records
     )
     seconds = accumulate(known + (number(r, "seconds") or 0) for r in run.records)
-    together = zip(run.records, sent, seconds, strict=True)
+    clocks = (number(r, "virtual_seconds") for r in run.records)
+    together = zip(run.records, sent, seconds, clocks, strict=True)
     return {
-        record["round"]: (float(record["round"]), megabytes / 1e6, until, value)
-        for record, megabytes, until in together
+        record["round"]: (
+            float(record["round"]),
+            megabytes / 1e6,
+            until,
+            math.nan if clock is None else clock,
+            value,
+        )
+        for record, megabytes, until, clock in together
         if (value := number(record, figure)) is not None
     }
 
@@ -80,7 +87,7 @@ def panels_of(metrics: Sequence[MetricInfo]) -> list[tuple[str, str, float]]:
 
 
 def draw(groups: Sequence[Group], path: Path, target: float | None = None, all_panels: bool = False) -> None:
-    """Draw the main metric over rounds, bytes and seconds; a band is the deviation over seeds.
+    """Draw the main metric over each of AXES that a run has; a band is the deviation over seeds.
 
     Args:
         groups: A line for each.
@@ -99,12 +106,16 @@ def draw(groups: Sequence[Group], path: Path, target: float | None = None, all_p
     curves = {name: [curve(group, name, scale) for group in groups] for _, name, scale in offered}
     panels = [panel for panel in offered if any(curves[panel[1]])] or [LOSS]
     panels = panels if all_panels else panels[:1]
+    found = [each for name in curves for each in curves[name] if each is not None]
+    along = [axis for axis in AXES if any(np.isfinite(each.at[axis[1]]).any() for each in found)] or AXES[:1]
     high = 3.2 * len(panels) + (0.22 * -(-len(groups) // 2) if len(groups) > MOST_LINES else 0)
-    figure, grid = pyplot.subplots(len(panels), 3, figsize=(13, high), layout="constrained", squeeze=False)
+    figure, grid = pyplot.subplots(
+        len(panels), len(along), figsize=(13 / 3 * len(along), high), layout="constrained", squeeze=False
+    )
     names = legends(groups)
     for row, (label, name, scale) in zip(grid, panels, strict=True):
         marked = scale * target if name in tested and target is not None else None
-        _row(row, label, name, list(zip(names, curves[name], strict=True)), marked)
+        _row(row, along, label, name, list(zip(names, curves[name], strict=True)), marked)
     if len(groups) > MOST_LINES:
         _legend(figure, grid)
     try:
@@ -128,10 +139,15 @@ def _pyplot() -> Any:
 
 
 def _row(
-    row: np.ndarray, label: str, name: str, drawn: Sequence[tuple[str, Curve | None]], marked: float | None
+    row: np.ndarray,
+    over: Sequence[tuple[str, int]],
+    label: str,
+    name: str,
+    drawn: Sequence[tuple[str, Curve | None]],
+    marked: float | None,
 ) -> None:
-    """Draw one figure of all groups over rounds, bytes and seconds; `marked` is its target."""
-    for axes, (along, which) in zip(row, AXES, strict=True):
+    """Draw one figure of all groups over some of AXES; `marked` is its target."""
+    for axes, (along, which) in zip(row, over, strict=True):
         for nth, (called, found) in enumerate(drawn):
             if found is not None:
                 _line(axes, found, which, nth, called)

@@ -38,6 +38,16 @@ def reached(summary: Summary) -> list[Figure | None]:
     ]
 
 
+def over_the_clock(summary: Summary) -> Figure | None:
+    """Draw the main metric over the virtual clock, if the run has one."""
+    name, of = summary.metric.name, summary.judged_by or summary.metric.test
+    timed = [(number(r, "virtual_seconds"), number(r, of)) for r in summary.records if of in r]
+    points = [(at, value) for at, value in timed if at is not None]
+    title, write = f"{name[:1].upper()}{name[1:]} over virtual seconds", summary.metric.write_briefly
+    line = charts.Line("test" if of == summary.metric.test else "at the silos", points, "test")
+    return charts.lines(title, [line], None, write, summary.target, along="virtual seconds")
+
+
 _TOGETHER = {
     True: "Together: as if it lay in one place.",
     False: "By examples: the mean in which a silo counts as its examples.",

@@ -74,6 +74,7 @@ def page(summary: Summary, every: float | None = None) -> str:
         over_silos,
         silos_section(summary),
         losses,
+        run_figures.over_the_clock(summary),
     ]  # on a phone one below the other
     if not summary.missing:  # by round or in sum: none may be missing
         figures += [*run_figures.costs(summary), run_figures.time(summary)]
@@ -158,7 +159,9 @@ def _to_target(summary: Summary, target: float, values: dict[str, float | None])
     wanted, round = summary.metric.write_briefly(target) + on, summary.reached(target)
     if not round:
         return "–", f"{wanted} was not reached"
-    cost = units.seconds(values["seconds_to_target"] or 0), units.size(values["bytes_to_target"] or 0)
+    cost = [units.seconds(values["seconds_to_target"] or 0), units.size(values["bytes_to_target"] or 0)]
+    if (clock := values.get("virtual_seconds_to_target")) is not None:
+        cost.append(f"{units.seconds(clock)} of the virtual clock")
     return f"{round:,}", f"rounds to {wanted}: {', '.join(cost)}"
 
 

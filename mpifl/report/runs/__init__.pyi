@@ -7,6 +7,7 @@ from .after import (
 )
 from .compared_columns import (
     columns_of as columns_of,
+    level_of as level_of,
     metrics_of as metrics_of,
 )
 from .compared_runs import (
@@ -14,6 +15,7 @@ from .compared_runs import (
     compare_runs as compare_runs,
     read_runs as read_runs,
     show_run as show_run,
+    to_target as to_target,
     wide_console as wide_console,
 )
 from .curve_legends import (

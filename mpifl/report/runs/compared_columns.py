@@ -50,10 +50,12 @@ LOSS = Column("loss", "test_loss", 4)
 EPSILON = Column("epsilon", "epsilon", 3)
 COSTS = (
     Column("seconds", "seconds", 1),
+    Column("virtual s", "virtual_seconds", 1),
     Column("MB sent", "bytes_sent", 1, 1e-6),
     Column("MB received", "bytes_received", 1, 1e-6),
 )
 NARROW = (
+    "virtual_seconds",
     "bytes_received",
     "bytes_sent",
     "silo_{}_mean",
@@ -68,6 +70,7 @@ TO_TARGET = (
     Column("", "rounds_to_target", 0, 1, " rounds"),
     Column("", "seconds_to_target", 1, 1, " s"),
     Column("", "bytes_to_target", 1, 1e-6, " MB"),
+    Column("", "virtual_seconds_to_target", 1, 1, " virtual s"),
 )
 
 

@@ -196,7 +196,7 @@ def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[
     found = _headed(["run", "rounds"], columns, level_of(summaries, target))
     for summary, each in zip(summaries, figures, strict=True):
         cells = [_cell(summary, column, each.get(column.figure)) for column in columns]
-        last = [] if target is None else [_to_target(summary, each)]
+        last = [] if target is None else [to_target(summary, each)]
         found.add_row(str(summary.run), _rounds(summary), *cells, *last)
     return found
 
@@ -237,13 +237,15 @@ def _rounds(summary: Summary) -> str:
     return f"{summary.rounds} of {planned}" if cut else str(summary.rounds)
 
 
-def _to_target(summary: Summary, figures: dict[str, float | None]) -> str:
+def to_target(summary: Summary, figures: dict[str, float | None]) -> str:
+    """Write what a run's way to a target took, by its figures; or that it was not reached."""
     if summary.judged_by is None or summary.missing:
         return "-"
     held_out = f", on {HELD_OUT}" if summary.judged_by != summary.metric.test else ""
     if figures["rounds_to_target"] is None:
         return f"not reached in {summary.rounds} rounds{held_out}"
-    return ", ".join(column.show(figures[column.figure]) for column in TO_TARGET) + held_out
+    told = [column for column in TO_TARGET if column.figure in figures]
+    return ", ".join(column.show(figures[column.figure]) for column in told) + held_out
 
 
 def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None], target: float) -> str:
@@ -251,7 +253,8 @@ def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None]
         return "-"
     if spread["rounds_to_target"] is None:
         return f"reached by {sum(run.reached(target) is not None for run in group.runs)} of {len(group.runs)}"
-    return ", ".join(column.show_spread(spread[column.figure]) for column in TO_TARGET)
+    told = [column for column in TO_TARGET if column.figure in spread]
+    return ", ".join(column.show_spread(spread[column.figure]) for column in told)
 
 
 def as_csv(summaries: Sequence[Summary], target: float | None) -> str:

@@ -96,6 +96,11 @@ class Summary:
         return next((e for r in reversed(self.records) if (e := number(r, "epsilon")) is not None), None)
 
     @property
+    def clock(self) -> float | None:
+        """The virtual seconds that its rounds took; None without `[clock]`."""
+        return number(self.records[-1], "virtual_seconds")
+
+    @property
     def together(self) -> str:
         """The key of the main metric on all that silos hold out: pooled, or else the mean by examples."""
         pooled = any(number(record, self.metric.pooled) is not None for record in self.records)
@@ -134,6 +139,7 @@ class Summary:
             f"{silo}_variance": None if deviation is None else deviation**2,
             **sums,
             **({} if self.epsilon is None else {"epsilon": self.epsilon}),
+            **({} if self.clock is None else {"virtual_seconds": self.clock}),
             **({} if target is None else self._to_target(target)),
         }
 
@@ -143,7 +149,11 @@ class Summary:
         seconds = None if round is None else self.total("seconds", until=round)
         carried = None if round is None else self.total(*BYTES, until=round)
         rounds = None if round is None else float(round)
-        return {"rounds_to_target": rounds, "seconds_to_target": seconds, "bytes_to_target": carried}
+        found = {"rounds_to_target": rounds, "seconds_to_target": seconds, "bytes_to_target": carried}
+        if self.clock is not None:
+            then = (number(r, "virtual_seconds") for r in self.records if r["round"] == round)
+            found["virtual_seconds_to_target"] = next(then, None)
+        return found
 
 
 def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:

@@ -1,5 +1,7 @@
 """The virtual clock: who begins and who is done when, worked out by hand."""
 
+from fractions import Fraction
+
 import pytest
 import torch
 from unit.builders import make_silo, net
@@ -13,7 +15,9 @@ from mpifl.silo.parameters.flat_model import FlatModel
 
 def schedule(times, waits=1, concurrency=None):
     """Silos that always take the same time."""
-    return Schedule(len(times), lambda silo, *_: times[silo], waits, concurrency or len(times), seed=1)
+    return Schedule(
+        len(times), lambda silo, *_: Fraction(times[silo]), waits, concurrency or len(times), seed=1
+    )
 
 
 def test_a_fast_silo_goes_on_from_each_new_model_and_a_slow_ones_update_grows_old():
@@ -27,6 +31,15 @@ def test_a_fast_silo_goes_on_from_each_new_model_and_a_slow_ones_update_grows_ol
     assert found[5].events == {0: [None, 5]}, "of two at one moment the first by number is first"
     assert found[6].events == {0: [None], 1: [3]}
     assert [one.staleness for one in found] == [[0], [0], [2], [1], [0], [0], [3]]
+
+
+def test_one_moment_is_one_however_it_was_reached():
+    """Done at 1 are silo 0 by one step, silo 1 by ten of 0.1 s, silo 2 by three of 1/3 s: in this order."""
+    speeds = [1.0, 10.0, 3.0]
+    known = Schedule(3, lambda silo, *_: ClockSettings().took(1, speeds[silo], 7, silo, 0), 1, 3, seed=1)
+    at_one = [n for n in range(20) if known.round(n).seconds == 1]
+    assert at_one == [11, 12, 13], "after nine of silo 1 and two of silo 2"
+    assert [known.round(n).staleness for n in at_one] == [[11], [1], [5]]
 
 
 def test_a_round_of_a_buffer_has_a_fast_silo_twice():
@@ -63,10 +76,10 @@ def test_speeds_are_drawn_within_their_bounds_by_the_seed_alone(speeds):
 
 def test_each_training_of_a_silo_has_a_jitter_of_its_own():
     clock = ClockSettings(jitter=0.3)
-    found = [clock.factor(7, silo, nth) for silo in range(20) for nth in range(20)]
+    found = [clock.took(6, 2.0, 7, silo, nth) for silo in range(20) for nth in range(20)]
     assert len({*found}) == 400
-    assert 0.7 <= min(found) < 0.72 < 1.28 < max(found) <= 1.3
-    assert ClockSettings().factor(7, 0, 0) == 1
+    assert 2.1 <= min(found) < 2.16 < 3.84 < max(found) <= 3.9
+    assert ClockSettings().took(6, 2.0, 7, 0, 0) == 3
 
 
 def test_a_silo_without_a_speed_and_a_speed_without_a_silo_are_refused():

@@ -465,10 +465,30 @@ def test_curves_go_over_rounds_bytes_and_seconds(tmp_path):
     runs = [read_run(make_run(tmp_path / f"a{seed}", scaled(1 - seed / 5), seed=seed)) for seed in (0, 1)]
     (group,) = groups(runs)
     found = curve(group, "test_accuracy", 100)
-    assert found.at.tolist() == [[1, 3, 4], [3, 9, 9], [1, 6, 10]]
+    assert found.at[:3].tolist() == [[1, 3, 4], [3, 9, 9], [1, 6, 10]]
+    assert np.isnan(found.at[3]).all(), "no virtual clock"
     assert found.mean == pytest.approx([45, 81, 73.125])
     assert found.deviation == pytest.approx([stdev((50, 40)), stdev((90, 72)), stdev((81.25, 65))])
     assert curve(group, "no such figure") is None
+
+
+def test_a_virtual_clock_is_told_of_runs_that_have_one(tmp_path, capsys):
+    timed = [[{**r, "virtual_seconds": late + 2.5 * r["round"]} for r in RECORDS] for late in (0, 1)]
+    runs = [make_run(tmp_path / f"a{seed}", records, seed=seed) for seed, records in enumerate(timed)]
+    runs += [make_run(tmp_path / "b", local={"lr": 0.5})]
+    compare_runs(runs, 0.9, Output(csv=tmp_path / "c.csv", page=tmp_path / "c.html"))
+    rows = [row for row in table_of(capsys.readouterr().out) if "rounds," in row[-1]]
+    found = [row[-1].partition(" MB")[2] for row in rows]
+    assert found == [", 7.5 virtual s", ", 8.5 virtual s", "", ", 8.0 ± 0.7 virtual s"]
+    lines = list(csv.DictReader((tmp_path / "c.csv").open()))
+    assert [line["virtual_seconds_to_target"] for line in lines] == ["7.5", "8.5", ""]
+    assert [line["virtual_seconds"] for line in lines] == ["12.5", "13.5", ""]
+    page = (tmp_path / "c.html").read_text()
+    assert "Accuracy over virtual seconds" in page
+    assert "3 rounds, 6.0 s, 9.0 MB, 7.5 virtual s" in page
+    assert curve(groups([read_run(runs[0])])[0], "test_accuracy").at[3].tolist() == [2.5, 7.5, 10]
+    compare_runs(runs[2:], None, Output(page=tmp_path / "c.html"))
+    assert "virtual seconds" not in (tmp_path / "c.html").read_text()
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
