@@ -56,8 +56,7 @@ class Learner:
         personal: The names of parameters and buffers that stay at the silos.
         rules: The rules of buffers that training writes, by names or patterns.
         apart: Whether nobody averages the model, so that it keeps all its buffers.
-        by_example: Whether `[privacy]` trains on each example by itself, so that training may write no
-            buffer.
+        by_example: Whether `[privacy]` trains on each example by itself; then no buffer may be written.
         rounds: The number of rounds.
     """
 
@@ -236,8 +235,7 @@ class _Steps:
         return Split(*made_up(self._learner.features, self._learner.aim, rows, SEED, self._places))
 
     def _explained(self, error: Exception, rows: int) -> str:
-        """Return why a step failed: a fault of the model's outputs if there is one, else the error's own
-        text."""
+        """Return why a step failed: a fault of the model's outputs, if any, else the error's own text."""
         of = self._learner
         if of.own is None:
             x, _ = next(Batches(self._split(rows), of.features, self._model.device).in_order(rows))
