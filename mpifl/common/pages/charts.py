@@ -1,4 +1,4 @@
-"""Where marks of a chart lie: geometry alone, which templates draw."""
+"""Lines over rounds, bars and points of a chart, as coordinates that templates put into a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of a split in the form for a model: gathered in blocks and sliced, never one example at a time.
+"""Batches of a split for a model: an epoch's order is drawn, examples are gathered in blocks and sliced.
 
 Examples of unequal lengths are padded to the longest of their batch.
 """

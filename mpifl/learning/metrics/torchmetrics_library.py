@@ -1,4 +1,4 @@
-"""Metrics of torchmetrics with states that add up; undefined ones are NaN. Importing torchmetrics takes
+"""Metrics of torchmetrics with states that add up (AUROC, F1, ...); undefined ones are NaN. Importing torchmetrics takes
 seconds.
 
 A mean over classes covers classes that have examples. Curves are binned: they count examples at thresholds,

@@ -1,4 +1,4 @@
-"""Checks that no table of fits can express, since an algorithm, a task or several keys decide them."""
+"""The check that a job's keys go together: it asks the tables of fits, and checks what no table can express."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codecs: they encode a flat float32 vector as bytes, and decode it, mostly with some loss.
+"""Codecs (float16, bfloat16, QSGD, top-k): they encode a flat float32 vector as bytes, and decode it.
 
 A payload is a uint8 tensor on the vector's device, in this machine's byte order. It does not contain what the
 receiver knows: the length and the codec. Encoding and decoding are deterministic. Draws come from the given

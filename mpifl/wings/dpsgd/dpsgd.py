@@ -1,4 +1,4 @@
-"""DP-SGD (Abadi et al. 2016, Algorithm 1).
+"""DP-SGD (Abadi et al. 2016, Algorithm 1): the secret batch, the clipped sum and the noise of each step.
 
 Each step draws examples in secret, each with the same probability. It clips each example's gradient, and adds
 noise to the sum.

@@ -1,4 +1,4 @@
-"""Rules of columns: functions of all silos' values of one element, [K, n] -> [n], robust to outliers."""
+"""Rules of columns (median, trimmed mean): functions of all silos' values of one element, [K, n] -> [n]."""
 
 from __future__ import annotations
 

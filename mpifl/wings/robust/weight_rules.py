@@ -1,4 +1,4 @@
-"""Rules by weights: each silo's whole update gets a weight, which follows from the Gram matrix alone."""
+"""Rules by weights (Krum, RFA, centered clipping, FLTrust): the Gram matrix alone gives each update its weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server of a split network: it holds the labels, and its model is the top."""
+"""What the server of a split network has besides: the labels, and the gate that protects them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SplitNN and FedBCD: silos with columns of the same rows train one network with the label holder."""
+"""SplitNN and FedBCD: silos send activations of their columns, and the label holder answers with gradients."""
 
 from __future__ import annotations
 
