@@ -1,4 +1,4 @@
-"""Files: atomic writing (aside, flush, rename), safe reading of files that may come from anybody, digests, limits."""
+"""Files: atomic writing (aside, flush, rename), safe reading of files from anybody, digests, limits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Metrics of torchmetrics with states that add up (AUROC, F1, ...); undefined ones are NaN. Importing torchmetrics takes
-seconds.
+"""Metrics of torchmetrics with states that add up (AUROC, F1, ...); undefined ones are NaN. Importing
+torchmetrics takes seconds.
 
 A mean over classes covers classes that have examples. Curves are binned: they count examples at thresholds,
 so their states add up.

@@ -1,4 +1,4 @@
-"""The curves of several runs in one picture file (by matplotlib): over rounds, bytes, seconds, and virtual seconds if any."""
+"""The curves of several runs in one picture file, by matplotlib: over rounds, bytes or seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules by weights (Krum, RFA, centered clipping, FLTrust): the Gram matrix alone gives each update its weight."""
+"""Rules by weights (Krum, RFA, centered clipping, FLTrust): the Gram matrix gives each update its weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SplitNN and FedBCD: silos send activations of their columns, and the label holder answers with gradients."""
+"""SplitNN and FedBCD: silos send activations of their columns; the label holder answers with gradients."""
 
 from __future__ import annotations
 
