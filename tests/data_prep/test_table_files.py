@@ -242,8 +242,6 @@ def foreign(path):
     frame = pandas.DataFrame({"a": [0.25, 0.5, 1.0], "town": ["x", "z", "x"], "y": ["u", "v", "u"]})
     if path.suffix == ".dta":
         frame.to_stata(path, write_index=False)
-    elif path.suffix == ".feather":
-        frame.to_feather(path)
     elif path.suffix == ".xlsx":
         pytest.importorskip("openpyxl")
         frame.to_excel(path, index=False)
@@ -253,7 +251,7 @@ def foreign(path):
         path.write_text(f"@relation t\n{kinds}@data\n{rows}")
 
 
-@pytest.mark.parametrize("ending", [".dta", ".arff", ".xlsx", ".feather"])
+@pytest.mark.parametrize("ending", [".dta", ".arff", ".xlsx"])
 def test_the_line_that_a_table_of_another_program_is_refused_with_makes_one_that_is_read(tmp_path, ending):
     import scipy.io.arff
 
