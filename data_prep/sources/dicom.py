@@ -157,7 +157,7 @@ def _images(path: Path, asked: list[str]) -> list[Image]:
     owner = "\0".join([str(header.get("PatientID", "")), str(header.get("StudyInstanceUID", "")), series])
     shape = (1 if kind in GREY else 3, size[0], size[1])
     return [
-        Image(path, frame, owner, place, apart, shape, kind, said=asked_of)
+        Image(path, frame, owner, place, apart=apart, shape=shape, kind=kind, said=asked_of)
         for frame, (place, apart) in enumerate(places)
     ]
 
