@@ -43,18 +43,18 @@ def parquet_pieces(part: Part, spec: TableSpec) -> Iterator[Piece]:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[list[str], Callable[[list[str]], Iterable[Any]]]]:
     """Lend the names of a table's columns, and what reads some of them, batch by batch."""
-    kind = "Arrow" if path.suffix in ARROW else "Parquet"
+    kind = "an Arrow" if path.suffix in ARROW else "a Parquet"
     try:
-        if kind == "Arrow":
+        if kind == "an Arrow":
             with opened_feather(path) as reader:
                 yield list(reader.schema.names), functools.partial(batches_of, reader)
         else:
             yield from _of_parquet(path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error}); --data must name a table of {kind}") from None
+        raise InputError(f"{path}: cannot be read ({error}); --data must name {kind} table") from None
     except (library().ArrowException, UnicodeDecodeError) as error:
         said = str(error).splitlines()[0]
-        what = f"not a table of plain columns of {kind}, or damaged ({said})"
+        what = f"not {kind} table of plain columns, or damaged ({said})"
         raise InputError(f"{path}: {what}; export it again") from None
 
 
