@@ -119,6 +119,7 @@ def test_what_is_not_utf_8_is_named_by_its_line_with_what_would_do(tmp_path):
     path = written(tmp_path, TEXT.replace("Łódź", "Lodz").encode("cp1252"))
     assert "t.csv: line 3: not a CSV table in UTF-8, or damaged" in (said := refused(path))
     assert "say encoding = 'cp1252'" in said
+    assert "say encoding = 'utf-16'" in refused(written(tmp_path, TEXT.encode("utf-16")))
     path = written(tmp_path, TEXT.encode("utf-16"), spec=f'encoding = "ascii"\n{SPEC}')
     assert "t.csv: not a CSV table in ascii, or damaged" in refused(path)
 
