@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from mpifl.common import InputError, Table, choices
 
@@ -172,13 +173,16 @@ class Answers:
 
     def commands(self) -> list[str]:
         """Return what makes the shards: a line for each command."""
+        from data_prep.tables import kind_of
+
         template, counted = self.template, self.silos.isdecimal()
+        source = kind_of(Path(self.data)) if template.of_table else template.source
         columns = f"{self.name}-columns.toml"
         made = []
         if template.of_table:
             drafted = ["data-prep", "draft", self.data, "--label", self.label, "--kind", template.label]
             made.append([*drafted, *([] if counted else ["--silo", self.silos]), "--out", columns])
-        cut = ["data-prep", "partition", template.source, *(["--data", self.data] if self.data else [])]
+        cut = ["data-prep", "partition", source, *(["--data", self.data] if self.data else [])]
         cut += ["--option", f"spec={columns}"] if template.of_table else []
         cut += ["--option", f"masks={self.label}"] if template.label == MASKS else []
         scheme = [*template.scheme, "--silos", self.silos] if counted else ["natural"]
