@@ -124,10 +124,15 @@ def draft(path: Path, learned: Learned) -> Drafted:
         *notation.written(),
     ]
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
-    told = [guess.told for guess in (*guesses.values(), *of_label) if guess.told]
-    if all(guess.line.startswith("#") for guess in guesses.values()):
-        told.append('no column is left as a feature: write one, as age = "numeric"')
+    told = _told([*guesses.values()], of_label)
     return Drafted(text, [*told, *_whole(guesses, group), *_marked(tallies), *_written(tallies, notation)])
+
+
+def _told(features: list[Guess], of_label: list[Guess]) -> list[str]:
+    """Return what is to be told of columns one by one, and whether none is left as a feature."""
+    told = [guess.told for guess in (*features, *of_label) if guess.told]
+    none = all(guess.line.startswith("#") for guess in features)
+    return [*told, *(['no column is left as a feature: write one, as age = "numeric"'] if none else [])]
 
 
 def _check_first(path: Path, tallies: Mapping[str, Tally]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from mpifl.common import InputError, Table, choices
 
@@ -171,12 +170,9 @@ class Answers:
         whole: dict[str, Table] = {**template.job, **tables}
         return {**head, **{table: dict(whole[table]) for table in order if table in whole}}
 
-    def commands(self) -> list[str]:
-        """Return what makes the shards: a line for each command."""
-        from data_prep.tables import kind_of
-
+    def commands(self, source: str) -> list[str]:
+        """Return what makes the shards: a line for each command; `source` is that of the data."""
         template, counted = self.template, self.silos.isdecimal()
-        source = kind_of(Path(self.data)) if template.of_table else template.source
         columns = f"{self.name}-columns.toml"
         made = []
         if template.of_table:
