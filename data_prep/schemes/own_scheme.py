@@ -25,7 +25,7 @@ class OwnScheme(Scheme):
     """Cut by a function of the targets, the number of silos (or None) and a generator of the seed.
 
     It returns the number of each example's silo, integers [n] from 0. Parameters `silo` and `order` are given
-    the natural silo and the order [n] of each example.
+    the natural silo and the order [n] of each example. It can write to none of these.
 
     Attributes:
         name: What the user calls it, `module:function`.
@@ -63,8 +63,8 @@ class OwnScheme(Scheme):
                     f"--scheme: '{self.name}' cuts by {column}, which {data.where} has not; add it"
                 )
         with blamed(self.name):
-            given = self.function(data.y, silos, rng, **{column: known[column] for column in asked})
-            owners = np.asarray(given)
+            given = {column: _read_only(known[column]) for column in asked}
+            owners = np.asarray(self.function(_read_only(data.y), silos, rng, **given))
         parts = by_owner(*self._checked(owners, len(data), silos))
         check_smallest(parts, options["min_examples"])
         return Cut(parts)
@@ -81,6 +81,15 @@ class OwnScheme(Scheme):
             found = f"silos {owners.min()} to {owners.max()}"
             raise InputError(f"{self.name}: returned {found}; they are 0 to {last - 1}")
         return owners.astype(np.int64), int(owners.max(initial=-1)) + 1 if silos is None else silos
+
+
+def _read_only(given: Any) -> Any:
+    """Return an array that a function cannot write to: sorting it in place would change the data."""
+    if not isinstance(given, np.ndarray):
+        return given
+    view = given.view()
+    view.flags.writeable = False
+    return view
 
 
 def own_scheme(name: str, known: list[str]) -> OwnScheme:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from mpifl.common import InputError, choices
 
 EXAMPLES = ("slice", "series")
 GREY, COLOUR = ("MONOCHROME1", "MONOCHROME2"), ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
+PALETTE = "PALETTE COLOR"
 CLOSE = 1e-3
 """Millimetres; slices that lie no further apart lie at one place."""
 
@@ -50,9 +52,9 @@ def read_dicom(
     table = Labels(Path(labels), files) if labels else None
     owner, key = wanted.group or "PatientID", table.key if table else label
     asked = sorted({owner, silo, "" if key == "file" else key} - {""})
-    images = [_image(folder, path, asked) for path in paths]
+    images = [image for path in paths for image in _images(path, asked)]
     series = [_in_order(list(own), example) for _, own in groupby(sorted(images, key=_place), key=_place)]
-    stacks = series if example == "series" else [[one] for own in series for one in _frames(own)]
+    stacks = series if example == "series" else [[one] for own in series for one in own]
     rows = DicomRows(stacks, whole=example == "series")
     first = [stack[0] for stack in stacks]
     named = [str(one.path.relative_to(folder)) if key == "file" else one.said[key] for one in first]
@@ -64,27 +66,27 @@ def read_dicom(
 
 @dataclass(frozen=True)
 class Image:
-    """What the header of a file says.
+    """What the header of a file says of one of its frames.
 
     Attributes:
         path: The file.
+        frame: The frame's number in it.
         series: Its series.
         position: "position", and where it lies along its normal in millimetres; or "number", and its number;
             None if it says neither.
+        apart: Whether the position is the frame's own, and not that of all frames of the file.
         shape: Channels, height and width.
-        frames: How many images it has.
-        frame: The one that is meant; all, if None.
-        inverted: Whether the lowest number is white.
+        kind: Its photometric interpretation.
         said: What its attributes say that were asked for.
     """
 
     path: Path
+    frame: int
     series: str
     position: tuple[str, float] | None
+    apart: bool
     shape: tuple[int, int, int]
-    frames: int
-    frame: int | None
-    inverted: bool
+    kind: str
     said: dict[str, str]
 
 
@@ -107,13 +109,17 @@ class DicomRows:
 
     def __getitem__(self, at: Any) -> np.ndarray:
         chosen = np.arange(len(self._stacks))[at]
-        out = np.empty((len(chosen), *self.shape[1:]), np.float32)
-        for row, number in enumerate(chosen):
-            parts = [
-                _pixels(image) for image in self._stacks[number]
-            ]  # each [frames, channels, height, width]
-            out[row] = np.concatenate(parts).swapaxes(0, 1).reshape(self.shape[1:])
-        return out
+        depth = max(map(len, self._stacks), default=0)
+        out = np.empty((len(chosen), depth, *self._stacks[0][0].shape), np.float32)
+        asked = [
+            (image, out[row, place])
+            for row, number in enumerate(chosen)
+            for place, image in enumerate(self._stacks[number])
+        ]
+        for path, own in groupby(asked, key=lambda one: one[0].path):  # a file of many frames is read once
+            _decode(path, own)
+        found: np.ndarray = out.swapaxes(1, 2).reshape(len(chosen), *self.shape[1:])
+        return found
 
 
 def _shape(stack: list[Image], *, whole: bool) -> tuple[int, ...]:
@@ -121,15 +127,14 @@ def _shape(stack: list[Image], *, whole: bool) -> tuple[int, ...]:
         if image.shape != stack[0].shape:
             other = f"{stack[0].path.name} of its series {list(stack[0].shape)}"
             raise InputError(f"{image.path}: {list(image.shape)}, {other}; part the series")
-    depth = sum(image.frames if image.frame is None else 1 for image in stack)
-    channels, *plane = stack[0].shape
+    depth, (channels, *plane) = len(stack), stack[0].shape
     if channels * depth * plane[0] * plane[1] > MOST_NUMBERS:
         raise InputError(f"{stack[0].path}: an example has at most {MOST_NUMBERS:,} numbers; take slices")
     return (channels, depth, *plane) if whole else (channels, *plane)
 
 
-def _image(folder: Path, path: Path, asked: list[str]) -> Image:
-    """Read a file's header."""
+def _images(path: Path, asked: list[str]) -> list[Image]:
+    """Read a file's header: what it says of each of its frames."""
     pydicom = library("pydicom", "dicom")
     try:
         header = pydicom.dcmread(path, stop_before_pixels=True)
@@ -138,33 +143,45 @@ def _image(folder: Path, path: Path, asked: list[str]) -> Image:
         channels, frames = (int(header.get(name, 1) or 1) for name in ("SamplesPerPixel", "NumberOfFrames"))
         asked_of = {name: str(header.get(name, "")).strip() for name in asked}
         series, modality = str(header.get("SeriesInstanceUID", path.parent)), header.get("Modality", "none")
-        position = _position(header)
-        enhanced = "PerFrameFunctionalGroupsSequence" in header
+        places = [_position(header, frame) for frame in range(frames)]
     except Exception as error:  # pydicom's own, and whatever its readers of values raise
         raise InputError(f"{path}: no DICOM file, or damaged ({said(error)}); take it out") from None
-    if not (kind and min(size) > 0 and frames > 0):
-        raise InputError(f"{path}: has no pixel data (modality {modality}); take it out of the folder")
-    if enhanced:
-        raise InputError(f"{path}: an enhanced multi-frame image; convert it to single frames")
-    if kind not in (*GREY, *COLOUR) or channels != (1 if kind in GREY else 3):
+    if not (kind and min(size) > 0 and frames > 0) or "SegmentSequence" in header:
+        what = "holds segments and no image" if "SegmentSequence" in header else "has no pixel data"
+        raise InputError(f"{path}: {what} (modality {modality}); take it out of the folder")
+    if kind not in (*GREY, PALETTE, *COLOUR) or channels != (3 if kind in COLOUR else 1):
         raise InputError(f"{path}: pixels are {kind} of {channels}; grey and RGB are read, convert it")
     for name, value in asked_of.items():
         if not value:
             raise InputError(f"{path}: says no {name}; name another attribute, or write it there")
     owner = "\0".join([str(header.get("PatientID", "")), str(header.get("StudyInstanceUID", "")), series])
-    shape = (channels, size[0], size[1])
-    inverted = kind == "MONOCHROME1"
-    return Image(path, owner, position, shape, frames, None, inverted=inverted, said=asked_of)
+    shape = (1 if kind in GREY else 3, size[0], size[1])
+    return [
+        Image(path, frame, owner, place, apart=apart, shape=shape, kind=kind, said=asked_of)
+        for frame, (place, apart) in enumerate(places)
+    ]
 
 
-def _position(header: Any) -> tuple[str, float] | None:
-    """Return where an image lies along the normal of its plane in millimetres, or else its number."""
-    at, plane = header.get("ImagePositionPatient"), header.get("ImageOrientationPatient")
+def _position(header: Any, frame: int) -> tuple[tuple[str, float] | None, bool]:
+    """Return where a frame lies along the normal of its plane in millimetres, or else its file's number, and
+    whether that is the frame's own."""
+    placed = _of_frame(header, frame, "PlanePositionSequence")
+    plane = _of_frame(header, frame, "PlaneOrientationSequence").get("ImageOrientationPatient")
+    at = placed.get("ImagePositionPatient")
     if at and plane and len(at) == 3 and len(plane) == 6:
         axes = np.array(plane, np.float64).reshape(2, 3)
-        return "position", float(np.cross(*axes) @ np.array(at, np.float64))
+        return ("position", float(np.cross(*axes) @ np.array(at, np.float64))), placed is not header
     number = header.get("InstanceNumber")
-    return None if number is None or str(number) == "" else ("number", float(number))
+    return None if number is None or str(number) == "" else ("number", float(number)), False
+
+
+def _of_frame(header: Any, frame: int, name: str) -> Any:
+    """Return what an enhanced image says of a frame in a sequence of that name, or of all its frames; others
+    say it in the header itself."""
+    for groups, at in (("PerFrameFunctionalGroupsSequence", frame), ("SharedFunctionalGroupsSequence", 0)):
+        if name in (found := header[groups][at] if groups in header else {}):
+            return found[name][0]
+    return header
 
 
 def _place(image: Image) -> str:
@@ -183,29 +200,44 @@ def _in_order(own: list[Image], example: str) -> list[Image]:
             told = "not all of its series say a position, or all a number"
             raise InputError(f"{odd}: {told}; take example=slice")
         for image, after in pairwise(ordered):
-            if image.position and after.position and after.position[1] - image.position[1] < CLOSE:
+            shared = image.path == after.path and not image.apart
+            if (
+                image.position
+                and after.position
+                and after.position[1] - image.position[1] < CLOSE
+                and not shared
+            ):
                 both = f"{image.path.name} lies at the same place of its series"
                 raise InputError(f"{after.path}: {both}; part the series, or take example=slice")
     return ordered
 
 
-def _frames(own: list[Image]) -> list[Image]:
-    return [Image(**{**vars(image), "frame": frame}) for image in own for frame in range(image.frames)]
-
-
-def _pixels(image: Image) -> np.ndarray:
-    """Decode a file, float32 [frames, channels, height, width]."""
+def _decode(path: Path, asked: Iterable[tuple[Image, np.ndarray]]) -> None:
+    """Decode frames of a file, each into float32 [channels, height, width]."""
     pydicom = library("pydicom", "dicom")
     try:
-        dataset = pydicom.dcmread(image.path)
-        pixels = pydicom.pixels.pixel_array(dataset, index=image.frame)
-        if image.inverted:
-            bits = int(dataset.BitsStored)
-            lowest = -(1 << bits - 1) if dataset.PixelRepresentation else 0
-            pixels = 2 * lowest + (1 << bits) - 1 - pixels.astype(np.int64)
-        values = pydicom.pixels.apply_modality_lut(pixels, dataset).astype(np.float32)
-        channels, height, width = image.shape
-        return np.moveaxis(values.reshape(-1, height, width, channels), 3, 1)
+        dataset = pydicom.dcmread(path)
+        for image, out in asked:
+            pixels = pydicom.pixels.pixel_array(dataset, index=image.frame)
+            values = np.asarray(_values(pixels, dataset, image), np.float32)
+            out[...] = np.moveaxis(values.reshape(*out.shape[1:], -1), 2, 0)
     except Exception as error:  # pydicom's own, and whatever its decoders raise
         told = "write it again, or install the decoder that this names"
-        raise InputError(f"{image.path}: its pixels cannot be read ({said(error)}); {told}") from None
+        raise InputError(f"{path}: its pixels cannot be read ({said(error)}); {told}") from None
+
+
+def _values(pixels: np.ndarray, dataset: Any, image: Image) -> Any:
+    """Return what pixels mean, in the unit of the scanner; the colours of a palette from 0 to 255."""
+    apply = library("pydicom", "dicom").pixels
+    if image.kind == PALETTE:
+        colours = apply.apply_color_lut(pixels, dataset)[..., :3]
+        return colours if colours.dtype == np.uint8 else colours / np.float32(257)
+    if image.kind == "MONOCHROME1":
+        bits = int(dataset.BitsStored)
+        lowest = -(1 << bits - 1) if dataset.PixelRepresentation else 0
+        pixels = 2 * lowest + (1 << bits) - 1 - pixels.astype(np.int64)
+    if "DoseGridScaling" in dataset:
+        return pixels * float(dataset.DoseGridScaling)
+    return apply.apply_modality_lut(
+        pixels, _of_frame(dataset, image.frame, "PixelValueTransformationSequence")
+    )

@@ -19,7 +19,7 @@ from data_prep.sources.pictures import (
     pillow,
 )
 from data_prep.sources.reading import digest_of, needed
-from data_prep.sources.within import inside, is_split, silo_folders
+from data_prep.sources.within import SPLITS, check_beside, inside, is_split, silo_folders
 from mpifl.common import InputError, did_you_mean
 
 
@@ -71,6 +71,7 @@ def _classified(folder: Path, manner: Manner, *, by_silo: bool) -> Dataset:
         names = _class_names(folder / "train" if split else folder, folder)
         paths, y = _listed(folder / "train" if split else folder, folder, names)
     if split:
+        check_beside(folder, folder, SPLITS, ENDINGS)
         test_paths, test_y = _listed(folder / "test", folder, names)
     every = [*paths, *test_paths]
     form = common_form(every, manner.size, manner.grey)
@@ -102,6 +103,7 @@ def _class_names(folder: Path, named: Path) -> list[str]:
         raise InputError(
             f"{folder}: has no folders in it; put the images of each class into a folder of its own"
         )
+    check_beside(folder, named, names, ENDINGS)
     return names
 
 

@@ -107,7 +107,7 @@ class Examples:
         if len(x) != len(y):
             raise InputError(f"{where} has {len(x)} x and {len(y)} y; give each example both")
         if x.dtype.kind == "U":
-            other = "write a function of yours that makes numbers of them (module:function)"
+            other = "docs/howto/formats.md has a function that makes numbers of them"
             raise InputError(f"{where}: x is texts, and leaf reads numbers; {other}")
         if x.dtype.kind in "iu" and max(abs(int(x.max())), abs(int(x.min()))) > MOST_WHOLE:
             raise InputError(f"{where}: x has whole numbers beyond 2^53; store arrays (npy, hdf5)")

@@ -23,7 +23,7 @@ from data_prep.sources.pictures import (
 )
 from data_prep.sources.reading import digest_of
 from data_prep.sources.spool import Spool
-from data_prep.sources.within import inside, is_split, silo_folders
+from data_prep.sources.within import SPLITS, check_beside, inside, is_split, silo_folders
 from mpifl.common import InputError
 
 NUMBERED = ("1", "L", "P")
@@ -54,7 +54,7 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
     paired, more = (
         _of_silos(folder, masks)
         if by_silo
-        else ([_pairs(part, folder, masks) for part in (("train", "test") if is_split(folder) else ".")], {})
+        else ([_pairs(part, folder, masks) for part in _parts(folder, masks)], {})
     )
     images, drawn = ([pair[at] for pairs in paired for pair in pairs] for at in (0, 1))
     form = common_form(images, manner.size, manner.grey)
@@ -73,6 +73,15 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
     y, classes = aim.fitted(y), aim.classes
     more |= {"targets": aim.targets, **manner.told(images, form)}
     return Dataset(str(folder), x, y, classes, files, test=test, **more)
+
+
+def _parts(folder: Path, masks: Path) -> tuple[str, ...]:
+    if not is_split(folder):
+        return (".",)
+    for named in (folder, masks):
+        if named.is_dir():
+            check_beside(named, named, SPLITS, ENDINGS)
+    return SPLITS
 
 
 def _of_silos(folder: Path, masks: Path) -> tuple[list[Pairs], dict[str, Any]]:

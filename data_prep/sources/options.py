@@ -20,7 +20,13 @@ def parse_options(name: str, read: Callable[..., Any], given: Sequence[str]) -> 
     defaults = {
         p.name: p.default for p in inspect.signature(read).parameters.values() if p.kind is p.KEYWORD_ONLY
     }
-    return dict(_parse(name, defaults, word) for word in given)
+    parsed = dict[str, Any]()
+    for word in given:
+        option, value = _parse(name, defaults, word)
+        if option in parsed:
+            raise InputError(f"--option: {option}= is given twice; say it once")
+        parsed[option] = value
+    return parsed
 
 
 def _parse(name: str, defaults: dict[str, Any], word: str) -> tuple[str, Any]:

@@ -147,8 +147,9 @@ class FiniteRows:
     def __getitem__(self, at: Any) -> np.ndarray:
         x = np.asarray(self.rows[at])
         if not all_seen(x, self._scale):
-            first = np.argwhere(unseen(x, self._scale))[0]
-            raise unseeable(self.where, x[tuple(first)], int(np.arange(self.shape[0])[at][first[0]]))
+            wrong, examples = np.argwhere(unseen(x, self._scale)), np.arange(self.shape[0])[at]
+            first = wrong[np.argmin(examples[wrong[:, 0]])]  # rows may be asked for in any order
+            raise unseeable(self.where, x[tuple(first)], int(examples[first[0]]))
         return x
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.sources.reading import held_in
 from mpifl.common import InputError
+
+SPLITS = ("train", "test")
+"""Folders whose files train, and those of the server's test set."""
 
 
 def inside(folder: Path, named: Path) -> list[Path]:
@@ -37,6 +41,14 @@ def silo_folders(folder: Path) -> list[str]:
     return [path.name for path in found]
 
 
+def check_beside(folder: Path, named: Path, taken: Sequence[str], endings: Sequence[str]) -> None:
+    """Refuse folders, and files with these endings, that lie beside those taken: they would be left out."""
+    for path in inside(folder, named):
+        if path.name not in taken and (path.is_dir() or path.suffix.lower() in endings):
+            what = f"lies beside {', '.join(taken)[:100]}, and would be left out"
+            raise InputError(f"{path}: {what}; put it into one of them, or take it away")
+
+
 def is_split(folder: Path) -> bool:
     """Tell whether a folder has one for training and one for testing; either alone is like any other."""
-    return (folder / "train").is_dir() and (folder / "test").is_dir()
+    return all((folder / split).is_dir() for split in SPLITS)

@@ -1,4 +1,4 @@
-"""A CSV table, piece by piece: Arrow reads it, and Python's reader what Arrow refuses or reads otherwise."""
+"""A CSV table, piece by piece: Arrow reads texts and numbers, and Python's reader what Arrow refuses."""
 
 from __future__ import annotations
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,8 @@ KINDS = tuple(kind for kind in TAKES if kind != "none")
 FEWEST_ROWS = 3
 """Rows from which on a first line that is unlike all others is taken for names."""
 DELIMITERS = ",;\t|"
+MOST_NAMES = 1 << 20
+"""Characters of a table's first line that are looked at."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +124,15 @@ def draft(path: Path, learned: Learned) -> Drafted:
         *notation.written(),
     ]
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
-    told = [guess.told for guess in (*guesses.values(), *of_label) if guess.told]
+    told = _told([*guesses.values()], of_label)
     return Drafted(text, [*told, *_whole(guesses, group), *_marked(tallies), *_written(tallies, notation)])
+
+
+def _told(features: list[Guess], of_label: list[Guess]) -> list[str]:
+    """Return what is to be told of columns one by one, and whether none is left as a feature."""
+    told = [guess.told for guess in (*features, *of_label) if guess.told]
+    none = all(guess.line.startswith("#") for guess in features)
+    return [*told, *(['no column is left as a feature: write one, as age = "numeric"'] if none else [])]
 
 
 def _check_first(path: Path, tallies: Mapping[str, Tally]) -> None:
@@ -181,9 +191,9 @@ def _written(tallies: Mapping[str, Tally], notation: Notation) -> list[str]:
     """Say how numbers are written, where not plainly, with one that shows it."""
     if notation == PLAIN:
         return []
-    shown = {
-        name: tally.ways.shown[notation] for name, tally in tallies.items() if notation in tally.ways.shown
-    }
+    ways = {name: tally.ways for name, tally in tallies.items()}
+    of_numbers = {name: one.shown for name, one in ways.items() if notation in one.all}
+    shown = {name: found[notation] for name, found in of_numbers.items() if notation in found}
     name, first = next(iter(shown.items()))
     return [f"numbers: {' and '.join(notation.written())}, as in {name} {first}"]
 
@@ -220,10 +230,12 @@ def _header(kind: str, path: Path, encoding: str) -> tuple[list[str], str]:
 def _first_line(path: Path, encoding: str) -> tuple[list[str], str]:
     """Return the same of a CSV file."""
     with opened(path, encoding) as file:
-        line = next(iter(Lines(path, file)), "")[: 1 << 20]
+        line = _whole_line(Lines(path, file))
     delimiter = max(DELIMITERS, key=line.count)
     try:
-        words = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+        words = next(
+            csv.reader(io.StringIO(line, newline=""), delimiter=delimiter, skipinitialspace=True), []
+        )
     except csv.Error as error:
         raise InputError(f"{path}: its first line is none of a CSV table ({error})") from None
     if "\0" in line:
@@ -232,6 +244,16 @@ def _first_line(path: Path, encoding: str) -> tuple[list[str], str]:
     if not any(names):
         raise InputError(f"{path}: its first line names no columns")
     return names, delimiter
+
+
+def _whole_line(lines: Iterable[str]) -> str:
+    """Return the first line, with those that it goes on in while a name in quotes does."""
+    found = ""
+    for line in lines:
+        found += line
+        if found.count('"') % 2 == 0 or len(found) > MOST_NAMES:
+            break
+    return found[:MOST_NAMES]
 
 
 def _is_number(text: str) -> bool:

@@ -78,7 +78,9 @@ class Encoder:
     def _remedies(self) -> dict[str, str]:
         """Say by column what to do about numbers that float32 cannot tell apart."""
         of_label = dict.fromkeys(self.spec.label.read, "take another unit, or count from another zero")
-        return of_label | dict.fromkeys(self.spec.features, 'say standardise = "own", or take another unit')
+        unscaled = 'say standardise = "own", or take another unit'
+        scaled = "correct what lies far from all others, or take another unit"
+        return of_label | {name: scaled if self._scale(name)[2] else unscaled for name in self.spec.features}
 
     def fitted(self) -> dict[str, Any]:
         """Return the spec as its TOML file has it, with all stated that was learned of the table: by it, the
@@ -125,7 +127,8 @@ class Encoder:
         """Encode one column, float64 [m, 1 or levels]."""
         column = self.spec.features[name]
         if column.counted:
-            rounding.add(name, values := self._standardised(name, numbers(piece, name, column)))
+            filled = self._filled(name, numbers(piece, name, column))
+            rounding.add(name, filled, values := self._standardised(name, filled))
             return values[:, None]
         levels = self.columns.levels[name]
         stand_in = MISSING_LEVEL if column.missing == "level" else str(column.constant)
@@ -137,10 +140,13 @@ class Encoder:
             raise InputError(f"{piece.at(row)}: {name} is '{value}'; its levels are {some(levels)}")
         return codes[:, None] if column.encoding == "ordinal" else np.eye(len(levels))[codes]
 
-    def _standardised(self, name: str, values: np.ndarray) -> np.ndarray:
-        column, (mean, deviation, wanted) = self.spec.features[name], self._scale(name)
-        stand_in = mean if column.missing == "mean" else column.stand_in
-        filled = values if stand_in is None else np.nan_to_num(values, nan=stand_in)
+    def _filled(self, name: str, values: np.ndarray) -> np.ndarray:
+        column = self.spec.features[name]
+        stand_in = self._scale(name)[0] if column.missing == "mean" else column.stand_in
+        return values if stand_in is None else np.nan_to_num(values, nan=stand_in)
+
+    def _standardised(self, name: str, filled: np.ndarray) -> np.ndarray:
+        mean, deviation, wanted = self._scale(name)
         return (filled - mean) / deviation if wanted else filled
 
     def _scale(self, name: str) -> tuple[float, float, bool]:

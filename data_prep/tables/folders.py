@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from data_prep.tables.opening import PACKED, check_not_of_others
+from data_prep.tables.opening import ARROW, PACKED, check_not_of_others
 from mpifl.common import InputError
 
-ENDINGS = {"csv": (".csv", ".tsv", ".txt", ".data"), "parquet": (".parquet",)}
+ENDINGS = {"csv": (".csv", ".tsv", ".txt", ".data"), "parquet": (".parquet", *ARROW)}
 """Of the files that are tables of a kind."""
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """What a folder is called whose rows lack the value."""
@@ -34,6 +34,9 @@ def parts_of(kind: str, path: Path) -> list[Part]:
     """
     if not path.is_dir():
         check_not_of_others(path)
+        other = next(one for one in ENDINGS if one != kind)
+        if path.suffix in (".csv", *PACKED) if other == "csv" else path.suffix in ENDINGS[other]:
+            raise InputError(f"{path}: read as {kind}, and named as {other}; give {other} as the source")
         return [Part(path, {})]
     within = (one.relative_to(path) for one in path.rglob("*") if one.is_file())
     names = sorted(name for name in within if not any(part.startswith(APART) for part in name.parts))

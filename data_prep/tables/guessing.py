@@ -10,11 +10,9 @@ from data_prep.tables.ids import is_index, is_named_id, looks_like_id
 from data_prep.tables.notation import Notation
 from data_prep.tables.piece import ordered
 from data_prep.tables.spellings import likely, listed, spelled
-from data_prep.tables.tallying import MOST_NUMBERS, MOST_TEXTS, Tally
+from data_prep.tables.tallying import FEW, MOST_NUMBERS, MOST_TEXTS, Tally
 from mpifl.common import visible
 
-FEW = 0.1
-"""A column is one of numbers with mistakes if at most this share is none, and there are some numbers."""
 SINCE = "2000-01-01"
 """The day that is 0 of dates: the same at all sites."""
 
@@ -49,6 +47,10 @@ def guessed(name: str, tally: Tally) -> Guess:
         why = looks_like_id(tally)
         said = f"kept: {name}, {why}, first {tally.first}; take it out if it is an id"
         return Guess(f"{key_of(name)} = {kind}", said if why else "")
+    if tally.dates and tally.undated:
+        remedy = "write dates as 2000-12-31, or list it in 'missing'"
+        wrong = f"it is of dates but for {tally.undated.total():,}, first {tally.first_undated}"
+        return _left_out(name, f"{wrong}; {remedy}")
     if tally.dates:
         mean = ', missing = "mean"' * bool(tally.gaps)
         return Guess(f'{key_of(name)} = {{ kind = "date", since = "{SINCE}"{mean} }}')
@@ -57,6 +59,8 @@ def guessed(name: str, tally: Tally) -> Guess:
 
 def _texts(name: str, tally: Tally) -> Guess:
     """Return what a column is taken for of which some values are no numbers."""
+    if tally.notation in tally.ways.all:
+        return _left_out(name, f"{tally.first_odd} is too large a number; correct it, or take another unit")
     if ways := _ways(tally):
         said = f"{tally.first_odd} is a number by {' or '.join(ways)}; write all numbers alike, and say it"
         return _left_out(name, said)

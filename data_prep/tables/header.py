@@ -22,7 +22,7 @@ def positions(path: Path, own: Sequence[str], spec: TableSpec, given: Collection
         if there_are[name] != 1:
             hint = did_you_mean(name, names)
             lacking = f"is not there; {hint}there are {', '.join(names)[:300]}"
-            found = "is there twice" if name in there_are else lacking
+            found = "is there twice; rename one, or take it away" if name in there_are else lacking
             raise InputError(f"{path}: column '{name}' of the spec {found}")
     wanted = set(spec.columns)
     return {name: place for place, name in enumerate(own) if name in wanted}

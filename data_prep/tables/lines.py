@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ class Lines:
         while len(self.held) < len(MARK) and self.more():
             pass
         self.start = len(MARK) * self.held.startswith(MARK)
+        self._wide = self.held.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
     def more(self) -> bool:
         """Read on; tell whether there was anything."""
@@ -64,7 +66,8 @@ class Lines:
                 yield line.decode("utf-8", "strict" if whole else "ignore")
             except UnicodeDecodeError as error:
                 what = f"not a CSV table in UTF-8, or damaged ({error})"
-                remedy = "export it again, or say encoding = 'cp1252' (or another) in the spec"
+                likely = "utf-16" if self._wide else "cp1252"
+                remedy = f"export it again, or say encoding = '{likely}' (or another) in the spec"
                 raise InputError(f"{self.path}: line {self.taken}: {what}; {remedy}") from None
 
     def _size(self) -> int:

@@ -22,9 +22,12 @@ OTHERS = {
     **dict.fromkeys((".sav", ".zsav"), ("SPSS's", "pandas.read_spss({})")),
     **dict.fromkeys((".sas7bdat", ".xpt"), ("SAS's", "pandas.read_sas({})")),
     ".arff": ("ARFF", ARFF),
-    **dict.fromkeys((".feather", ".arrow"), ("Feather", "pandas.read_feather({})")),
 }
 """What files of other programs are, by their endings, and how pandas reads them."""
+
+
+ARROW = (".feather", ".arrow", ".arrows")
+"""Endings of files and streams of Arrow, which are tables like those of Parquet."""
 
 
 class Readable(Protocol):
@@ -36,8 +39,8 @@ class Readable(Protocol):
 
 def kind_of(path: Path) -> str:
     """Return the kind of a table by its ending, or by that of one in a folder: Parquet, or else CSV."""
-    one = next(path.rglob("*.parquet"), path) if path.is_dir() else path
-    return "parquet" if one.suffix == ".parquet" else "csv"
+    files = path.rglob("*") if path.is_dir() else [path]
+    return "parquet" if any(one.suffix in (".parquet", *ARROW) for one in files) else "csv"
 
 
 def check_not_of_others(path: Path) -> None:

@@ -1,9 +1,10 @@
-"""A Parquet table, piece by piece."""
+"""A table of Parquet or Arrow, piece by piece."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 
 from data_prep.tables import lines as limits
 from data_prep.tables.arrow import library
+from data_prep.tables.feather import batches_of, opened_feather
 from data_prep.tables.folders import Part
 from data_prep.tables.header import positions
+from data_prep.tables.opening import ARROW
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.texts import Texts, number, padded, stripped, without
@@ -21,33 +24,52 @@ from mpifl.common import InputError
 
 
 def parquet_pieces(part: Part, spec: TableSpec) -> Iterator[Piece]:
-    """Yield the rows of a Parquet table, with the values for missing ones replaced by None.
+    """Yield the rows of a table of Parquet or Arrow, with the values for missing ones replaced by None.
 
     Raises:
         InputError: the file cannot be read, or lacks a column.
     """
-    arrow, path = library(), part.path
+    path = part.path
+    with _opened(path) as (names, batches):
+        own, first = positions(path, names, spec, part.columns), 0
+        for read in batches([*own]):
+            columns = {name: _plain(path, name, read.column(name), spec.missing) for name in own}
+            _check_texts(path, first, columns)
+            place = functools.partial(int.__add__, first)
+            yield Piece(f"{path}: row", columns, np.arange(read.num_rows), place)
+            first += read.num_rows
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[list[str], Callable[[list[str]], Iterable[Any]]]]:
+    """Lend the names of a table's columns, and what reads some of them, batch by batch."""
+    kind = "an Arrow" if path.suffix in ARROW else "a Parquet"
+    try:
+        if kind == "an Arrow":
+            with opened_feather(path) as reader:
+                yield list(reader.schema.names), functools.partial(batches_of, reader)
+        else:
+            yield from _of_parquet(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error}); --data must name {kind} table") from None
+    except (library().ArrowException, UnicodeDecodeError) as error:
+        said = str(error).splitlines()[0]
+        what = f"not {kind} table of plain columns, or damaged ({said})"
+        raise InputError(f"{path}: {what}; export it again") from None
+
+
+def _of_parquet(path: Path) -> Iterator[tuple[list[str], Callable[[list[str]], Iterable[Any]]]]:
     from pyarrow import parquet
 
-    try:
-        words = [field.name for field in parquet.read_schema(path) if _is_text(field.type)]
-        with parquet.ParquetFile(path, read_dictionary=words) as file:
-            own = positions(path, file.schema_arrow.names, spec, part.columns)
-            check_unpacked(path, "columns", _unpacked(file.metadata, {*own}))
-            first = 0
-            for read in file.iter_batches(batch_size=limits.ROWS, columns=[*own]):
-                columns = {name: _texts(read.column(name), spec.missing) for name in own}
-                _check_texts(path, first, columns)
-                place = functools.partial(int.__add__, first)
-                yield Piece(f"{path}: row", columns, np.arange(read.num_rows), place)
-                first += read.num_rows
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error}); --data must name a Parquet table") from None
-    except (arrow.ArrowException, UnicodeDecodeError) as error:
-        said = str(error).splitlines()[0]
-        raise InputError(
-            f"{path}: not a Parquet table of plain columns, or damaged ({said}); export it again"
-        ) from None
+    words = [field.name for field in parquet.read_schema(path) if _is_text(field.type)]
+    with parquet.ParquetFile(path, read_dictionary=words) as file:
+
+        def batches(columns: list[str]) -> Iterable[Any]:
+            check_unpacked(path, "columns", _unpacked(file.metadata, {*columns}))
+            found: Iterable[Any] = file.iter_batches(batch_size=limits.ROWS, columns=columns)
+            return found
+
+        yield list(file.schema_arrow.names), batches
 
 
 def _check_texts(path: Path, first: int, columns: Mapping[str, Texts]) -> None:
@@ -60,14 +82,9 @@ def _check_texts(path: Path, first: int, columns: Mapping[str, Texts]) -> None:
 
 
 def names_of_parquet(path: Path) -> list[str]:
-    """Return the names of a Parquet table's columns."""
-    arrow = library()
-    from pyarrow import parquet
-
-    try:
-        return list(parquet.read_schema(path).names)
-    except (OSError, arrow.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read as a Parquet table ({error})") from None
+    """Return the names of the columns of a table of Parquet or Arrow."""
+    with _opened(path) as (names, _):
+        return names
 
 
 def _unpacked(metadata: Any, columns: set[str]) -> int:
@@ -80,6 +97,15 @@ def _unpacked(metadata: Any, columns: set[str]) -> int:
             sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in columns)
         )
     return max(sizes)
+
+
+def _plain(path: Path, name: str, column: Any, missing: tuple[str, ...]) -> Texts:
+    """Return the values of a column as text; refuse lists, records and bytes that are none."""
+    try:
+        return _texts(column, missing)
+    except library().ArrowException as error:
+        what = f"column '{name}' is {column.type}, and no plain values ({str(error).splitlines()[0]})"
+        raise InputError(f"{path}: {what}; take it out of the table, or make plain columns of it") from None
 
 
 def _texts(column: Any, missing: tuple[str, ...]) -> Texts:

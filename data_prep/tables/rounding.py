@@ -18,31 +18,45 @@ class Rounding:
     """How far float32 is off in the columns of a table, looked at piece by piece."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[float, float, float]] = {}
+        self._found: dict[str, tuple[np.ndarray, np.ndarray, float]] = {}
         self._merged: set[str] = set()
 
-    def add(self, name: str, exact: np.ndarray) -> None:
-        """Look at some finite numbers of a column, float64 [m]."""
+    def add(self, name: str, numbers: np.ndarray, scaled: np.ndarray | None = None) -> None:
+        """Look at some finite numbers of a column, float64 [m], and at what a model is given in their place,
+        float64 [m], if that is another."""
+        exact = numbers if scaled is None else scaled
         if len(exact):
             off = float(np.abs(exact - exact.astype(np.float32)).max())
-            if off and name not in self._found and _merged(exact) > MERGED:
+            if off and name not in self._found and _merged(numbers, exact) > MERGED:
                 self._merged.add(name)
-            before = self._found.get(name, (np.inf, -np.inf, 0.0))
-            least, most = min(before[0], float(exact.min())), max(before[1], float(exact.max()))
-            self._found[name] = (least, most, max(before[2], off))
+            both, unknown = np.stack([numbers, exact]), np.full(2, np.inf)
+            least, most, before = self._found.get(name, (unknown, -unknown, 0.0))
+            self._found[name] = (
+                np.minimum(least, both.min(axis=1)),
+                np.maximum(most, both.max(axis=1)),
+                max(before, off),
+            )
 
     def check(self, where: str, remedies: dict[str, str]) -> None:
         """Refuse a column of which float32 loses what tells its numbers apart; `remedies` say by column what
         would do."""
         for name, (least, most, off) in self._found.items():
-            if most > least and (off > COARSE * (most - least) or name in self._merged):
-                what = f"numbers from {least:.15g} to {most:.15g}, which float32 cannot tell apart"
+            span = most[1] - least[1]
+            if most[0] > least[0] and (off > COARSE * span or name in self._merged):
+                what = f"numbers from {least[0]:.15g} to {most[0]:.15g}, which float32 cannot tell apart"
                 raise InputError(f"{where}: column '{name}' has {what}; {remedies[name]}")
 
 
-def _merged(exact: np.ndarray) -> float:
-    """Return the share of different numbers, of float64 [m], that float32 makes one with the next."""
-    numbers = np.unique(exact)
-    apart = np.diff(numbers) > NOISE * np.abs(numbers[1:])
-    same = np.diff(numbers.astype(np.float32)) == 0
+def _merged(numbers: np.ndarray, exact: np.ndarray) -> float:
+    """Return the share of different numbers, of float64 [m], that are one with the next in float32 of
+    `exact`, which has their order."""
+    numbers, first = np.unique(numbers, return_index=True)
+    exact = exact[first]
+    apart = _apart(numbers) | _apart(exact)  # far from all others, numbers may have become one before
+    same = np.diff(exact.astype(np.float32)) == 0
     return float(np.count_nonzero(apart & same)) / len(numbers)
+
+
+def _apart(numbers: np.ndarray) -> np.ndarray:
+    apart: np.ndarray = np.diff(numbers) > NOISE * np.abs(numbers[1:])
+    return apart

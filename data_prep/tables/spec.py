@@ -142,7 +142,7 @@ class TableSpec(_Strict):
     """
 
     label: Label = Label(kind="none")
-    features: dict[str, Column] = Field(min_length=1)
+    features: dict[str, Column]
     classes: tuple[Spelled, ...] | None = Field(None, min_length=2)
     threshold: float | None = None
     silo: str | None = None
@@ -169,6 +169,8 @@ class TableSpec(_Strict):
     def _kind_alone(cls, features: Any) -> Any:
         if not isinstance(features, dict):
             return features
+        if not features:
+            raise ValueError('there is no column; name one that is a feature, as age = "numeric"')
         return {
             name: {"kind": column} if isinstance(column, str) else column for name, column in features.items()
         }

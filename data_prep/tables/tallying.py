@@ -24,6 +24,8 @@ MOST_DIFFERENT = 1 << 18
 """Different values of a column that are told apart, of whole numbers and texts."""
 MOST_NUMBERS = 10
 """Different numbers that are kept."""
+FEW = 0.1
+"""A column is one of numbers or dates with mistakes if at most this share is none."""
 
 
 class Place(NamedTuple):
@@ -99,7 +101,8 @@ class Tally:
         numbers: Some different numbers, more than `MOST_NUMBERS` if there are more.
         least: The least number.
         most: The largest number.
-        dates: Whether all values are dates.
+        undated: How often each value occurs that is no date; more than `MOST_NUMBERS` if there are more.
+        first_undated: The first of these.
         texts: How often each value occurs; more than `MOST_TEXTS` if there are more.
         looked: How many values were looked at for how many are different.
         equal: How many values are the same as the one before; not counted of fractions.
@@ -118,7 +121,8 @@ class Tally:
     numbers: set[float] = field(default_factory=set)
     least: float = np.inf
     most: float = -np.inf
-    dates: bool = True
+    undated: Counter[str] = field(default_factory=Counter)
+    first_undated: Place | None = None
     texts: Counter[str] = field(default_factory=Counter)
     looked: int = 0
     equal: int = 0
@@ -133,6 +137,11 @@ class Tally:
         says whether the value ends in 0 or 5."""
         self._seen = [np.unique(np.concatenate([np.zeros(0, np.int64), *self._seen]))]
         return self._seen[0]
+
+    @property
+    def dates(self) -> bool:
+        """Tell whether the values are dates, but for few."""
+        return len(self.undated) <= MOST_NUMBERS and self.undated.total() <= FEW * self.known
 
     @property
     def repeats(self) -> bool:
@@ -164,6 +173,7 @@ class Tally:
             self.first_odd = self.first_odd or Place(values[odd], line_of(piece, rows[odd]))
             self.odd += int((~finite).sum())
         self._add_numbers(numbers, numbers[finite])
+        self._add_dates(piece, rows, values)
         self._add_texts(values)
         if self.notation == PLAIN:  # otherwise they were found before
             self.ways.add(piece, rows, values, plain=bool(finite.all()))
@@ -180,19 +190,29 @@ class Tally:
         """Look at numbers [m], and those of them that are known."""
         if self.steps:
             before = [self._last[1]] if self.known > len(numbers) else []
-            self.steps = bool((np.diff(np.concatenate([before, numbers])) == 1).all())
+            with np.errstate(invalid="ignore"):  # of numbers beyond float64
+                self.steps = bool((np.diff(np.concatenate([before, numbers])) == 1).all())
         if len(known):
             self.least, self.most = min(self.least, float(known.min())), max(self.most, float(known.max()))
             self.whole &= bool((known == np.rint(known)).all())
             if len(self.numbers) <= MOST_NUMBERS:
                 self.numbers |= set(known.tolist())
 
+    def _add_dates(self, piece: Piece, rows: Sequence[int], values: list[str]) -> None:
+        """Look for values that are no dates, as long as they are few different ones."""
+        if len(self.undated) > MOST_NUMBERS:
+            return
+        for one, times in Counter(values).items():
+            if np.isnan(days_of(one, date.min)):
+                if not self.undated:
+                    self.first_undated = Place(one, line_of(piece, rows[values.index(one)]))
+                self.undated[one] += times
+                if len(self.undated) > MOST_NUMBERS:
+                    return
+
     def _add_texts(self, values: list[str]) -> None:
         if len(self.texts) <= MOST_TEXTS:
             self.texts.update(values)
-        self.dates &= self.odd > 0
-        if self.dates:
-            self.dates = not np.isnan([days_of(one, date.min) for one in set(values)]).any()
         if self.odd or self.whole:
             self.equal += sum(map(operator.eq, values, [self._last[0], *values]))
             if self._held <= MOST_DIFFERENT:

@@ -1,4 +1,4 @@
-"""A column of a table as text: which values it lacks, which are different, and which numbers they mean."""
+"""A column of a table as text: its gaps, its different values, and its numbers where Arrow has not read them."""
 
 from __future__ import annotations
 

@@ -94,6 +94,13 @@ def _completed(answers: Answers) -> Answers:
     return answers
 
 
+def _source(answers: Answers) -> str:
+    """Return the source that reads the data: of a table by its ending."""
+    from data_prep.tables import kind_of
+
+    return kind_of(Path(answers.data)) if answers.template.of_table else answers.template.source
+
+
 def _measured(answers: Answers) -> Answers:
     """Measure mean and deviation of label values, so that a model learns them in units of their deviation."""
     from data_prep.tables import label_moments
@@ -129,7 +136,7 @@ def _write(answers: Answers, force: bool) -> None:
     from mpifl.cli.job_tools import SCHEMA, commented, schema_text
     from mpifl.run.job import check_job
 
-    path, job, commands = Path(f"{answers.name}.toml"), answers.job(), answers.commands()
+    path, job, commands = Path(f"{answers.name}.toml"), answers.job(), answers.commands(_source(answers))
     if path.name != str(path) or path.stem.startswith("-"):
         raise InputError(f"mpifl new {answers.name}: is no name of a file in this folder")
     check_job(job, str(path))

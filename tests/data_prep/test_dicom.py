@@ -110,6 +110,71 @@ def test_frames_of_a_file_are_slices_and_colours_are_channels(tmp_path):
     assert np.array_equal(whole[0], dataset.pixel_array.transpose(3, 0, 1, 2))
 
 
+def of_a_person(name, path):
+    dataset = pydicom.dcmread(SAMPLES / name)
+    dataset.PatientID = "x"
+    path.parent.mkdir(exist_ok=True)
+    dataset.save_as(path)
+    return dataset
+
+
+def test_a_palette_says_the_colours_from_0_to_255(tmp_path):
+    dataset = of_a_person("examples_palette.dcm", tmp_path / "in" / "a.dcm")
+    words = [dataset[f"{colour}PaletteColorLookupTableData"].value for colour in ("Red", "Green", "Blue")]
+    tables = np.stack([np.frombuffer(word, "<u2") for word in words])
+    assert int(dataset.RedPaletteColorLookupTableDescriptor[1]) == 0
+    found = read(tmp_path / "in", "label=Modality").x[:]
+    assert found.shape == (1, 3, 350, 800)
+    assert found.max() <= 255
+    assert np.array_equal(found[0], (tables[:, dataset.pixel_array] / np.float32(257)).astype(np.float32))
+
+
+def test_doses_are_in_their_unit(tmp_path):
+    dataset = of_a_person("rtdose.dcm", tmp_path / "in" / "a.dcm")
+    found = read(tmp_path / "in", "label=Modality").x[:]
+    assert np.array_equal(found[:, 0], (dataset.pixel_array * 1e-6).astype(np.float32))
+
+
+def enhanced(path, frames, places, *, of_all=()):
+    """Write an enhanced image: each frame says where it lies and how it is scaled, or all do."""
+    of_one = ("RescaleSlope", "RescaleIntercept", "ImagePositionPatient", "ImageOrientationPatient")
+    write(path, frames[0], NumberOfFrames=len(frames), InstanceNumber=1, **dict.fromkeys(of_one))
+    dataset, groups = pydicom.dcmread(path), [pydicom.Dataset() for _ in frames]
+    shared = pydicom.Dataset()
+    for number, (place, own) in enumerate(zip(places, groups, strict=True)):
+        said = {"PlanePosition": {"ImagePositionPatient": [0, 0, place]},
+                "PlaneOrientation": {"ImageOrientationPatient": [1, 0, 0, 0, 1, 0]},
+                "PixelValueTransformation": {"RescaleSlope": "2", "RescaleIntercept": str(-number),
+                                             "RescaleType": "US"}}  # fmt: skip
+        for name, tags in said.items():
+            item = pydicom.Dataset()
+            for key, value in tags.items():
+                setattr(item, key, value)
+            setattr(shared if name in of_all else own, f"{name}Sequence", [item])
+    dataset.PerFrameFunctionalGroupsSequence, dataset.SharedFunctionalGroupsSequence = groups, [shared]
+    dataset.PixelData = frames.tobytes()
+    dataset.save_as(path)
+
+
+@pytest.mark.parametrize("of_all", [(), ("PlaneOrientation", "PixelValueTransformation")])
+def test_frames_of_an_enhanced_image_are_slices_by_their_positions(tmp_path, of_all):
+    frames = DRAW.integers(0, 4096, (4, 5, 6)).astype(np.uint16)
+    enhanced(tmp_path / "a.dcm", frames, [5.0, 0.0, 7.5, 2.5], of_all=of_all)
+    wanted = frames.astype(np.float32) * 2 - np.array([3] * 4 if of_all else range(4)).reshape(4, 1, 1)
+    wanted = wanted[[1, 3, 0, 2]]
+    assert np.array_equal(read(tmp_path, "label=Modality").x[:][:, 0], wanted)
+    rows = read(tmp_path, "label=Modality").x
+    assert np.array_equal(rows[np.array([2, 0])][:, 0], wanted[[2, 0]])
+    assert np.array_equal(read(tmp_path, "label=Modality", "example=series").x[:][0, 0], wanted)
+
+
+def test_frames_of_an_enhanced_image_at_one_place_make_no_volume(tmp_path):
+    enhanced(tmp_path / "a.dcm", DRAW.integers(0, 4096, (2, 5, 6)).astype(np.uint16), [5.0, 5.0])
+    assert len(read(tmp_path, "label=Modality").x) == 2
+    with pytest.raises(InputError, match=r"a\.dcm lies at the same place of its series"):
+        read(tmp_path, "label=Modality", "example=series")
+
+
 @pytest.mark.parametrize("signed", [False, True])
 def test_the_lowest_number_is_white_where_the_file_says_so(tmp_path, signed):
     pixels = np.array([[0, 1], [2047, 5]], np.int16 if signed else np.uint16)
@@ -153,10 +218,15 @@ FAULTS = {
         ["example=series"],
         "x.dcm: a.dcm lies at the same place of its series",
     ),
-    "a palette": (
-        lambda folder: plain(folder / "x.dcm", PhotometricInterpretation="PALETTE COLOR"),
+    "other colours": (
+        lambda folder: plain(folder / "x.dcm", PhotometricInterpretation="HSV"),
         [],
-        "x.dcm: pixels are PALETTE COLOR of 1; grey and RGB are read",
+        "x.dcm: pixels are HSV of 1; grey and RGB are read",
+    ),
+    "segments": (
+        lambda folder: shutil.copy(SAMPLES / "liver_1frame.dcm", folder / "x.dcm"),
+        [],
+        "x.dcm: holds segments and no image (modality SEG); take it out of the folder",
     ),
     "no such example": (lambda folder: None, ["example=scan"], "example=scan given; there are slice, series"),
     "labels twice": (lambda folder: None, ["labels=x.csv"], "say label=KEYWORD, or labels=FILE; one of them"),

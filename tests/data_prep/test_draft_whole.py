@@ -56,7 +56,7 @@ LATE = {
         "'N/A', 1 times, first in drug",
     ),
     "a text": (late(age="old"), "# age is left out", "of numbers but for 1, first 'old' (line 200)"),
-    "no date": (late(day="soon"), 'day = "categorical"', None),
+    "no date": (late(day="soon"), "# day is left out", "of dates but for 1, first 'soon' (line 200)"),
     "a fraction": (late(number="7.5"), 'number = "numeric"', None),
     "a comma": (late(share="1,5"), "# share is left out", "first '1,5' (line 200)"),
 }

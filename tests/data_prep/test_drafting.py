@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from data_prep.cli import app
 from data_prep.sources import find_source
-from data_prep.tables import TableSpec, read_spec
+from data_prep.tables import TableSpec, lines as limits, read_spec
 from data_prep.tables.drafting import Learned, draft, label_moments
 from data_prep.tables.ids import is_named_id
 from data_prep.tables.notation import OTHERS, PLAIN, Notation
@@ -196,6 +196,15 @@ def test_a_number_that_means_two_things_is_left_out_and_told(tmp_path: Path) -> 
     assert told == [said]
 
 
+@pytest.mark.parametrize("step", [1, 9])
+def test_what_shows_how_numbers_are_written_is_of_a_column_of_numbers(tmp_path, monkeypatch, step) -> None:
+    monkeypatch.setattr(limits, "ROWS", step)
+    (path := tmp_path / "own.csv").write_text("a;b;y\n1,5;;p\nx;1,5;q\n")
+    assert (
+        "numbers: decimal = \",\", as in b '1,5' (line 3)" in draft(path, Learned("categorical", ("y",))).told
+    )
+
+
 def test_another_column_decides_what_a_number_means(tmp_path: Path) -> None:
     spec, _ = drafted(tmp_path, "dose;age;y", ["1,234;30,5;p", "5,678;40,5;q"])
     assert (kinds(spec), spec.decimal) == ({"dose": "numeric", "age": "numeric"}, ",")
@@ -216,7 +225,8 @@ def test_few_texts_among_numbers_are_no_categories(tmp_path: Path) -> None:
     text, told = draft(path, Learned("categorical", ("y",)))
     assert told == [
         "left out: age, it is of numbers but for 2, first 'unknown' (line 9); "
-        "correct it, or list it in 'missing'"
+        "correct it, or list it in 'missing'",
+        'no column is left as a feature: write one, as age = "numeric"',
     ]
     assert "# age is left out: it is of numbers but for 2, first 'unknown' (line 9)" in text
     assert not spec.exists()
@@ -247,6 +257,47 @@ def test_dates_are_days(tmp_path: Path) -> None:
     }
     assert (str(spec.features["seen"].since), told) == ("2000-01-01", [])
     assert read(tmp_path)[0].tolist() == np.float32([366 + 31, 1 + 0.5 / 24]).tolist()
+
+
+@pytest.mark.parametrize("wrong", ["02/01/2020", "2021-02-30", "7", "unknown"])
+def test_dates_with_few_mistakes_are_no_categories(tmp_path: Path, wrong: str) -> None:
+    dates = [wrong if n in (7, 9) else f"2020-01-{n % 28 + 1:02}" for n in range(40)]
+    (path := tmp_path / "own.csv").write_text(
+        "a,b,y\n" + "".join(f"{one},{n % 5},{n % 2}\n" for n, one in enumerate(dates))
+    )
+    told = run("draft", path, "--label", "y")
+    said = f"it is of dates but for 2, first '{wrong}' (line 9); write dates as 2000-12-31, or list it in"
+    assert f"left out: a, {said} 'missing'" in told
+    assert f"# a is left out: {said}" in path.with_suffix(".toml").read_text()
+
+
+@pytest.mark.parametrize("mark", [",", ";"])
+def test_a_name_may_go_on_in_the_next_line(tmp_path: Path, mark: str) -> None:
+    rows = "".join(f"{n % 7},{n},{n % 2}\n" for n in range(40))
+    (path := tmp_path / "own.csv").write_text(('"age\n(years)",b,"y\n"\n' + rows).replace(",", mark))
+    run("draft", path, "--label", "y")
+    assert [*read_spec(path.with_suffix(".toml")).features] == ["age\n(years)"]
+    assert find_source("csv")(path, 0).x[:].shape == (40, 1)
+
+
+def test_a_number_beyond_float64_is_told(tmp_path: Path) -> None:
+    (path := tmp_path / "own.csv").write_text(
+        "a,b,y\n" + "".join(f"{n}e400,{n % 5},{n % 2}\n" for n in range(9))
+    )
+    assert "left out: a, '1e400' (line 3) is too large a number; correct it, or" in run(
+        "draft", path, "--label", "y"
+    )
+
+
+def test_a_draft_without_a_feature_says_so_and_so_does_its_spec(tmp_path: Path) -> None:
+    (path := tmp_path / "own.csv").write_text("a,y\n" + "".join(f"{n},{n % 2}\n" for n in range(9)))
+    assert 'no column is left as a feature: write one, as age = "numeric"' in run(
+        "draft", path, "--label", "y"
+    )
+    with pytest.raises(
+        InputError, match=r'there is no column; name one that is a feature, as age = "numeric"'
+    ):
+        read_spec(path.with_suffix(".toml"))
 
 
 def test_moments_of_a_label_are_read_as_the_table_writes_numbers(tmp_path: Path) -> None:

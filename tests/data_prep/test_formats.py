@@ -1,5 +1,6 @@
 """The page of formats: each recipe, as it stands there, on a file that a package writes."""
 
+import json
 import re
 import sys
 
@@ -11,6 +12,7 @@ from conftest import ROOT
 from data_prep.cli import main
 from data_prep.sources import SOURCES
 from data_prep.sources.registry import find_source
+from mpifl.common import InputError
 
 PAGE = (ROOT / "docs/howto/formats.md").read_text()
 BLOCKS = re.compile(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", re.DOTALL | re.MULTILINE)
@@ -65,6 +67,57 @@ def test_matlab(tmp_path, recipe):
     assert (data.y.tolist(), data.silo.tolist()) == (Y.tolist(), SITE.tolist())
 
 
+def leaf(folder, made):
+    """Write examples of users as LEAF does, by split."""
+    for split, users in made.items():
+        (folder / split).mkdir(parents=True)
+        sizes = [len(own["y"]) for own in users.values()]
+        content = {"users": [*users], "num_samples": sizes, "user_data": users}
+        (folder / split / "all_data.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_leafs_shakespeare(tmp_path, recipe):
+    text = "to be or not to be, that is the question"
+    own = [
+        {"x": [text[at : at + 8] for at in each], "y": [text[at + 8] for at in each]}
+        for each in ((0, 5), (9,))
+    ]
+    made = {"train": dict(zip(("HAMLET", "ROMEO"), own, strict=True))}
+    made["test"] = dict(zip(("HAMLET", "ROMEO"), own[::-1], strict=True))
+    data = recipe("LEAF's Shakespeare", leaf(tmp_path / "in", made))
+    known = np.unique([*text[:18]])
+    wanted = [text[at : at + 9] for at in (0, 5, 9, 9, 0, 5)]
+    assert ["".join(known[row]) for row in data.x[:]] == [one[:-1] for one in wanted]
+    assert ["".join(known[row]) for row in data.y] == [one[1:] for one in wanted]
+    assert [data.silo_names[one] for one in data.silo.tolist()] == ["HAMLET"] * 2 + ["ROMEO"] + ["HAMLET"] + [
+        "ROMEO"
+    ] * 2
+    assert data.held.tolist() == [False] * 3 + [True] * 3
+
+
+def test_leafs_sentiment140(tmp_path, recipe):
+    def own(*texts):
+        return {
+            "x": [["7", "Mon Apr 06", "NO_QUERY", "u", text] for text in texts],
+            "y": [0, 1][: len(texts)],
+        }
+
+    train = {"u1": own("so so bad", "So GOOD"), "u2": own("bad bad bad so", "fine")}
+    made = {"train": train, "test": {"u1": own("so unseen"), "u2": own("fine")}}
+    data = recipe("LEAF's Sentiment140", leaf(tmp_path / "in", made))
+    assert data.x[:, :4].tolist() == [
+        [1, 1, 2, 0],
+        [1, 3, 0, 0],
+        [2, 2, 2, 1],
+        [4, 0, 0, 0],
+        [1, 0, 0, 0],
+        [4, 0, 0, 0],
+    ]
+    assert (data.x.shape, data.y.tolist()) == ((6, 25), [0, 1, 0, 1, 0, 0])
+    assert data.held.tolist() == [False] * 4 + [True] * 2
+
+
 def test_wav(tmp_path, recipe):
     from scipy.io import wavfile
 
@@ -74,6 +127,9 @@ def test_wav(tmp_path, recipe):
     data = recipe("WAV", tmp_path / "in")
     assert np.array_equal(data.x[:][:, :80], (SOUND[[0, 2, 1, 3]] / 32768).astype(np.float32))
     assert (data.x.shape, data.y.tolist()) == ((4, 100), [0, 0, 1, 1])
+    wavfile.write(path := tmp_path / "in" / "a" / "0.wav", 100, SOUND[0].astype(np.uint8))
+    with pytest.raises(InputError, match=rf"ValueError: {path} has uint8; write it with 16 bits"):
+        find_source("recipe:examples")(tmp_path / "in", 0)
 
 
 def test_fasta(tmp_path, recipe):

@@ -370,3 +370,29 @@ def test_a_ground_that_is_no_colour_is_refused(tmp_path):
         InputError, match=r"ground=pink given; it must be white, black or a colour as #ffffff"
     ):
         find_source("images", ["ground=pink"])(tmp_path / "in", 0)
+
+
+BESIDE = {
+    "an image beside classes": ({"a": 2, "b": 2}, "c.png", "c.png: lies beside a, b, and would be left out"),
+    "an image beside those of train": ({"train/a": 2, "test/a": 2}, "train/c.JPG", "c.JPG: lies beside a,"),
+    "a third split": (
+        {"train/a": 2, "test/a": 2, "val/a": 2},
+        None,
+        "val: lies beside train, test, and would",
+    ),
+    "an image beside splits": ({"train/a": 2, "test/a": 2}, "c.tif", "c.tif: lies beside train, test, and"),
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_an_image_that_no_class_has_is_not_left_out_without_a_word(tmp_path, beside):
+    counts, path, said = BESIDE[beside]
+    write(tmp_path / "in", counts)
+    (tmp_path / "in" / "readme.txt").write_text("")
+    if path:
+        find_source("images")(tmp_path / "in", 0)
+        Image.fromarray(drawn()).save(tmp_path / "in" / path)
+    with pytest.raises(InputError) as error:
+        find_source("images")(tmp_path / "in", 0)
+    assert said in str(error.value)
+    assert "put it into one of them, or take it away" in str(error.value)

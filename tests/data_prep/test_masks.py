@@ -84,6 +84,9 @@ def test_train_and_test_folders_make_the_servers_test_set(tmp_path):
     assert np.array_equal(dataset.y, np.stack([MASKS[name] for name in sorted(names[:8])]))
     assert np.array_equal(dataset.test[1], np.stack([MASKS[name] for name in sorted(names[8:])]))
     assert dataset.test[0].shape == (4, 3, 6, 5)
+    write(tmp_path, names[:1], "val")
+    with pytest.raises(InputError, match="val: lies beside train, test, and would be left out"):
+        find_source("images", options)(tmp_path / "in", 0)
 
 
 def test_resizing_makes_no_new_classes(tmp_path):

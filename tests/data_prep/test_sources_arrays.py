@@ -239,7 +239,8 @@ def test_finite_rows_name_the_example_and_let_large_ones_pass():
     assert FiniteRows(x[:0], "x", None)[:].shape == (0, 2)
     x[4, 1] = np.nan
     assert np.array_equal(rows[:4], x[:4])
-    for at in (slice(3, 6), np.array([0, 4])):
+    x[5, 0] = np.inf
+    for at in (slice(3, 6), np.array([0, 4]), np.array([5, 0, 4])):
         with pytest.raises(InputError, match="first in example 4"):
             rows[at]
 
@@ -311,6 +312,7 @@ def test_a_source_that_needs_data_says_so(source, tmp_path):
         (["alpha=much"], "alpha=much given; it must be a number"),
         (["silos=2.5"], "silos=2.5 given; it must be a whole number"),
         (["iid=perhaps"], "iid=perhaps given; it must be true or false"),
+        (["alpha=1", "alpha=2"], "alpha= is given twice; say it once"),
         (["alpha=-1"], "alpha=-1.0 given; a variance is at least 0"),
         (["beta=nan"], "beta=nan given"),
         (["silos=0"], "silos=0 given"),

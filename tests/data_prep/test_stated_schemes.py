@@ -127,6 +127,14 @@ def beyond(y, silos, rng):
 def raising(y, silos, rng):
     return y / {}["key"]
 
+def sorting(y, silos, rng):
+    y.sort()
+    return np.arange(len(y)) % silos
+
+def ordering(y, silos, rng, order):
+    order[:] = 0
+    return np.arange(len(y)) % silos
+
 def seedless(y):
     return y
 """
@@ -159,6 +167,8 @@ FAULTS = {
     "ownscheme:short": "returned int64 [2]; it must be integers [40]",
     "ownscheme:beyond": "returned silos 2 to 2; they are 0 to 1",
     "ownscheme:raising": "KeyError: 'key' (raising, ",
+    "ownscheme:sorting": "ValueError: sort array is read-only (sorting, ",
+    "ownscheme:ordering": "ValueError: assignment destination is read-only (ordering, ",
     "ownscheme:seedless": "is no such function; write def NAME(y, silos, rng)",
     "ownscheme:nothing": "module 'ownscheme' has no attribute 'nothing'",
 }

@@ -174,6 +174,16 @@ def test_a_number_far_from_all_others_hides_none_that_float32_cannot_tell_apart(
     assert "column 'a' has numbers from " in refused(path)
 
 
+@pytest.mark.parametrize("outlier", ["1e39", "99999999999999999999", "4e14"])
+def test_a_number_far_from_all_others_does_not_make_a_standardised_column_constant(tmp_path, outlier):
+    rows = [f"{n * 7},{'pq'[n % 2]}" for n in range(60)]
+    path = table(tmp_path / "in", ["a,y", *rows, f"{outlier},p"], f'standardise = "own"\n{NUMERIC}')
+    assert f"column 'a' has numbers from 0 to {float(outlier):.15g}, which float32 cannot" in (
+        told := refused(path)
+    )
+    assert "correct what lies far from all others, or take another unit" in told
+
+
 @pytest.mark.parametrize(
     "values",
     [

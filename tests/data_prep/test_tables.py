@@ -455,9 +455,10 @@ def test_a_damaged_parquet_file_is_named(tmp_path):
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    path = write_parquet(tmp_path / "in")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"needs pyarrow; pip install 'mpifl\[tables\]'"):
-        find_source("parquet")(write(tmp_path / "in"), 0)
+        find_source("parquet")(path, 0)
 
 
 def test_a_spec_of_python_values_reads_as_one_of_toml():

@@ -28,11 +28,12 @@ else:
     import tomli as tomllib
 
 NAMES = (
-    *("npz", "npy", "hdf5", "mnist", "cifar10", "csv", "parquet"),
+    *("npz", "npy", "hdf5", "mnist", "cifar10", "csv", "parquet", "parquet of Arrow"),
     *("images", "images of masks", "text", "jsonl", "jsonl of words", "leaf"),
     *("dicom", "nifti of masks"),
 )
 """A folder each; of two words, the source is the first."""
+TABLES = ("csv", "parquet", "parquet of Arrow")
 OPTIONS = {
     "dicom": ("label=Modality",),
     "nifti of masks": ("masks=../masks",),
@@ -150,11 +151,14 @@ def _make_lines(folder: Path) -> None:
 def _make_tables(folder: Path) -> None:
     import pyarrow
     import pyarrow.csv
+    import pyarrow.feather
     import pyarrow.parquet
 
     (folder / "csv/own.csv").write_bytes(ROWS)
-    pyarrow.parquet.write_table(pyarrow.csv.read_csv(folder / "csv/own.csv"), folder / "parquet/own.parquet")
-    for kind in ("csv", "parquet"):
+    table = pyarrow.csv.read_csv(folder / "csv/own.csv")
+    pyarrow.parquet.write_table(table, folder / "parquet/own.parquet")
+    pyarrow.feather.write_feather(table, folder / "parquet of Arrow/own.feather")
+    for kind in TABLES:
         (folder / kind / "own.toml").write_bytes(SPEC)
 
 
@@ -162,7 +166,7 @@ def sources(draw: Random, valid: Path, folder: Path) -> tuple[str, Path]:
     """Harm one file of a data set; a gzipped one sometimes inside."""
     name = draw.choice(NAMES)
     made = Path(shutil.copytree(valid / "sources" / name, folder / name))
-    if name in ("csv", "parquet") and draw.random() < 0.5:
+    if name in TABLES and draw.random() < 0.5:
         (made / "own.toml").write_bytes(SURVIVAL)
     path = draw.choice(sorted(path for path in made.rglob("*") if path.is_file()))
     content = path.read_bytes()
@@ -174,7 +178,7 @@ def sources(draw: Random, valid: Path, folder: Path) -> tuple[str, Path]:
         path.write_bytes(harmed_bytes(draw, content))
     files = [path for path in made.iterdir() if path.suffix != ".toml"]
     files.sort(key=lambda path: path.suffix == ".json")  # a tokenizer is no data
-    named = ("npz", "hdf5", "csv", "parquet", "text", "jsonl", "jsonl of words", "leaf")
+    named = ("npz", "hdf5", *TABLES, "text", "jsonl", "jsonl of words", "leaf")
     return name, made / "in" if name.endswith("of masks") else files[0] if name in named else made
 
 

@@ -171,15 +171,15 @@ class Answers:
         whole: dict[str, Table] = {**template.job, **tables}
         return {**head, **{table: dict(whole[table]) for table in order if table in whole}}
 
-    def commands(self) -> list[str]:
-        """Return the commands that make the shards, one line each."""
+    def commands(self, source: str) -> list[str]:
+        """Return the commands that make the shards, one line each; `source` is that of the data."""
         template, counted = self.template, self.silos.isdecimal()
         columns = f"{self.name}-columns.toml"
         made = []
         if template.of_table:
             drafted = ["data-prep", "draft", self.data, "--label", self.label, "--kind", template.label]
             made.append([*drafted, *([] if counted else ["--silo", self.silos]), "--out", columns])
-        cut = ["data-prep", "partition", template.source, *(["--data", self.data] if self.data else [])]
+        cut = ["data-prep", "partition", source, *(["--data", self.data] if self.data else [])]
         cut += ["--option", f"spec={columns}"] if template.of_table else []
         cut += ["--option", f"masks={self.label}"] if template.label == MASKS else []
         scheme = [*template.scheme, "--silos", self.silos] if counted else ["natural"]

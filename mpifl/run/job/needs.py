@@ -1,4 +1,4 @@
-"""The check that a job's keys go together: it asks the tables of fits, and checks what they cannot express."""
+"""The check that a job's keys go together: it asks the tables of fits and checks the rest."""
 
 from __future__ import annotations
 
