@@ -1,4 +1,4 @@
-"""The schemes with label skew (Dirichlet, shards, ...): silos that see few labels, or all of them in odd proportions."""
+"""The schemes with label skew (Dirichlet, shards, ...): silos see few labels, or all in odd proportions."""
 
 from __future__ import annotations
 

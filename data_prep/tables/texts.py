@@ -1,4 +1,4 @@
-"""A column of a table as text: its gaps, its different values, and its numbers where Arrow has not read them."""
+"""A column of a table as text: its gaps, its different values, and numbers that Arrow has not read."""
 
 from __future__ import annotations
 
