@@ -76,14 +76,14 @@ def test_values_are_told_by_pointer_and_by_arrow_keys(browser: Chrome, tmp_path:
     browser.ask("document.querySelector('.stage').focus()")
     for key in ("ArrowRight", "ArrowRight"):
         browser.do("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
-    assert browser.ask(f"{TIP}.textContent") == "round 2\ntest 65%"
+    assert browser.ask(f"{TIP}.textContent") == "round 2\ntest set 65%\nsilos' mean 60%"
     browser.do("Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape")
     assert browser.ask(f"{TIP}.hidden") is True
     box = "(b => [b.left, b.top, b.width, b.height])(document.querySelector('.plot').getBoundingClientRect())"
     left, top, width, height = browser.ask(box)
     x = left + width - 1
     browser.do("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=top + height / 2)
-    assert browser.ask(f"{TIP}.textContent") == "round 40\ntest 93.5%"
+    assert browser.ask(f"{TIP}.textContent") == "round 40\ntest set 93.5%\nsilos' mean 88.5%"
     assert browser.troubles == []
 
 

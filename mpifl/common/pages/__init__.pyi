@@ -1,11 +1,6 @@
 from . import (
     charts as charts,
 )
-from .bar_charts import (
-    bars as bars,
-    highest as highest,
-    split as split,
-)
 from .maps import (
     heat as heat,
     ramp as ramp,

@@ -38,8 +38,7 @@ def _page(look: Look, every: float | None) -> str:
     if look.summary is not None:
         return page(look.summary, every)
     name = str(look.job.get("name", look.run.name))
-    said = [f"{look.run} {look.state.value}; no round is recorded yet."]
-    said += [] if every is None else [loads_itself(every)]
-    head = [("", " ".join(said))]
+    said = ["No round is recorded yet.", *([] if every is None else [loads_itself(every)])]
+    head, state = [("", " ".join(said))], (look.state.value, "warn", str(look.run))
     return render("report.html", title=title_of(look.run, look.job), name=name, every=every, broad=False,
-                  head=head, cards=[], figures=[], folds=[])  # fmt: skip
+                  state=state, head=head, cards=[], figures=[], folds=[])  # fmt: skip

@@ -12,7 +12,7 @@ from pages import Reader, check_whole
 from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
-from mpifl.common.pages import bars, charts
+from mpifl.common.pages import charts
 from mpifl.report.pages.curves import apart
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import units
@@ -70,13 +70,18 @@ def test_the_figures_stand_on_the_page(tmp_path):
     _, reader = read(make_run(tmp_path, SHAPES["some"], evaluate={"target_accuracy": 0.75}))
     words = " ".join(reader.titles())
     assert "87.50%" in words
-    assert "rounds to 75%: 2 s, 3 kB" in words
+    assert "rounds to 75% 2 2 s, 3 kB" in words
+    assert [given.get("class") for _, given in reader.tags].count("card") == 4
     assert "training 25% · waiting 25% · communication 30% · server 20%" in words
-    assert "unfinished: 4 of 4 rounds" in words
-    told = told_on(reader)["Test accuracy"]
+    assert "Mind: unfinished: 4 of 4 rounds." in words
+    told = told_on(reader)["Accuracy over rounds"]
     assert told["heads"][1] == "round 2"
-    assert told["lines"] == [{"look": "test", "name": "test", "said": ["50%", "75%", "83.33%", "87.5%"]}]
-    assert "The same in every round: 1 kB sent to the silos, 500 B received." in words
+    assert told["lines"] == [
+        {"look": "test", "name": "test set", "said": ["50%", "75%", "83.33%", "87.5%"]},
+        {"look": "mean", "name": "silos' mean", "said": ["50%"] * 4},
+    ]
+    assert "4 kB sent to the silos, 2 kB received." in words
+    assert "Bytes of a round" not in words, "they are the same in all"
     assert [word for word in reader.titles() if word.startswith("The data")] == ["The data"]
     assert "Not shown" in words
 
@@ -129,14 +134,9 @@ def test_labels_at_the_ends_of_lines_do_not_lie_over_each_other(tops):
         assert found == sorted(tops)
 
 
-def test_lines_and_bars_are_to_scale(tmp_path):
+def test_lines_are_to_scale():
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.0), (2, 0.5), (3, 1.0)])])
     assert marks(drawn) == [("line test", "M0.0 200.00L500.0 100.00L1000.0 0.00")]
-    drawn = bars("t", [1, 2], [("a", [1.0, 2.0], "s0"), ("b", [3.0, 0.0], "s1")], str)
-    assert marks(drawn) == [
-        ("area s0", "M60.0 200.00V150.00H440.0V200.00ZM560.0 200.00V100.00H940.0V200.00Z"),
-        ("area s1", "M60.0 150.00V0.00H440.0V150.00Z"),
-    ]
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.01), (2, None), (3, 1.0)])], log=True)
     assert marks(drawn) == [("dot test", "M0.0 200.00h0M1000.0 0.00h0")]
 
@@ -154,13 +154,38 @@ def test_levels_enclose_what_is_drawn(low, span, log):
 
 
 @pytest.mark.parametrize(("first", "cut"), [(4.0, False), (40.0, True)])
-def test_a_first_bar_that_would_flatten_the_others_is_cut_and_its_height_told(first, cut):
-    drawn = bars("t", range(1, 7), [("a", [first, *[2.0] * 5], "s0"), ("b", [1.0] * 6, "s1")], str)
-    heights = [float(top) for _, path in marks(drawn) for top in re.findall(r"V([\d.]+)H", path)]
+def test_a_first_round_that_would_flatten_the_others_is_cut_and_its_time_told(first, cut):
+    times = charts.Line("a", list(enumerate([first, *[2.0] * 5], 1)))
+    drawn = charts.lines("t", [times], write=units.seconds, marked=units.clock)
+    heights = [float(up) for up in re.findall(r" ([\d.]+)", marks(drawn)[0][1])]
     assert min(heights) >= 0  # none leaves the drawing
-    second = min(heights[7:])  # of the stack b, after its first
-    assert (second < 60) is cut
-    assert ("The first bar is cut: it stands for 41.0." in drawn.note) is cut
+    assert (heights[1] < 80) is cut
+    assert ("The first round is cut: it took 40 s." in drawn.note) is cut
+
+
+def test_rounds_in_which_something_went_wrong_are_marked_below_and_told(tmp_path):
+    wrong = charts.Under("left out", {2: "bern", 3: "bern", 5: "ranks 4"})
+    drawn = charts.lines("t", [charts.Line("a", [(n, 0.5 * n) for n in range(1, 6)])], under=wrong)
+    assert ("under", "M250.0 200H500.0M1000.0 200H1000.0") in marks(drawn)
+    assert drawn.keys[-1].name == "left out"
+    assert drawn.blocks[0].told["lines"][-1]["said"] == ["", "bern", "bern", "", "ranks 4"]
+
+
+def test_the_curve_marks_falls_silos_left_out_and_lost_ranks_of_every_round(tmp_path):
+    records = [record(n, test_accuracy=0.2 if n == 1777 else 0.9) for n in range(1, 5001)]
+    records[2999] |= {"faults": {"1": "late"}, "ranks_lost": [3]}
+    del records[2999]["test_accuracy"]  # not scored in that round
+    run = make_run(tmp_path, records)
+    write_environment(run, silos=["bern", "basel"])
+    text, reader = read(run)
+    assert len(re.findall('class="dot fall" d="M[0-9.]+ [0-9.]+h0"', text)) == 1
+    assert len(re.findall('class="under" d="M599.9 200H599.9"', text)) == 1
+    told = told_on(reader)["Accuracy over rounds"]
+    at = told["heads"].index("round 1777")
+    assert {line["name"]: line["said"][at] for line in told["lines"] if line["said"][at]} == {
+        **{"test set": "20%", "silos' mean": "50%", "falls": "20%"},
+    }
+    assert "basel; ranks 3" in told["lines"][-1]["said"]
 
 
 @pytest.mark.parametrize("target", [0.05, 0.3, 0.98])
@@ -204,9 +229,11 @@ def test_ticks_are_few_and_round_and_cover_the_figures(low, high):
 def test_durations_beside_bars_are_round_in_one_unit_and_short(most, written):
     levels, tell = units.clock(most)
     assert [tell(level) for level in levels] == written
-    (plot,) = bars("t", [1], [("a", [most], "s0")], units.seconds, marked=units.clock).blocks
+    (plot,) = charts.lines(
+        "t", [charts.Line("a", [(1, most)])], write=units.seconds, marked=units.clock
+    ).blocks
     assert [level.text for level in plot.levels] == written
-    assert plot.told["lines"] == [{"look": "s0", "name": "a", "said": [units.seconds(most)]}]
+    assert plot.told["lines"] == [{"look": "test", "name": "a", "said": [units.seconds(most)]}]
 
 
 def test_the_data_are_shown_where_the_run_was_started(tmp_path, monkeypatch):
@@ -237,10 +264,7 @@ def test_a_page_of_missing_rounds_has_no_sums(tmp_path):
     _, reader = read(make_run(tmp_path, SHAPES["gaps"], evaluate={"target_accuracy": 0.4}))
     words = " ".join(reader.titles())
     assert "rounds missing in metrics.jsonl: 3 to 4" in words
-    assert "of each round" not in words, "bars would stand beside the numbers of other rounds"
-    assert not any(
-        sum in words for sum in ("rounds to 40%", "in rounds", "between server and silos;", "Where time went")
-    )
+    assert not any(sum in words for sum in ("rounds to 40%", "between server and silos", "What it cost"))
 
 
 def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
@@ -248,12 +272,9 @@ def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
     records = [record(n, rank_seconds=times, faults={"7": f"<torn {n}>"}) for n in (1, 2)]
     text, reader = read(make_run(tmp_path, records))
     words = " ".join(reader.titles())
-    assert ("rank 1" in words, "rank 2" in words, "Silos left out of rounds (1)" in words) == (
-        True,
-        True,
-        True,
-    )
-    assert "7 2 2 <torn 2>" in words
+    assert ("rank 1" in words, "rank 2" in words) == (True, True)
+    assert "Mind: silo 7 was left out of 2 rounds: 1-2." in words
+    assert "Leaves out silo 7 (2 rounds: 1-2) <torn 2>" in words
     assert "<torn" not in text
     drawn = reader.titles()
     assert "waiting for the slowest 1.5 s" in drawn
@@ -268,12 +289,12 @@ def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
     _, reader = read(make_run(tmp_path, records))
     words = " ".join(reader.titles())
     assert "training 8% · waiting 8% · communication 10% · scoring 50% · checkpoints 17% · server 7%" in words
-    assert "in rounds; scoring took 3 s more, checkpoints 1 s" in words
+    assert "time 6 s" in words
     assert "checkpoints 1 s" in reader.titles()
-    told = {line["name"]: line["said"][1] for line in told_on(reader)["Time of each round"]["lines"]}
+    told = {line["name"]: line["said"][1] for line in told_on(reader)["Time of a round"]["lines"]}
     assert told == {
-        **{"training, slowest rank": "500 ms", "communication": "300 ms", "the server’s own": "200 ms"},
-        **{"scoring": "2 s", "the checkpoint before it": "1 s"},
+        **{"a round": "1 s", "training, slowest rank": "500 ms", "communication": "300 ms"},
+        **{"scoring after it": "2 s", "the checkpoint before it": "1 s"},
     }
 
 
@@ -303,7 +324,8 @@ def test_a_target_without_a_test_set_is_shown_with_what_it_is_for(tmp_path):
     for each in records:
         each.pop("test_accuracy", None)
     page, _ = read(make_run(tmp_path, records, evaluate={"target_accuracy": 0.4}))
-    assert "rounds to 40% on what silos hold out: " in page
+    assert "on what silos hold out" in page
+    assert "rounds to 40%" in page
     assert 'class="target"' in page
 
 
@@ -315,9 +337,8 @@ def test_silos_that_were_left_out_are_shown_by_name(tmp_path, silos, shown):
     run = make_run(tmp_path, [record(1, faults={"0": "late", "1": "torn"}), record(2, faults={"7": "gone"})])
     write_environment(run, **({} if silos is None else {"silos": silos}))
     _, reader = read(run)
-    words = reader.titles()
-    first = len(words) - words[::-1].index("reason")  # of the last such table
-    assert words[first : first + 12 : 4] == [*shown, "7"]
+    words = [text for text in reader.titles() if text.startswith("Leaves out silo ")]
+    assert [text.removeprefix("Leaves out silo ").partition(" (")[0] for text in words] == [*shown, "7"]
 
 
 def test_the_silos_that_are_drawn_are_named(tmp_path):
