@@ -24,6 +24,5 @@ from .split_table import (
     VerticalSettings as VerticalSettings,
 )
 from .splits import (
-    held_out as held_out,
     learnable as learnable,
 )

@@ -75,7 +75,7 @@ def run(
     ranks = {str(rank): {"host": f"node{rank}", "device": "cuda:0", "silos": "1"} for rank in range(9)}
     shards = folder.parent / "shards"
     if not shards.exists():
-        write_folder(shards, [30, 9, 12, 40, 25, 11, 9, 30], test=20)
+        write_folder(shards, [30, 9, 12, 40, 25, 11, 9, 30], test=20, silos_test=30)
     told = {"silos": names, "data": describe(read_federation(shards))}
     write_environment(folder, mpi="Open MPI 5.0.11", ranks=ranks, **told)
     if rounds == 40:
@@ -138,6 +138,9 @@ def columns(folder: Path, *names: str) -> Path:
 
 PAGES = {
     "run": lambda folder: write_report(run(folder / "run", weights=True)),
+    "one-round": lambda folder: write_report(run(folder / "run", 1, names=HOSPITALS[:1])),
+    "many": lambda folder: write_report(many(folder / "run")),
+    "diverged": lambda folder: write_report(diverged(folder / "run")),
     "masked": lambda folder: write_report(masked(folder / "run")),
     "going-on": lambda folder: going_on(folder / "run"),
     "sweep-of-two": lambda folder: sweep(folder / "sweep", "lr", "momentum"),
@@ -148,6 +151,24 @@ PAGES = {
     "long-names-compared": long_sweep,
     "long-names-of-columns": lambda folder: columns(folder / "shards", LONG, LONG + "b"),
 }
+
+
+def many(folder: Path) -> Path:
+    """Leave a run of many silos and rounds, one of which is a fall."""
+    run(folder)
+    names = [f"hospital-{n}" for n in range(200)]
+    records = [record(5 if n == 1777 else n, names=names) | {"round": n} for n in range(1, 5001)]
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    return folder
+
+
+def diverged(folder: Path) -> Path:
+    """Leave a run whose loss is no number in the end."""
+    run(folder)
+    records = [record(n, names=["<b>", "&amp;", "\u202ea"]) for n in range(1, 31)]
+    records[-1] |= {"train_loss": float("nan"), "test_loss": float("inf"), "test_accuracy": 0.1}
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    return folder
 
 
 def masked(folder: Path) -> Path:

@@ -4,6 +4,7 @@ from . import (
 from .maps import (
     heat as heat,
     ramp as ramp,
+    strips as strips,
 )
 from .parts import (
     Block as Block,
@@ -30,6 +31,7 @@ from .png import (
     DIVERGING as DIVERGING,
     GREYS as GREYS,
     MANY as MANY,
+    WORST_TO_BEST as WORST_TO_BEST,
     address as address,
     coloured as coloured,
     encoded as encoded,

@@ -134,14 +134,18 @@ def lines(
         edges = [edge for point in (band.points if band else ()) for edge in point[1:]]
         y, levels = levelled([*sum(values, edges), *([] if target is None else [target])], log)
     at = [*(under.said if under else ()), *(x for line in shown for x, _ in line.points)]
-    x = Scale(min(at), max(at) if max(at) > min(at) else min(at) + 1)
+    keys = _keys(shown, band, target, under, write)
+    if min(at) == max(at):  # a dot is no curve
+        return Figure(title, f"In {along} {at[0]:g}. {note}".strip(), [], keys, wide)
+    x = Scale(min(at), max(at))
     marks = [Mark("area band", _area(band, x, y))] if band and band.points else []
     marks += [mark for line in shown for mark in _path(line, x, y)]
     marks += [Mark("under", _spans(sorted(under.said), x))] if under and under.said else []
     marks += [Mark("target", f"M0 {up(y, target)}H{WIDE}")] if target is not None else []
     plot = Plot(title, marks, levels=beside(y, levels, tell if marked else write), ticks=below(x), unit=along,
-                told=_told(shown, under, x, write, along), high=260 if wide else 190)  # fmt: skip
-    return Figure(title, note.strip(), [plot], _keys(shown, band, target, under, write), wide)
+                told=_told(shown, under, x, write, along), scales=(x, y),
+                high=260 if wide else 190)  # fmt: skip
+    return Figure(title, note.strip(), [plot], keys, wide)
 
 
 def _keys(

@@ -76,10 +76,10 @@ def _of_silos(summary: Summary) -> str:
 
 def minded(summary: Summary, names: Names) -> list[str]:
     """Return what is to be minded: what speaks against a run, and the silos that it left out."""
-    missed = _missed(summary.records)
-    found = [f"silo {names[silo]} was left out of {_many(at)}" for silo, at, _ in missed[:MOST_MINDED]]
-    if len(missed) > MOST_MINDED:
-        found.append(f"{len(missed) - MOST_MINDED:,} more silos were left out of rounds")
+    absent = missed(summary.records)
+    found = [f"silo {names[silo]} was left out of {_many(at)}" for silo, at, _ in absent[:MOST_MINDED]]
+    if len(absent) > MOST_MINDED:
+        found.append(f"{len(absent) - MOST_MINDED:,} more silos were left out of rounds")
     return [*(one for one in summary.remarks if not one.startswith("without test")), *found]
 
 
@@ -166,7 +166,7 @@ def _values(silos: Mapping[str, object], name: str) -> dict[str, float]:
     return {silo: value for silo, value in found.items() if value is not None}
 
 
-def _missed(records: Sequence[Mapping[str, object]]) -> list[tuple[str, list[int], str]]:
+def missed(records: Sequence[Mapping[str, object]]) -> list[tuple[str, list[int], str]]:
     """Return the silos that were left out, those of most rounds first: which rounds, and the last reason."""
     rounds: dict[str, list[int]] = defaultdict(list)
     reasons: dict[str, str] = {}
@@ -186,10 +186,10 @@ def _many(at: Sequence[int]) -> str:
 
 def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Event]:
     """Return the silos that were left out of rounds."""
-    missed = _missed(records)
+    absent = missed(records)
     found = [Event(at[0], f"Leaves out silo {names[silo]} ({_many(at)})", reason)
-             for silo, at, reason in missed[:MOST_LEFT_OUT]]  # fmt: skip
-    if others := missed[MOST_LEFT_OUT:]:
+             for silo, at, reason in absent[:MOST_LEFT_OUT]]  # fmt: skip
+    if others := absent[MOST_LEFT_OUT:]:
         first = min(at[0] for _, at, _ in others)
         found.append(Event(first, f"{len(others)} more silos are left out of rounds"))
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from re import fullmatch
 from typing import Any
 
@@ -16,10 +15,6 @@ from mpifl.run.folder import number
 
 PARTS = ("training", "waiting", "communication", "evaluation", "checkpoint")
 IN_ROUNDS = ("training", "waiting for the slowest", "communication")
-ON_RANKS = """In the rounds. Communication: from request to mean, without the slowest rank’s training; \
-the same for all."""
-
-
 SPENT = (
     ("a round", "seconds", "test"),
     ("training, slowest rank", "seconds_training", "s1"),
@@ -128,32 +123,10 @@ def time(summary: Summary) -> Figure | None:
     )
 
 
-def ranks(summary: Summary, environment: dict[str, Any]) -> Figure | None:
-    """Draw where each rank's time went in the rounds, if they tell of it."""
-    told = [record for record in summary.records if record.get("rank_seconds")]
-    if not (sums := _seconds_of_ranks(told)):
-        return None
-    if len(sums) == 1:
-        (only,) = sums
-        why = f"Rank {only} alone trained: all of the above."
-        return Figure("Where time went on each rank", why, wide=True)
-    timed = replace(summary, records=told)
-    whole, training, talking = map(timed.total, ("seconds", "seconds_training", "seconds_communication"))
-    alike = [talking, max(whole - training - talking, 0.0)]
-    about = environment.get("ranks") or {}
-    rows = [] if "0" in sums else [("rank 0, the server", [0.0, training, *alike], "")]
-    for rank in sorted(sums, key=int):
-        where = about.get(rank, {})
-        behind = f"{where.get('host', '')} {where.get('device', '')}".strip()
-        rows.append((f"rank {rank}", [sums[rank]["training"], sums[rank]["waiting"], *alike], behind))
-    names = [*IN_ROUNDS, "the server’s own work"]
-    return charts.split("Where time went on each rank", rows, names, units.seconds, ON_RANKS)
-
-
-def _seconds_of_ranks(told: Sequence[Mapping[str, Any]]) -> dict[str, Counter[str]]:
-    """Add up `rank_seconds`, {rank: {training, waiting}}, over rounds."""
+def of_ranks(summary: Summary) -> dict[str, dict[str, str]]:
+    """Return how long each rank trained and waited for the slowest, if rounds tell of it."""
     sums: dict[str, Counter[str]] = {}
-    for record in told:
-        for rank, parts in record["rank_seconds"].items():
+    for record in [] if summary.missing else summary.records:
+        for rank, parts in (record.get("rank_seconds") or {}).items():
             sums.setdefault(rank, Counter()).update({name: number(parts, name) or 0.0 for name in PARTS[:2]})
-    return sums
+    return {rank: {name: units.seconds(of) for name, of in each.items()} for rank, each in sums.items()}

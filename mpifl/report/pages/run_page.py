@@ -9,12 +9,12 @@ from typing import Any
 
 from mpifl.common import LARGEST_FILE, Names, read_whole
 from mpifl.common.pages import Block, Fold, Table, check_page, render, there, write_page
-from mpifl.report.judging import section as silos_section
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
 from mpifl.report.pages.happened import happened, minded, verdict
+from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
-from mpifl.report.runs import Summary, data, headline, read_run, units
+from mpifl.report.runs import Summary, data, examples, headline, read_run, trained_on, units
 from mpifl.run.folder import number, read_environment
 
 MOST_ROWS = 200
@@ -66,11 +66,12 @@ def page(summary: Summary, every: float | None = None) -> str:
     """
     environment = read_environment(summary.run)
     names = Names(environment.get("silos", ()))
-    figures = [run_figures.curve(summary, names), happened(summary, names), silos_section(summary)]
+    spec, main = trained_on(summary, environment), run_figures.curve(summary, names)
+    figures = [main, happened(summary, names), *silos(summary, names, examples(summary, spec, names), main)]
     figures += run_figures.beside(summary)
     if not summary.missing:  # in sum: none may be missing
-        figures += [run_figures.time(summary), run_figures.ranks(summary, environment)]
-    folds = [trust(summary, names), _of_silos(summary), data(summary, environment), _rounds(summary)]
+        figures.append(run_figures.time(summary))
+    folds = [trust(summary, names), _of_silos(summary), data(spec), _rounds(summary)]
     return render(
         "report.html",
         title=title_of(summary.run, summary.job),
@@ -81,7 +82,7 @@ def page(summary: Summary, every: float | None = None) -> str:
         head=_head(summary, environment, names, every),
         cards=_cards(summary),
         figures=there(figures),
-        folds=there([*folds, _job(summary.run), _environment(environment)]),
+        folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
     )
 
 
@@ -195,9 +196,11 @@ def _job(run: Path) -> Block | None:
     return Fold("The job", [], pre=text.strip())
 
 
-def _environment(environment: dict[str, Any]) -> Block | None:
+def _environment(environment: dict[str, Any], spent: Mapping[str, Mapping[str, str]]) -> Block | None:
     if not environment:
         return None
+    given = environment.get("ranks") or {}
+    ranks = {rank: {**given.get(rank, {}), **spent.get(rank, {})} for rank in {**given, **spent}}
     versions = ", ".join(f"{name} {version}" for name, version in (environment.get("versions") or {}).items())
     given = environment.get("command")
     facts: list[tuple[str, Any]] = [("versions", versions)]
@@ -206,13 +209,11 @@ def _environment(environment: dict[str, Any]) -> Block | None:
     facts += [("resumed after round", environment.get("resumed_after_round"))]
     facts += [("changed by --force", "; ".join(map(str, environment.get("changes", ()))))]
     rows = [[name, str(value)] for name, value in facts if value]
-    return Fold(
-        "The environment", there([Table.of([], rows, text=1), _placed(environment.get("ranks") or {})])
-    )
+    return Fold("Where it ran", there([Table.of([], rows, text=1), _placed(ranks)]))
 
 
 def _placed(ranks: Mapping[str, Mapping[str, Any]]) -> Table | None:
-    """Return a table of the ranks and what each was given."""
+    """Return a table of the ranks: what each was given, and where its time went."""
     names = list(dict.fromkeys(name for about in ranks.values() for name in about))
     shown = list(ranks.items())[:MOST_ROWS]
     rows = [[rank, *(str(about.get(name, "")) for name in names)] for rank, about in shown]

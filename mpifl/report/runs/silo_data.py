@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from mpifl.common import InputError, Names
 from mpifl.common.pages import BLUES, Fold, Said, charts, heat, ramp
-from mpifl.data.shards import FederationSpec, VerticalSpec, read_any
+from mpifl.data.shards import FederationSpec, VerticalSpec, held_out, read_any
 from mpifl.report.runs.runs import Summary
 from mpifl.run.folder import describe, same_data
 
@@ -19,18 +20,45 @@ MOST_SILOS = 200
 MOST_NAMED = 20
 
 
-def data(summary: Summary, environment: dict[str, Any]) -> Fold | None:
-    """Draw the labels or columns of every silo, or say why not: the folder cannot be read here, or holds
-    others now."""
+Told = FederationSpec | VerticalSpec | str | None
+"""What a shard folder says of itself, or why that cannot be told."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """How many examples a silo trains on, and how many it holds out."""
+
+    train: int
+    out: int
+
+
+def trained_on(summary: Summary, environment: Mapping[str, Any]) -> Told:
+    """Return what a run's shard folder says of itself, or why that is not told: it cannot be read here, or
+    holds others now."""
     if "shards" not in summary.job:
         return None
     try:
         folder, spec = read_shards(str(summary.job["shards"]), environment)
     except InputError as error:
-        return Fold("The data", [Said(f"Not shown: {error}")])
+        return f"Not shown: {error}"
     if not same_data(summary.data, describe(spec)):
-        why = f"the shards at {folder} are not those that it was trained on"
-        return Fold("The data", [Said(f"Not shown: {why}")])
+        return f"Not shown: the shards at {folder} are not those that it was trained on"
+    return spec
+
+
+def examples(summary: Summary, spec: Told, names: Names) -> dict[str, Held]:
+    """Return what each silo holds, by its name, as far as that is known."""
+    if not isinstance(spec, FederationSpec):
+        return {}
+    given = summary.job.get("evaluate", {}).get("split")
+    counts = {names[entry.silo or 0]: entry.examples for entry in spec.silos}
+    return {name: Held(of["train"], of.get(given or held_out(of) or "", 0)) for name, of in counts.items()}
+
+
+def data(spec: Told) -> Fold | None:
+    """Draw the labels or columns of every silo, or say why not."""
+    if spec is None or isinstance(spec, str):
+        return Fold("The data", [Said(spec)]) if spec else None
     return _drawn_columns(spec) if isinstance(spec, VerticalSpec) else _drawn(spec)
 
 
