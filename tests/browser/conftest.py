@@ -16,6 +16,7 @@ from data_prep.inspect.column_page import column_page
 from data_prep.inspect.columns import Columns
 from data_prep.inspect.page import page as inspect_page
 from data_prep.inspect.summary import summarise
+from mpifl.common import Names
 from mpifl.data.shards import read_federation
 from mpifl.report.pages.live_page import _page as page_of_look
 from mpifl.report.pages.run_page import write_report
@@ -39,7 +40,8 @@ HOSPITALS = [
 def record(round: int, **more: object) -> dict[str, object]:
     """A round of a training that goes well."""
     accuracy = 0.95 - 0.6 / round
-    names = more.pop("names", HOSPITALS)
+    called = Names(more.pop("names", HOSPITALS))
+    names = [called[n] for n in range(len(called.told))]
     silos = {name: {"loss": 0.1 * n, "accuracy": accuracy - 0.02 * n} for n, name in enumerate(names)}
     worst = accuracy - 0.02 * (len(names) - 1)
     ranks = {str(rank): {"training": 1 + 0.1 * rank, "waiting": 0.8 - 0.1 * rank} for rank in range(1, 9)}
@@ -138,6 +140,7 @@ def columns(folder: Path, *names: str) -> Path:
 
 PAGES = {
     "run": lambda folder: write_report(run(folder / "run", weights=True)),
+    "alone": lambda folder: write_report(run(folder / "run"), None, alone(folder / "alone")),
     "one-round": lambda folder: write_report(run(folder / "run", 1, names=HOSPITALS[:1])),
     "many": lambda folder: write_report(many(folder / "run")),
     "diverged": lambda folder: write_report(diverged(folder / "run")),
@@ -151,6 +154,15 @@ PAGES = {
     "long-names-compared": long_sweep,
     "long-names-of-columns": lambda folder: columns(folder / "shards", LONG, LONG + "b"),
 }
+
+
+def alone(folder: Path) -> Path:
+    """Leave a run in which each silo trained by itself: some do better so, and some worse."""
+    run(folder)
+    last = record(40, names=[HOSPITALS[n] for n in (7, 1, 5, 3, 4, 2, 6, 0)])
+    last["silos"]["g"]["accuracy"] = 0.1
+    (folder / "metrics.jsonl").write_bytes(encode_record(last))
+    return folder
 
 
 def many(folder: Path) -> Path:

@@ -11,6 +11,7 @@ from mpifl.common import LARGEST_FILE, Names, read_whole
 from mpifl.common.pages import Block, Fold, Table, check_page, render, there, write_page
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
+from mpifl.report.pages.gains import Gain, check_alone, gained, gains, values
 from mpifl.report.pages.happened import happened, minded, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
@@ -35,14 +36,19 @@ COSTS = (
 )
 
 
-def write_report(run: Path, out: Path | None = None) -> Path:
-    """Write a run's page and return where it is: at `out`, by default report.html in the run folder.
+def write_report(run: Path, out: Path | None = None, alone: Path | None = None) -> Path:
+    """Write a run's page and return where it is.
+
+    Args:
+        run: The run.
+        out: The page; by default report.html in the run folder.
+        alone: A run of the same silos, each of which trained by itself.
 
     Raises:
-        InputError: the run cannot be read or the file not be written.
+        InputError: a run cannot be read, `alone` is none to be held against, or the file cannot be written.
     """
     path = place(run, out)
-    write_page("--out", path, page(read_run(run)))
+    write_page("--out", path, page(read_run(run), alone=read_run(alone) if alone else None))
     return path
 
 
@@ -57,17 +63,25 @@ def place(run: Path, out: Path | None) -> Path:
     return path
 
 
-def page(summary: Summary, every: float | None = None) -> str:
+def page(summary: Summary, every: float | None = None, alone: Summary | None = None) -> str:
     """Return the page of a run.
 
     Args:
         summary: The run.
         every: The seconds after which the page loads itself anew, if it does.
+        alone: A run of the same silos, each of which trained by itself.
+
+    Raises:
+        InputError: `alone` is none to be held against.
     """
+    if alone is not None:
+        check_alone(summary, alone)
     environment = read_environment(summary.run)
     names = Names(environment.get("silos", ()))
     spec, main = trained_on(summary, environment), run_figures.curve(summary, names)
-    figures = [main, happened(summary, names), *silos(summary, names, examples(summary, spec, names), main)]
+    held = examples(summary, spec, names)
+    over = gains(values(summary), values(alone), summary.metric, held) if alone is not None else {}
+    figures = [main, happened(summary, names), *silos(summary, names, held, main, over)]
     figures += run_figures.beside(summary)
     if not summary.missing:  # in sum: none may be missing
         figures.append(run_figures.time(summary))
@@ -79,7 +93,7 @@ def page(summary: Summary, every: float | None = None) -> str:
         every=every,
         broad=False,
         state=_state(summary, every),
-        head=_head(summary, environment, names, every),
+        head=_head(summary, environment, names, every, over),
         cards=_cards(summary),
         figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
@@ -108,7 +122,11 @@ def _state(summary: Summary, every: float | None) -> tuple[str, str, str]:
 
 
 def _head(
-    summary: Summary, environment: dict[str, Any], names: Names, every: float | None
+    summary: Summary,
+    environment: dict[str, Any],
+    names: Names,
+    every: float | None,
+    over: Mapping[str, Gain],
 ) -> list[tuple[str, str]]:
     """Return what stands below the name: the look and the words of each paragraph."""
     words = headline(summary.job)
@@ -119,7 +137,8 @@ def _head(
     remarks = [
         remark for remark in minded(summary, names) if not every or not remark.startswith("unfinished")
     ]
-    said = [("lead", one) for one in verdict(summary)] + [("bad", f"Mind: {one}.") for one in remarks]
+    lead = [*verdict(summary), *([gained(over)] if over else [])]
+    said = [("lead", one) for one in lead] + [("bad", f"Mind: {one}.") for one in remarks]
     return [("", " · ".join(words)), *said, *([("", loads_itself(every))] if every else [])]
 
 

@@ -10,6 +10,7 @@ from mpifl.common import LARGEST_FIGURE, Names
 from mpifl.common.pages import WORST_TO_BEST, Block, Cell, Figure, Key, Plot, Table, charts, ramp, strips
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, ranked, scores, why_none
+from mpifl.report.pages.gains import NONE_SEEN, Gain
 from mpifl.report.pages.happened import missed
 from mpifl.report.runs import Held, Summary, chance
 from mpifl.run.folder import number
@@ -20,7 +21,13 @@ MAPPED, TRACED = 240, 64
 """Columns of the map, and of a small curve; of more rounds each is of some."""
 
 
-def silos(summary: Summary, names: Names, held: Mapping[str, Held], main: Figure | None) -> list[Figure]:
+def silos(
+    summary: Summary,
+    names: Names,
+    held: Mapping[str, Held],
+    main: Figure | None,
+    gained: Mapping[str, Gain],
+) -> list[Figure]:
     """Return the table and the map.
 
     Args:
@@ -28,6 +35,7 @@ def silos(summary: Summary, names: Names, held: Mapping[str, Held], main: Figure
         names: What its silos are called.
         held: What each silo holds, by its name, as far as it is known.
         main: The chart of the main metric, on which the curve of a silo that is chosen is drawn.
+        gained: What each silo gains over what it reaches alone, as far as it is known.
     """
     metric, found = summary.metric, scores(summary)
     if not found:
@@ -40,6 +48,7 @@ def silos(summary: Summary, names: Names, held: Mapping[str, Held], main: Figure
         _named(called),
         _scored(order, metric),
         *_chance(order, metric, held),
+        *_gained(called, gained, metric),
         *_traced(rounds, values, main),
     ]
     columns += _sizes(called, held) + _others(called, found, metric)
@@ -58,10 +67,11 @@ INTERVAL, CURVE = "95 % interval", "over rounds"
 
 
 def _noted(shown: Sequence[Column]) -> str:
-    heads = {head for head, _ in shown}
-    said = (
-        " A whisker is where chance alone may put it, by the examples held out." if INTERVAL in heads else ""
-    )
+    heads, said = {head for head, _ in shown}, ""
+    if INTERVAL in heads:
+        said = " A whisker is where chance alone may put it, by the examples held out."
+    if "gain" in heads:
+        said += f" Alone is what it reaches by itself. Where a gain may be chance, {NONE_SEEN} is said."
     return said + (" A silo that is chosen is drawn in the curve above." if CURVE in heads else "")
 
 
@@ -99,6 +109,16 @@ def _chance(
         said = f"{metric.write_briefly(round(place[1], 3))} to {metric.write_briefly(round(place[2], 3))}"
         cells.append(Cell(said, place[1], span=(least, at, most)))
     return [(INTERVAL, cells)]
+
+
+def _gained(called: Sequence[str], gained: Mapping[str, Gain], metric: MetricInfo) -> list[Column]:
+    """Return what each silo reaches alone, and what it gains over that."""
+    each = [gained.get(name) for name in called]
+    own = [Cell(metric.write(gain.other), gain.other) if gain else Cell() for gain in each]
+    return [
+        ("alone", own),
+        ("gain", [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each]),
+    ]
 
 
 def _traced(rounds: Sequence[int], values: np.ndarray, main: Figure | None) -> list[Column]:

@@ -14,9 +14,11 @@ from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
 from mpifl.common.pages import charts
+from mpifl.learning.metrics import MetricInfo
 from mpifl.report.pages.curves import apart
+from mpifl.report.pages.gains import Gain, gained, gains
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs import units
+from mpifl.report.runs import Held, chance, units
 from mpifl.run.folder.environment import write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
@@ -443,3 +445,75 @@ def test_what_a_command_does_not_need_is_not_imported(imported, spared):
     code = f"import importlib, sys; importlib.import_module({imported!r}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not set(spared) & set(done.stdout.split())
+
+
+def held_against(folder, served, alone, out=100, **more):
+    """Leave two runs of the same shards, of which each silo holds out `out` examples, with these scores."""
+    spec = write_folder(folder / "shards", [4] * len(served), silos_test=out)
+    runs = []
+    for name, scores in (("run", served), ("alone", alone)):
+        records = [record(1, **silos(**{str(n): one for n, one in enumerate(scores)}))]
+        runs.append(make_run(folder / name, records, shards=folder / "shards", **more))
+        write_environment(runs[-1], data=describe(spec))
+    return runs
+
+
+def test_a_gain_that_chance_may_have_made_is_no_difference_seen(tmp_path):
+    run, alone = held_against(tmp_path, [0.9, 0.7, 0.55], [0.7, 0.9, 0.5])
+    words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
+    assert "Against training alone 1 of 3 silos gain and 1 lose; no difference is seen at 1." in words
+    assert "70.00% +20.00" in words
+    assert "90.00% −20.00" in words
+    assert "50.00% no difference seen" in words
+    run, alone = held_against(tmp_path / "few", [0.9, 0.7, 0.55], [0.7, 0.9, 0.5], out=10)
+    words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
+    assert "Against training alone 0 of 3 silos gain and 0 lose; no difference is seen at 3." in words
+    assert "training alone" not in " ".join(read(run)[1].titles())
+
+
+def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
+    error = MetricInfo(name="mae", higher_is_better=False)
+    found = gains({"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 2.5, "c": 1.0}, error, {"a": Held(9, 10**6)})
+    assert found == {"a": Gain(2.0, 1.0, None), "b": Gain(2.5, -0.5, None)}
+    assert [gain.write(error) for gain in found.values()] == ["+1.0000", "−0.5000"]
+    assert gained(found).endswith("nobody can tell from what they hold out.")
+
+
+@given(st.integers(1, 500), st.data())
+def test_intervals_hold_the_share_and_a_difference_is_seen_only_beyond_both(many, data):
+    one, other = (data.draw(st.integers(0, many)) / many for _ in range(2))
+    low, high = chance.interval(one, many)
+    assert -1e-9 <= low <= one + 1e-9
+    assert one - 1e-9 <= high <= 1 + 1e-9
+    assert chance.differ(one, other, many) == chance.differ(other, one, many)
+    apart = chance.interval(min(one, other), many)[1] < chance.interval(max(one, other), many)[0]
+    assert not apart or chance.differ(one, other, many)
+    assert not chance.differ(one, one, many)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "seen"), [(9, 3, True), (7, 3, False), (10, 6, True), (10, 7, False)]
+)
+def test_a_difference_is_seen_where_newcombes_interval_leaves_zero_out(one, other, seen):
+    """His own example is 9 and 3 of 10, from 0.1705 to 0.8090; of 7 and 3 it begins at -0.029."""
+    assert chance.differ(one / 10, other / 10, 10) is seen
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"shards": 5}, "was trained on other shards"),
+        ({"evaluate": {"split": "valid"}}, "is judged on another split"),
+        ({"scores": []}, "tells no silo's score"),
+    ],
+    ids=str,
+)
+def test_a_run_that_is_none_to_be_held_against_is_refused(tmp_path, change, said):
+    run, _ = held_against(tmp_path, [0.9], [0.7])
+    spec = write_folder(tmp_path / "s", [change.get("shards", 4)], silos_test=100)
+    scores = {"0": 0.7} if change.get("scores", True) else {}
+    table = {"evaluate": change["evaluate"]} if "evaluate" in change else {}
+    alone = make_run(tmp_path / "other", [record(1, **silos(**scores))], **table)
+    write_environment(alone, data=describe(spec))
+    with pytest.raises(InputError, match=f"--alone .*other: {said}"):
+        write_report(run, None, alone)
