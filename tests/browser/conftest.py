@@ -97,6 +97,23 @@ def sweep(folder: Path, *keys: str) -> Path:
     return folder / "sweep.html"
 
 
+def compared(folder: Path) -> Path:
+    """Write the page of three algorithms, three seeds each, beside silos that each train alone."""
+    algorithms = [{"name": "scaffold"}, {"name": "fedavg"}, {"name": "fedprox", "mu": 0.1}]
+    tried = [(of, seed) for of in algorithms for seed in (1, 2, 3)] + [({"name": "ditto", "lambda": 0.0}, 1)]
+    runs = []
+    for nth, (algorithm, seed) in enumerate(tried):
+        runs.append(run(folder / f"{algorithm['name']}-{seed}", seed=seed, algorithm=algorithm))
+        records = [record(n) for n in range(1, 41)]
+        for each in records:
+            each["test_accuracy"] -= 0.01 * (nth // 3) + 0.004 * (seed * nth % 3)
+            for silo, scores in enumerate(each["silos"].values()):
+                scores["accuracy"] *= 1 - 0.11 * (silo + nth // 3) * (silo % 3 == nth // 3)
+        (runs[-1] / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    compare_runs(runs, output=Output(page=folder / "compared.html"))
+    return folder / "compared.html"
+
+
 def federation(folder: Path) -> Path:
     """Write the page of a federation whose labels and sizes are skewed."""
     write_folder(folder, [30, 90, 12, 400], classes=3, test=20)
@@ -148,6 +165,7 @@ PAGES = {
     "going-on": lambda folder: going_on(folder / "run"),
     "sweep-of-two": lambda folder: sweep(folder / "sweep", "lr", "momentum"),
     "sweep-of-three": lambda folder: sweep(folder / "sweep", "lr", "momentum", "weight_decay"),
+    "settings": lambda folder: compared(folder / "runs"),
     "federation": lambda folder: federation(folder / "shards"),
     "columns": lambda folder: columns(folder / "shards"),
     "long-names": lambda folder: write_report(long_names(folder / LONG)),

@@ -13,7 +13,7 @@ LEAST = 14
 """Pixels of text on a phone."""
 SCROLLED = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 FIRST = "document.querySelector('table.sort tbody th').textContent"
-NUMBERS = """[...document.querySelectorAll('table.sort tbody tr')]
+NUMBERS = """[...document.querySelector('table.sort').tBodies[0].rows]
   .map(row => parseFloat(row.cells[NTH].dataset.value)).filter(value => !isNaN(value))"""
 CLICK = "document.querySelector('table.sort thead').rows[0].cells[NTH].click()"
 CUT = """[...document.querySelectorAll('details')].filter(one => one.textContent.includes('not chosen'))

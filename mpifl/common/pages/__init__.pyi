@@ -12,7 +12,6 @@ from .parts import (
     Figure as Figure,
     Fold as Fold,
     Grid as Grid,
-    Heads as Heads,
     Image as Image,
     Key as Key,
     Mark as Mark,

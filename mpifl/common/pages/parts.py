@@ -35,7 +35,8 @@ class Cell:
     Attributes:
         share: How long a bar behind the text is, from 0 to 1.
         image: The address of a picture in place of the text.
-        span: A dot between two ends, per cent from the left: low end, dot, high end. The text says which.
+        dots: Places of dots, per cent from the left; the text says which.
+        span: The ends of a line behind them.
         path: A small curve in the units of a chart.
     """
 
@@ -45,7 +46,8 @@ class Cell:
     link: str = ""
     share: float | None = None
     image: str = ""
-    span: tuple[float, float, float] | None = None
+    dots: Sequence[float] = ()
+    span: tuple[float, float] | None = None
     path: str = ""
 
 
@@ -189,14 +191,6 @@ class Grid(Block):
     corner: str
     heads: Sequence[str]
     rows: Sequence[tuple[str, Sequence[tuple[str, int | None, bool, str]]]]
-
-
-@dataclass(frozen=True)
-class Heads(Block):
-    """Words at even distances, above the axes of a drawing."""
-
-    kind = "heads"
-    words: Sequence[str]
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,11 @@ def check_alone(summary: Summary, alone: Summary) -> None:
             )
 
 
-def gained(found: Mapping[str, Gain]) -> str:
+def gained(found: Mapping[str, Gain], against: str = "training alone") -> str:
     """Say how many silos gain, how many lose, and of how many no difference is seen."""
     looks = [gain.look for gain in found.values()]
     better, worse = looks.count("best"), looks.count("worst")
-    said = f"Against training alone {better:,} of {len(looks):,} silos gain and {worse:,} lose"
+    said = f"Against {against} {better:,} of {len(looks):,} silos gain and {worse:,} lose"
     if any(gain.seen is None for gain in found.values()):
         return f"{said}; how much of that is chance, nobody can tell from what they hold out."
     return f"{said}; no difference is seen at {len(looks) - better - worse:,}."

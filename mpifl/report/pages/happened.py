@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mpifl.common import Names
 from mpifl.common.pages import Figure, Table
 from mpifl.report.judging import NAMES, ranked, scores
-from mpifl.report.runs import Summary
+from mpifl.report.runs import Summary, units
 from mpifl.run.folder import number
 
 
@@ -136,14 +136,10 @@ def falls(summary: Summary) -> list[tuple[int, float]]:
 
 def _falls(summary: Summary) -> list[Event]:
     """Return the largest falls, each with the silos that fell most."""
+    metric = summary.metric
     return [
-        Event(at, f"Falls by {_points_of(summary, by)}{_blamed(summary, at)}") for at, by in falls(summary)
+        Event(at, f"Falls by {units.points(by, metric)}{_blamed(summary, at)}") for at, by in falls(summary)
     ]
-
-
-def _points_of(summary: Summary, change: float) -> str:
-    """Write a difference: of per cents in points."""
-    return f"{100 * change:.2f} points" if summary.metric.share else summary.metric.write(change)
 
 
 def _blamed(summary: Summary, at: int) -> str:
@@ -154,9 +150,9 @@ def _blamed(summary: Summary, at: int) -> str:
     if len(told) < 2 or told[-1]["round"] != at:
         return ""
     old, new = (_values(record["silos"], summary.metric.name) for record in told[-2:])
-    sign = 1 if summary.metric.higher_is_better else -1
+    metric, sign = summary.metric, 1 if summary.metric.higher_is_better else -1
     fell = sorted((sign * (new[silo] - old[silo]), silo) for silo in old.keys() & new.keys())
-    worst = [f"{NAMES[silo]} (−{_points_of(summary, -by)})" for by, silo in fell[:MOST_BLAMED] if by < 0]
+    worst = [f"{NAMES[silo]} (−{units.points(-by, metric)})" for by, silo in fell[:MOST_BLAMED] if by < 0]
     return f", most at {', '.join(worst)}" if worst else ""
 
 

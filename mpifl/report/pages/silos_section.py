@@ -107,7 +107,7 @@ def _chance(
             continue
         at, least, most = (4 + 92 * (value - low) / (high - low) for value in place)
         said = f"{metric.write_briefly(round(place[1], 3))} to {metric.write_briefly(round(place[2], 3))}"
-        cells.append(Cell(said, place[1], span=(least, at, most)))
+        cells.append(Cell(said, place[1], dots=[at], span=(least, most)))
     return [(INTERVAL, cells)]
 
 

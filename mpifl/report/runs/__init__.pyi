@@ -51,6 +51,12 @@ from .silo_data import (
     read_shards as read_shards,
     trained_on as trained_on,
 )
+from .standings import (
+    Standing as Standing,
+    judged_figure as judged_figure,
+    standings as standings,
+    verdict as verdict,
+)
 from .units import (
     seconds as seconds,
 )
