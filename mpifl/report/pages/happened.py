@@ -67,9 +67,9 @@ def _of_silos(summary: Summary) -> str:
         "more" if summary.metric.higher_is_better else "less",
         [value for _, value in found].count(low),
     )
-    who = f"{worst} and {alike - 1:,} more, have" if alike > 1 else f"{worst}, has"
+    who = f"silo {worst} and {alike - 1:,} more, have" if alike > 1 else f"silo {worst}, has"
     return (
-        f"Of {len(found):,} silos the worst, {who} {write(low)}, the best, {best}, {write(high)}; "
+        f"Of {len(found):,} silos the worst, {who} {write(low)}, the best, silo {best}, {write(high)}; "
         f"half of them have {write(half)} or {than}."
     )
 
@@ -152,7 +152,9 @@ def _blamed(summary: Summary, at: int) -> str:
     old, new = (_values(record["silos"], summary.metric.name) for record in told[-2:])
     metric, sign = summary.metric, 1 if summary.metric.higher_is_better else -1
     fell = sorted((sign * (new[silo] - old[silo]), silo) for silo in old.keys() & new.keys())
-    worst = [f"{NAMES[silo]} (−{units.points(-by, metric)})" for by, silo in fell[:MOST_BLAMED] if by < 0]
+    worst = [
+        f"silo {NAMES[silo]} (−{units.points(-by, metric)})" for by, silo in fell[:MOST_BLAMED] if by < 0
+    ]
     return f", most at {', '.join(worst)}" if worst else ""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mpifl.common import LARGEST_FILE, Names, read_whole
 from mpifl.common.pages import Block, Fold, Table, check_page, render, there, write_page
+from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
 from mpifl.report.pages.gains import Gain, check_alone, gained, gains, values
@@ -130,7 +131,10 @@ def _head(
 ) -> list[tuple[str, str]]:
     """Return what stands below the name: the look and the words of each paragraph."""
     words = headline(summary.job)
-    for what, many in (("silo", environment.get("silos")), ("rank", environment.get("ranks"))):
+    for what, many in (
+        ("silo", environment.get("silos") or scores(summary)),
+        ("rank", environment.get("ranks")),
+    ):
         words += [f"{len(many):,} {what}{'s' * (len(many) > 1)}"] if many else []
     planned = summary.job.get("rounds", summary.rounds)
     words.append(f"{summary.rounds:,} of {planned:,} round{'s' * (planned > 1)}")
@@ -154,9 +158,8 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
         cards = []
     if (worst := values[f"{metric.silo}_worst"]) is not None:
         mean = write(values[f"{metric.silo}_mean"] or 0)
-        cards.append(
-            ("worst silo", write(worst), f"{summary.worst_silo or ''}; the mean is {mean}".lstrip("; "))
-        )
+        who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""
+        cards.append(("worst silo", write(worst), f"{who}the mean is {mean}"))
     if summary.target is not None and not summary.missing:
         at, cost = (
             values["rounds_to_target"],

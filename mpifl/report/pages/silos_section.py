@@ -15,8 +15,8 @@ from mpifl.report.pages.happened import missed
 from mpifl.report.runs import Held, Summary, chance
 from mpifl.run.folder import number
 
-MOST_ROWS, MOST_TRACED, LONGEST = 1000, 200, 18
-"""Silos that have a row, silos that have a small curve, characters of a name beside the map."""
+MOST_ROWS, MOST_TRACED, SHORT, LONGEST = 1000, 200, 6, 18
+"""Silos that have a row, silos that have a small curve, characters of short and of all names beside a map."""
 MAPPED, TRACED = 240, 64
 """Columns of the map, and of a small curve; of more rounds each is of some."""
 
@@ -216,7 +216,7 @@ def _map(
         Plot(f"{metric.name} of every silo in every round", image=strips(shades, missing), lined=False,
              unit="round", levels=charts.named(short),
              ticks=charts.below(charts.Scale(rounds[0], rounds[-1])),
-             high=min(max(18 * len(called), 60), 560), named=True),
+             high=min(max(18 * len(called), 60), 560), named=max(map(len, short)) > SHORT),
         ramp(metric.write_briefly(float(ends[0])), WORST_TO_BEST, metric.write_briefly(float(ends[1]))),
     ]  # fmt: skip
     note = "Rows as in the table; bright is good, and clear is not scored."
