@@ -3,7 +3,11 @@
 import base64
 import hashlib
 import re
+import struct
+import zlib
 from html.parser import HTMLParser
+
+import numpy as np
 
 VOID = {"br", "img", "input", "meta"}
 """Tags that are not closed."""
@@ -56,3 +60,28 @@ def check_whole(text):
     named = {name for _, given in reader.tags for name in given}
     assert not [name for name in named if name == "style" or name.startswith("on")]
     assert not re.search(r"url\(|@import|https?:", text)
+
+
+def bytes_of(address):
+    """Return the file that an address holds."""
+    return base64.b64decode(address.removeprefix("data:image/png;base64,"))
+
+
+def decoded(content):
+    """Read a PNG file of unfiltered rows back, every check sum held."""
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    at, chunks = 8, {}
+    while at < len(content):
+        length, kind = struct.unpack(">I4s", content[at : at + 8])
+        chunks[kind] = content[at + 8 : at + 8 + length]
+        assert (
+            zlib.crc32(kind + chunks[kind])
+            == struct.unpack(">I", content[at + 8 + length : at + 12 + length])[0]
+        )
+        at += 12 + length
+    width, height, depth, kind = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
+    assert (depth, kind in (2, 6), list(chunks)[-1]) == (8, True, b"IEND")
+    channels = 3 if kind == 2 else 4
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, 1 + channels * width)
+    assert not rows[:, 0].any()
+    return rows[:, 1:].reshape(height, width, channels)

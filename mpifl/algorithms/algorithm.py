@@ -16,10 +16,10 @@ from mpifl.algorithms.server import Server
 from mpifl.algorithms.server_optimizers import ServerOptimizer, ServerSGD
 from mpifl.algorithms.virtual_clock import ClockSettings
 from mpifl.common import InputError
-from mpifl.data.shards import AnySpec
+from mpifl.data.shards import AnySpec, held_out
 from mpifl.learning.metrics import pack_states
 from mpifl.learning.tasks import CLASSIFICATION, Task
-from mpifl.silo import UNSPLIT, Score, Silo, SplitSettings, held_out
+from mpifl.silo import UNSPLIT, Score, Silo, SplitSettings
 from mpifl.silo.parameters import Objective
 from mpifl.silo.steps import LOCAL, LocalTraining
 from mpifl.wire import Purpose, Update, summed

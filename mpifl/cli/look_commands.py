@@ -78,10 +78,14 @@ def report(
         bool, typer.Option("--watch", help="Keep the page fresh until the run ends; it loads itself anew.")
     ] = False,
     every: Every = 10.0,
+    alone: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="A run in which each silo trained by itself."),
+    ] = None,
 ) -> None:
     """Write a run's page: one HTML file that opens anywhere."""
     from mpifl.report.pages import keep_report, write_report
 
     if watch:
-        _end(keep_report(run, out, every))
-    typer.echo(f"report: {write_report(run, out)}")
+        _end(keep_report(run, out, every, alone))
+    typer.echo(f"report: {write_report(run, out, alone)}")

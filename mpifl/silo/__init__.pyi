@@ -24,6 +24,5 @@ from .split_table import (
     SplitSettings as SplitSettings,
 )
 from .splits import (
-    held_out as held_out,
     learnable as learnable,
 )

@@ -12,12 +12,11 @@ from torch import Tensor
 from mpifl.common import InputError, choices
 from mpifl.data import Inputs
 from mpifl.data.batches import Batches, Change, Examples
-from mpifl.data.shards import Shard
+from mpifl.data.shards import Shard, held_out
 from mpifl.learning.tasks import CLASSIFICATION, Task
 from mpifl.silo.answering import placed
 from mpifl.silo.parameters import Allocate, FlatModel, Lent, Objective
 from mpifl.silo.scoring import Score, as_fits, evaluate, logits, mean_loss, outputs
-from mpifl.silo.splits import held_out
 from mpifl.silo.steps import (
     EVALUATION_BATCH,
     OPTIMIZERS,

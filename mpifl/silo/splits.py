@@ -1,8 +1,6 @@
-"""The splits of a silo: whether a task can learn from them, and which split judges a model."""
+"""The splits of a silo: whether a task can learn them."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -33,9 +31,3 @@ def _check_aligned(x: Array, y: Array) -> None:
     if isinstance(x, Ragged) and isinstance(y, Ragged) and (apart := x.lengths != y.lengths).any():
         row = int(np.argmax(apart))
         raise ValueError(f"row {row} has {x.lengths[row]} rows of inputs and {y.lengths[row]} of targets")
-
-
-def held_out(examples: Mapping[str, int]) -> str | None:
-    """Return the split that judges a model, given each split's number of examples: `test`, else `valid`, else
-    None."""
-    return next((name for name in ("test", "valid") if examples.get(name)), None)

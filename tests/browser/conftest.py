@@ -16,6 +16,7 @@ from data_prep.inspect.column_page import column_page
 from data_prep.inspect.columns import Columns
 from data_prep.inspect.page import page as inspect_page
 from data_prep.inspect.summary import summarise
+from mpifl.common import Names
 from mpifl.data.shards import read_federation
 from mpifl.report.pages.live_page import _page as page_of_look
 from mpifl.report.pages.run_page import write_report
@@ -39,15 +40,18 @@ HOSPITALS = [
 def record(round: int, **more: object) -> dict[str, object]:
     """A round of a training that goes well."""
     accuracy = 0.95 - 0.6 / round
-    names = more.pop("names", HOSPITALS)
-    silos = {name: {"loss": 0.1 * n, "accuracy": accuracy - 0.02 * n} for n, name in enumerate(names)}
+    called = Names(more.pop("names", HOSPITALS))
+    names = [called[n] for n in range(len(called.told))]
+    apart = 0.14 / max(len(names) - 1, 1)
+    silos = {name: {"loss": 0.1 * n, "accuracy": accuracy - apart * n} for n, name in enumerate(names)}
+    worst = silos[names[-1]]["accuracy"]
     ranks = {str(rank): {"training": 1 + 0.1 * rank, "waiting": 0.8 - 0.1 * rank} for rank in range(1, 9)}
     return {
         "round": round, "time": 1.7e9 + 2 * round, "train_loss": 2 / round, "test_loss": 2.2 / round,
         "test_accuracy": accuracy, "seconds": 2.0 + round % 3, "seconds_training": 1.8,
         "seconds_waiting": 0.3,
         "seconds_communication": 0.1, "seconds_evaluation": 0.2, "bytes_sent": 1e6, "bytes_received": 1e6,
-        "silo_accuracy_mean": accuracy - 0.05, "silo_accuracy_worst": accuracy - 0.2, "silos": silos,
+        "silo_accuracy_mean": accuracy - 0.05, "silo_accuracy_worst": worst, "silos": silos,
         "silo_accuracy_best": accuracy, "silo_accuracy_worst10": accuracy - 0.18, "rank_seconds": ranks,
         "silo_accuracy_pooled": accuracy - 0.04, **{"faults": {}, **more},
     }  # fmt: skip
@@ -74,7 +78,7 @@ def run(
     ranks = {str(rank): {"host": f"node{rank}", "device": "cuda:0", "silos": "1"} for rank in range(9)}
     shards = folder.parent / "shards"
     if not shards.exists():
-        write_folder(shards, [30, 9, 12, 40, 25, 11, 9, 30], test=20)
+        write_folder(shards, [30, 9, 12, 40, 25, 11, 9, 30], test=20, silos_test=30)
     told = {"silos": names, "data": describe(read_federation(shards))}
     write_environment(folder, mpi="Open MPI 5.0.11", ranks=ranks, **told)
     if rounds == 40:
@@ -92,6 +96,23 @@ def sweep(folder: Path, *keys: str) -> Path:
     write_report(runs[0])
     compare_runs(runs, output=Output(page=folder / "sweep.html"))
     return folder / "sweep.html"
+
+
+def compared(folder: Path) -> Path:
+    """Write the page of three algorithms, three seeds each, beside silos that each train alone."""
+    algorithms = [{"name": "scaffold"}, {"name": "fedavg"}, {"name": "fedprox", "mu": 0.1}]
+    tried = [(of, seed) for of in algorithms for seed in (1, 2, 3)] + [({"name": "ditto", "lambda": 0.0}, 1)]
+    runs = []
+    for nth, (algorithm, seed) in enumerate(tried):
+        runs.append(run(folder / f"{algorithm['name']}-{seed}", seed=seed, algorithm=algorithm))
+        records = [record(n) for n in range(1, 41)]
+        for each in records:
+            each["test_accuracy"] -= 0.01 * (nth // 3) + 0.004 * (seed * nth % 3)
+            for silo, scores in enumerate(each["silos"].values()):
+                scores["accuracy"] *= 1 - 0.11 * (silo + nth // 3) * (silo % 3 == nth // 3)
+        (runs[-1] / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    compare_runs(runs, output=Output(page=folder / "compared.html"))
+    return folder / "compared.html"
 
 
 def federation(folder: Path) -> Path:
@@ -137,10 +158,15 @@ def columns(folder: Path, *names: str) -> Path:
 
 PAGES = {
     "run": lambda folder: write_report(run(folder / "run", weights=True)),
+    "alone": lambda folder: write_report(run(folder / "run"), None, alone(folder / "alone")),
+    "one-round": lambda folder: write_report(run(folder / "run", 1, names=HOSPITALS[:1])),
+    "many": lambda folder: write_report(many(folder / "run")),
+    "diverged": lambda folder: write_report(diverged(folder / "run")),
     "masked": lambda folder: write_report(masked(folder / "run")),
     "going-on": lambda folder: going_on(folder / "run"),
     "sweep-of-two": lambda folder: sweep(folder / "sweep", "lr", "momentum"),
     "sweep-of-three": lambda folder: sweep(folder / "sweep", "lr", "momentum", "weight_decay"),
+    "settings": lambda folder: compared(folder / "runs"),
     "federation": lambda folder: federation(folder / "shards"),
     "columns": lambda folder: columns(folder / "shards"),
     "long-names": lambda folder: write_report(long_names(folder / LONG)),
@@ -149,10 +175,40 @@ PAGES = {
 }
 
 
+def alone(folder: Path) -> Path:
+    """Leave a run in which each silo trained by itself: some do better so, and some worse."""
+    run(folder)
+    last = record(40, names=[HOSPITALS[n] for n in (7, 1, 5, 3, 4, 2, 6, 0)])
+    last["silos"]["g"]["accuracy"] = 0.1
+    (folder / "metrics.jsonl").write_bytes(encode_record(last))
+    return folder
+
+
+def many(folder: Path) -> Path:
+    """Leave a run of many silos and rounds, one of which is a fall."""
+    run(folder)
+    names = [f"hospital-{n}" for n in range(200)]
+    records = [record(5 if n == 1777 else n, names=names) | {"round": n} for n in range(1, 5001)]
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    return folder
+
+
+def diverged(folder: Path) -> Path:
+    """Leave a run whose loss is no number in the end."""
+    run(folder)
+    records = [record(n, names=["<b>", "&amp;", "\u202ea"]) for n in range(1, 31)]
+    records[-1] |= {"train_loss": float("nan"), "test_loss": float("inf"), "test_accuracy": 0.1}
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    return folder
+
+
 def masked(folder: Path) -> Path:
     """Leave a run whose sums were masked."""
     run(folder)
     silent = [record(n, silos={}, rank_seconds={"1": {"training": 1.0}}) for n in range(1, 41)]
+    for each in silent:  # nobody knows a silo's figure, nor which is the worst
+        for key in [key for key in each if key.startswith("silo_")]:
+            del each[key]
     (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, silent)))
     (folder / "job.toml").write_text('name = "masked"\nrounds = 40\n[security]\nmasks = true\nleast = 3\n')
     return folder

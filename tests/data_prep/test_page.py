@@ -2,13 +2,11 @@
 true to the shards, safe with any name."""
 
 import re
-import struct
-import zlib
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from pages import Reader, check_whole
+from pages import Reader, bytes_of, check_whole, decoded
 
 import data_prep.inspect.features as features_module
 from data_prep.cli import main
@@ -124,31 +122,6 @@ def test_the_heat_map_is_to_scale():
     assert np.array_equal(pixels, coloured(shares, BLUES))
     assert (pixels[1, 1] == BLUES[-1]).all()
     assert (pixels[0, 1] == BLUES[0]).all()
-
-
-def bytes_of(address):
-    import base64
-
-    return base64.b64decode(address.removeprefix("data:image/png;base64,"))
-
-
-def decoded(content):
-    """Read a PNG file of unfiltered rows back, every check sum held."""
-    assert content.startswith(b"\x89PNG\r\n\x1a\n")
-    at, chunks = 8, {}
-    while at < len(content):
-        length, kind = struct.unpack(">I4s", content[at : at + 8])
-        chunks[kind] = content[at + 8 : at + 8 + length]
-        assert (
-            zlib.crc32(kind + chunks[kind])
-            == struct.unpack(">I", content[at + 8 + length : at + 12 + length])[0]
-        )
-        at += 12 + length
-    width, height, depth, kind = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
-    assert (depth, kind, list(chunks)[-1]) == (8, 2, b"IEND")
-    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, 1 + 3 * width)
-    assert not rows[:, 0].any()
-    return rows[:, 1:].reshape(height, width, 3)
 
 
 @given(height=st.integers(1, 9), width=st.integers(1, 9), seed=st.integers(0))

@@ -1,14 +1,10 @@
 from . import (
     charts as charts,
 )
-from .bar_charts import (
-    bars as bars,
-    highest as highest,
-    split as split,
-)
 from .maps import (
     heat as heat,
     ramp as ramp,
+    strips as strips,
 )
 from .parts import (
     Block as Block,
@@ -16,7 +12,6 @@ from .parts import (
     Figure as Figure,
     Fold as Fold,
     Grid as Grid,
-    Heads as Heads,
     Image as Image,
     Key as Key,
     Mark as Mark,
@@ -35,6 +30,7 @@ from .png import (
     DIVERGING as DIVERGING,
     GREYS as GREYS,
     MANY as MANY,
+    WORST_TO_BEST as WORST_TO_BEST,
     address as address,
     coloured as coloured,
     encoded as encoded,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot
+from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot, Split
 
 COLOURS = tuple(f"s{nth}" for nth in range(6))
 """Looks of things side by side, by rank."""
@@ -16,7 +16,9 @@ WIDE, HIGH = 1000, 200
 MOST_POINTS = 2000
 """Points of a line; of more, each column keeps its lowest and its highest, so that a fall stays one."""
 MOST_TOLD = 600
-"""Rounds whose figures the program tells."""
+"""Places whose figures the program tells: of many, those where a line is lowest and highest."""
+CUT = 4
+"""A first value of more than so many times the highest of the others is cut."""
 NOTHING = 1e-300
 """Below this a span counts as none: a tenth of it may be 0."""
 STEPS = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 10**3, 10**4, 10**6)
@@ -42,6 +44,15 @@ class Band:
 
     name: str
     points: Sequence[tuple[float, float, float]]
+
+
+@dataclass(frozen=True)
+class Under:
+    """What is marked below a drawing, such as rounds in which something went wrong."""
+
+    name: str
+    said: Mapping[float, str]
+    """What went wrong, by the place."""
 
 
 @dataclass(frozen=True)
@@ -103,27 +114,62 @@ def lines(
     note: str = "",
     along: str = "round",
     wide: bool = False,
+    under: Under | None = None,
+    marked: Callable[[float], Levels] | None = None,
 ) -> Figure | None:
-    """Draw lines over rounds, or something else, with a band behind and a target across; None of none."""
+    """Draw lines over rounds, or something else, with a band behind and a target across; None of none.
+
+    Those of times and counts, which begin at 0, are `marked`: by levels up to the first line's highest value.
+    """
     given = [Line(one.name, _finite(one.points), one.look) for one in drawn]
     shown = [line for line in given if any(value is not None for _, value in line.points)]
     if not shown:
         return None
-    values = [value for line in shown for _, value in line.points if value is not None]
-    values += [edge for point in (band.points if band else ()) for edge in point[1:]]
-    y, levels = levelled(values + ([] if target is None else [target]), log)
-    at = [x for line in shown for x, _ in line.points]
-    x = Scale(min(at), max(at) if max(at) > min(at) else min(at) + 1)
+    values = [[value for _, value in line.points if value is not None] for line in shown]
+    if marked:
+        levels, tell = marked(highest(values[0]))
+        y = Scale(0, levels[-1])
+        note += f" The first {along} is cut: it took {write(values[0][0])}." if values[0][0] > y.high else ""
+    else:
+        edges = [edge for point in (band.points if band else ()) for edge in point[1:]]
+        y, levels = levelled([*sum(values, edges), *([] if target is None else [target])], log)
+    at = [*(under.said if under else ()), *(x for line in shown for x, _ in line.points)]
+    keys = _keys(shown, band, target, under, write)
+    if min(at) == max(at):  # a dot is no curve
+        return Figure(title, f"In {along} {at[0]:g}. {note}".strip(), [], keys, wide)
+    x = Scale(min(at), max(at))
     marks = [Mark("area band", _area(band, x, y))] if band and band.points else []
     marks += [mark for line in shown for mark in _path(line, x, y)]
-    keys = [Key(line.look, line.name, write(_last(line.points))) for line in shown]
-    keys += [Key("band", band.name)] if band and band.points else []
-    if target is not None:
-        marks.append(Mark("target", f"M0 {up(y, target)}H{WIDE}"))
-        keys.append(Key("target", "target", write(target)))
-    plot = Plot(title, marks, levels=beside(y, levels, write), ticks=below(x), unit=along,
-                told=_told(shown, x, write, along), high=260 if wide else 190)  # fmt: skip
+    marks += [Mark("under", _spans(sorted(under.said), x))] if under and under.said else []
+    marks += [Mark("target", f"M0 {up(y, target)}H{WIDE}")] if target is not None else []
+    plot = Plot(title, marks, levels=beside(y, levels, tell if marked else write), ticks=below(x), unit=along,
+                told=_told(shown, under, x, write, along), scales=(x, y),
+                high=260 if wide else 190)  # fmt: skip
     return Figure(title, note.strip(), [plot], keys, wide)
+
+
+def _keys(
+    shown: Sequence[Line], band: Band | None, target: float | None, under: Under | None, write: Write
+) -> list[Key]:
+    """Return what each look means, with the last value of a line that goes on to its end."""
+    keys = [Key(one.look, one.name, write(_last(one.points)) if one.look != "fall" else "") for one in shown]
+    keys += [Key("band", band.name)] if band and band.points else []
+    keys += [Key("target", "target", write(target))] if target is not None else []
+    return keys + ([Key("under", under.name)] if under and under.said else [])
+
+
+def highest(values: Sequence[float]) -> float:
+    """Return what times are drawn up to: a first round, which loads libraries, would flatten the others."""
+    rest = max(values[1:], default=0.0)
+    return 1.25 * rest if len(values) > 4 and values[0] > CUT * rest > 0 else max(values)
+
+
+def _spans(marked: Sequence[float], x: Scale) -> str:
+    """Draw places, those one after another as one stroke, at the foot of the drawing."""
+    begun = [at for nth, at in enumerate(marked) if nth == 0 or at > marked[nth - 1] + 1]
+    ended = [at for nth, at in enumerate(marked, 1) if nth == len(marked) or at < marked[nth] - 1]
+    pairs = zip(begun, ended, strict=True)
+    return "".join(f"M{WIDE * x(first):.1f} {HIGH}H{WIDE * x(last):.1f}" for first, last in pairs)
 
 
 def _finite(points: Points) -> Points:
@@ -153,18 +199,18 @@ def _path(line: Line, x: Scale, y: Scale) -> list[Mark]:
         if value is None:
             pieces.append([])
         else:
-            pieces[-1].append(f"{WIDE * x(at):.1f} {up(y, value)}")
+            pieces[-1].append(f"{WIDE * x(at):.1f} {up(y, min(value, y.high))}")
     path = "".join(f"M{'L'.join(piece)}" for piece in pieces if len(piece) > 1)
     dots = "".join(f"M{piece[0]}h0" for piece in pieces if len(piece) == 1)
     drawn = ((f"line {line.look}", path), (f"dot {line.look}", dots))
     return [Mark(look, found) for look, found in drawn if found]
 
 
-def thinned(points: Points) -> Points:
+def thinned(points: Points, most: int = MOST_POINTS) -> Points:
     """Return the points; of very many the lowest and the highest of each few neighbours, in their order."""
-    if len(points) <= MOST_POINTS:
+    if len(points) <= most:
         return points
-    step, found = -(-2 * len(points) // MOST_POINTS), []
+    step, found = -(-2 * len(points) // most), []
     for start in range(0, len(points), step):
         part = [(value, x) for x, value in points[start : start + step] if value is not None]
         ends = {min(part)[::-1], max(part)[::-1]} if part else {(points[start][0], None)}
@@ -183,15 +229,19 @@ def _area(band: Band, x: Scale, y: Scale) -> str:
     return f"M{'L'.join([*there, *back])}Z"
 
 
-def _told(shown: Sequence[Line], x: Scale, write: Write, along: str) -> dict[str, Any]:
-    """Return what the program tells of places: the figures of all lines there."""
-    every = sorted({at for line in shown for at, _ in line.points})
-    chosen = every[:: -(-len(every) // MOST_TOLD)]
+def _told(shown: Sequence[Line], under: Under | None, x: Scale, write: Write, along: str) -> dict[str, Any]:
+    """Return what the program tells of places: the figures of all lines there, and what went wrong."""
+    each = MOST_TOLD // len(shown)
+    chosen = sorted({at for line in shown for at, value in thinned(line.points, each) if value is not None})
     told = []
     for line in shown:
         at = dict(line.points)
         said = ["" if (value := at.get(one)) is None else write(value) for one in chosen]
         told.append({"name": line.name, "look": line.look, "said": said})
+    if under and under.said:
+        told.append(
+            {"name": under.name, "look": "under", "said": [under.said.get(one, "") for one in chosen]}
+        )
     heads = [f"{along} {one:.6g}" for one in chosen]
     return {"x": [round(100 * x(one), 2) for one in chosen], "heads": heads, "lines": told}
 
@@ -219,3 +269,27 @@ def named(names: Sequence[str], most: int = 30) -> list[Place]:
     """Name rows above each other, the first at the top; of too many, every so manieth."""
     step = -(-len(names) // most)
     return [Place(100 * (nth + 0.5) / len(names), name) for nth, name in enumerate(names) if nth % step == 0]
+
+
+Row = tuple[str, Sequence[float], str]
+"""A bar's name, its parts, and what stands behind it."""
+
+
+def split(title: str, rows: Sequence[Row], names: Sequence[str], write: Write, note: str = "") -> Figure:
+    """Draw a horizontal stacked bar for each row, all to one scale.
+
+    The last part is what is left; a part that no row has is not named.
+    """
+    most = max(sum(parts) for _, parts, _ in rows) or 1.0
+    looks = [*COLOURS[: len(names) - 1], "rest"]
+    drawn = []
+    for name, parts, behind in rows:
+        pieces, at = [], 0.0
+        for what, part, look in zip(names, parts, looks, strict=True):
+            if part > 0:
+                pieces.append((look, at, 100 * part / most, f"{what} {write(part)}"))
+            at += 100 * part / most
+        drawn.append((name, pieces, behind))
+    has = [any(parts) for parts in zip(*(parts for _, parts, _ in rows), strict=True)]
+    keys = [Key(look, name) for look, name, one in zip(looks, names, has, strict=True) if one]
+    return Figure(title, note, [Split(drawn)], keys, wide=True)

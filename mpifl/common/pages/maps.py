@@ -8,8 +8,10 @@ import numpy as np
 
 from mpifl.common.pages.charts import named, numbered
 from mpifl.common.pages.parts import Plot, Ramp
-from mpifl.common.pages.png import Colours, address, coloured
+from mpifl.common.pages.png import WORST_TO_BEST, Colours, address, coloured
 
+OUT = (213, 94, 0)
+"""The colour of what was left out."""
 MOST_CELLS = 12
 """Columns, or rows, whose cells have room for a text."""
 
@@ -46,3 +48,12 @@ def heat(
 def ramp(low: str, colours: Colours, high: str) -> Ramp:
     """Return what the colours of a map mean."""
     return Ramp(low, address(coloured(np.linspace(0, 1, 64)[None], colours)), high)
+
+
+def strips(shades: np.ndarray, marked: np.ndarray) -> str:
+    """Return an image of a strip a row, [rows, columns], from 0, the worst, to 1: what is `marked` is left
+    out, and where there is no number it is clear."""
+    pixels = coloured(np.nan_to_num(shades), WORST_TO_BEST)
+    pixels[marked] = OUT
+    clear = np.isnan(shades) & ~marked
+    return address(np.dstack([pixels, np.where(clear, 0, 255).astype(np.uint8)]))

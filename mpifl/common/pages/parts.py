@@ -5,7 +5,7 @@ Places are in per cent of a drawing, from its left and from its top.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -35,6 +35,9 @@ class Cell:
     Attributes:
         share: How long a bar behind the text is, from 0 to 1.
         image: The address of a picture in place of the text.
+        dots: Places of dots, per cent from the left; the text says which.
+        span: The ends of a line behind them.
+        path: A small curve in the units of a chart.
     """
 
     text: str = ""
@@ -43,16 +46,21 @@ class Cell:
     link: str = ""
     share: float | None = None
     image: str = ""
+    dots: Sequence[float] = ()
+    span: tuple[float, float] | None = None
+    path: str = ""
 
 
 @dataclass(frozen=True)
 class Table(Block):
-    """A table; the first cell of each row names it. Headings of one that is to `sort` sort it."""
+    """A table; the first cell of each row names it. Headings of one that is to `sort` sort it. One of `silos`
+    is searched, and the row that is chosen is drawn in the first chart."""
 
     kind = "table"
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     sort: bool = False
+    silos: bool = False
 
     @classmethod
     def of(cls, heads: Sequence[str], rows: Iterable[Sequence[str]], text: int | None = None) -> Table:
@@ -118,6 +126,8 @@ class Plot(Block):
         cells: Texts in it: from the left, from the top, the text, whether it stands on a dark ground.
         told: What the program says at a place: `x` in per cent, `heads`, and `lines` of name, look, texts.
         high: In pixels.
+        named: Whether whole names are beside it.
+        scales: From what lies along and what it is to places from 0 to 1, for what is drawn on it later.
     """
 
     kind = "plot"
@@ -132,6 +142,8 @@ class Plot(Block):
     cells: Sequence[tuple[float, float, str, bool]] = ()
     told: Mapping[str, Any] | None = None
     high: int = 190
+    named: bool = False
+    scales: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -179,14 +191,6 @@ class Grid(Block):
     corner: str
     heads: Sequence[str]
     rows: Sequence[tuple[str, Sequence[tuple[str, int | None, bool, str]]]]
-
-
-@dataclass(frozen=True)
-class Heads(Block):
-    """Words at even distances, above the axes of a drawing."""
-
-    kind = "heads"
-    words: Sequence[str]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ BLUES = ((247, 250, 253), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 
 DIVERGING = ((178, 58, 32), (239, 168, 130), (248, 248, 248), (130, 178, 217), (22, 84, 148))
 MANY = ((47, 102, 144), (126, 184, 170), (240, 200, 105), (216, 112, 79), (122, 62, 110))
 """Colours for things without an order."""
+WORST_TO_BEST = ((0, 34, 78), (87, 93, 109), (165, 156, 116), (253, 231, 55))
+"""Told apart by brightness alone."""
 GREYS = ((17, 17, 17), (250, 250, 250))
 Colours = tuple[tuple[int, int, int], ...]
 
@@ -24,11 +26,11 @@ def coloured(values: np.ndarray, colours: Colours) -> np.ndarray:
 
 
 def encoded(pixels: np.ndarray) -> bytes:
-    """Return an image, uint8 [height, width, 3], as a PNG file (ISO/IEC 15948):
-    unfiltered rows, one IDAT chunk."""
-    height, width, _ = pixels.shape
+    """Return an image, uint8 [height, width, 3 or 4], as a PNG file (ISO/IEC 15948):
+    unfiltered rows, one IDAT chunk. The fourth is how much is to be seen."""
+    height, width, channels = pixels.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 6, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, content) for kind, content in chunks)
 

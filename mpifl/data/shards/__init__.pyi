@@ -20,6 +20,7 @@ from .column_spec import (
 from .described import (
     AnyEntry as AnyEntry,
     AnySpec as AnySpec,
+    held_out as held_out,
 )
 from .federation_spec import (
     FederationSpec as FederationSpec,

@@ -83,3 +83,9 @@ class AnySpec(Protocol):
     @property
     def aim(self) -> str:
         """The description of the targets in messages."""
+
+
+def held_out(examples: Mapping[str, int]) -> str | None:
+    """Return the split to judge a model by, given how many examples each has:
+    `test`, else `valid`, else none."""
+    return next((name for name in ("test", "valid") if examples.get(name)), None)

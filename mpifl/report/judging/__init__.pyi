@@ -19,7 +19,6 @@ from .silo_scores import (
     NAMES as NAMES,
     ranked as ranked,
     scores as scores,
-    section as section,
     why_none as why_none,
 )
 from .suspicion import (

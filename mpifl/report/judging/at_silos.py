@@ -11,11 +11,11 @@ import torch
 from rich.table import Table
 
 from mpifl.common import InputError, Names, ShardError, suggested
-from mpifl.data.shards import ShardEntry, open_shard
+from mpifl.data.shards import ShardEntry, held_out, open_shard
 from mpifl.learning.metrics import MetricInfo, pooled
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.trained import Trained
-from mpifl.silo import Score, held_out
+from mpifl.silo import Score
 from mpifl.silo.parameters import FlatModel
 
 SPLITS = ("test", "valid", "train")

@@ -1,31 +1,42 @@
-"""Runs side by side as a page: what a grid of them came to, their curves, a table to sort."""
+"""Settings side by side as a page: which is best by more than seeds differ, their curves, who gains."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 from urllib.parse import quote
 
+from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Fold, Table, charts, render, there
-from mpifl.learning.metrics import MetricInfo
-from mpifl.report.pages.curves import AXES, Curve, curve, judged_figure
+from mpifl.report.pages.curves import AXES, Curve, curve
+from mpifl.report.pages.gains import Gain, gained, gains, values
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import (
     Group,
+    Held,
+    Standing,
     Summary,
     columns_of,
     curve_legends,
-    groups,
+    examples,
+    judged_figure,
     level_of,
     metrics_of,
     read_runs,
     settings,
+    standings,
     to_target,
+    trained_on,
+    units,
+    verdict,
 )
-from mpifl.run.folder import number
+from mpifl.run.folder import number, read_environment, same_data
+
+MOST_SILOS = 200
 
 
 def compare_page(
@@ -40,22 +51,29 @@ def compare_page(
         path: Where the page will lie: links to the runs' own pages start there.
         title: Its heading.
     """
-    found, metrics = groups(summaries), metrics_of(summaries)
-    best = best_run(summaries) if len(metrics) == 1 else None
+    found, held = standings(summaries), _held(summaries)
     drawn: list[Figure | None] = []
-    if len(metrics) == 1:
-        drawn = [_grid(found, metrics[0], path), *_panels(found, metrics[0], target)]
-    drawn.append(_table(summaries, target, best, path))
+    said = verdict(found)
+    if found:
+        against = _reference(found)
+        drawn = [_settings(found, target, path), _grid(found, path), *_panels(found, target)]
+        drawn.append(_silos(found, against, held))
+        if against is not found[0] and (over := _over(found[0], against, held)):
+            said.append(gained(over, _called(against)))
     return render(
         "compare.html",
         title=title,
         every=None,
         broad=False,
-        words=f"{len(summaries)} run{'s' * (len(summaries) > 1)}",
-        best=_best(best, path),
+        words=f"{_many(len(summaries), 'run')}, {_many(len(found), 'setting')}",
+        verdict=said,
         figures=there(drawn),
-        folds=there([_remarks(summaries, left_out)]),
+        folds=there([_remarks(summaries, left_out), _table(summaries, target, path)]),
     )
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def best_run(summaries: Sequence[Summary]) -> Summary | None:
@@ -82,13 +100,6 @@ def _place(run: Summary) -> tuple[bool, float]:
     return end is None, (end or 0.0) * (-1 if run.metric.higher_is_better else 1)
 
 
-def _best(best: Summary | None, path: Path) -> dict[str, str] | None:
-    if best is None or (end := _end(best)) is None:
-        return None
-    metric = best.metric
-    return {"name": called(best), "link": _link(best, path), "metric": metric.name, "end": metric.write(end)}
-
-
 def called(run: Summary) -> str:
     """Return the name of a run's folder."""
     return run.run.absolute().name
@@ -107,33 +118,128 @@ def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> Fold
     return Fold(f"Remarks ({len(rows)})", [Table.of(["run", "reason"], rows)], opened=True) if rows else None
 
 
-def _grid(found: Sequence[Group], metric: MetricInfo, path: Path) -> Figure | None:
+def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Figure:
+    """Return a row for each setting, the best first: its mean, a dot a seed, what it cost."""
+    metric, place = found[0].metric, _places(found)
+    heads = [metric.name, "a dot a seed", "worst silo"]
+    heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
+    rows = []
+    for one in found:
+        best = best_run(one.group.runs)
+        ends = (place(one.mean - one.deviation), place(one.mean + one.deviation)) if one.deviation else None
+        dots = Cell("; ".join(map(metric.write, one.ends)), dots=list(map(place, one.ends)), span=ends)
+        row = [Cell(one.name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
+        row.append(_mean(one, target, metric.write, f"{metric.silo}_worst"))
+        row += [] if target is None else [_mean(one, target, "{:.0f}".format, "rounds_to_target")]
+        row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
+        rows.append([*row, _mean(one, target, units.seconds, "seconds")])
+    note = "A dot is a run with a seed of its own, and the line is mean ± deviation over the seeds."
+    table = Table(["setting", *heads, "traffic", "time"], rows, sort=True)
+    return Figure("Settings, the best first", note, [table], wide=True)
+
+
+def _places(found: Sequence[Standing]) -> Callable[[float], float]:
+    """Return what places a value, in per cent; a wild one lies at the edge."""
+    ends = sorted(end for one in found for end in one.ends)
+    low, high = ends[len(ends) // 4], ends[-1 - len(ends) // 4]
+    near = [end for end in ends if low - 3 * (high - low) <= end <= high + 3 * (high - low)]
+    span = near[-1] - near[0] or 1.0
+    return lambda value: min(max(6 + 88 * (value - near[0]) / span, 4.0), 96.0)
+
+
+def _mean(one: Standing, target: float | None, write: Callable[[float], str], *figures: str) -> Cell:
+    """Return the mean over seeds of a sum of figures, where all runs have them."""
+    each = [[run.figures(target).get(figure) for figure in figures] for run in one.group.runs]
+    sums = [sum(value for value in of if value is not None) for of in each if None not in of]
+    return Cell(write(fmean(sums)), fmean(sums)) if len(sums) == len(each) else Cell("–", "")
+
+
+def _reference(found: Sequence[Standing]) -> Standing:
+    """Return what silos are held against: each alone (Ditto with lambda 0), else fedavg, else the best."""
+    alone = [one for one in found if _algorithm(one).get("lambda") == 0]
+    usual = [one for one in found if _algorithm(one).get("name") == "fedavg"]
+    return alone[0] if alone else usual[0] if len(usual) == 1 else found[0]
+
+
+def _called(one: Standing) -> str:
+    """Return what silos are held against in words."""
+    return f"each silo alone ({one.name})" if _algorithm(one).get("lambda") == 0 else one.name
+
+
+def _algorithm(one: Standing) -> Mapping[str, Any]:
+    """Return the table of a setting's algorithm."""
+    found = one.group.runs[0].job.get("algorithm")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _held(summaries: Sequence[Summary]) -> dict[str, Held]:
+    """Return what each silo holds, where all runs are of the same shards and these can be read."""
+    first = summaries[0]
+    environment = read_environment(first.run)
+    if any(not same_data(first.data, run.data) for run in summaries):
+        return {}
+    return examples(first, trained_on(first, environment), Names(environment.get("silos", ())))
+
+
+def _values(one: Standing) -> dict[str, float]:
+    """Return each silo's main metric, the mean over the seeds, of silos that all of them have scored."""
+    each = [values(run) for run in one.group.runs]
+    common = [name for name in each[0] if all(name in other for other in each)]
+    return {name: fmean(other[name] for other in each) for name in common}
+
+
+def _over(one: Standing, against: Standing, held: Mapping[str, Held]) -> dict[str, Gain]:
+    same = same_data(one.group.runs[0].data, against.group.runs[0].data)
+    return gains(_values(one), _values(against), one.metric, held) if same else {}
+
+
+def _silos(found: Sequence[Standing], against: Standing, held: Mapping[str, Held]) -> Figure | None:
+    """Return a row for each silo: what the best settings give it, and the change against the reference."""
+    metric, base = against.metric, _values(against)
+    shown = [one for one in found if one is not against][: len(charts.COLOURS)]
+    over = [_over(one, against, held) for one in shown]
+    if not base or not any(over):
+        return None
+    sign, rows = 1 if metric.higher_is_better else -1, []
+    for name, value in list(base.items())[:MOST_SILOS]:
+        cells = [Cell(name), Cell(metric.write(value), value)]
+        for gain in (of.get(name) for of in over):
+            if gain is None:
+                cells.append(Cell("–", ""))
+                continue
+            served = value + sign * gain.by
+            change = "" if gain.seen is False else f" {gain.write(metric)}"
+            cells.append(Cell(metric.write(served) + change, served, gain.look))
+        rows.append(cells)
+    known = all(gain.seen is not None for of in over for gain in of.values())
+    note = f"On what each silo holds out, and the change against {_called(against)}"
+    note += ", where it is more than chance." if known else "; nobody can tell what of it is chance."
+    table = Table(["silo", _called(against), *(one.name for one in shown)], rows, sort=True)
+    return Figure("Which silos gain?", note, [table], wide=True)
+
+
+def _grid(found: Sequence[Standing], path: Path) -> Figure | None:
     """Draw what came of the settings that tell the runs apart."""
-    keys = curve_legends.telling_keys(found)
+    keys = curve_legends.telling_keys([one.group for one in found])
     tried = []
-    for group in found:
-        job, ends = settings(group.runs[0].job), [_end(run) for run in group.runs]
-        values = [end for end in ends if end is not None]
+    for one in found:
+        job, best = settings(one.group.runs[0].job), best_run(one.group.runs)
         words = tuple(curve_legends.value(job.get(key)) for key in keys)
-        best = best_run(group.runs)
-        tried.append(Tried(words, fmean(values) if values else None, _link(best, path) if best else ""))
-    named = [curve_legends.short(key, keys) or key for key in keys]
+        tried.append(Tried(words, one.mean, _link(best, path) if best else ""))
+    metric, named = found[0].metric, [curve_legends.short(key, keys) or key for key in keys]
     return grid(named, tried, metric.name, metric.write, metric.best)
 
 
-def _panels(found: Sequence[Group], metric: MetricInfo, target: float | None) -> list[Figure | None]:
-    """Draw the main metric over each of AXES that a run has."""
-    figure = judged_figure([run for group in found for run in group.runs], metric)
-    drawn = [(name, each) for name, group in zip(curve_legends.legends(found), found, strict=True)
-             if (each := curve(group, figure)) is not None]  # fmt: skip
-    drawn.sort(key=lambda one: one[1].mean[-1], reverse=metric.higher_is_better)
-    most = len(charts.COLOURS)
-    note = f"The {most} best of {len(drawn)}." if len(drawn) > most else ""
-    seeds = {len(group.runs) for group in found}
-    note += f" Each is the mean of {min(seeds)} seeds." if len(seeds) == 1 < min(seeds) else ""
+def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | None]:
+    """Draw the main metric of the best settings over rounds, over bytes and over seconds."""
+    metric, most = found[0].metric, len(charts.COLOURS)
+    figure = judged_figure([run for one in found for run in one.group.runs], metric)
+    curves = [(one.name, each) for one in found[:most] if (each := curve(one.group, figure)) is not None]
+    note = f"The {most} best of {len(found)}." if len(found) > most else ""
+    note += " Each is the mean of its seeds." if any(len(one.ends) > 1 for one in found) else ""
     panels = []
     for along, which in AXES:
-        lines = [_line(name, each, which, nth) for nth, (name, each) in enumerate(drawn[:most])]
+        lines = [_line(name, each, which, nth) for nth, (name, each) in enumerate(curves)]
         title = f"{metric.name[:1].upper()}{metric.name[1:]} over {along}{'s' if which == 0 else ''}"
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=note, along=along,
                                    wide=which == 0))  # fmt: skip
@@ -145,7 +251,7 @@ def _line(name: str, each: Curve, which: int, nth: int) -> charts.Line:
     return charts.Line(name, points, charts.COLOURS[nth])
 
 
-def _table(summaries: Sequence[Summary], target: float | None, best: Summary | None, path: Path) -> Figure:
+def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fold:
     """Return a row for each run: its settings that differ, and all figures."""
     summaries = sorted(summaries, key=_place)
     figures = [run.figures(target) for run in summaries]
@@ -153,8 +259,7 @@ def _table(summaries: Sequence[Summary], target: float | None, best: Summary | N
     keys = curve_legends.telling_keys([Group(str(run.run), [run]) for run in summaries])
     level, rows = level_of(summaries, target), []
     for run, each in zip(summaries, figures, strict=True):
-        job, mark = settings(run.job), "best" if run is best else ""
-        row = [Cell(called(run), str(run.run), mark, _link(run, path))]
+        job, row = settings(run.job), [Cell(called(run), str(run.run), link=_link(run, path))]
         row += [Cell(curve_legends.value(job.get(key)), str(job.get(key, ""))) for key in keys]
         row.append(Cell(str(run.rounds), run.rounds))
         for column in columns:
@@ -167,4 +272,4 @@ def _table(summaries: Sequence[Summary], target: float | None, best: Summary | N
     named = [curve_legends.short(key, keys) or key for key in keys]
     heads = [*(column.heading for column in columns), *([f"to {level}"] if level else [])]
     found = Table(["run", *named, "rounds", *heads], rows, sort=True)
-    return Figure("Every run", "A heading sorts the table by its column.", [found], wide=True)
+    return Fold("Every run", [found])

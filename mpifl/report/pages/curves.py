@@ -69,13 +69,6 @@ def _points(run: Summary, figure: str) -> dict[int, tuple[float, ...]]:
     }
 
 
-def judged_figure(runs: Sequence[Summary], metric: MetricInfo) -> str:
-    """Return the figure by which runs are judged: on the test set, else on all that silos hold out."""
-    if any(number(run.last, metric.test) is not None for run in runs):
-        return metric.test
-    return next((run.together for run in runs), metric.pooled)
-
-
 def panels_of(metrics: Sequence[MetricInfo]) -> list[tuple[str, str, float]]:
     """Return a label, a figure and its scale for each row of the picture."""
     found = []

@@ -1,11 +1,11 @@
-"""What came of a grid of settings: a map of one or two keys, parallel coordinates of more."""
+"""What came of a grid of settings: a map of two keys, parallel coordinates of more."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mpifl.common.pages import Figure, Grid, Heads, Mark, Plot
+from mpifl.common.pages import Figure, Grid, Mark, Place, Plot
 
 WIDE, HIGH = 1000, 100
 FAINT = 0.08
@@ -53,9 +53,9 @@ def grid(
     write: Callable[[float], str],
     best: Callable[..., float],
 ) -> Figure | None:
-    """Draw a grid of runs by the figure that they are judged by; None where fewer than two have it."""
+    """Draw a grid of runs by what they are judged by; None of a single key, or of fewer than two values."""
     points = [one for one in tried if one.value is not None]
-    if not keys or len(points) < 2:
+    if len(keys) < 2 or len(points) < 2:
         return None
     scaled = Scaled(keys, points, write, best(one.value for one in points))
     listed = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
@@ -64,19 +64,15 @@ def grid(
         note = "The stronger the colour, the better; the best is framed."
         return Figure(title, note, [_map(scaled)], wide=True)
     note = "A line for each run, or for its seeds; the stronger, the better, and the best is the thick one."
-    return Figure(title, note, [Heads([*keys, "result"]), _parallel(scaled)], wide=True)
+    return Figure(title, note, [_parallel(scaled)], wide=True)
 
 
 def _map(scaled: Scaled) -> Grid:
-    """Lay the values of the first key downwards, those of the second, if there is one, to the right."""
+    """Lay the values of the first key downwards, those of the second to the right."""
     found = {one.settings: one for one in scaled.points}
-    down, right = ([one.settings[nth : nth + 1] for one in scaled.points] for nth in (0, 1))
-    columns = ordered([word for words in right for word in words])
-    rows = []
-    for row in ordered([word for words in down for word in words]):
-        there = [found.get((row, column)) for column in columns] if columns else [found.get((row,))]
-        rows.append((row, [_cell(scaled, one) for one in there]))
-    return Grid(" / ".join(scaled.keys), columns or [""], rows)
+    down, right = (ordered([one.settings[nth] for one in scaled.points]) for nth in (0, 1))
+    rows = [(row, [_cell(scaled, found.get((row, column))) for column in right]) for row in down]
+    return Grid(" / ".join(scaled.keys), right, rows)
 
 
 def _cell(scaled: Scaled, one: Tried | None) -> tuple[str, int | None, bool, str]:
@@ -96,7 +92,8 @@ def _parallel(scaled: Scaled) -> Plot:
     named = [(nth, _place(word, axis), word) for nth, axis in enumerate(axes) for word in axis]
     named += [(many, up, scaled.write(end)) for up, end in zip((0.0, 1.0), ends, strict=True)]
     words = [(100 * nth / many, 100 - 100 * up, word, False) for nth, up, word in named]
-    return Plot("What came of each run", marks, (WIDE, HIGH), cells=words, high=240)
+    below = [Place(100 * nth / many, key) for nth, key in enumerate([*scaled.keys, "result"])]
+    return Plot("What came of each run", marks, (WIDE, HIGH), cells=words, ticks=below, high=240)
 
 
 def _through(scaled: Scaled, one: Tried, axes: Sequence[list[str]], ends: tuple[float, float]) -> Mark:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mpifl.common import Names
 from mpifl.common.pages import Figure, Table
 from mpifl.report.judging import NAMES, ranked, scores
-from mpifl.report.runs import Summary
+from mpifl.report.runs import Summary, units
 from mpifl.run.folder import number
 
 
@@ -27,7 +27,7 @@ USUAL, SHARE = 6, 0.05
 """A fall is a step down of more than so many times the usual step, and of this share of the whole span."""
 LATE = 0.1
 """The first share of the rounds, in which steps are large, has no falls."""
-MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT = 3, 3, 6, 20
+MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT, MOST_MINDED = 3, 3, 6, 20, 3
 
 
 def verdict(summary: Summary) -> list[str]:
@@ -41,13 +41,16 @@ def _reached(summary: Summary) -> str:
     name = metric.name[:1].upper() + metric.name[1:]
     if judged is None or (value := summary.figure(judged)) is None:
         final = summary.final()
-        return f"{name} is {metric.write(final)}, scored once, at the end." if final is not None else ""
+        if final is None:
+            return "No round was scored."
+        return f"{name} is {metric.write(final)}, scored once, at the end."
     of = {metric.test: "on the server's test set", metric.pooled: "on all that silos hold out"}
     said = f"{name} is {metric.write(value)} {of.get(judged, 'in the mean of the silos by their examples')}"
     if summary.target is None:
         return f"{said}."
     target, at = metric.write_briefly(summary.target), summary.reached(summary.target)
     when = f"was reached in round {at:,}" if at else f"was not reached{'' if summary.finished else ' yet'}"
+    when += ", and lost again by the end" if at and not metric.reaches(value, summary.target) else ""
     return f"{said}; the target, {target}, {when}."
 
 
@@ -60,11 +63,24 @@ def _of_silos(summary: Summary) -> str:
     (worst, low), (best, high) = found[0], found[-1]
     if low == high:
         return f"All {len(found):,} silos have {write(low)}."
-    than = "more" if summary.metric.higher_is_better else "less"
+    than, alike = (
+        "more" if summary.metric.higher_is_better else "less",
+        [value for _, value in found].count(low),
+    )
+    who = f"silo {worst} and {alike - 1:,} more, have" if alike > 1 else f"silo {worst}, has"
     return (
-        f"Of {len(found):,} silos the worst, {worst}, has {write(low)}, the best, {best}, {write(high)}; "
+        f"Of {len(found):,} silos the worst, {who} {write(low)}, the best, silo {best}, {write(high)}; "
         f"half of them have {write(half)} or {than}."
     )
+
+
+def minded(summary: Summary, names: Names) -> list[str]:
+    """Return what is to be minded: what speaks against a run, and the silos that it left out."""
+    absent = missed(summary.records)
+    found = [f"silo {names[silo]} was left out of {_many(at)}" for silo, at, _ in absent[:MOST_MINDED]]
+    if len(absent) > MOST_MINDED:
+        found.append(f"{len(absent) - MOST_MINDED:,} more silos were left out of rounds")
+    return [*(one for one in summary.remarks if not one.startswith("without test")), *found]
 
 
 def events(summary: Summary, names: Names) -> list[Event]:
@@ -105,8 +121,8 @@ def _marks(summary: Summary) -> list[Event]:
     return found
 
 
-def _falls(summary: Summary) -> list[Event]:
-    """Return the largest falls, each with the silos that fell most."""
+def falls(summary: Summary) -> list[tuple[int, float]]:
+    """Return the rounds of the largest falls, the largest first, and by how much each is worse."""
     points, sign = _points(summary), 1 if summary.metric.higher_is_better else -1
     steps = [(at, sign * (old - new)) for (_, old), (at, new) in pairwise(points)]
     if not steps:
@@ -114,14 +130,16 @@ def _falls(summary: Summary) -> list[Event]:
     values, usual = [value for _, value in points], median(abs(step) for _, step in steps)
     least = max(USUAL * usual, SHARE * (max(values) - min(values)))
     first, last = points[0][0], points[-1][0]
-    falls = [(at, fall) for at, fall in steps if fall > least and at > first + LATE * (last - first)]
-    worst = sorted(falls, key=lambda one: -one[1])[:MOST_FALLS]
-    return [Event(at, f"Falls by {_points_of(summary, fall)}{_blamed(summary, at)}") for at, fall in worst]
+    found = [(at, fall) for at, fall in steps if fall > least and at > first + LATE * (last - first)]
+    return sorted(found, key=lambda one: -one[1])[:MOST_FALLS]
 
 
-def _points_of(summary: Summary, change: float) -> str:
-    """Write a difference: of per cents in points."""
-    return f"{100 * change:.2f} points" if summary.metric.share else summary.metric.write(change)
+def _falls(summary: Summary) -> list[Event]:
+    """Return the largest falls, each with the silos that fell most."""
+    metric = summary.metric
+    return [
+        Event(at, f"Falls by {units.points(by, metric)}{_blamed(summary, at)}") for at, by in falls(summary)
+    ]
 
 
 def _blamed(summary: Summary, at: int) -> str:
@@ -132,9 +150,11 @@ def _blamed(summary: Summary, at: int) -> str:
     if len(told) < 2 or told[-1]["round"] != at:
         return ""
     old, new = (_values(record["silos"], summary.metric.name) for record in told[-2:])
-    sign = 1 if summary.metric.higher_is_better else -1
+    metric, sign = summary.metric, 1 if summary.metric.higher_is_better else -1
     fell = sorted((sign * (new[silo] - old[silo]), silo) for silo in old.keys() & new.keys())
-    worst = [f"{NAMES[silo]} (−{_points_of(summary, -by)})" for by, silo in fell[:MOST_BLAMED] if by < 0]
+    worst = [
+        f"silo {NAMES[silo]} (−{units.points(-by, metric)})" for by, silo in fell[:MOST_BLAMED] if by < 0
+    ]
     return f", most at {', '.join(worst)}" if worst else ""
 
 
@@ -144,8 +164,8 @@ def _values(silos: Mapping[str, object], name: str) -> dict[str, float]:
     return {silo: value for silo, value in found.items() if value is not None}
 
 
-def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Event]:
-    """Return the silos that were left out of rounds, those of most rounds, with their last reason."""
+def missed(records: Sequence[Mapping[str, object]]) -> list[tuple[str, list[int], str]]:
+    """Return the silos that were left out, those of most rounds first: which rounds, and the last reason."""
     rounds: dict[str, list[int]] = defaultdict(list)
     reasons: dict[str, str] = {}
     for record in records:
@@ -153,15 +173,23 @@ def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Eve
         for silo, reason in (faults if isinstance(faults, Mapping) else {}).items():
             rounds[silo].append(int(str(record["round"])))
             reasons[silo] = str(reason)
-    often = sorted(rounds, key=lambda silo: -len(rounds[silo]))
-    found = []
-    for silo in often[:MOST_LEFT_OUT]:
-        at = rounds[silo]
-        many = f"{len(at):,} round{'s' * (len(at) > 1)}: {spans(at)}"
-        found.append(Event(at[0], f"Leaves out silo {names[silo]} ({many})", reasons[silo]))
-    if len(often) > MOST_LEFT_OUT:
-        more = f"{len(often) - MOST_LEFT_OUT:,} more silos are left out of rounds"
-        found.append(Event(min(rounds[silo][0] for silo in often[MOST_LEFT_OUT:]), more))
+    return [
+        (silo, rounds[silo], reasons[silo]) for silo in sorted(rounds, key=lambda silo: -len(rounds[silo]))
+    ]
+
+
+def _many(at: Sequence[int]) -> str:
+    return f"{len(at):,} round{'s' * (len(at) > 1)}: {spans(at)}"
+
+
+def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Event]:
+    """Return the silos that were left out of rounds."""
+    absent = missed(records)
+    found = [Event(at[0], f"Leaves out silo {names[silo]} ({_many(at)})", reason)
+             for silo, at, reason in absent[:MOST_LEFT_OUT]]  # fmt: skip
+    if others := absent[MOST_LEFT_OUT:]:
+        first = min(at[0] for _, at, _ in others)
+        found.append(Event(first, f"{len(others)} more silos are left out of rounds"))
     return found
 
 

@@ -1,41 +1,64 @@
-"""The charts of a run's page: what its rounds reached and cost, and where time went."""
+"""The charts of a run's page: the main metric over rounds, what its rounds cost, and where time went."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from re import fullmatch
 from typing import Any
 
-from mpifl.common.pages import Figure, bars, charts, split
+from mpifl.common import Names
+from mpifl.common.pages import Figure, charts
+from mpifl.report.pages.happened import falls
 from mpifl.report.runs import Summary, units
 from mpifl.run.folder import number
 
 PARTS = ("training", "waiting", "communication", "evaluation", "checkpoint")
 IN_ROUNDS = ("training", "waiting for the slowest", "communication")
-ON_RANKS = """In the rounds. Communication: from request to mean, without the slowest rank’s training; \
-the same for all."""
-
-
-BETWEEN = "Between the server and the silos."
+SPENT = (
+    ("a round", "seconds", "test"),
+    ("training, slowest rank", "seconds_training", "s1"),
+    ("communication", "seconds_communication", "mean"),
+    ("scoring after it", "seconds_evaluation", "s3"),
+    ("the checkpoint before it", "seconds_checkpoint", "s4"),
+)
+CARRIED = (("sent to silos", "bytes_sent", "test"), ("received", "bytes_received", "mean"))
 SAME = 0.005
+MOST_TOLD = 5
+"""Silos whose names are told of a round that left out more."""
+
+
+def curve(summary: Summary, names: Names) -> Figure | None:
+    """Draw the main metric: what the run is judged by, the silos, the target, and what went wrong."""
+    metric, main = summary.metric, summary.judged_by or summary.metric.test
+    called = {metric.test: "test set", metric.pooled: "all that silos hold out"}
+    lines = [_line(summary, called.get(main, "silos' mean by examples"), main, "test")]
+    lines.append(_line(summary, "silos' mean", f"{metric.silo}_mean", "mean"))
+    fallen = {at for at, _ in falls(summary)}
+    points = [(float(r["round"]), number(r, main) if r["round"] in fallen else None) for r in summary.records]
+    lines.append(charts.Line("falls", points, "fall"))
+    band = charts.Band("from the worst silo to the best", _worst_to_best(summary.records, metric.silo))
+    title = f"{metric.name[:1].upper()}{metric.name[1:]} over rounds"
+    return charts.lines(title, lines, band, metric.write_briefly, summary.target, wide=True,
+                        under=charts.Under("left out or lost", _wrong(summary, names)))  # fmt: skip
+
+
+def _wrong(summary: Summary, names: Names) -> dict[float, str]:
+    """Return the rounds in which silos were left out, or ranks were lost, and which."""
+    found = {}
+    for record in summary.records:
+        faults, lost = record.get("faults"), record.get("ranks_lost")
+        who = [names[silo] for silo in (faults if isinstance(faults, Mapping) else ())]
+        said = [", ".join(who[:MOST_TOLD]) + " ..." * (len(who) > MOST_TOLD)] if who else []
+        said += [f"ranks {', '.join(map(str, lost))}"] if isinstance(lost, list) and lost else []
+        if said:
+            found[float(record["round"])] = "; ".join(said)
+    return found
 
 
 def _line(summary: Summary, name: str, figure: str, colour: str) -> charts.Line:
     points = [(float(r["round"]), number(r, figure)) for r in summary.records if figure in r]
     return charts.Line(name, points, colour)
-
-
-def reached(summary: Summary) -> list[Figure | None]:
-    """Draw what the model reached: the main metric, losses, and how far the silos lie apart."""
-    metric, target = summary.metric, summary.target
-    test = [_line(summary, "test", metric.test, "test")]
-    losses = [_line(summary, "test", "test_loss", "test"), _line(summary, "training", "train_loss", "train")]
-    return [
-        charts.lines(f"Test {metric.name}", test, None, metric.write_briefly, target),
-        charts.lines("Loss", losses, write="{:.3g}".format, log=True),
-        _over_silos(summary),
-    ]
 
 
 def over_the_clock(summary: Summary) -> Figure | None:
@@ -48,33 +71,6 @@ def over_the_clock(summary: Summary) -> Figure | None:
     return charts.lines(title, [line], None, write, summary.target, along="virtual seconds")
 
 
-_TOGETHER = {
-    True: "Together: as if it lay in one place.",
-    False: "By examples: the mean in which a silo counts as its examples.",
-}
-"""What the line is by which a run without a test set is judged, by whether it is of all examples."""
-
-
-def _over_silos(summary: Summary) -> Figure | None:
-    """Draw the main metric at the silos; the target is there only if it is for what they hold out."""
-    name, silo = summary.metric.name, summary.metric.silo
-    if "split" in summary.job:  # silos have no score of their own: all have the same rows
-        rows = [_line(summary, "valid", summary.metric.pooled, "test")]
-        return charts.lines(f"Valid {name}", rows, None, summary.metric.write_briefly, summary.target)
-    pooled = summary.together == summary.metric.pooled
-    apart = [
-        _line(summary, "mean", f"{silo}_mean", "mean"),
-        _line(summary, "together" if pooled else "by examples", summary.together, "test"),
-        _line(summary, "worst tenth", f"{silo}_worst10", "worst"),
-    ]
-    band = charts.Band("from the worst silo to the best", _worst_to_best(summary.records, silo))
-    target, note = None, "On what each silo holds out, every silo counting alike."
-    if summary.judged_by not in (None, summary.metric.test):
-        target, note = summary.target, f"{note} {_TOGETHER[pooled]}"
-    title = f"{name[:1].upper()}{name[1:]} over the silos"
-    return charts.lines(title, apart, band, summary.metric.write_briefly, target, note=note)
-
-
 def _worst_to_best(records: Sequence[Mapping[str, Any]], silo: str) -> list[tuple[float, float, float]]:
     """Return the round, and the lower and higher of the worst silo's figure and the best one's."""
     found = []
@@ -85,42 +81,38 @@ def _worst_to_best(records: Sequence[Mapping[str, Any]], silo: str) -> list[tupl
     return found
 
 
-def costs(summary: Summary) -> list[Figure | None]:
-    """Draw what each round cost: seconds and bytes."""
-    rounds = [int(record["round"]) for record in summary.records]
-    sent, received = _series(summary, "bytes_sent"), _series(summary, "bytes_received")
-    traffic = [("sent to silos", sent, "s0"), ("received", received, "s1")]
-    stacks = [stack for stack in _seconds(summary) if any(stack[1])]
-    if alike := _same(sent) and _same(received):
-        each = f"{units.size(sent[0])} sent to the silos, {units.size(received[0])} received"
-        said = Figure("Bytes of each round", f"The same in every round: {each}.", wide=True)
-    return [
-        bars("Time of each round", rounds, stacks, units.seconds, marked=units.clock),
-        said if alike else bars("Bytes of each round", rounds, traffic, units.size, BETWEEN),
+def beside(summary: Summary) -> list[Figure | None]:
+    """Draw what a reader looks at next: losses, the time of rounds, bytes that differ, other metrics."""
+    losses = [_line(summary, "test", "test_loss", "test"), _line(summary, "training", "train_loss", "train")]
+    spent = [_line(summary, name, figure, look) for name, figure, look in SPENT]
+    sent = [_line(summary, name, figure, look) for name, figure, look in CARRIED]
+    found = [charts.lines("Loss", losses, write="{:.3g}".format, log=True)]
+    if any(value for line in spent for _, value in line.points):
+        found.append(charts.lines("Time of a round", spent, write=units.seconds, marked=units.clock))
+    if not all(_same(line.points) for line in sent):
+        found.append(charts.lines("Bytes of a round", sent, write=units.size))
+    return [*found, *_more_metrics(summary)]
+
+
+def _more_metrics(summary: Summary) -> list[Figure | None]:
+    """Draw every metric beside the main one."""
+    keys = dict.fromkeys(key for record in (summary.records[0], summary.last) for key in record)
+    tested = [key.removeprefix("test_") for key in keys if key.startswith("test_")]
+    means = [
+        key.removeprefix("silo_").removesuffix("_mean") for key in keys if fullmatch("silo_.*_mean", key)
     ]
+    found: list[Figure | None] = []
+    for name in (name for name in dict.fromkeys(tested + means) if name not in ("loss", summary.metric.name)):
+        of = [_line(summary, "test set", f"test_{name}", "test")]
+        of.append(_line(summary, "silos' mean", f"silo_{name}_mean", "mean"))
+        found.append(charts.lines(f"{name[:1].upper()}{name[1:]}", of, write="{:.4g}".format))
+    return found
 
 
-def _same(values: Sequence[float]) -> bool:
+def _same(points: charts.Points) -> bool:
     """Whether figures of rounds do not differ by more than a header."""
-    return len(values) > 1 and min(values) > 0 and max(values) - min(values) <= SAME * max(values)
-
-
-def _seconds(summary: Summary) -> list[tuple[str, list[float], str]]:
-    """Return what the time of each round is made of, as the stacks of bars."""
-    whole, training = _series(summary, "seconds"), _series(summary, "seconds_training")
-    talking = _series(summary, "seconds_communication")
-    rest = [max(w - t - c, 0.0) for w, t, c in zip(whole, training, talking, strict=True)]
-    return [
-        ("training, slowest rank", training, "s0"),
-        ("communication", talking, "s2"),
-        ("the server’s own", rest, "rest"),
-        ("scoring", _series(summary, "seconds_evaluation"), "s3"),
-        ("the checkpoint before it", _series(summary, "seconds_checkpoint"), "s4"),
-    ]
-
-
-def _series(summary: Summary, figure: str) -> list[float]:
-    return [number(record, figure) or 0.0 for record in summary.records]
+    values = [value or 0.0 for _, value in points]
+    return not values or max(values) - min(values) <= SAME * max(values)
 
 
 def time(summary: Summary) -> Figure | None:
@@ -134,36 +126,17 @@ def time(summary: Summary) -> Figure | None:
     named = zip([*PARTS[:3], "scoring", "checkpoints", "server"], parts, strict=True)
     share = " · ".join(f"{name} {part / whole:.0%}" for name, part in named if part)
     names = [*IN_ROUNDS, "scoring", "checkpoints", "waiting for the server"]
-    note = f"Of the mean worker, over all rounds: {share}."
-    return split("Where time went", [("a worker", parts, units.seconds(whole))], names, units.seconds, note)
+    sent, received = (units.size(summary.total(key)) for key in ("bytes_sent", "bytes_received"))
+    note = f"Of the mean worker, over all rounds: {share}. {sent} sent to the silos, {received} received."
+    return charts.split(
+        "What it cost", [("a worker", parts, units.seconds(whole))], names, units.seconds, note
+    )
 
 
-def ranks(summary: Summary, environment: dict[str, Any]) -> Figure | None:
-    """Draw where each rank's time went in the rounds, if they tell of it."""
-    told = [record for record in summary.records if record.get("rank_seconds")]
-    if not (sums := _seconds_of_ranks(told)):
-        return None
-    if len(sums) == 1:
-        (only,) = sums
-        why = f"Rank {only} alone trained: all of the above."
-        return Figure("Where time went on each rank", why, wide=True)
-    timed = replace(summary, records=told)
-    whole, training, talking = map(timed.total, ("seconds", "seconds_training", "seconds_communication"))
-    alike = [talking, max(whole - training - talking, 0.0)]
-    about = environment.get("ranks") or {}
-    rows = [] if "0" in sums else [("rank 0, the server", [0.0, training, *alike], "")]
-    for rank in sorted(sums, key=int):
-        where = about.get(rank, {})
-        behind = f"{where.get('host', '')} {where.get('device', '')}".strip()
-        rows.append((f"rank {rank}", [sums[rank]["training"], sums[rank]["waiting"], *alike], behind))
-    names = [*IN_ROUNDS, "the server’s own work"]
-    return split("Where time went on each rank", rows, names, units.seconds, ON_RANKS)
-
-
-def _seconds_of_ranks(told: Sequence[Mapping[str, Any]]) -> dict[str, Counter[str]]:
-    """Add up `rank_seconds`, {rank: {training, waiting}}, over rounds."""
+def of_ranks(summary: Summary) -> dict[str, dict[str, str]]:
+    """Return how long each rank trained and waited for the slowest, if rounds tell of it."""
     sums: dict[str, Counter[str]] = {}
-    for record in told:
-        for rank, parts in record["rank_seconds"].items():
+    for record in [] if summary.missing else summary.records:
+        for rank, parts in (record.get("rank_seconds") or {}).items():
             sums.setdefault(rank, Counter()).update({name: number(parts, name) or 0.0 for name in PARTS[:2]})
-    return sums
+    return {rank: {name: units.seconds(of) for name, of in each.items()} for rank, each in sums.items()}

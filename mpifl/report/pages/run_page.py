@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from mpifl.common import LARGEST_FILE, Names, read_whole
 from mpifl.common.pages import Block, Fold, Table, check_page, render, there, write_page
-from mpifl.report.judging import section as silos_section
+from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
-from mpifl.report.pages.happened import happened, verdict
+from mpifl.report.pages.gains import Gain, check_alone, gained, gains, values
+from mpifl.report.pages.happened import happened, minded, verdict
+from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
-from mpifl.report.runs import Summary, data, headline, read_run, units
+from mpifl.report.runs import Summary, data, examples, headline, read_run, trained_on, units
 from mpifl.run.folder import number, read_environment
 
 MOST_ROWS = 200
@@ -36,14 +37,19 @@ COSTS = (
 )
 
 
-def write_report(run: Path, out: Path | None = None) -> Path:
-    """Write a run's page and return where it is: at `out`, by default report.html in the run folder.
+def write_report(run: Path, out: Path | None = None, alone: Path | None = None) -> Path:
+    """Write a run's page and return where it is.
+
+    Args:
+        run: The run.
+        out: The page; by default report.html in the run folder.
+        alone: A run of the same silos, each of which trained by itself.
 
     Raises:
-        InputError: the run cannot be read or the file not be written.
+        InputError: a run cannot be read, `alone` is none to be held against, or the file cannot be written.
     """
     path = place(run, out)
-    write_page("--out", path, page(read_run(run)))
+    write_page("--out", path, page(read_run(run), alone=read_run(alone) if alone else None))
     return path
 
 
@@ -58,39 +64,40 @@ def place(run: Path, out: Path | None) -> Path:
     return path
 
 
-def page(summary: Summary, every: float | None = None) -> str:
+def page(summary: Summary, every: float | None = None, alone: Summary | None = None) -> str:
     """Return the page of a run.
 
     Args:
         summary: The run.
         every: The seconds after which the page loads itself anew, if it does.
+        alone: A run of the same silos, each of which trained by itself.
+
+    Raises:
+        InputError: `alone` is none to be held against.
     """
+    if alone is not None:
+        check_alone(summary, alone)
     environment = read_environment(summary.run)
     names = Names(environment.get("silos", ()))
-    metric, losses, over_silos = run_figures.reached(summary)
-    figures = [
-        metric,
-        happened(summary, names),
-        over_silos,
-        silos_section(summary),
-        losses,
-        run_figures.over_the_clock(summary),
-    ]  # on a phone one below the other
-    if not summary.missing:  # by round or in sum: none may be missing
-        figures += [*run_figures.costs(summary), run_figures.time(summary)]
-        figures.append(run_figures.ranks(summary, environment))
-    figures.append(data(summary, environment))
-    folds = [trust(summary, names), _of_silos(summary), _faults(summary.records, names), _rounds(summary)]
+    spec, main = trained_on(summary, environment), run_figures.curve(summary, names)
+    held = examples(summary, spec, names)
+    over = gains(values(summary), values(alone), summary.metric, held) if alone is not None else {}
+    figures = [main, happened(summary, names), *silos(summary, names, held, main, over)]
+    figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary)]
+    if not summary.missing:  # in sum: none may be missing
+        figures.append(run_figures.time(summary))
+    folds = [trust(summary, names), _of_silos(summary), data(spec), _rounds(summary)]
     return render(
         "report.html",
         title=title_of(summary.run, summary.job),
         name=str(summary.job.get("name", summary.run.name)),
         every=every,
         broad=False,
-        head=_head(summary, environment, every),
+        state=_state(summary, every),
+        head=_head(summary, environment, names, every, over),
         cards=_cards(summary),
         figures=there(figures),
-        folds=there([*folds, _job(summary.run), _environment(environment)]),
+        folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
     )
 
 
@@ -104,81 +111,69 @@ def title_of(run: Path, job: Mapping[str, Any]) -> str:
     return f"{job.get('name', run.name)}: {run.absolute().name}"
 
 
-def _head(summary: Summary, environment: dict[str, Any], every: float | None) -> list[tuple[str, str]]:
-    """Return what stands below the name: the look and the words of each paragraph."""
-    job = summary.job
-    words = headline(job)
+def _state(summary: Summary, every: float | None) -> tuple[str, str, str]:
+    """Return how a run has ended, the look of that, and when and where it was."""
     ended = number(summary.records[-1], "time") or 0.0
-    when = f"{datetime.fromtimestamp(ended):%Y-%m-%d %H:%M}" if 0 < ended < LAST_DAY else ""
-    ranks = len(environment.get("ranks") or {})
-    words += [f"{ranks} rank{'s' if ranks > 1 else ''}"] if ranks else []
-    state = f"finished {when}" if summary.finished else f"last round {when}"
-    remarks = [remark for remark in summary.remarks if every is None or not remark.startswith("unfinished")]
-    said = [("lead", one) for one in verdict(summary)] + [("bad", one) for one in remarks]
-    said = [("", " · ".join(words)), ("soft", f"{summary.run}, {state}"), *said]
-    return said + ([] if every is None else [("", loads_itself(every))])
+    when = f"{datetime.fromtimestamp(ended):%Y-%m-%d %H:%M}, " if 0 < ended < LAST_DAY else ""
+    if any(remark.startswith("diverged") for remark in summary.remarks):
+        word, look = "diverged", "bad"
+    else:
+        word, look = ("finished", "good") if summary.finished else ("not finished", "warn")
+    return ("going on", "warn", str(summary.run)) if every else (word, look, f"{when}{summary.run}")
 
 
-def _cards(summary: Summary) -> list[tuple[str, str]]:
-    """Return the figures that matter most, and what each is."""
-    values = summary.figures(summary.target)
-    metric, write = summary.metric, summary.metric.write
-    last, best, worst = (values[key] for key in (metric.test, f"best_{metric.name}", f"{metric.silo}_worst"))
-    said = "" if best is None else f"test {metric.name}; the best was {write(best)}"
-    cards = [] if last is None else [(write(last), said)]
-    if last is None and (together := summary.figure(summary.together)) is not None:
-        pooled = summary.together == metric.pooled
-        of = " on all that silos hold out" if pooled else ", the silos' mean by their examples"
-        cards.append((write(together), metric.name + of))
-    if (final := values[f"final_{metric.name}"]) is not None:
-        cards.append((write(final), f"test {metric.name}, scored once, at the end"))
-    if values["test_loss"] is not None:
-        cards.append((f"{values['test_loss']:.4f}", "test loss"))
-    if worst is not None:
-        name = summary.worst_silo
-        whose = f"worst silo ({name})" if name else "worst silo"
-        cards.append((write(worst), f"{whose}; the mean is {write(values[f'{metric.silo}_mean'] or 0)}"))
-    cards.append((f"{summary.rounds:,}", f"rounds, of {summary.job.get('rounds', summary.rounds):,} at most"))
-    return cards + ([] if summary.missing else _sums(summary, values))
+def _head(
+    summary: Summary,
+    environment: dict[str, Any],
+    names: Names,
+    every: float | None,
+    over: Mapping[str, Gain],
+) -> list[tuple[str, str]]:
+    """Return what stands below the name: the look and the words of each paragraph."""
+    words = headline(summary.job)
+    for what, many in (
+        ("silo", environment.get("silos") or scores(summary)),
+        ("rank", environment.get("ranks")),
+    ):
+        words += [f"{len(many):,} {what}{'s' * (len(many) > 1)}"] if many else []
+    planned = summary.job.get("rounds", summary.rounds)
+    words.append(f"{summary.rounds:,} of {planned:,} round{'s' * (planned > 1)}")
+    remarks = [
+        remark for remark in minded(summary, names) if not every or not remark.startswith("unfinished")
+    ]
+    lead = [*verdict(summary), *([gained(over)] if over else [])]
+    said = [("lead", one) for one in lead] + [("bad", f"Mind: {one}.") for one in remarks]
+    return [("", " · ".join(words)), *said, *([("", loads_itself(every))] if every else [])]
 
 
-def _sums(summary: Summary, values: dict[str, float | None]) -> list[tuple[str, str]]:
-    """Return the cards of what is summed up over the rounds."""
-    cards = [] if summary.target is None else [_to_target(summary, summary.target, values)]
-    sent, received = values["bytes_sent"] or 0, values["bytes_received"] or 0
-    scoring, saving = (summary.total(f"seconds_{part}") for part in ("evaluation", "checkpoint"))
-    beside = f"; scoring took {units.seconds(scoring)} more, checkpoints {units.seconds(saving)}"
-    not_counted = beside if scoring or saving else ", scoring and checkpoints not counted"
-    cards.append((units.seconds(values["seconds"] or 0), f"in rounds{not_counted}"))
-    cards.append((units.size(sent + received), f"between server and silos; {units.size(sent)} sent"))
+def _cards(summary: Summary) -> list[tuple[str, str, str]]:
+    """Return four figures: what each is, its value, and what is beside it."""
+    values, metric, write = summary.figures(summary.target), summary.metric, summary.metric.write
+    main, final, best = summary.judged_by or metric.test, summary.final(), values[f"best_{metric.name}"]
+    if final is not None:
+        cards = [(f"test {metric.name}", write(final), "scored once, at the end")]
+    elif (last := summary.figure(main)) is not None:
+        cards = [(metric.name, write(last), f"on {HELD_OUT}" if best is None else f"best {write(best)}")]
+    else:
+        cards = []
+    if (worst := values[f"{metric.silo}_worst"]) is not None:
+        mean = write(values[f"{metric.silo}_mean"] or 0)
+        who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""
+        cards.append(("worst silo", write(worst), f"{who}the mean is {mean}"))
+    if summary.target is not None and not summary.missing:
+        at, cost = (
+            values["rounds_to_target"],
+            (values["seconds_to_target"] or 0, values["bytes_to_target"] or 0),
+        )
+        took = f"{units.seconds(cost[0])}, {units.size(cost[1])}" if at else "not reached"
+        cards.append((f"rounds to {metric.write_briefly(summary.target)}", f"{at:,.0f}" if at else "–", took))
+    else:
+        cards.append(("rounds", f"{summary.rounds:,}", ""))
+    if not summary.missing:
+        whole = summary.total("seconds", "seconds_evaluation", "seconds_checkpoint")
+        carried = units.size(summary.total("bytes_sent", "bytes_received"))
+        cards.append(("time", units.seconds(whole), f"{carried} between server and silos"))
     return cards
-
-
-def _to_target(summary: Summary, target: float, values: dict[str, float | None]) -> tuple[str, str]:
-    on = "" if summary.judged_by in (None, summary.metric.test) else f" on {HELD_OUT}"
-    wanted, round = summary.metric.write_briefly(target) + on, summary.reached(target)
-    if not round:
-        return "–", f"{wanted} was not reached"
-    cost = [units.seconds(values["seconds_to_target"] or 0), units.size(values["bytes_to_target"] or 0)]
-    if (clock := values.get("virtual_seconds_to_target")) is not None:
-        cost.append(f"{units.seconds(clock)} of the virtual clock")
-    return f"{round:,}", f"rounds to {wanted}: {', '.join(cost)}"
-
-
-def _faults(records: Sequence[dict[str, Any]], names: Names) -> Block | None:
-    """List the silos that were left out of rounds, with their last reason."""
-    counts: Counter[str] = Counter()
-    reasons: dict[str, tuple[int, str]] = {}
-    for record in records:
-        for silo, reason in (record.get("faults") or {}).items():
-            counts[silo] += 1
-            reasons[silo] = (record["round"], str(reason))
-    if not counts:
-        return None
-    often = counts.most_common(MOST_ROWS)
-    rows = [[names[silo], str(n), *map(str, reasons[silo])] for silo, n in often]
-    table = Table.of(["silo", "rounds", "last", "reason"], rows)
-    return Fold(f"Silos left out of rounds ({len(counts)})", [table], opened=True)
 
 
 def _of_silos(summary: Summary) -> Block | None:
@@ -223,9 +218,11 @@ def _job(run: Path) -> Block | None:
     return Fold("The job", [], pre=text.strip())
 
 
-def _environment(environment: dict[str, Any]) -> Block | None:
+def _environment(environment: dict[str, Any], spent: Mapping[str, Mapping[str, str]]) -> Block | None:
     if not environment:
         return None
+    given = environment.get("ranks") or {}
+    ranks = {rank: {**given.get(rank, {}), **spent.get(rank, {})} for rank in {**given, **spent}}
     versions = ", ".join(f"{name} {version}" for name, version in (environment.get("versions") or {}).items())
     given = environment.get("command")
     facts: list[tuple[str, Any]] = [("versions", versions)]
@@ -234,13 +231,11 @@ def _environment(environment: dict[str, Any]) -> Block | None:
     facts += [("resumed after round", environment.get("resumed_after_round"))]
     facts += [("changed by --force", "; ".join(map(str, environment.get("changes", ()))))]
     rows = [[name, str(value)] for name, value in facts if value]
-    return Fold(
-        "The environment", there([Table.of([], rows, text=1), _placed(environment.get("ranks") or {})])
-    )
+    return Fold("Where it ran", there([Table.of([], rows, text=1), _placed(ranks)]))
 
 
 def _placed(ranks: Mapping[str, Mapping[str, Any]]) -> Table | None:
-    """Return a table of the ranks and what each was given."""
+    """Return a table of the ranks: what each was given, and where its time went."""
     names = list(dict.fromkeys(name for about in ranks.values() for name in about))
     shown = list(ranks.items())[:MOST_ROWS]
     rows = [[rank, *(str(about.get(name, "")) for name in names)] for rank, about in shown]

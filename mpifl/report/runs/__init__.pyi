@@ -1,4 +1,5 @@
 from . import (
+    chance as chance,
     curve_legends as curve_legends,
     units as units,
 )
@@ -46,8 +47,17 @@ from .seeds import (
     settings as settings,
 )
 from .silo_data import (
+    Held as Held,
     data as data,
+    examples as examples,
     read_shards as read_shards,
+    trained_on as trained_on,
+)
+from .standings import (
+    Standing as Standing,
+    judged_figure as judged_figure,
+    standings as standings,
+    verdict as verdict,
 )
 from .units import (
     seconds as seconds,

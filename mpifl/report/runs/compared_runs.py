@@ -41,6 +41,7 @@ from mpifl.report.runs.seeds import (
     table_of_differences,
     varying,
 )
+from mpifl.report.runs.standings import COLUMNS, of_runs, standings, verdict
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import read_kept
 
@@ -106,7 +107,8 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     if keys := varying(summaries):
         console.print(table_of_differences(summaries, keys))
     remarks = [f"{summary.run}: {remark}" for summary in summaries for remark in summary.remarks]
-    for line in [whose(summaries), *remarks, *(f"left out: {reason}" for reason in left_out.values())]:
+    said = [*verdict(standings(summaries)), whose(summaries), *remarks]
+    for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
     _write(summaries, left_out, target, output, console)
 
@@ -263,13 +265,16 @@ def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
     names = list(dict.fromkeys(name for summary in summaries for name in summary.figures(target)))
-    writer.writerow(["run", "finished", "remarks", *keys, *names])
+    setting = of_runs(summaries)
+    writer.writerow(["run", "finished", "remarks", *keys, *names, *COLUMNS])
     for summary in summaries:
         job = settings(summary.job)
         state = [summary.run, str(summary.finished).lower(), "; ".join(summary.remarks)]
         own = [shown(job[key]) if key in job else "" for key in keys]
         values = map(summary.figures(target).get, names)
-        writer.writerow([*state, *own, *("" if value is None else repr(value) for value in values)])
+        told = ["" if value is None else repr(value) for value in values]
+        standing = setting.get(summary.run) or [None] * len(COLUMNS)
+        writer.writerow([*state, *own, *told, *("" if value is None else value for value in standing)])
     return content.getvalue()
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mpifl.common import InputError, Names
-from mpifl.common.pages import BLUES, Figure, charts, heat, ramp
-from mpifl.data.shards import FederationSpec, VerticalSpec, read_any
+from mpifl.common.pages import BLUES, Fold, Said, charts, heat, ramp
+from mpifl.data.shards import FederationSpec, VerticalSpec, held_out, read_any
 from mpifl.report.runs.runs import Summary
 from mpifl.run.folder import describe, same_data
 
@@ -19,18 +20,45 @@ MOST_SILOS = 200
 MOST_NAMED = 20
 
 
-def data(summary: Summary, environment: dict[str, Any]) -> Figure | None:
-    """Draw the labels or columns of every silo, or say why not: the folder cannot be read here, or holds
-    others now."""
+Told = FederationSpec | VerticalSpec | str | None
+"""What a shard folder says of itself, or why that cannot be told."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """How many examples a silo trains on, and how many it holds out."""
+
+    train: int
+    out: int
+
+
+def trained_on(summary: Summary, environment: Mapping[str, Any]) -> Told:
+    """Return what a run's shard folder says of itself, or why that is not told: it cannot be read here, or
+    holds others now."""
     if "shards" not in summary.job:
         return None
     try:
         folder, spec = read_shards(str(summary.job["shards"]), environment)
     except InputError as error:
-        return Figure("The data", f"Not shown: {error}", wide=True)
+        return f"Not shown: {error}"
     if not same_data(summary.data, describe(spec)):
-        why = f"the shards at {folder} are not those that it was trained on"
-        return Figure("The data", f"Not shown: {why}", wide=True)
+        return f"Not shown: the shards at {folder} are not those that it was trained on"
+    return spec
+
+
+def examples(summary: Summary, spec: Told, names: Names) -> dict[str, Held]:
+    """Return what each silo holds, by its name, as far as that is known."""
+    if not isinstance(spec, FederationSpec):
+        return {}
+    given = summary.job.get("evaluate", {}).get("split")
+    counts = {names[entry.silo or 0]: entry.examples for entry in spec.silos}
+    return {name: Held(of["train"], of.get(given or held_out(of) or "", 0)) for name, of in counts.items()}
+
+
+def data(spec: Told) -> Fold | None:
+    """Draw the labels or columns of every silo, or say why not."""
+    if spec is None or isinstance(spec, str):
+        return Fold("The data", [Said(spec)]) if spec else None
     return _drawn_columns(spec) if isinstance(spec, VerticalSpec) else _drawn(spec)
 
 
@@ -50,7 +78,7 @@ def read_shards(shards: str, environment: Mapping[str, Any]) -> tuple[Path, Fede
         raise
 
 
-def _drawn_columns(spec: VerticalSpec) -> Figure:
+def _drawn_columns(spec: VerticalSpec) -> Fold:
     """Draw how many columns every silo has, and say who holds the targets."""
     sizes = [len(entry.columns) for entry in spec.silos]
     holder = Names([entry.name for entry in spec.silos])[spec.holder]
@@ -62,10 +90,10 @@ def _drawn_columns(spec: VerticalSpec) -> Figure:
     )
     note += f"training rows; silo {holder} holds the targets{told and f' ({told})'}."
     drawn = charts.columns(sizes, "Columns", max(sizes))
-    return Figure("The data: columns of every silo", note, [drawn], wide=True)
+    return Fold("The data: columns of every silo", [Said(note), drawn])
 
 
-def _drawn(spec: FederationSpec) -> Figure:
+def _drawn(spec: FederationSpec) -> Fold:
     """Draw each silo's examples as a bar, and below it its share of each label, the first label lowest."""
     counts = np.array([entry.labels for entry in spec.silos], dtype=float)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -81,7 +109,7 @@ def _drawn(spec: FederationSpec) -> Figure:
     if called.told and len(sizes) <= MOST_NAMED:
         note += f" From the left: {', '.join(called[silo] for silo in range(len(sizes)))}."
     if spec.classes is None:  # values, of which federation.json counts nothing
-        return Figure("The data", note, wide=True)
+        return Fold("The data", [Said(note)])
     names = [name[:8] for name in spec.class_names or map(str, range(spec.classes))][::-1]
     most = float(shares.max()) or 1.0
     drawn = [
@@ -89,4 +117,4 @@ def _drawn(spec: FederationSpec) -> Figure:
         heat(shares.T[::-1] / most, BLUES, "The share of each label in every silo", names),
         ramp("0 %", BLUES, f"{most:.0%} of a silo’s examples"),
     ]
-    return Figure("The data: examples and labels of every silo", note, drawn, wide=True)
+    return Fold("The data: examples and labels of every silo", [Said(note), *drawn])

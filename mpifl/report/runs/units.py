@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from mpifl.common.pages import charts
+from mpifl.learning.metrics import MetricInfo
 
 UNITS = ((1, 0.001, "ms"), (100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h"))
 """Durations below so many seconds are marked in this unit, which has so many seconds."""
@@ -33,3 +34,8 @@ def size(value: float) -> str:
             return f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} TB"
+
+
+def points(change: float, metric: MetricInfo) -> str:
+    """Write a difference of a metric's values: of per cents in points."""
+    return f"{100 * change:.2f} points" if metric.share else metric.write(change)

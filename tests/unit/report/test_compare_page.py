@@ -1,10 +1,12 @@
 """Runs side by side as a page: called by what differs, a grid of them drawn, each led to its own page."""
 
+import csv
 import itertools
 from pathlib import Path
 
 import pytest
 from pages import Reader, check_whole
+from unit.builders import write_folder
 
 from mpifl.common import InputError
 from mpifl.common.pages import Mark
@@ -14,15 +16,18 @@ from mpifl.report.runs.compared_runs import Output, compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
 from mpifl.report.runs.runs import read_run
 from mpifl.report.runs.seeds import groups
+from mpifl.report.runs.standings import standings, verdict
+from mpifl.run.folder.environment import write_environment
 from mpifl.run.folder.metrics_file import encode_record
-from mpifl.run.folder.run_folder import claim_run
+from mpifl.run.folder.run_folder import claim_run, describe
 from mpifl.run.job.job import check_job
 
 
-def make_run(folder, accuracy, seed=1, **more):
+def make_run(folder, accuracy, seed=1, silos=None, **more):
     table = {"name": "toy", "shards": "s", "rounds": 2, "seed": seed, "model": {"name": "logreg"}, **more}
     claim_run(folder, check_job(table, "toy.toml"))
     each = {"train_loss": 1.0, "seconds": 1.0, "bytes_sent": 500_000, "bytes_received": 500_000}
+    each |= {"silos": {name: {"accuracy": score} for name, score in (silos or {}).items()}}
     records = [{"round": n, "test_accuracy": accuracy * n / 2, **each} for n in (1, 2)]
     (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
     (folder / "model.safetensors").touch()
@@ -55,7 +60,7 @@ def test_a_sweep_is_a_map_of_its_settings_and_the_best_run_is_linked(tmp_path, c
     titles = ["Accuracy over rounds", "Accuracy over MB between server and silos", "Accuracy over seconds"]
     assert [title for title in reader.titles() if title.startswith("Accuracy over ")] == titles
     assert "lr 0.1, epochs 5 81.5%" in " ".join(words.split())
-    assert "Each is the mean of 2 seeds." in words
+    assert "Each is the mean of its seeds." in words
     assert "sweep.html" in capsys.readouterr().out
 
 
@@ -72,13 +77,14 @@ def test_runs_are_called_by_the_fewest_settings_that_tell_them_apart(tmp_path):
 def test_more_keys_are_parallel_axes_and_a_lower_value_may_be_the_better():
     tried = [Tried((a, b, c), float(n)) for n, (a, b, c) in enumerate(itertools.product("12", "12", "12"))]
     drawn = grid(["a", "b", "c"], tried, "error", "{:g}".format, min)
-    heads, plot = drawn.blocks
-    assert heads.words == ["a", "b", "c", "result"]
+    (plot,) = drawn.blocks
+    assert [tick.text for tick in plot.ticks] == ["a", "b", "c", "result"]
     assert len(plot.marks) == 8
     best = Mark("line best", "M0 100.0L333 100.0L667 100.0L1000 100.0", "a 1, b 1, c 1: 0", 1.0)
     assert plot.marks[-1] == best
     assert "a 2, b 2, c 2: 7" in [mark.title for mark in plot.marks]
-    assert grid(["a"], tried[:1], "error", "{:g}".format, min) is None
+    assert grid(["a", "b", "c"], tried[:1], "error", "{:g}".format, min) is None
+    assert grid(["a"], tried, "error", "{:g}".format, min) is None, "a row of the table says as much"
     assert ordered(["10", "9", "adam", "1e-3", "sgd"]) == ["1e-3", "9", "10", "adam", "sgd"]
 
 
@@ -97,3 +103,76 @@ def test_a_folder_with_the_name_of_a_program_is_no_program(tmp_path, monkeypatch
 def test_a_page_that_is_none_is_refused_before_anything_is_read(tmp_path):
     with pytest.raises(InputError, match=r"--page .*p\.pdf: ends in '\.pdf'; it must be \.html"):
         compare_runs([tmp_path / "none"], output=Output(page=tmp_path / "p.pdf"))
+
+
+def settings_of(folder, *ends, **more):
+    """A setting for each list of ends, one seed for each of them."""
+    return [
+        make_run(folder / f"{nth}-{seed}", end, seed, local={"lr": 0.1 * (nth + 1)}, **more)
+        for nth, of in enumerate(ends)
+        for seed, end in enumerate(of, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (([0.8, 0.82], [0.6, 0.61]), "20.50 points ahead of lr 0.2 (60.50% ± 0.71), clearly more than seeds"),
+        (([0.8, 0.86], [0.7, 0.76]), "10.00 points ahead of lr 0.2 (73.00% ± 4.24), more than seeds"),
+        (([0.8, 0.84], [0.7, 0.92]), "1.00 points ahead of lr 0.2 (81.00% ± 15.56), no more than seeds"),
+        (([0.9], [0.7, 0.8]), "15.00 points ahead of lr 0.2 (75.00% ± 7.07); where one has a single seed"),
+    ],
+    ids=["clearly", "more", "within", "one seed"],
+)
+def test_settings_are_told_apart_only_by_more_than_seeds_make(tmp_path, capsys, ends, said):
+    runs = settings_of(tmp_path, *ends)
+    _, reader = written(runs, tmp_path / "c.html")
+    found = verdict(standings([read_run(run) for run in runs]))
+    assert found[0].startswith("lr 0.1 is best: accuracy ")
+    assert said in found[1]
+    assert set(found) <= set(reader.text), "the page and the terminal say the same"
+    assert all(one in " ".join(capsys.readouterr().out.split()) for one in found[:1])
+
+
+def test_a_single_lucky_run_is_not_best_and_the_file_has_each_runs_setting(tmp_path):
+    runs = settings_of(tmp_path, [0.95, 0.55], [0.8, 0.82])
+    compare_runs(runs, output=Output(csv=tmp_path / "c.csv"))
+    rows = list(csv.DictReader((tmp_path / "c.csv").open()))
+    assert [row["setting"] for row in rows] == ["lr 0.1", "lr 0.1", "lr 0.2", "lr 0.2"]
+    assert [float(row["setting_mean"]) for row in rows] == pytest.approx([0.75, 0.75, 0.81, 0.81])
+    assert [float(row["setting_behind"]) for row in rows] == pytest.approx([0.06, 0.06, 0, 0])
+    error = ((0.2828427**2 + 0.0141421**2) / 2) ** 0.5
+    assert [float(row["setting_error"]) for row in rows[:2]] == pytest.approx([error] * 2)
+    assert [row["setting_seeds"] for row in rows] == ["2"] * 4
+
+
+def test_a_setting_has_a_dot_for_each_seed_and_a_line_of_its_deviation(tmp_path):
+    _, reader = written(settings_of(tmp_path, [0.8, 0.9], [0.5, 0.6], [0.7]), tmp_path / "c.html")
+    lines = [given for tag, given in reader.tags if tag == "line" and "x1" in given]
+    assert [(given["x1"], given["x2"]) for given in lines] == [("67.4%", "96.0%"), ("4.0%", "32.6%")]
+    places = [float(given["cx"].rstrip("%")) for tag, given in reader.tags if tag == "circle"]
+    assert places == pytest.approx([72, 94, 50, 6, 28])  # the best first
+
+
+def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp_path):
+    spec = write_folder(tmp_path / "shards", [4, 4, 4], silos_test=100)
+    alone = {"name": "ditto", "lambda": 0.0}
+    runs = [
+        *(make_run(tmp_path / f"a{n}", 0.9, n, {"0": 0.9, "1": 0.6, "2": 0.7}, shards=tmp_path / "shards")
+          for n in (1, 2)),
+        make_run(tmp_path / "b", 0.5, 1, {"0": 0.7, "1": 0.9, "2": 0.69}, shards=tmp_path / "shards",
+                 algorithm=alone),
+    ]  # fmt: skip
+    for run in runs:
+        write_environment(run, data=describe(spec))
+    _, reader = written(runs, tmp_path / "c.html")
+    words = " ".join(reader.titles())
+    assert (
+        "Against each silo alone (ditto) 1 of 3 silos gain and 1 lose; no difference is seen at 1." in words
+    )
+    assert (
+        "silo each silo alone (ditto) fedavg 2 69.00% 70.00% 0 70.00% 90.00% +20.00 1 90.00% 60.00% −30.00"
+        in words
+    )
+    write_environment(runs[2], data=describe(write_folder(tmp_path / "others", [5, 4, 4])))
+    assert "Which silos gain?" not in written(runs, tmp_path / "c.html")[1].text, "they hold other data"

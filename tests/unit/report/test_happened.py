@@ -19,7 +19,7 @@ def test_the_verdict_names_the_metric_the_target_and_the_worst_silo(tmp_path):
     run = make_run(tmp_path, [record(1), record(2, **given)], evaluate={"target_accuracy": 0.75})
     assert verdict(read_run(run)) == [
         "Accuracy is 75.00% on the server's test set; the target, 75%, was reached in round 2.",
-        "Of 3 silos the worst, bern, has 25.00%, the best, cleveland, 90.00%; "
+        "Of 3 silos the worst, silo bern, has 25.00%, the best, silo cleveland, 90.00%; "
         "half of them have 50.00% or more.",
     ]
 
@@ -27,7 +27,7 @@ def test_the_verdict_names_the_metric_the_target_and_the_worst_silo(tmp_path):
 @pytest.mark.parametrize(
     ("records", "said"),
     [
-        ([{"round": 1}], []),
+        ([{"round": 1}], ["No round was scored."]),
         ([{"round": 1, "silo_accuracy_pooled": 0.5}], ["Accuracy is 50.00% on all that silos hold out."]),
         (
             [{"round": 1, "silo_accuracy_weighted": 0.5}],
@@ -60,7 +60,7 @@ def rounds_of(many, **falls):
 def test_a_fall_is_told_with_the_silos_that_fell_most(tmp_path):
     found = happened(make_run(tmp_path, rounds_of(100, at17=0.26, at3=0.3)))
     assert found == [
-        (17, "Falls by 25.90 points, most at b (−26.00 points)", ""),
+        (17, "Falls by 25.90 points, most at silo b (−26.00 points)", ""),
         (100, "Best accuracy, 60.00%", ""),
     ]
 
@@ -84,7 +84,7 @@ def test_silos_left_out_and_ranks_lost_are_told_in_the_order_of_rounds(tmp_path)
     reader = Reader(write_report(run).read_text())
     assert "too <late>" in reader.text
     words = reader.titles()
-    assert words.index("What happened") < words.index("Accuracy over the silos")
+    assert words.index("Accuracy over rounds") < words.index("What happened") < words.index("Loss")
 
 
 def test_spans_are_short():

@@ -1,6 +1,7 @@
 """A run's page: whole in itself, true to the rounds, safe with any name."""
 
 import json
+import random
 import re
 import subprocess
 import sys
@@ -8,14 +9,16 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given, strategies as st
-from pages import Reader, check_whole
+from pages import Reader, bytes_of, check_whole, decoded
 from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
-from mpifl.common.pages import bars, charts
+from mpifl.common.pages import charts
+from mpifl.learning.metrics import MetricInfo
 from mpifl.report.pages.curves import apart
+from mpifl.report.pages.gains import Gain, gained, gains
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs import units
+from mpifl.report.runs import Held, chance, units
 from mpifl.run.folder.environment import write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
@@ -70,13 +73,18 @@ def test_the_figures_stand_on_the_page(tmp_path):
     _, reader = read(make_run(tmp_path, SHAPES["some"], evaluate={"target_accuracy": 0.75}))
     words = " ".join(reader.titles())
     assert "87.50%" in words
-    assert "rounds to 75%: 2 s, 3 kB" in words
+    assert "rounds to 75% 2 2 s, 3 kB" in words
+    assert [given.get("class") for _, given in reader.tags].count("card") == 4
     assert "training 25% · waiting 25% · communication 30% · server 20%" in words
-    assert "unfinished: 4 of 4 rounds" in words
-    told = told_on(reader)["Test accuracy"]
+    assert "Mind: unfinished: 4 of 4 rounds." in words
+    told = told_on(reader)["Accuracy over rounds"]
     assert told["heads"][1] == "round 2"
-    assert told["lines"] == [{"look": "test", "name": "test", "said": ["50%", "75%", "83.33%", "87.5%"]}]
-    assert "The same in every round: 1 kB sent to the silos, 500 B received." in words
+    assert told["lines"] == [
+        {"look": "test", "name": "test set", "said": ["50%", "75%", "83.33%", "87.5%"]},
+        {"look": "mean", "name": "silos' mean", "said": ["50%"] * 4},
+    ]
+    assert "4 kB sent to the silos, 2 kB received." in words
+    assert "Bytes of a round" not in words, "they are the same in all"
     assert [word for word in reader.titles() if word.startswith("The data")] == ["The data"]
     assert "Not shown" in words
 
@@ -100,24 +108,80 @@ def test_every_silo_stands_by_its_name_the_worst_first_and_a_table_is_sorted_by_
     given = silos(cleveland=0.9, budapest=0.25, bern=None) | {"train_loss": 1.0}
     text, reader = read(make_run(tmp_path, [record(1, **given)]))
     words = reader.titles()
-    first = words.index("Every silo, by accuracy") + 5
+    first = words.index("Silos, the worst first") + 5
     assert words[first : first + 9] == [
-        *("budapest", "25.00% worst", "1.0000", "cleveland", "90.00% best", "1.0000", "bern", "–", "1.0000"),
+        *("budapest", "25.00%", "1.0000", "cleveland", "90.00%", "1.0000", "bern", "–", "1.0000"),
     ]
-    assert text.count('<table class="sort">') == 1
+    assert text.count('<table class="sort silos">') == 1
+
+
+def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it_missed(tmp_path):
+    spec = write_folder(tmp_path / "shards", [4, 9], silos_test=10)
+    given = {"silos": {"0": {"accuracy": 0.9}, "1": {"accuracy": 1.0}}}
+    records = [record(n, **given, faults={"1": "late"} if n == 2 else {}) for n in (1, 2)]
+    run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
+    write_environment(run, data=describe(spec))
+    reader = read(run)[1]
+    spans = [given["aria-label"] for _, given in reader.tags if given.get("class") == "span"]
+    assert spans == ["59.6% to 98.2%", "72.2% to 100%"]  # Wilson's, of 9 and of 10 among 10
+    words = reader.titles()
+    first = words.index("missed") + 1
+    assert words[first : first + 10] == [
+        *("0", "90.00%", "59.6% to 98.2%", "10", "4"),
+        *("1", "100.00%", "72.2% to 100%", "10", "9"),
+    ]
+    assert words[first + 10] == "1", "the round that it missed"
+    write_folder(tmp_path / "shards", [4, 9], silos_test=11)
+    assert 'class="span"' not in read(run)[0], "nobody knows how many examples there were"
+
+
+def map_of(reader):
+    """Return the pixels of the map of silos over rounds, [silos, columns, 4]."""
+    (drawn,) = [given["href"] for tag, given in reader.tags if tag == "image"]
+    return decoded(bytes_of(drawn))
+
+
+def test_every_silo_in_every_round_is_a_pixel_the_worst_silo_at_the_top(tmp_path):
+    given = [silos(a=0.5, b=0.0), silos(a=1.0), silos(a=1.0, b=0.5)]
+    records = [record(n, **each) for n, each in enumerate(given, 1)]
+    records[1]["faults"] = {"0": "late"}
+    run = make_run(tmp_path, records)
+    write_environment(run, silos=["a", "b"])
+    pixels = map_of(read(run)[1])
+    assert pixels.shape == (2, 3, 4)
+    assert pixels[1, 1].tolist() == [213, 94, 0, 255], "left out"
+    assert pixels[0, 1, 3] == 0, "not scored"
+    assert pixels[1, 2].tolist() == [253, 231, 55, 255], "the best"
+    assert pixels[0, 0].tolist() == [0, 34, 78, 255], "the worst"
+
+
+def test_a_fall_of_one_round_in_thousands_is_on_the_map_and_on_the_small_curve(tmp_path):
+    records = [record(n, **silos(a=0.9, b=0.1 if n == 1777 else 0.8)) for n in range(1, 5001)]
+    reader = read(make_run(tmp_path, records))[1]
+    pixels = map_of(reader)
+    assert pixels.shape[1] <= 240
+    assert [row.tolist().count([0, 34, 78, 255]) for row in pixels] == [1, 0]
+    falling, level = [given["d"] for tag, given in reader.tags if tag == "path" and "class" not in given]
+    assert falling.count("V") == 1
+    assert "V" not in level
+    assert "each column is the worst of 21 rounds" in " ".join(reader.titles()).lower()
+
+
+@pytest.mark.parametrize(("many", "rounds", "most"), [(100, 1000, 500_000), (200, 5000, 900_000)])
+def test_a_page_of_many_silos_and_rounds_stays_small(tmp_path, many, rounds, most):
+    draw = random.Random(0)
+    names = [f"hospital-{n}" for n in range(many)]
+    records = [record(n, **silos(**{name: draw.random() for name in names})) for n in range(1, rounds + 1)]
+    write_environment(make_run(tmp_path, records), silos=names)
+    assert write_report(tmp_path).stat().st_size < most
 
 
 def test_scores_that_masks_withhold_are_said_to_be_withheld(tmp_path):
     run = make_run(tmp_path, [record(1, silos={})])
     (run / "job.toml").write_text("rounds = 4\n[security]\nmasks = true\n")
     words = " ".join(read(run)[1].titles())
-    assert "Every silo, by accuracy Withheld: sums are masked" in words
-
-
-def test_parts_that_say_nothing_are_a_sentence(tmp_path):
-    times = {"1": {"training": 1.0, "waiting": 0.0}}
-    words = " ".join(read(make_run(tmp_path, [record(n, rank_seconds=times) for n in (1, 2)]))[1].titles())
-    assert "Rank 1 alone trained: all of the above." in words
+    assert "Silos Withheld: sums are masked" in words
+    assert "Every silo in every round" not in words
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=9))
@@ -129,14 +193,10 @@ def test_labels_at_the_ends_of_lines_do_not_lie_over_each_other(tops):
         assert found == sorted(tops)
 
 
-def test_lines_and_bars_are_to_scale(tmp_path):
+def test_lines_are_to_scale():
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.0), (2, 0.5), (3, 1.0)])])
     assert marks(drawn) == [("line test", "M0.0 200.00L500.0 100.00L1000.0 0.00")]
-    drawn = bars("t", [1, 2], [("a", [1.0, 2.0], "s0"), ("b", [3.0, 0.0], "s1")], str)
-    assert marks(drawn) == [
-        ("area s0", "M60.0 200.00V150.00H440.0V200.00ZM560.0 200.00V100.00H940.0V200.00Z"),
-        ("area s1", "M60.0 150.00V0.00H440.0V150.00Z"),
-    ]
+    assert charts.lines("t", [charts.Line("a", [(7, 0.5)])]).blocks == [], "a dot is no curve"
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.01), (2, None), (3, 1.0)])], log=True)
     assert marks(drawn) == [("dot test", "M0.0 200.00h0M1000.0 0.00h0")]
 
@@ -154,13 +214,38 @@ def test_levels_enclose_what_is_drawn(low, span, log):
 
 
 @pytest.mark.parametrize(("first", "cut"), [(4.0, False), (40.0, True)])
-def test_a_first_bar_that_would_flatten_the_others_is_cut_and_its_height_told(first, cut):
-    drawn = bars("t", range(1, 7), [("a", [first, *[2.0] * 5], "s0"), ("b", [1.0] * 6, "s1")], str)
-    heights = [float(top) for _, path in marks(drawn) for top in re.findall(r"V([\d.]+)H", path)]
+def test_a_first_round_that_would_flatten_the_others_is_cut_and_its_time_told(first, cut):
+    times = charts.Line("a", list(enumerate([first, *[2.0] * 5], 1)))
+    drawn = charts.lines("t", [times], write=units.seconds, marked=units.clock)
+    heights = [float(up) for up in re.findall(r" ([\d.]+)", marks(drawn)[0][1])]
     assert min(heights) >= 0  # none leaves the drawing
-    second = min(heights[7:])  # of the stack b, after its first
-    assert (second < 60) is cut
-    assert ("The first bar is cut: it stands for 41.0." in drawn.note) is cut
+    assert (heights[1] < 80) is cut
+    assert ("The first round is cut: it took 40 s." in drawn.note) is cut
+
+
+def test_rounds_in_which_something_went_wrong_are_marked_below_and_told(tmp_path):
+    wrong = charts.Under("left out", {2: "bern", 3: "bern", 5: "ranks 4"})
+    drawn = charts.lines("t", [charts.Line("a", [(n, 0.5 * n) for n in range(1, 6)])], under=wrong)
+    assert ("under", "M250.0 200H500.0M1000.0 200H1000.0") in marks(drawn)
+    assert drawn.keys[-1].name == "left out"
+    assert drawn.blocks[0].told["lines"][-1]["said"] == ["", "bern", "bern", "", "ranks 4"]
+
+
+def test_the_curve_marks_falls_silos_left_out_and_lost_ranks_of_every_round(tmp_path):
+    records = [record(n, test_accuracy=0.2 if n == 1777 else 0.9) for n in range(1, 5001)]
+    records[2999] |= {"faults": {"1": "late"}, "ranks_lost": [3]}
+    del records[2999]["test_accuracy"]  # not scored in that round
+    run = make_run(tmp_path, records)
+    write_environment(run, silos=["bern", "basel"])
+    text, reader = read(run)
+    assert len(re.findall('class="dot fall" d="M[0-9.]+ [0-9.]+h0"', text)) == 1
+    assert len(re.findall('class="under" d="M599.9 200H599.9"', text)) == 1
+    told = told_on(reader)["Accuracy over rounds"]
+    at = told["heads"].index("round 1777")
+    assert {line["name"]: line["said"][at] for line in told["lines"] if line["said"][at]} == {
+        **{"test set": "20%", "silos' mean": "50%", "falls": "20%"},
+    }
+    assert "basel; ranks 3" in told["lines"][-1]["said"]
 
 
 @pytest.mark.parametrize("target", [0.05, 0.3, 0.98])
@@ -204,9 +289,11 @@ def test_ticks_are_few_and_round_and_cover_the_figures(low, high):
 def test_durations_beside_bars_are_round_in_one_unit_and_short(most, written):
     levels, tell = units.clock(most)
     assert [tell(level) for level in levels] == written
-    (plot,) = bars("t", [1], [("a", [most], "s0")], units.seconds, marked=units.clock).blocks
+    (plot,) = charts.lines(
+        "t", [charts.Line("a", [(1, 0.0), (2, most)])], write=units.seconds, marked=units.clock
+    ).blocks
     assert [level.text for level in plot.levels] == written
-    assert plot.told["lines"] == [{"look": "s0", "name": "a", "said": [units.seconds(most)]}]
+    assert plot.told["lines"] == [{"look": "test", "name": "a", "said": ["0 ms", units.seconds(most)]}]
 
 
 def test_the_data_are_shown_where_the_run_was_started(tmp_path, monkeypatch):
@@ -237,10 +324,7 @@ def test_a_page_of_missing_rounds_has_no_sums(tmp_path):
     _, reader = read(make_run(tmp_path, SHAPES["gaps"], evaluate={"target_accuracy": 0.4}))
     words = " ".join(reader.titles())
     assert "rounds missing in metrics.jsonl: 3 to 4" in words
-    assert "of each round" not in words, "bars would stand beside the numbers of other rounds"
-    assert not any(
-        sum in words for sum in ("rounds to 40%", "in rounds", "between server and silos;", "Where time went")
-    )
+    assert not any(sum in words for sum in ("rounds to 40%", "between server and silos", "What it cost"))
 
 
 def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
@@ -248,19 +332,10 @@ def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
     records = [record(n, rank_seconds=times, faults={"7": f"<torn {n}>"}) for n in (1, 2)]
     text, reader = read(make_run(tmp_path, records))
     words = " ".join(reader.titles())
-    assert ("rank 1" in words, "rank 2" in words, "Silos left out of rounds (1)" in words) == (
-        True,
-        True,
-        True,
-    )
-    assert "7 2 2 <torn 2>" in words
+    assert "rank host training waiting 0 <here> 1 there 2 s 0 ms 2 500 ms 1.5 s" in words
+    assert "Mind: silo 7 was left out of 2 rounds: 1-2." in words
+    assert "Leaves out silo 7 (2 rounds: 1-2) <torn 2>" in words
     assert "<torn" not in text
-    drawn = reader.titles()
-    assert "waiting for the slowest 1.5 s" in drawn
-    assert drawn.count("communication 600 ms") == 4  # the mean worker's, the server's, and that of both ranks
-    assert drawn.count("the server’s own work 400 ms") == 3
-    assert "waiting for the slowest 1 s" in drawn  # the server's
-    assert "rank 0, the server" in words
 
 
 def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
@@ -268,12 +343,12 @@ def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
     _, reader = read(make_run(tmp_path, records))
     words = " ".join(reader.titles())
     assert "training 8% · waiting 8% · communication 10% · scoring 50% · checkpoints 17% · server 7%" in words
-    assert "in rounds; scoring took 3 s more, checkpoints 1 s" in words
+    assert "time 6 s" in words
     assert "checkpoints 1 s" in reader.titles()
-    told = {line["name"]: line["said"][1] for line in told_on(reader)["Time of each round"]["lines"]}
+    told = {line["name"]: line["said"][1] for line in told_on(reader)["Time of a round"]["lines"]}
     assert told == {
-        **{"training, slowest rank": "500 ms", "communication": "300 ms", "the server’s own": "200 ms"},
-        **{"scoring": "2 s", "the checkpoint before it": "1 s"},
+        **{"a round": "1 s", "training, slowest rank": "500 ms", "communication": "300 ms"},
+        **{"scoring after it": "2 s", "the checkpoint before it": "1 s"},
     }
 
 
@@ -303,7 +378,8 @@ def test_a_target_without_a_test_set_is_shown_with_what_it_is_for(tmp_path):
     for each in records:
         each.pop("test_accuracy", None)
     page, _ = read(make_run(tmp_path, records, evaluate={"target_accuracy": 0.4}))
-    assert "rounds to 40% on what silos hold out: " in page
+    assert "on what silos hold out" in page
+    assert "rounds to 40%" in page
     assert 'class="target"' in page
 
 
@@ -315,9 +391,8 @@ def test_silos_that_were_left_out_are_shown_by_name(tmp_path, silos, shown):
     run = make_run(tmp_path, [record(1, faults={"0": "late", "1": "torn"}), record(2, faults={"7": "gone"})])
     write_environment(run, **({} if silos is None else {"silos": silos}))
     _, reader = read(run)
-    words = reader.titles()
-    first = len(words) - words[::-1].index("reason")  # of the last such table
-    assert words[first : first + 12 : 4] == [*shown, "7"]
+    words = [text for text in reader.titles() if text.startswith("Leaves out silo ")]
+    assert [text.removeprefix("Leaves out silo ").partition(" (")[0] for text in words] == [*shown, "7"]
 
 
 def test_the_silos_that_are_drawn_are_named(tmp_path):
@@ -370,3 +445,75 @@ def test_what_a_command_does_not_need_is_not_imported(imported, spared):
     code = f"import importlib, sys; importlib.import_module({imported!r}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not set(spared) & set(done.stdout.split())
+
+
+def held_against(folder, served, alone, out=100, **more):
+    """Leave two runs of the same shards, of which each silo holds out `out` examples, with these scores."""
+    spec = write_folder(folder / "shards", [4] * len(served), silos_test=out)
+    runs = []
+    for name, scores in (("run", served), ("alone", alone)):
+        records = [record(1, **silos(**{str(n): one for n, one in enumerate(scores)}))]
+        runs.append(make_run(folder / name, records, shards=folder / "shards", **more))
+        write_environment(runs[-1], data=describe(spec))
+    return runs
+
+
+def test_a_gain_that_chance_may_have_made_is_no_difference_seen(tmp_path):
+    run, alone = held_against(tmp_path, [0.9, 0.7, 0.55], [0.7, 0.9, 0.5])
+    words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
+    assert "Against training alone 1 of 3 silos gain and 1 lose; no difference is seen at 1." in words
+    assert "70.00% +20.00" in words
+    assert "90.00% −20.00" in words
+    assert "50.00% no difference seen" in words
+    run, alone = held_against(tmp_path / "few", [0.9, 0.7, 0.55], [0.7, 0.9, 0.5], out=10)
+    words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
+    assert "Against training alone 0 of 3 silos gain and 0 lose; no difference is seen at 3." in words
+    assert "training alone" not in " ".join(read(run)[1].titles())
+
+
+def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
+    error = MetricInfo(name="mae", higher_is_better=False)
+    found = gains({"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 2.5, "c": 1.0}, error, {"a": Held(9, 10**6)})
+    assert found == {"a": Gain(2.0, 1.0, None), "b": Gain(2.5, -0.5, None)}
+    assert [gain.write(error) for gain in found.values()] == ["+1.0000", "−0.5000"]
+    assert gained(found).endswith("nobody can tell from what they hold out.")
+
+
+@given(st.integers(1, 500), st.data())
+def test_intervals_hold_the_share_and_a_difference_is_seen_only_beyond_both(many, data):
+    one, other = (data.draw(st.integers(0, many)) / many for _ in range(2))
+    low, high = chance.interval(one, many)
+    assert -1e-9 <= low <= one + 1e-9
+    assert one - 1e-9 <= high <= 1 + 1e-9
+    assert chance.differ(one, other, many) == chance.differ(other, one, many)
+    apart = chance.interval(min(one, other), many)[1] < chance.interval(max(one, other), many)[0]
+    assert not apart or chance.differ(one, other, many)
+    assert not chance.differ(one, one, many)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "seen"), [(9, 3, True), (7, 3, False), (10, 6, True), (10, 7, False)]
+)
+def test_a_difference_is_seen_where_newcombes_interval_leaves_zero_out(one, other, seen):
+    """His own example is 9 and 3 of 10, from 0.1705 to 0.8090; of 7 and 3 it begins at -0.029."""
+    assert chance.differ(one / 10, other / 10, 10) is seen
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"shards": 5}, "was trained on other shards"),
+        ({"evaluate": {"split": "valid"}}, "is judged on another split"),
+        ({"scores": []}, "tells no silo's score"),
+    ],
+    ids=str,
+)
+def test_a_run_that_is_none_to_be_held_against_is_refused(tmp_path, change, said):
+    run, _ = held_against(tmp_path, [0.9], [0.7])
+    spec = write_folder(tmp_path / "s", [change.get("shards", 4)], silos_test=100)
+    scores = {"0": 0.7} if change.get("scores", True) else {}
+    table = {"evaluate": change["evaluate"]} if "evaluate" in change else {}
+    alone = make_run(tmp_path / "other", [record(1, **silos(**scores))], **table)
+    write_environment(alone, data=describe(spec))
+    with pytest.raises(InputError, match=f"--alone .*other: {said}"):
+        write_report(run, None, alone)

@@ -170,9 +170,9 @@ def test_a_page_is_kept_fresh_while_the_run_goes_on(tmp_path):
     def train():
         with lock.hold(run):
             begun.set()
-            until("no round is recorded yet")
+            until("No round is recorded yet")
             add(run, record(1))
-            until(">1</p><p>rounds, of 2 at most")
+            until("1 of 2 rounds")
             add(run, record(2))
             finish(run)
 

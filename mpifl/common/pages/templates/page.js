@@ -1,5 +1,6 @@
 "use strict";
-// A page says all that it says without this. Here its tables are sorted and the values of its charts are told.
+// A page says all that it says without this. Here its tables are sorted and searched, the values of its charts are
+// told, and the silo that the page's address names (#silo=NAME) is drawn in the first chart.
 for (const table of document.querySelectorAll("table.sort")) {
   const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
   const value = (row, nth) => row.cells[nth].dataset.value ?? row.cells[nth].textContent;
@@ -47,4 +48,35 @@ for (const stage of document.querySelectorAll(".stage[tabindex]")) {
     if (event.key === "Escape") hush();
     if (by) { event.preventDefault(); say(here < 0 && by < 0 ? told.x.length - 1 : here + by); }
   };
+}
+for (const table of document.querySelectorAll("table.silos")) {
+  const rows = [...table.tBodies[0].rows], curve = document.querySelector(".grid > .figure:first-child .marks");
+  const line = curve?.lastElementChild.cloneNode(), key = document.createElement("span");
+  const name = (row) => row.cells[0].dataset.value;
+  line?.setAttribute("class", "line silo");
+  curve?.append(line);
+  const choose = () => {
+    const asked = new URLSearchParams(location.hash.slice(1)).get("silo");
+    const chosen = rows.find((row) => name(row) === asked), look = document.createElement("i");
+    rows.forEach((row) => row.classList.toggle("chosen", row === chosen));
+    line?.setAttribute("d", chosen?.querySelector(".spark path")?.getAttribute("d") ?? "");
+    look.className = "silo";
+    key.replaceChildren(...(chosen ? [look, `${name(chosen)} ${chosen.cells[1].textContent}`] : []));
+    curve?.closest(".figure").querySelector(".keys").append(key);
+    chosen?.scrollIntoView({block: "nearest"});
+  };
+  for (const row of rows) {
+    row.onclick = () => { location.hash = "silo=" + encodeURIComponent(name(row)); };
+    row.cells[0].tabIndex = 0;
+    row.cells[0].onkeydown = (event) => { if (event.key === "Enter") row.onclick(); };
+  }
+  addEventListener("hashchange", choose);
+  choose();
+  const find = document.createElement("input");
+  find.type = "search";
+  find.placeholder = find.ariaLabel = "find a silo";
+  find.oninput = () => {
+    for (const row of rows) row.hidden = !name(row).toLowerCase().includes(find.value.toLowerCase());
+  };
+  if (rows.length > 8) table.parentElement.before(find);
 }

@@ -1,0 +1,84 @@
+"""What silos gain by a model over another, such as one that each trains alone, and what is chance in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mpifl.common import InputError
+from mpifl.learning.metrics import MetricInfo
+from mpifl.report.judging import ranked, scores
+from mpifl.report.runs import Held, Summary, chance
+from mpifl.run.folder import same_data
+
+NONE_SEEN = "no difference seen"
+
+
+class Gain(NamedTuple):
+    """What a silo has by the other model, and how much better than that it is served, in the metric's unit.
+
+    `seen` says whether that is more than chance makes by the examples held out; None where nobody can tell.
+    """
+
+    other: float
+    by: float
+    seen: bool | None
+
+    @property
+    def look(self) -> str:
+        """Return the look of a gain, of a loss, or of neither."""
+        return "" if self.seen is False or not self.by else "best" if self.by > 0 else "worst"
+
+    def write(self, metric: MetricInfo) -> str:
+        """Write it with its sign, per cents as points; one that chance makes is none."""
+        if self.seen is False:
+            return NONE_SEEN
+        size = f"{100 * abs(self.by):.2f}" if metric.share else metric.write(abs(self.by))
+        return ("+" if self.by > 0 else "−" if self.by < 0 else "±") + size
+
+
+def gains(
+    served: Mapping[str, float], beside: Mapping[str, float], metric: MetricInfo, held: Mapping[str, Held]
+) -> dict[str, Gain]:
+    """Return the gain of each silo that has both values."""
+    sign, found = 1 if metric.higher_is_better else -1, {}
+    for name in (name for name in served if name in beside):
+        of, (one, other) = held.get(name), (served[name], beside[name])
+        known = chance.counts(metric) and of is not None and of.out > 0
+        seen = chance.differ(one, other, of.out) if known and of else None
+        found[name] = Gain(other, sign * (one - other), seen)
+    return found
+
+
+def values(summary: Summary) -> dict[str, float]:
+    """Return the main metric of each silo that has one, by its name, the worst first."""
+    return {name: value for name, value in ranked(scores(summary), summary.metric) if value is not None}
+
+
+def check_alone(summary: Summary, alone: Summary) -> None:
+    """See that a run may be held against another in which each silo trains by itself.
+
+    Raises:
+        InputError: it may not: its silos, its metric or the examples that judge are others.
+    """
+    splits = [run.job.get("evaluate", {}).get("split") for run in (summary, alone)]
+    for differs, what in (
+        (not same_data(summary.data, alone.data), "was trained on other shards"),
+        (summary.metric != alone.metric, "is judged by another metric"),
+        (splits[0] != splits[1], "is judged on another split"),
+        (not values(alone), "tells no silo's score, so nothing can be held against it"),
+    ):
+        if differs:
+            raise InputError(
+                f"--alone {alone.run}: {what}; name a run like {summary.run}, of silos that each train alone"
+            )
+
+
+def gained(found: Mapping[str, Gain], against: str = "training alone") -> str:
+    """Say how many silos gain, how many lose, and of how many no difference is seen."""
+    looks = [gain.look for gain in found.values()]
+    better, worse = looks.count("best"), looks.count("worst")
+    said = f"Against {against} {better:,} of {len(looks):,} silos gain and {worse:,} lose"
+    if any(gain.seen is None for gain in found.values()):
+        return f"{said}; how much of that is chance, nobody can tell from what they hold out."
+    return f"{said}; no difference is seen at {len(looks) - better - worse:,}."

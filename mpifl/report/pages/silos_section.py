@@ -1,0 +1,225 @@
+"""The silos on a run's page: a table, the worst first, and a map of every silo in every round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from mpifl.common import LARGEST_FIGURE, Names
+from mpifl.common.pages import WORST_TO_BEST, Block, Cell, Figure, Key, Plot, Table, charts, ramp, strips
+from mpifl.learning.metrics import MetricInfo
+from mpifl.report.judging import NAMES, ranked, scores, why_none
+from mpifl.report.pages.gains import NONE_SEEN, Gain
+from mpifl.report.pages.happened import missed
+from mpifl.report.runs import Held, Summary, chance
+from mpifl.run.folder import number
+
+MOST_ROWS, MOST_TRACED, SHORT, LONGEST = 1000, 200, 6, 18
+"""Silos that have a row, silos that have a small curve, characters of short and of all names beside a map."""
+MAPPED, TRACED = 240, 64
+"""Columns of the map, and of a small curve; of more rounds each is of some."""
+
+
+def silos(
+    summary: Summary,
+    names: Names,
+    held: Mapping[str, Held],
+    main: Figure | None,
+    gained: Mapping[str, Gain],
+) -> list[Figure]:
+    """Return the table and the map.
+
+    Args:
+        summary: The run.
+        names: What its silos are called.
+        held: What each silo holds, by its name, as far as it is known.
+        main: The chart of the main metric, on which the curve of a silo that is chosen is drawn.
+        gained: What each silo gains over what it reaches alone, as far as it is known.
+    """
+    metric, found = summary.metric, scores(summary)
+    if not found:
+        return [Figure("Silos", why_none(summary.job).capitalize() + ".", wide=True)]
+    order = ranked(found, metric)
+    called = [name for name, _ in order[:MOST_ROWS]]
+    rounds, values = _over_rounds(summary, called)
+    out = {names[silo]: at for silo, at, _ in missed(summary.records)}
+    columns = [
+        _named(called),
+        _scored(order, metric),
+        *_chance(order, metric, held),
+        *_gained(called, gained, metric),
+        *_traced(rounds, values, main),
+    ]
+    columns += _sizes(called, held) + _others(called, found, metric)
+    columns.append(("missed", [Cell(str(len(out.get(name, ())) or ""), look="worst") for name in called]))
+    shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
+    rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
+    note = f"Round {summary.last['round']}, on what each silo holds out."
+    note += f" The {MOST_ROWS} worst of {len(order):,}." if len(order) > MOST_ROWS else ""
+    table = Table([head for head, _ in shown], rows, sort=True, silos=True)
+    return [Figure("Silos, the worst first", note + _noted(shown), [table], wide=True),
+            *_map(metric, called, rounds, values, out)]  # fmt: skip
+
+
+Column = tuple[str, list[Cell]]
+INTERVAL, CURVE = "95 % interval", "over rounds"
+
+
+def _noted(shown: Sequence[Column]) -> str:
+    heads, said = {head for head, _ in shown}, ""
+    if INTERVAL in heads:
+        said = " A whisker is where chance alone may put it, by the examples held out."
+    if "gain" in heads:
+        said += f" Alone is what it reaches by itself. Where a gain may be chance, {NONE_SEEN} is said."
+    return said + (" A silo that is chosen is drawn in the curve above." if CURVE in heads else "")
+
+
+def _named(called: Sequence[str]) -> Column:
+    return "silo", [Cell(name, name) for name in called]
+
+
+def _scored(order: Sequence[tuple[str, float | None]], metric: MetricInfo) -> Column:
+    cells = [
+        Cell("–", "") if value is None else Cell(metric.write(value), value) for _, value in order[:MOST_ROWS]
+    ]
+    return metric.name, cells
+
+
+def _chance(
+    order: Sequence[tuple[str, float | None]], metric: MetricInfo, held: Mapping[str, Held]
+) -> list[Column]:
+    """Return where each silo lies between the worst and the best, with its interval, where there is one."""
+    if not chance.counts(metric):
+        return []
+    places = [
+        (value, *chance.interval(value, of.out))
+        if value is not None and (of := held.get(name)) and of.out
+        else None
+        for name, value in order[:MOST_ROWS]
+    ]
+    low = min((place[1] for place in places if place), default=0.0)
+    high = max((place[2] for place in places if place), default=1.0)
+    cells = []
+    for place in places:
+        if place is None:
+            cells.append(Cell())
+            continue
+        at, least, most = (4 + 92 * (value - low) / (high - low) for value in place)
+        said = f"{metric.write_briefly(round(place[1], 3))} to {metric.write_briefly(round(place[2], 3))}"
+        cells.append(Cell(said, place[1], dots=[at], span=(least, most)))
+    return [(INTERVAL, cells)]
+
+
+def _gained(called: Sequence[str], gained: Mapping[str, Gain], metric: MetricInfo) -> list[Column]:
+    """Return what each silo reaches alone, and what it gains over that."""
+    each = [gained.get(name) for name in called]
+    own = [Cell(metric.write(gain.other), gain.other) if gain else Cell() for gain in each]
+    return [
+        ("alone", own),
+        ("gain", [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each]),
+    ]
+
+
+def _traced(rounds: Sequence[int], values: np.ndarray, main: Figure | None) -> list[Column]:
+    """Return a small curve for each silo, to the scale of the chart of the main metric."""
+    plot = main.blocks[0] if main and main.blocks else None
+    if len(values) > MOST_TRACED or not isinstance(plot, Plot) or plot.scales is None or not rounds:
+        return []
+    starts = range(0, len(rounds), -(-len(rounds) // TRACED))
+    x, y = plot.scales
+    across = [round(charts.WIDE * x(rounds[start])) for start in starts]
+    tops = charts.HIGH * (1 - np.clip(y(values), 0, 1))
+    highs, lows = (of.reduceat(tops, starts, axis=1) for of in (np.fmin, np.fmax))
+    return [(CURVE, [Cell(path=_trace(across, *each)) for each in zip(lows, highs, strict=True)])]
+
+
+def _trace(across: Sequence[int], lows: np.ndarray, highs: np.ndarray) -> str:
+    """Return a path through the lowest and the highest of each place; where there is none is a gap."""
+    path, pen = "", "M"
+    for x, low, high in zip(across, lows.tolist(), highs.tolist(), strict=True):
+        if low != low:
+            pen = "M"
+            continue
+        path += f"{pen}{x} {low:.0f}" + (
+            f"V{high:.0f}" if round(low) != round(high) else "h0" if pen == "M" else ""
+        )
+        pen = "L"
+    return path
+
+
+def _sizes(called: Sequence[str], held: Mapping[str, Held]) -> list[Column]:
+    of = [held.get(name) or Held(0, 0) for name in called]
+    return [("held out", [_count(one.out) for one in of]), ("trains on", [_count(one.train) for one in of])]
+
+
+def _count(many: int) -> Cell:
+    return Cell(f"{many:,}", many) if many else Cell()
+
+
+def _others(
+    called: Sequence[str], found: Mapping[str, Mapping[str, object]], metric: MetricInfo
+) -> list[Column]:
+    """Return the loss and the other metrics."""
+    heads = [
+        head for head in dict.fromkeys(key for each in found.values() for key in each) if head != metric.name
+    ]
+    columns = []
+    for head in heads:
+        each = [number(found[name], head) for name in called]
+        columns.append((head, [Cell("–", "") if one is None else Cell(f"{one:.4f}", one) for one in each]))
+    return columns
+
+
+def _over_rounds(summary: Summary, called: Sequence[str]) -> tuple[list[int], np.ndarray]:
+    """Return the rounds that scored silos, and the main metric of each silo in each: [silos, rounds]."""
+    told = [r for r in summary.records if isinstance(r.get("silos"), dict) and r["silos"]]
+    values = np.full((len(called) + 1, len(told)), np.nan)  # the last row is of silos that have none
+    row, keys, rows = {of: nth for nth, of in enumerate(called)}, list[str](), list[int]()
+    name = summary.metric.name
+    for nth, record in enumerate(told):
+        if (found := list(record["silos"])) != keys:
+            keys, rows = found, [row.get(NAMES[silo], -1) for silo in found]
+        each = [of if type(of) is dict else {} for of in record["silos"].values()]
+        figures = [of.get(name) for of in each]
+        if not set(map(type, figures)) <= {float}:  # a call for each takes ten times as long
+            figures = [number(of, name) for of in each]
+        values[rows, nth] = figures
+    values[~(np.abs(values) <= LARGEST_FIGURE)] = np.nan
+    return [record["round"] for record in told], values[:-1]
+
+
+def _map(
+    metric: MetricInfo,
+    called: Sequence[str],
+    rounds: Sequence[int],
+    values: np.ndarray,
+    out: Mapping[str, list[int]],
+) -> list[Figure]:
+    """Draw every silo in every round: rows as in the table, each column the worst of its rounds."""
+    if len(rounds) < 2 or not np.isfinite(values).any():
+        return []
+    step = -(-len(rounds) // MAPPED)
+    starts = range(0, len(rounds), step)
+    missing = np.zeros(values.shape, bool)
+    for nth, name in enumerate(called):
+        missing[nth, np.minimum(np.searchsorted(rounds, out.get(name, [])), len(rounds) - 1).astype(int)] = (
+            True
+        )
+    missing = np.logical_or.reduceat(missing, starts, axis=1)
+    worst = (np.fmin if metric.higher_is_better else np.fmax).reduceat(values, starts, axis=1)
+    wild = 0 if metric.share else 2  # a metric without bounds may begin anywhere
+    ends = np.nanpercentile(values, (wild, 100) if metric.higher_is_better else (100 - wild, 0))
+    shades = np.clip((worst - ends[0]) / ((ends[1] - ends[0]) or 1.0), 0, 1)
+    short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in called]
+    drawn: list[Block] = [
+        Plot(f"{metric.name} of every silo in every round", image=strips(shades, missing), lined=False,
+             unit="round", levels=charts.named(short),
+             ticks=charts.below(charts.Scale(rounds[0], rounds[-1])),
+             high=min(max(18 * len(called), 60), 560), named=max(map(len, short)) > SHORT),
+        ramp(metric.write_briefly(float(ends[0])), WORST_TO_BEST, metric.write_briefly(float(ends[1]))),
+    ]  # fmt: skip
+    note = "Rows as in the table; bright is good, and clear is not scored."
+    note += f" Each column is the worst of {step} rounds." if step > 1 else ""
+    keys = [Key("under", "left out")] if missing.any() else []
+    return [Figure("Every silo in every round", note, drawn, keys, wide=True)]
