@@ -161,11 +161,10 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
         who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""
         cards.append(("worst silo", write(worst), f"{who}the mean is {mean}"))
     if summary.target is not None and not summary.missing:
-        at, cost = (
-            values["rounds_to_target"],
-            (values["seconds_to_target"] or 0, values["bytes_to_target"] or 0),
-        )
-        took = f"{units.seconds(cost[0])}, {units.size(cost[1])}" if at else "not reached"
+        at, clock = values["rounds_to_target"], values.get("virtual_seconds_to_target")
+        cost = [units.seconds(values["seconds_to_target"] or 0), units.size(values["bytes_to_target"] or 0)]
+        cost += [f"{units.seconds(clock)} of the virtual clock"] if clock is not None else []
+        took = ", ".join(cost) if at else "not reached"
         cards.append((f"rounds to {metric.write_briefly(summary.target)}", f"{at:,.0f}" if at else "–", took))
     else:
         cards.append(("rounds", f"{summary.rounds:,}", ""))
