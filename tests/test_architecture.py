@@ -278,6 +278,13 @@ def test_every_file_has_a_name_of_its_own_and_no_folder_is_long():
     assert long.keys() <= CATALOGUES, long
 
 
+def test_every_class_has_a_name_of_its_own():
+    found = Counter(
+        node.name for path in FILES for node in ast.walk(TREES[path]) if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in found.items() if count > 1] == []
+
+
 def test_nobody_imports_past_a_face():
     complain(past_a_face)
 

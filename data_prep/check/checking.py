@@ -31,7 +31,7 @@ from mpifl.data.shards import (
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     """One thing that is wrong, or that may be: in which file, of what kind, and what was found."""
 
     file: str
@@ -40,7 +40,7 @@ class Finding:
     severity: Literal["fault", "warning"] = "fault"
 
 
-def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, list[Finding]]:
+def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, list[CheckFinding]]:
     """Look through a folder of shards.
 
     Every shard is held against its entry: size, sha256, format, shape, dtype, label range, label counts,
@@ -61,39 +61,39 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     findings, hashes = [*doubtful(spec), *strays(folder, {entry.file for entry in entries})], Hashes()
     for entry in entries:
         findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
-    findings += [Finding(found.file, "groups", found.what) for found in parted(folder, spec)]
-    findings += [Finding("federation.json", "groups", told, "warning") for told in unseen_groups(spec)]
+    findings += [CheckFinding(found.file, "groups", found.what) for found in parted(folder, spec)]
+    findings += [CheckFinding("federation.json", "groups", told, "warning") for told in unseen_groups(spec)]
     if duplicated:
         findings += [equal(found) for found in duplicates(hashes)]
     return spec, findings
 
 
-def doubtful(spec: FederationSpec | VerticalSpec) -> list[Finding]:
+def doubtful(spec: FederationSpec | VerticalSpec) -> list[CheckFinding]:
     """Return what is doubtful in `federation.json`, as warnings."""
-    return [Finding("federation.json", doubt.kind, doubt.what, "warning") for doubt in doubts(spec)]
+    return [CheckFinding("federation.json", doubt.kind, doubt.what, "warning") for doubt in doubts(spec)]
 
 
-def equal(found: Equal) -> Finding:
+def equal(found: Equal) -> CheckFinding:
     """Return what equal examples are: a fault where some are trained on and held out, too."""
     if found.leak:
-        return Finding(found.file, "held out", found.what)
-    return Finding(found.file, "duplicates", found.what, "warning")
+        return CheckFinding(found.file, "held out", found.what)
+    return CheckFinding(found.file, "duplicates", found.what, "warning")
 
 
-def faults(findings: Sequence[Finding]) -> list[Finding]:
+def faults(findings: Sequence[CheckFinding]) -> list[CheckFinding]:
     """Return those that are wrong, without warnings."""
     return [finding for finding in findings if finding.severity == "fault"]
 
 
 def _check_shard(
     folder: Path, entry: ShardEntry, spec: FederationSpec, hashes: Hashes | None
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     path = folder / entry.file
     try:
         shard = open_shard(folder, entry, spec)
     except ShardError as error:
         missing = "missing" if not path.exists() else "damaged"
-        yield Finding(entry.file, missing, str(error).removeprefix(f"{path}: "))
+        yield CheckFinding(entry.file, missing, str(error).removeprefix(f"{path}: "))
         return
     yield from _check_labels(shard, entry, spec)
     for name, split in shard.splits.items():
@@ -103,10 +103,10 @@ def _check_shard(
             if hashes is not None:
                 hashes.add(entry.file, name, *piece.values())
         if finite.bad:
-            yield Finding(entry.file, "not finite", finite.what(name))
+            yield CheckFinding(entry.file, "not finite", finite.what(name))
 
 
-def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iterator[Finding]:
+def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iterator[CheckFinding]:
     counted = shard["train"] if "train" in shard else next(iter(shard.splits.values()))
     counts = label_counts(counted.arrays.get("y"), spec.classes, spec.targets)
     if counts != entry.labels:
@@ -116,7 +116,7 @@ def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iter
         names = spec.class_names or []
         called = f"label {label}" + (f" ({names[label]})" if label < len(names) else "")
         said = f"{called} occurs {counts[label]} times, federation.json says {[*entry.labels, 0][label]}"
-        yield Finding(entry.file, "label counts", said)
+        yield CheckFinding(entry.file, "label counts", said)
 
 
 class Finite:
@@ -167,15 +167,15 @@ def _pieces(split: Split) -> Iterator[tuple[int, dict[str, Column]]]:
             release(array)
 
 
-def strays(folder: Path, files: set[str]) -> Iterator[Finding]:
+def strays(folder: Path, files: set[str]) -> Iterator[CheckFinding]:
     """Find what lies in the folder and is not described; a site's own entry belongs to its shard."""
     expected = files | {"federation.json"} | {str(Path(file).with_suffix(".json")) for file in files}
     for path in sorted(folder.iterdir()):
         if path.name not in expected:
-            yield Finding(path.name, "extra", "federation.json does not name it; remove it")
+            yield CheckFinding(path.name, "extra", "federation.json does not name it; remove it")
 
 
-def show_findings(folder: Path, silos: int, findings: Sequence[Finding], console: Console) -> None:
+def show_findings(folder: Path, silos: int, findings: Sequence[CheckFinding], console: Console) -> None:
     """Print a table of what is wrong or may be, and a line that counts both."""
     if findings:
         table = Table("file", "severity", "kind", "found", header_style="bold")

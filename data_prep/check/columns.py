@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.check.checking import Finding, Finite, doubtful, equal, strays
+from data_prep.check.checking import CheckFinding, Finite, doubtful, equal, strays
 from data_prep.check.duplicates import Hashes, duplicates
 from data_prep.check.groups import in_two, places_of
 from data_prep.model import release, row_bytes
@@ -18,7 +18,7 @@ from mpifl.data import label_counts
 from mpifl.data.shards import VerticalEntry, VerticalSpec, VerticalSplit, open_vertical, read_vertical
 
 
-def check_columns(folder: Path, *, duplicated: bool = True) -> tuple[VerticalSpec, list[Finding]]:
+def check_columns(folder: Path, *, duplicated: bool = True) -> tuple[VerticalSpec, list[CheckFinding]]:
     """Look through a vertical folder: each shard, the columns, the targets' holder, and that all have the
     same rows.
 
@@ -41,10 +41,10 @@ def check_columns(folder: Path, *, duplicated: bool = True) -> tuple[VerticalSpe
         except ShardError as error:
             path = folder / entry.file
             kind = "damaged" if path.exists() else "missing"
-            findings.append(Finding(entry.file, kind, str(error).removeprefix(f"{path}: ")))
+            findings.append(CheckFinding(entry.file, kind, str(error).removeprefix(f"{path}: ")))
             continue
         held.append(splits)
-        findings += [Finding(found.file, "groups", found.what) for found in in_two(groups)]
+        findings += [CheckFinding(found.file, "groups", found.what) for found in in_two(groups)]
         findings += _check_rows(entry, splits, held[0])
         findings += [
             found for name, split in splits.items() for found in _check_split(entry, name, split, spec)
@@ -67,40 +67,42 @@ def _hashed(silos: Sequence[Mapping[str, VerticalSplit]]) -> Hashes:
     return hashes
 
 
-def _check_entries(spec: VerticalSpec) -> Iterator[Finding]:
+def _check_entries(spec: VerticalSpec) -> Iterator[CheckFinding]:
     columns = sorted(column for entry in spec.silos for column in entry.columns)
     if len(columns) != math.prod(spec.features.shape) or columns != list(range(len(columns))):
-        yield Finding("federation.json", "columns", "the silos' columns are not every column exactly once")
+        yield CheckFinding(
+            "federation.json", "columns", "the silos' columns are not every column exactly once"
+        )
     if (holders := sum(entry.labels is not None for entry in spec.silos)) != 1:
-        yield Finding("federation.json", "labels", f"{holders} silos hold the labels; one must")
+        yield CheckFinding("federation.json", "labels", f"{holders} silos hold the labels; one must")
     if len(tags := {entry.alignment for entry in spec.silos}) > 1:
         what = f"{len(tags)} alignments, so rows of one place may be different people; align again"
-        yield Finding("federation.json", "alignment", what)
+        yield CheckFinding("federation.json", "alignment", what)
 
 
 def _check_rows(
     entry: VerticalEntry, own: Mapping[str, VerticalSplit], first: Mapping[str, VerticalSplit]
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     for name, split in own.items():
         if not np.array_equal(split.id, first[name].id):
             what = f"{name}: the ids are not those of the first silo, in the same order"
-            yield Finding(entry.file, "rows", what)
+            yield CheckFinding(entry.file, "rows", what)
     ids = np.concatenate([split.id for split in own.values()])
     if len(np.unique(ids)) < len(ids):
-        yield Finding(entry.file, "rows", "an id occurs more than once")
+        yield CheckFinding(entry.file, "rows", "an id occurs more than once")
 
 
 def _check_split(
     entry: VerticalEntry, name: str, split: VerticalSplit, spec: VerticalSpec
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     finite, step = Finite(spec.features), max(1, PIECE // row_bytes(split.x))
     for start in range(0, len(split.x), step):
         finite(start, split.x[start : start + step])
         release(split.x)
     if finite.bad:
-        yield Finding(entry.file, "not finite", finite.what(name))
+        yield CheckFinding(entry.file, "not finite", finite.what(name))
     if split.y is None or name != "train":
         return
     y = None if isinstance(split.y, dict) else split.y
     if label_counts(y, spec.classes, spec.targets) != entry.labels:
-        yield Finding(entry.file, "label counts", "the labels are not as many as federation.json says")
+        yield CheckFinding(entry.file, "label counts", "the labels are not as many as federation.json says")

@@ -14,7 +14,7 @@ from mpifl.common import ShardError
 from mpifl.data.shards import FederationSpec, ShardEntry, VerticalEntry, groups_of
 
 
-class Place(NamedTuple):
+class ExamplePlace(NamedTuple):
     """Where examples lie."""
 
     file: str
@@ -35,7 +35,7 @@ def parted(folder: Path, spec: FederationSpec) -> Iterator[Parted]:
     itself.
     """
     entries = [one for one in (*spec.silos, spec.test, spec.public) if one and (folder / one.file).exists()]
-    found: dict[Place, np.ndarray] = {}
+    found: dict[ExamplePlace, np.ndarray] = {}
     for entry in entries:
         try:
             found |= places_of(folder, entry)
@@ -48,13 +48,13 @@ def parted(folder: Path, spec: FederationSpec) -> Iterator[Parted]:
         yield from in_two(found)
 
 
-def places_of(folder: Path, entry: ShardEntry | VerticalEntry) -> dict[Place, np.ndarray]:
+def places_of(folder: Path, entry: ShardEntry | VerticalEntry) -> dict[ExamplePlace, np.ndarray]:
     """Return the groups of each split of a shard, by their numbers, each once."""
     groups = groups_of(folder, entry)
-    return {Place(entry.file, split): np.unique(numbers) for split, numbers in groups.items()}
+    return {ExamplePlace(entry.file, split): np.unique(numbers) for split, numbers in groups.items()}
 
 
-def in_two(groups: Mapping[Place, np.ndarray]) -> Iterator[Parted]:
+def in_two(groups: Mapping[ExamplePlace, np.ndarray]) -> Iterator[Parted]:
     """Yield what groups are in two places, given by the numbers in each."""
     places = list(groups)
     numbers = np.concatenate([np.zeros(0, np.int64), *groups.values()])

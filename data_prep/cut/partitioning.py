@@ -18,8 +18,8 @@ from data_prep.sources import find_source
 from data_prep.write import (
     FILE,
     Ledger,
+    NewShard,
     Section,
-    Shard,
     Writer,
     check_free,
     check_room,
@@ -132,8 +132,8 @@ def described(
 def write_folder(
     out: Path,
     spec: FederationSpec,
-    silos: Sequence[Shard],
-    shared: Sequence[Shard],
+    silos: Sequence[NewShard],
+    shared: Sequence[NewShard],
     writer: Callable[..., Writer],
     manner: WriteOptions,
     files: Mapping[str, str],
@@ -160,7 +160,7 @@ def write_folder(
 
 
 @contextmanager
-def _aside(out: Path, manner: WriteOptions, shards: Sequence[Shard]) -> Iterator[tuple[Path, Path | None]]:
+def _aside(out: Path, manner: WriteOptions, shards: Sequence[NewShard]) -> Iterator[tuple[Path, Path | None]]:
     """Lend the folder to write to, and the same if it is to be kept when this is interrupted."""
     keep = out.resolve().with_name(f".{out.resolve().name}.resume") if manner.resume else None
     if not (keep and keep.exists()):
@@ -174,7 +174,7 @@ def _aside(out: Path, manner: WriteOptions, shards: Sequence[Shard]) -> Iterator
         raise
 
 
-def room(shards: Sequence[Shard]) -> int:
+def room(shards: Sequence[NewShard]) -> int:
     """Return the bytes that uncompressed shards take;
     twice for the largest, if it is to be put into order."""
     sizes = [HEADER + sum(map(_bytes, shard.sections)) for shard in shards]
@@ -193,7 +193,7 @@ def _silos(
     names: Sequence[str],
     shares: Shares,
     seed: int,
-) -> list[Shard]:
+) -> list[NewShard]:
     """Say what every silo's shard holds, by positions in the data set as its source read it."""
     digits = max(4, len(str(len(parts) - 1)))
     shards = []
@@ -222,9 +222,9 @@ def of_testing(data: Dataset) -> Origin | None:
     return Origin(*data.test, data.groups.of_test if data.groups else None) if data.test else None
 
 
-def shard_of(file: str, name: str, silo: int | None, of: Origin, splits: dict[str, np.ndarray]) -> Shard:
+def shard_of(file: str, name: str, silo: int | None, of: Origin, splits: dict[str, np.ndarray]) -> NewShard:
     """Describe a shard by the positions of each split's examples in what they are taken from."""
-    return Shard(name, [section_of(file, split, silo, of, ids) for split, ids in splits.items()])
+    return NewShard(name, [section_of(file, split, silo, of, ids) for split, ids in splits.items()])
 
 
 def section_of(file: str, split: str, silo: int | None, of: Origin, ids: np.ndarray) -> Section:
@@ -233,20 +233,20 @@ def section_of(file: str, split: str, silo: int | None, of: Origin, ids: np.ndar
     return Section(file, split, silo, of.x, of.y, ids, groups=groups)
 
 
-def numbered(*several: Sequence[Shard]) -> tuple[list[Shard], ...]:
+def numbered(*several: Sequence[NewShard]) -> tuple[list[NewShard], ...]:
     """Return shards whose groups are numbered anew, in the order in which they come."""
     sections = [one for shards in several for shard in shards for one in shard.sections]
     parts = iter(renumbered([one.groups for one in sections if one.groups is not None]))
     return tuple([_owned(shard, parts) for shard in shards] for shards in several)
 
 
-def _owned(shard: Shard, parts: Iterator[np.ndarray]) -> Shard:
+def _owned(shard: NewShard, parts: Iterator[np.ndarray]) -> NewShard:
     """Return a shard whose sections have the next of some groups."""
     own = [one if one.groups is None else replace(one, groups=next(parts)) for one in shard.sections]
     return replace(shard, sections=own)
 
 
-def _shared(data: Dataset, public: np.ndarray) -> list[Shard]:
+def _shared(data: Dataset, public: np.ndarray) -> list[NewShard]:
     """Describe the shards of no silo: the server's own test set, the public examples."""
     shards = []
     if tested := of_testing(data):

@@ -15,7 +15,7 @@ import numpy as np
 
 from data_prep.inspect.features import feature_skew
 from data_prep.inspect.heterogeneity import gini, heterogeneity
-from data_prep.inspect.summary import Summary
+from data_prep.inspect.summary import FolderSummary
 from mpifl.common.pages import Block, Figure, Terms
 from mpifl.data import Targets
 
@@ -87,7 +87,7 @@ class Advice(NamedTuple):
         return f"{self.found}: {' or '.join(self.take.names)} ({self.take.why})."
 
 
-def advice(summary: Summary) -> list[Advice]:
+def advice(summary: FolderSummary) -> list[Advice]:
     """Return what the figures of a folder suggest; of one silo nothing."""
     if len(summary.sizes) < 2:
         return []
@@ -96,7 +96,7 @@ def advice(summary: Summary) -> list[Advice]:
     return [*found, *_units(summary)]
 
 
-def _units(summary: Summary) -> Iterator[Advice]:
+def _units(summary: FolderSummary) -> Iterator[Advice]:
     """Suggest to learn values in their deviations, where their unit makes them large or small."""
     targets = summary.spec.targets
     values = isinstance(targets, Targets) and targets.dtype != "bool" and tuple(targets.names or ()) != TIMES
@@ -119,7 +119,7 @@ def _numbers(column: Sequence[float]) -> str:
     return written[0] if len(written) == 1 else f"[{', '.join(written)}]"
 
 
-def _labels(summary: Summary) -> Iterator[Advice]:
+def _labels(summary: FolderSummary) -> Iterator[Advice]:
     if not summary.labelled:
         return
     moved, silos = heterogeneity(summary.counts).total_variation, len(summary.sizes)
@@ -136,7 +136,7 @@ def _labels(summary: Summary) -> Iterator[Advice]:
     yield Advice("Where each silo is to be served best", OWN)
 
 
-def _sizes(summary: Summary) -> Iterator[Advice]:
+def _sizes(summary: FolderSummary) -> Iterator[Advice]:
     sizes = summary.sizes
     if (uneven := gini(sizes)) >= UNEVEN:
         largest = sizes.max() / sizes.sum()
@@ -145,7 +145,7 @@ def _sizes(summary: Summary) -> Iterator[Advice]:
         yield Advice("With epochs, large silos take many more steps", NORMALISED)
 
 
-def _features(summary: Summary) -> Iterator[Advice]:
+def _features(summary: FolderSummary) -> Iterator[Advice]:
     chance = float(np.mean(1 / np.sqrt(np.maximum(summary.sizes, 1))))
     for what, moments, take in (("Features", summary.moments, NORMS), ("Targets", summary.targets, NEAR)):
         if moments and (apart := feature_skew(moments)) >= max(SHIFTED, CHANCE * chance):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from data_prep.inspect.advice import LARGE, UNEVEN, Advice, Take
-from data_prep.inspect.columns import Columns
+from data_prep.inspect.columns import ColumnsSummary
 from data_prep.inspect.heterogeneity import gini
 from mpifl.data.shards import VerticalEntry
 
@@ -48,14 +48,14 @@ SCALED = Take(
 AGAIN = Take(("partition or align again",), "row 17 of one is another person than row 17 of the next")
 
 
-def column_advice(columns: Columns) -> list[Advice]:
+def column_advice(columns: ColumnsSummary) -> list[Advice]:
     """Return what the figures of a vertical folder suggest; of one silo nothing."""
     if len(columns.widths) < 2:
         return []
     return [*_aligned(columns), *_network(columns), *_lines(columns), *_labels(columns), *_scales(columns)]
 
 
-def _aligned(columns: Columns) -> Iterator[Advice]:
+def _aligned(columns: ColumnsSummary) -> Iterator[Advice]:
     first, *others = columns.spec.silos
     for other in others:
         if other.alignment != first.alignment:
@@ -63,7 +63,7 @@ def _aligned(columns: Columns) -> Iterator[Advice]:
             yield Advice(what, AGAIN)
 
 
-def _network(columns: Columns) -> Iterator[Advice]:
+def _network(columns: ColumnsSummary) -> Iterator[Advice]:
     """Say which algorithm there is, whose rank is the first, and what an epoch costs."""
     rows = columns.spec.rows["train"]
     for holder in _holders(columns):
@@ -75,14 +75,14 @@ def _network(columns: Columns) -> Iterator[Advice]:
         yield Advice(what, REPEATED)
 
 
-def _lines(columns: Columns) -> Iterator[Advice]:
+def _lines(columns: ColumnsSummary) -> Iterator[Advice]:
     widths = columns.widths
     if gini(widths) >= UNEVEN:
         what = f"Columns are spread unevenly: {widths.min():,} at one silo, {widths.max():,} at another"
         yield Advice(what, OWN_WIDTHS)
 
 
-def _labels(columns: Columns) -> Iterator[Advice]:
+def _labels(columns: ColumnsSummary) -> Iterator[Advice]:
     """Warn of gradients that tell labels, where these are two classes."""
     for holder in _holders(columns):
         counts = np.array(holder.labels or [])
@@ -93,12 +93,12 @@ def _labels(columns: Columns) -> Iterator[Advice]:
             yield Advice(what, HIDDEN)
 
 
-def _scales(columns: Columns) -> Iterator[Advice]:
+def _scales(columns: ColumnsSummary) -> Iterator[Advice]:
     for entry, moments in zip(columns.spec.silos, columns.moments or (), strict=False):
         mean, deviation = moments.overall()
         if max(abs(mean), deviation) >= LARGE:
             yield Advice(f"Columns of {entry.name} are far from 0 ± 1: {mean:.4g} ± {deviation:.4g}", SCALED)
 
 
-def _holders(columns: Columns) -> list[VerticalEntry]:
+def _holders(columns: ColumnsSummary) -> list[VerticalEntry]:
     return [entry for entry in columns.spec.silos if entry.labels is not None]

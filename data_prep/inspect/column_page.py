@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from data_prep.inspect import figures
 from data_prep.inspect.advice import section
 from data_prep.inspect.column_advice import TITLE, column_advice
-from data_prep.inspect.columns import Columns, compared_columns
+from data_prep.inspect.columns import ColumnsSummary, compared_columns
 from data_prep.inspect.overview import chosen_rows, first_of
-from data_prep.inspect.page import MOST_ROWS, Part, document, features, silo_table, sized
+from data_prep.inspect.page import MOST_ROWS, FolderOnPage, document, features, silo_table, sized
 from mpifl.common.pages import Block, Cell, Figure, charts
 
 MOST_NAMED = 12
@@ -21,18 +21,20 @@ MOST_CLASSES = 1000
 """Classes whose labels are drawn."""
 
 
-def column_page(folders: Sequence[Columns]) -> str:
+def column_page(folders: Sequence[ColumnsSummary]) -> str:
     """Return the page of one vertical folder or two."""
     most = max(int(one.widths.max()) for one in folders)
-    parts = [Part(one.spec.name, one.title, one.held, one.measures, _body(one, most)) for one in folders]
+    parts = [
+        FolderOnPage(one.spec.name, one.title, one.held, one.measures, _body(one, most)) for one in folders
+    ]
     return document(parts, compared_columns(*folders) if len(folders) == 2 else [])
 
 
-def _body(columns: Columns, most: int) -> list[Block]:
+def _body(columns: ColumnsSummary, most: int) -> list[Block]:
     return [*section(TITLE, column_advice(columns)), *_figures(columns, most), _silos(columns, most)]
 
 
-def _figures(columns: Columns, most: int) -> list[Figure]:
+def _figures(columns: ColumnsSummary, most: int) -> list[Figure]:
     spec = columns.spec
     names = [entry.name for entry in spec.silos]
     own = [entry.columns for entry in spec.silos]
@@ -52,14 +54,14 @@ def _figures(columns: Columns, most: int) -> list[Figure]:
     return found
 
 
-def _silos(columns: Columns, most: int) -> Block:
+def _silos(columns: ColumnsSummary, most: int) -> Block:
     rows = chosen_rows(len(columns.widths), everything=False, most=MOST_ROWS)
     moments = ["mean", "deviation"] if columns.moments else []
     heads = ["silo", "columns", *moments, "targets", "which"]
     return silo_table(heads, [_silo(columns, silo, most) for silo in rows], len(columns.widths) - len(rows))
 
 
-def _silo(columns: Columns, silo: int, most: int) -> list[Cell]:
+def _silo(columns: ColumnsSummary, silo: int, most: int) -> list[Cell]:
     entry, named = columns.spec.silos[silo], columns.named(columns.spec.silos[silo])
     moments = columns.moments[silo].overall() if columns.moments else ()
     which = ", ".join(named[:MOST_NAMED]) + ", …" * (len(named) > MOST_NAMED)

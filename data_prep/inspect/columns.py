@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from data_prep.inspect.correlation import MOST_COLUMNS, correlations, icor, sample
-from data_prep.inspect.features import Moments, moments_by_piece
+from data_prep.inspect.features import FeatureMoments, moments_by_piece
 from data_prep.inspect.heterogeneity import gini
 from data_prep.inspect.overview import (
     bar,
@@ -34,7 +34,7 @@ MOST_SILOS = 12
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnsSummary:
     """What `inspect` shows of a vertical folder.
 
     Attributes:
@@ -44,7 +44,7 @@ class Columns:
     """
 
     spec: VerticalSpec
-    moments: list[Moments] | None = None
+    moments: list[FeatureMoments] | None = None
     correlated: np.ndarray | None = None
 
     @property
@@ -113,14 +113,14 @@ def held(spec: VerticalSpec) -> str:
     return f"{len(widths)} silos of {extent} columns each, the same rows ({rows}), labels at {holder}"
 
 
-def summarise_columns(folder: Path, *, features: bool = False) -> Columns:
+def summarise_columns(folder: Path, *, features: bool = False) -> ColumnsSummary:
     """Read a folder's `federation.json`, and with `features` its shards.
 
     Tokens have no means, and of very many columns no correlations are taken.
     """
     spec = read_vertical(folder)
     if not features:
-        return Columns(spec)
+        return ColumnsSummary(spec)
     opened = [open_vertical(folder, entry, spec, checksum=False)["train"].x for entry in spec.silos]
     moments = [
         moments_by_piece(x.reshape(len(x), -1)).seen(entry.features)
@@ -128,10 +128,10 @@ def summarise_columns(folder: Path, *, features: bool = False) -> Columns:
     ]
     few = sum(len(entry.columns) for entry in spec.silos) <= MOST_COLUMNS
     found = correlations([sample(x) for x in opened]) if few else None
-    return Columns(spec, None if is_tokens(spec.features) else moments, found)
+    return ColumnsSummary(spec, None if is_tokens(spec.features) else moments, found)
 
 
-def show_columns(columns: Columns, console: Console, *, everything: bool = False) -> None:
+def show_columns(columns: ColumnsSummary, console: Console, *, everything: bool = False) -> None:
     """Print who has which columns, and how much the silos have to do with each other."""
     console.print(shown(f"{columns.spec.name}: {columns.title}", style="bold"))
     console.print(_table(columns, console, everything))
@@ -147,7 +147,7 @@ def show_columns(columns: Columns, console: Console, *, everything: bool = False
         console.print(shown(f"{measure.name}, {measure.text}  {measure}"))
 
 
-def _table(columns: Columns, console: Console, everything: bool) -> Table:
+def _table(columns: ColumnsSummary, console: Console, everything: bool) -> Table:
     spec, unicode = columns.spec, console.encoding.lower().startswith("utf")
     rows, most = chosen_rows(len(spec.silos), everything), int(columns.widths.max())
     moments = ["mean", "deviation"] if columns.moments else []
@@ -181,14 +181,14 @@ def _correlations(found: np.ndarray) -> Table:
     return table
 
 
-def compare_columns(first: Columns, second: Columns, console: Console) -> None:
+def compare_columns(first: ColumnsSummary, second: ColumnsSummary, console: Console) -> None:
     """Print two vertical folders side by side."""
     for letter, one in (("A", first), ("B", second)):
         console.print(shown(f"{letter}  {one.spec.name}: {one.title}", style="bold"))
     console.print(difference_table(compared_columns(first, second)))
 
 
-def compared_columns(first: Columns, second: Columns) -> list[tuple[str, str, str, str]]:
+def compared_columns(first: ColumnsSummary, second: ColumnsSummary) -> list[tuple[str, str, str, str]]:
     """Return the rows of a comparison: what, of the first, of the second, by how much they differ."""
     a, b = first.widths, second.widths
     rows = [

@@ -17,7 +17,7 @@ MOST_KEPT = 1 << 24
 
 
 @dataclass(frozen=True)
-class Moments:
+class FeatureMoments:
     """How many values there were of each feature [d], their mean, and the sum of squares about it."""
 
     count: int
@@ -29,25 +29,25 @@ class Moments:
         """Return the standard deviation of each feature [d]."""
         return np.asarray(np.sqrt(self.squares / max(self.count, 1)))
 
-    def __add__(self, other: Moments) -> Moments:
+    def __add__(self, other: FeatureMoments) -> FeatureMoments:
         """Put two sets of values together (Chan et al. 1979, eq. 2.1)."""
         count = self.count + other.count
         apart = other.mean - self.mean
         mean = self.mean + apart * (other.count / max(count, 1))
-        return Moments(
+        return FeatureMoments(
             count, mean, self.squares + other.squares + apart**2 * (self.count * other.count / max(count, 1))
         )
 
-    def seen(self, features: Features) -> Moments:
+    def seen(self, features: Features) -> FeatureMoments:
         """Return the moments of what a model sees: x * scale + offset."""
         scale = 1.0 if features.scale is None else features.scale
         offset = 0.0 if features.scale is None else features.offset
-        return Moments(self.count, self.mean * scale + offset, self.squares * scale**2)
+        return FeatureMoments(self.count, self.mean * scale + offset, self.squares * scale**2)
 
-    def column(self, number: int) -> Moments:
+    def column(self, number: int) -> FeatureMoments:
         """Return those of one feature."""
         at = slice(number, number + 1)
-        return Moments(self.count, self.mean[at], self.squares[at])
+        return FeatureMoments(self.count, self.mean[at], self.squares[at])
 
     def overall(self) -> tuple[float, float]:
         """Return the mean and the standard deviation of all values alike."""
@@ -55,7 +55,7 @@ class Moments:
         return float(self.mean.mean()), float(np.sqrt((self.deviation**2).mean() + apart))
 
 
-def feature_moments(folder: Path, spec: FederationSpec) -> list[Moments]:
+def feature_moments(folder: Path, spec: FederationSpec) -> list[FeatureMoments]:
     """Read the training features of every silo, piece by piece,
     and return their moments as a model sees them."""
     ragged = spec.single.ragged  # then a row's numbers are the features
@@ -85,7 +85,7 @@ def target_columns(spec: FederationSpec) -> dict[str, list[str]]:
     return found
 
 
-def target_moments(folder: Path, spec: FederationSpec) -> list[Moments] | None:
+def target_moments(folder: Path, spec: FederationSpec) -> list[FeatureMoments] | None:
     """Read the training targets of every silo and return the moments of their columns;
     None where they are class numbers."""
     columns, found = target_columns(spec), []
@@ -97,32 +97,32 @@ def target_moments(folder: Path, spec: FederationSpec) -> list[Moments] | None:
     return found or None
 
 
-def _of_columns(y: np.ndarray, width: int) -> Moments:
+def _of_columns(y: np.ndarray, width: int) -> FeatureMoments:
     """Return the moments of targets [n, ...] of so many columns, read piece by piece."""
     one = moments_by_piece(y.reshape(-1, width))
-    return Moments(len(y), one.mean, one.squares * (len(y) / one.count))
+    return FeatureMoments(len(y), one.mean, one.squares * (len(y) / one.count))
 
 
-def _beside(arrays: Sequence[Moments]) -> Moments:
+def _beside(arrays: Sequence[FeatureMoments]) -> FeatureMoments:
     """Put the columns of several arrays of as many examples beside one another."""
     mean, squares = ([getattr(one, what) for one in arrays] for what in ("mean", "squares"))
-    return Moments(arrays[0].count, np.concatenate(mean), np.concatenate(squares))
+    return FeatureMoments(arrays[0].count, np.concatenate(mean), np.concatenate(squares))
 
 
-def moments_by_piece(x: np.ndarray) -> Moments:
+def moments_by_piece(x: np.ndarray) -> FeatureMoments:
     """Return the moments of features [n, d], read piece by piece."""
     step = max(1, PIECE // max(1, x.shape[1]))
     return total(moments_of(x[start : start + step]) for start in range(0, len(x), step))
 
 
-def moments_of(x: np.ndarray) -> Moments:
+def moments_of(x: np.ndarray) -> FeatureMoments:
     """Return the moments of features [n, d]."""
     x = x.astype(np.float64)
     mean = x.mean(axis=0) if len(x) else np.zeros(x.shape[1])
-    return Moments(len(x), mean, ((x - mean) ** 2).sum(axis=0))
+    return FeatureMoments(len(x), mean, ((x - mean) ** 2).sum(axis=0))
 
 
-def total(moments: Iterable[Moments]) -> Moments:
+def total(moments: Iterable[FeatureMoments]) -> FeatureMoments:
     """Put all together, in their order."""
     first, *others = moments
     for other in others:
@@ -130,7 +130,7 @@ def total(moments: Iterable[Moments]) -> Moments:
     return first
 
 
-def feature_skew(silos: list[Moments]) -> float:
+def feature_skew(silos: list[FeatureMoments]) -> float:
     """Return the mean distance of the silos' features to those of all, in standard deviations.
 
     The distance of a feature is that of two normal distributions (2-Wasserstein: the root of the squared
@@ -140,7 +140,7 @@ def feature_skew(silos: list[Moments]) -> float:
     return float(np.mean([apart.mean() for apart in standardised(silos)])) if silos else 0.0
 
 
-def standardised(silos: list[Moments]) -> list[np.ndarray]:
+def standardised(silos: list[FeatureMoments]) -> list[np.ndarray]:
     """Return the distance of every silo's features to those of all silos, without constant features."""
     pooled = total(silos)
     varying = pooled.deviation > 0

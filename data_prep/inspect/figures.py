@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data_prep.inspect.features import Moments
-from data_prep.inspect.summary import Summary
+from data_prep.inspect.features import FeatureMoments
+from data_prep.inspect.summary import FolderSummary
 from mpifl.common.pages import (
     BLUES,
     DIVERGING,
@@ -34,7 +34,7 @@ MOST_FEATURES = 128
 MOST_FACES = 24
 
 
-def labels(summary: Summary, most: float) -> list[Block]:
+def labels(summary: FolderSummary, most: float) -> list[Block]:
     """Draw the share of each label in each silo's training set:
     a column a silo, a row a label, the first lowest."""
     shades = summary.shares.T[::-1] / max(most, 1e-9)
@@ -46,7 +46,7 @@ def labels(summary: Summary, most: float) -> list[Block]:
     return [drawn, ramp("0 %", BLUES, f"{most:.0%} of the silo’s training labels")]
 
 
-def moments(of_silo: Sequence[Moments], what: str) -> Plot:
+def moments(of_silo: Sequence[FeatureMoments], what: str) -> Plot:
     """Draw the mean of all of a silo's features, or targets, and a deviation up and down;
     nothing of a silo where they are not finite."""
     mean, deviation = np.array([one.overall() for one in of_silo]).T
@@ -83,7 +83,7 @@ def _extent(mean: np.ndarray, deviation: np.ndarray) -> tuple[float, float]:
     return (float((mean - deviation).min()), float((mean + deviation).max())) if len(mean) else (0.0, 0.0)
 
 
-def shifts(summary: Summary) -> list[Block]:
+def shifts(summary: FolderSummary) -> list[Block]:
     """Draw how far the mean of each feature lies from that of all silos,
     in deviations: red below, blue above."""
     means = np.array([one.mean for one in summary.moments or ()])
@@ -128,7 +128,7 @@ def owners(
     return Figure(title, "", [drawn])
 
 
-def faces(summary: Summary) -> Pictures:
+def faces(summary: FolderSummary) -> Pictures:
     """Show the mean image of the first silos, and of some more where there are many,
     as grey or colour images."""
     kept = summary.moments or []
@@ -146,7 +146,7 @@ def strip(shares: np.ndarray, most: float) -> str:
     return address(coloured(shares[None] / max(most, 1e-9), BLUES))
 
 
-def is_image(summary: Summary) -> bool:
+def is_image(summary: FolderSummary) -> bool:
     """Tell whether an example is an image [height, width] or [1 or 3,
     height, width] whose means were kept."""
     shape = summary.spec.single.shape
@@ -154,12 +154,12 @@ def is_image(summary: Summary) -> bool:
     return flat and min(shape[-2:]) > 1 and _kept(summary) == int(np.prod(shape))
 
 
-def is_table(summary: Summary) -> bool:
+def is_table(summary: FolderSummary) -> bool:
     """Tell whether an example is a row of so few features that each has room."""
     return len(summary.spec.single.shape) == 1 and 1 < _kept(summary) <= MOST_FEATURES
 
 
-def _kept(summary: Summary) -> int:
+def _kept(summary: FolderSummary) -> int:
     return len(summary.moments[0].mean) if summary.moments else 0
 
 

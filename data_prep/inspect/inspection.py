@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from data_prep.inspect.column_advice import column_advice
 from data_prep.inspect.columns import compare_columns, show_columns, summarise_columns
 from data_prep.inspect.overview import compare, show, shown
-from data_prep.inspect.summary import Summary, summarise, tokens
+from data_prep.inspect.summary import FolderSummary, summarise, tokens
 from data_prep.model import doubts
 from mpifl.common import InputError, visible
 from mpifl.common.pages import check_page, write_page
@@ -80,7 +80,7 @@ def _inspect_columns(
         print(f"Written to {page}")
 
 
-def _print(summaries: Sequence[Summary], console: Console, *, features: bool, everything: bool) -> None:
+def _print(summaries: Sequence[FolderSummary], console: Console, *, features: bool, everything: bool) -> None:
     if len(summaries) == 1 or everything:
         for summary in summaries:
             show(summary, console, everything=everything)

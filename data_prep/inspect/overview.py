@@ -13,7 +13,7 @@ from rich.text import Text
 
 from data_prep.inspect import advice
 from data_prep.inspect.features import target_columns
-from data_prep.inspect.summary import Measure, Summary
+from data_prep.inspect.summary import FolderSummary, Measure
 from mpifl.common import visible
 from mpifl.data.shards import SPLITS, FederationSpec, ShardEntry, VerticalSpec
 
@@ -28,7 +28,7 @@ ASCII_BLOCKS = " .:-=+*#@"
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def show(summary: Summary, console: Console, *, everything: bool = False) -> None:
+def show(summary: FolderSummary, console: Console, *, everything: bool = False) -> None:
     """Print what every silo holds, the totals, and how much the silos differ."""
     spec = summary.spec
     console.print(shown(f"{spec.name}: {summary.title}", style="bold"))
@@ -62,7 +62,7 @@ def first_of(names: Sequence[str]) -> str:
     return first if len(names) <= MOST_NAMES else f"{first}, ... ({len(names):,})"
 
 
-def compare(first: Summary, second: Summary, console: Console) -> None:
+def compare(first: FolderSummary, second: FolderSummary, console: Console) -> None:
     """Print two federations side by side."""
     for letter, summary in (("A", first), ("B", second)):
         console.print(shown(f"{letter}  {summary.spec.name}: {summary.title}", style="bold"))
@@ -79,7 +79,7 @@ def difference_table(rows: Sequence[tuple[str, str, str, str]]) -> Table:
     return table
 
 
-def compared(first: Summary, second: Summary) -> list[tuple[str, str, str, str]]:
+def compared(first: FolderSummary, second: FolderSummary) -> list[tuple[str, str, str, str]]:
     """Return the rows of a comparison: what, of the first, of the second, by how much they differ."""
     rows = [
         whole("Silos", len(first.sizes), len(second.sizes)),
@@ -113,7 +113,7 @@ def chosen_rows(silos: int, everything: bool, most: int = MOST_ROWS) -> list[int
     return rows if everything or silos <= most else rows[: most // 2] + rows[-most // 2 :]
 
 
-def _table(summary: Summary, console: Console, everything: bool) -> Table:
+def _table(summary: FolderSummary, console: Console, everything: bool) -> Table:
     spec, counts = summary.spec, summary.counts
     splits = [split for split in SPLITS if any(split in entry.examples for entry in spec.silos)]
     unicode = console.encoding.lower().startswith("utf")
@@ -164,7 +164,7 @@ def _examples(entry: ShardEntry, splits: Sequence[str]) -> list[str]:
     return [f"{entry.examples.get(split, 0):,}" for split in splits]
 
 
-def _moments(summary: Summary, silo: int) -> list[str]:
+def _moments(summary: FolderSummary, silo: int) -> list[str]:
     return [f"{figure:.4g}" for figure in summary.moments[silo].overall()] if summary.moments else []
 
 
@@ -217,7 +217,7 @@ def grouped(spec: FederationSpec) -> str:
     return f"Groups{name}: {groups:,}, with {rows / groups:.3g} rows each in the mean"
 
 
-def _measures(summary: Summary) -> Table:
+def _measures(summary: FolderSummary) -> Table:
     table = Table.grid(padding=(0, 2))
     for measure in summary.measures:
         table.add_row(f"{measure.name}, {measure.text}", str(measure))

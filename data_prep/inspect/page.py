@@ -9,9 +9,9 @@ import numpy as np
 
 from data_prep.inspect import figures
 from data_prep.inspect.advice import advice, section
-from data_prep.inspect.features import Moments
+from data_prep.inspect.features import FeatureMoments
 from data_prep.inspect.overview import chosen_rows, compared, grouped, totals
-from data_prep.inspect.summary import Measure, Summary
+from data_prep.inspect.summary import FolderSummary, Measure
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render
 from mpifl.data.shards import FederationSpec
 
@@ -30,7 +30,7 @@ class Most(NamedTuple):
     share: float
 
 
-class Part(NamedTuple):
+class FolderOnPage(NamedTuple):
     """One folder on a page: its name, what was cut and how, what is held, how much silos differ, figures."""
 
     name: str
@@ -44,11 +44,12 @@ Differences = Sequence[tuple[str, str, str, str]]
 """What, of the first folder, of the second, by how much they differ."""
 
 
-def page(summaries: Sequence[Summary]) -> str:
+def page(summaries: Sequence[FolderSummary]) -> str:
     """Return the page of one folder or two."""
     most = Most(max(int(one.sizes.max()) for one in summaries), max(one.darkest for one in summaries))
     parts = [
-        Part(one.spec.name, one.title, _held(one.spec), one.measures, _folder(one, most)) for one in summaries
+        FolderOnPage(one.spec.name, one.title, _held(one.spec), one.measures, _folder(one, most))
+        for one in summaries
     ]
     return document(parts, compared(*summaries) if len(summaries) == 2 else [])
 
@@ -58,7 +59,7 @@ def _held(spec: FederationSpec) -> str:
     return ". ".join(filter(None, (totals(spec), grouped(spec))))
 
 
-def document(parts: Sequence[Part], differences: Differences) -> str:
+def document(parts: Sequence[FolderOnPage], differences: Differences) -> str:
     """Return a page of one part, or of two and their differences."""
     return render(
         "inspect.html",
@@ -70,7 +71,7 @@ def document(parts: Sequence[Part], differences: Differences) -> str:
     )
 
 
-def _folder(summary: Summary, most: Most) -> list[Block]:
+def _folder(summary: FolderSummary, most: Most) -> list[Block]:
     """Return the figures of one folder and the table of its silos."""
     sizes = charts.columns(summary.sizes.tolist(), "Training examples", most.examples)
     found = [Figure("Training examples", "", [sizes])]
@@ -89,7 +90,7 @@ def _folder(summary: Summary, most: Most) -> list[Block]:
     return [*advised, *found, _silos(summary, most)]
 
 
-def features(moments: Sequence[Moments]) -> Figure:
+def features(moments: Sequence[FeatureMoments]) -> Figure:
     """Return the figure of the features of every silo."""
     title = "Features: mean ± deviation, as a model sees them"
     return Figure(title, "", [figures.moments(moments, "features")])
@@ -106,7 +107,7 @@ def sized(number: int, most: int) -> Cell:
     return Cell(f"{number:,}", look="size", share=number / most)
 
 
-def _silos(summary: Summary, most: Most) -> Fold:
+def _silos(summary: FolderSummary, most: Most) -> Fold:
     rows = chosen_rows(len(summary.sizes), everything=False, most=MOST_ROWS)
     heads = ["silo", "examples", *["groups"] * any(entry.groups for entry in summary.spec.silos)]
     heads += ["labels", "seen", "divergence"] if summary.labelled else []
@@ -115,7 +116,7 @@ def _silos(summary: Summary, most: Most) -> Fold:
     return silo_table(heads, [_silo(summary, silo, most) for silo in rows], len(summary.sizes) - len(rows))
 
 
-def _silo(summary: Summary, silo: int, most: Most) -> list[Cell]:
+def _silo(summary: FolderSummary, silo: int, most: Most) -> list[Cell]:
     of_label, entry = summary.counts[silo], summary.spec.silos[silo]
     cells = [Cell(entry.name), sized(int(summary.sizes[silo]), most.examples)]
     if any(each.groups for each in summary.spec.silos):

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.inspect.columns import Columns
-from data_prep.inspect.features import Moments
+from data_prep.inspect.columns import ColumnsSummary
+from data_prep.inspect.features import FeatureMoments
 from data_prep.inspect.overview import counted
-from data_prep.inspect.summary import Summary, worded
+from data_prep.inspect.summary import FolderSummary, worded
 from mpifl.common import InputError, write_atomic
 from mpifl.common.machine import floors
 from mpifl.data.shards import FederationSpec, VerticalSpec
@@ -24,7 +24,7 @@ MOST_BARS = 150  # with a gap between them; beyond, a filled outline
 BLUE, PALE, GREY = "#2f6690", "#9dbcd4", "#444444"
 
 
-def draw(summaries: Sequence[Summary], path: Path) -> None:
+def draw(summaries: Sequence[FolderSummary], path: Path) -> None:
     """Draw one folder, or two side by side; the file's ending says the format.
 
     Raises:
@@ -34,7 +34,7 @@ def draw(summaries: Sequence[Summary], path: Path) -> None:
     _save(_figure(summaries), path)
 
 
-def draw_columns(folders: Sequence[Columns], path: Path) -> None:
+def draw_columns(folders: Sequence[ColumnsSummary], path: Path) -> None:
     """Draw one vertical folder, or two side by side: the columns of every silo, and their correlations;
     raise InputError as `draw` does."""
     _check_ending(path)
@@ -69,7 +69,7 @@ def _save(figure: Any, path: Path) -> None:
         raise InputError(f"--plot: {path} cannot be written ({error.strerror}); name another") from None
 
 
-def _figure(summaries: Sequence[Summary]) -> Any:
+def _figure(summaries: Sequence[FolderSummary]) -> Any:
     """Lay out a column of panels a folder, as wide and high as silos and classes need and a page allows."""
     silos, classes = (max(lengths) for lengths in zip(*(one.counts.shape for one in summaries), strict=True))
     width, height = np.clip(3 + 0.7 * silos, 7, 12 / len(summaries) ** 0.5), np.clip(0.32 * classes, 1.6, 7)
@@ -106,7 +106,7 @@ def _empty_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _panels(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+def _panels(summaries: Sequence[FolderSummary]) -> list[tuple[str, str]]:
     """Return what is drawn below the sizes: labels and targets by name where a folder has them,
     features where all have."""
     labels = [("labels", "labels")] * any(one.labelled for one in summaries)
@@ -152,7 +152,7 @@ def _draw_correlations(figure: Any, axes: Any, found: np.ndarray | None, most: f
             axes.text(j, i, f"{found[i, j]:.3f}", ha="center", va="center", fontsize=8, color=colour)
 
 
-def _draw_labels(figure: Any, axes: Any, summary: Summary, most: float) -> None:
+def _draw_labels(figure: Any, axes: Any, summary: FolderSummary, most: float) -> None:
     counts, shares = summary.counts, summary.shares
     image = axes.imshow(
         shares.T, aspect="auto", cmap="Blues", vmin=0, vmax=most, interpolation="nearest", origin="lower"
@@ -164,7 +164,7 @@ def _draw_labels(figure: Any, axes: Any, summary: Summary, most: float) -> None:
         _annotate(axes, counts, shares / most)
 
 
-def _number_cells(axes: Any, summary: Summary, silos: int, classes: int) -> None:
+def _number_cells(axes: Any, summary: FolderSummary, silos: int, classes: int) -> None:
     """Number silos and classes by whole numbers, or name the classes, where there is room for all."""
     for axis, length in ((axes.xaxis, silos), (axes.yaxis, classes)):
         axis.get_major_locator().set_params(integer=True)
@@ -175,7 +175,7 @@ def _number_cells(axes: Any, summary: Summary, silos: int, classes: int) -> None
         axes.set_yticks(range(classes), names)
 
 
-def _draw_moments(axes: Any, of_silo: Sequence[Moments], name: str) -> None:
+def _draw_moments(axes: Any, of_silo: Sequence[FeatureMoments], name: str) -> None:
     """Draw the mean of all of a silo's features, or of a target, a deviation up and down."""
     mean, deviation = np.array([one.overall() for one in of_silo]).T
     at = np.arange(len(mean))

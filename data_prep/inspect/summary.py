@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.inspect.features import Moments, feature_moments, feature_skew, target_columns, target_moments
+from data_prep.inspect.features import (
+    FeatureMoments,
+    feature_moments,
+    feature_skew,
+    target_columns,
+    target_moments,
+)
 from data_prep.inspect.heterogeneity import heterogeneity, jensen_shannon
 from mpifl.data import Features
 from mpifl.data.shards import FederationSpec, VerticalSpec, by_path, read_federation
@@ -40,7 +46,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Summary:
+class FolderSummary:
     """What `inspect` shows of a folder.
 
     Attributes:
@@ -52,8 +58,8 @@ class Summary:
 
     spec: FederationSpec
     counts: np.ndarray
-    moments: list[Moments] | None = None
-    targets: list[Moments] | None = None
+    moments: list[FeatureMoments] | None = None
+    targets: list[FeatureMoments] | None = None
 
     @property
     def labelled(self) -> bool:
@@ -76,7 +82,7 @@ class Summary:
         shown = [one.overall()] if len(columns) > most else columns
         return [f"{mean:.3g} ± {deviation:.2g}" for mean, deviation in shown]
 
-    def drawn_targets(self) -> dict[str, list[Moments]]:
+    def drawn_targets(self) -> dict[str, list[FeatureMoments]]:
         """Return what is drawn of targets: each column by its name, or all as one where they are more."""
         if not self.targets:
             return {}
@@ -159,11 +165,13 @@ def _size(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def summarise(folder: Path, *, features: bool = False) -> Summary:
+def summarise(folder: Path, *, features: bool = False) -> FolderSummary:
     """Read a folder's `federation.json`, and with `features` its shards, unless tokens are in them."""
     spec = read_federation(folder)
     moments = feature_moments(folder, spec) if features and not tokens(spec) else None
-    return Summary(spec, label_counts(spec), moments, target_moments(folder, spec) if features else None)
+    return FolderSummary(
+        spec, label_counts(spec), moments, target_moments(folder, spec) if features else None
+    )
 
 
 def tokens(spec: FederationSpec) -> bool:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.schemes.scheme import WITHOUT_CLASSES, Effect, Examples, Place
+from data_prep.schemes.scheme import WITHOUT_CLASSES, Effect, EffectPlace, Examples
 from mpifl.common import InputError, numpy_stream
 from mpifl.data import Features
 
 
 def permute_labels(
-    place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, drifted: float = 0.5, concepts: int = 1
+    place: EffectPlace,
+    x: np.ndarray,
+    y: np.ndarray,
+    ids: np.ndarray,
+    *,
+    drifted: float = 0.5,
+    concepts: int = 1,
 ) -> Examples:
     """Permute the labels of the last silos, a share `drifted` of them (as in Sattler et al. 2020, sec. V-A).
 

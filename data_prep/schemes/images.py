@@ -10,13 +10,13 @@ import numpy as np
 
 from data_prep.model import Beside, fields
 from data_prep.schemes.grouping import LARGEST
-from data_prep.schemes.scheme import Effect, Examples, Place
+from data_prep.schemes.scheme import Effect, EffectPlace, Examples
 from mpifl.common import InputError
 from mpifl.data import Features, Ragged, Targets
 
 
 def rotate(
-    place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, angles: str = "0,90,180,270"
+    place: EffectPlace, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, angles: str = "0,90,180,270"
 ) -> Examples:
     """Turn images counterclockwise by a silo's angle in degrees (Ghosh et al. 2020, IFCA, sec. 6: Rotated
     MNIST).
@@ -42,7 +42,7 @@ def _turned(x: np.ndarray, angle: float) -> np.ndarray:
     return _like(turned.reshape(x.shape), x.dtype)
 
 
-def _targets(y: Any, angle: float, place: Place) -> Any:
+def _targets(y: Any, angle: float, place: EffectPlace) -> Any:
     """Turn those targets that have the height and width of the images."""
     if y.dtype.names:
         several: Any = fields(y)
@@ -65,7 +65,7 @@ def _quarters(height: int, width: int, angle: float) -> int | None:
 
 
 def brighten(
-    place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, factors: str = "1..0.25"
+    place: EffectPlace, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, factors: str = "1..0.25"
 ) -> Examples:
     """Multiply features by a silo's factor; integers are rounded, and end where their dtype ends."""
     factor = level(place.silo, place.silos, "factors", factors)

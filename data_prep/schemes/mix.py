@@ -12,9 +12,9 @@ from data_prep.model import Cut, Dataset
 from data_prep.schemes.grouping import DRAWS, deal, out_of_reach, sorted_by_label, whole
 from data_prep.schemes.registry import PLAIN
 from data_prep.schemes.scheme import (
+    EffectPlace,
     Examples,
     Options,
-    Place,
     Scheme,
     check_count,
     chosen,
@@ -28,7 +28,7 @@ EXAMPLE = "dirichlet alpha=0.5 + quantity alpha=2 + feature-noise sigma=0.1"
 
 
 @dataclass(frozen=True)
-class Part:
+class MixPart:
     """One of the schemes of a mix, with all its options."""
 
     name: str
@@ -74,7 +74,7 @@ class Mix(Scheme):
     def __call__(self, data: Dataset, silos: int | None, rng: np.random.Generator, options: Options) -> Cut:
         """Cut a data set, in up to 100 draws until every silo has the minimum."""
         parts, least = parse(options["mix"]), options["min_examples"]
-        labels = next((part for part in parts if part.role == "labels"), Part("iid", PLAIN["iid"], {}))
+        labels = next((part for part in parts if part.role == "labels"), MixPart("iid", PLAIN["iid"], {}))
         column = column_of(data, labels.scheme)
         if labels.scheme.column != "silo":
             check_count(data, silos, least)
@@ -98,7 +98,7 @@ class Mix(Scheme):
         return features
 
     def altered(
-        self, place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, options: Options
+        self, place: EffectPlace, x: np.ndarray, y: np.ndarray, ids: np.ndarray, options: Options
     ) -> Examples:
         """Let the effects follow one another."""
         for part in parse(options["mix"]):
@@ -112,7 +112,7 @@ class Mix(Scheme):
         return ["".join(endings) for endings in each]
 
 
-def parse(text: str) -> list[Part]:
+def parse(text: str) -> list[MixPart]:
     """Read 'dirichlet alpha=0.5 + feature-noise sigma=0.1' into schemes and all their options."""
     parts = [_part(words.split()) for words in text.split("+")]
     for role in ("labels", "sizes"):
@@ -123,7 +123,7 @@ def parse(text: str) -> list[Part]:
     return parts
 
 
-def _part(words: list[str]) -> Part:
+def _part(words: list[str]) -> MixPart:
     name, *given = words or [""]
     if name not in PLAIN:
         raise InputError(
@@ -145,7 +145,7 @@ def _part(words: list[str]) -> Part:
                 f"--mix: {name} has no '{word}'; {did_you_mean(option, options)}it takes {takes}"
             )
         options[option] = _read(name, word, value, type(options[option]))
-    return Part(name, scheme, options)
+    return MixPart(name, scheme, options)
 
 
 def _read(name: str, word: str, value: str, kind: type) -> Any:
@@ -155,7 +155,9 @@ def _read(name: str, word: str, value: str, kind: type) -> Any:
         raise InputError(f"--mix: {name} {word}: '{value}' is no {kind.__name__}") from None
 
 
-def _resized(data: Dataset, cut: list[np.ndarray], sizes: Part, rng: np.random.Generator) -> list[np.ndarray]:
+def _resized(
+    data: Dataset, cut: list[np.ndarray], sizes: MixPart, rng: np.random.Generator
+) -> list[np.ndarray]:
     """Return a cut in which the silos' parts of every class are weighed by their shares of all examples."""
     assert sizes.scheme.shares is not None
     shares = sizes.scheme.shares(len(cut), rng, **chosen(sizes.scheme.shares, sizes.options))

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from data_prep.schemes.grouping import check_positive
-from data_prep.schemes.scheme import Effect, Examples, Place
+from data_prep.schemes.scheme import Effect, EffectPlace, Examples
 from mpifl.common import InputError, derive
 from mpifl.data import Features
 
 
-def add_noise(place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, sigma: float = 0.1) -> Examples:
+def add_noise(
+    place: EffectPlace, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, sigma: float = 0.1
+) -> Examples:
     """Add Gaussian noise of variance sigma * k / K, k = 1..K (Li et al. 2022, NIID-Bench, sec. 4.3).
 
     The variance is that of the values a model sees, x * scale + offset, and nothing is clipped. (The code of

@@ -21,7 +21,7 @@ Examples = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Place:
+class EffectPlace:
     """Where the examples lie that an effect alters.
 
     Attributes:
@@ -47,7 +47,7 @@ class Effect:
     bytes.
 
     Attributes:
-        apply: Called with a `Place`, rows x and y and the examples' ids [n]; its keyword-only parameters are
+        apply: Called with an `EffectPlace`, rows x, y and the examples' ids [n]; its keyword-only parameters are
             options.
         store: Called with the features as they are, the number of classes and the options; returns what the
             features become, or refuses.
@@ -145,7 +145,7 @@ class Scheme:
         def alter(
             silo: int, silos: int, x: np.ndarray, y: np.ndarray, ids: np.ndarray, seed: int
         ) -> Examples:
-            return self.altered(Place(silo, silos, seed, *seen), x, y, ids, options)
+            return self.altered(EffectPlace(silo, silos, seed, *seen), x, y, ids, options)
 
         return alter
 
@@ -162,7 +162,7 @@ class Scheme:
         return self.effect.store(features, classes, **chosen(self.effect.apply, options))
 
     def altered(
-        self, place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, options: Options
+        self, place: EffectPlace, x: np.ndarray, y: np.ndarray, ids: np.ndarray, options: Options
     ) -> Examples:
         """Apply the effect to some of a silo's examples, x in the stored dtype."""
         return (

@@ -16,7 +16,7 @@ from data_prep.model import Dataset, padded_to
 from data_prep.schemes import Shares, check_groups
 from data_prep.site.agreement import describe, said_of
 from data_prep.sources import find_source
-from data_prep.write import Ledger, Shard, Writer, check_room, filters_of, make_shards, scratch
+from data_prep.write import Ledger, NewShard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError, suggested
 from mpifl.data import Targets, aims_by_path, flat
 from mpifl.data.shards import FederationSpec, arrays_of, by_path, read_spec
@@ -92,7 +92,9 @@ def _source(name: str, data: Dataset) -> dict[str, Any]:
     return {"name": name, **data.told}
 
 
-def _written(writer: Writer, common: FederationSpec, site: Site, shard: Shard, jobs: int) -> FederationSpec:
+def _written(
+    writer: Writer, common: FederationSpec, site: Site, shard: NewShard, jobs: int
+) -> FederationSpec:
     """Write a shard, and the spec with its entry beside it; return that spec."""
     (entry,) = make_shards(writer, [shard], jobs, Ledger(None, {}))
     described = common.model_copy(update={"test": entry} if site.silo is None else {"silos": [entry]})
@@ -234,7 +236,7 @@ def _numbers(data: Dataset, own: Sequence[str], names: Sequence[str]) -> np.ndar
     return np.array([names.index(name) for name in own], np.int64)
 
 
-def _shard(data: Dataset, site: Site, shares: Shares, seed: int) -> Shard:
+def _shard(data: Dataset, site: Site, shares: Shares, seed: int) -> NewShard:
     """Describe the shard: everything, split by the shares; the source's own test set stays one."""
     file, everything = f"{site.stem}.h5", np.arange(len(data))
     if not len(data):

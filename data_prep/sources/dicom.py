@@ -65,7 +65,7 @@ def read_dicom(
 
 
 @dataclass(frozen=True)
-class Image:
+class DicomHeader:
     """What the header of a file says of one of its frames.
 
     Attributes:
@@ -95,7 +95,7 @@ class DicomRows:
 
     dtype = np.dtype(np.float32)
 
-    def __init__(self, stacks: list[list[Image]], *, whole: bool) -> None:
+    def __init__(self, stacks: list[list[DicomHeader]], *, whole: bool) -> None:
         shapes = [_shape(stack, whole=whole) for stack in stacks]
         for stack, shape in zip(stacks, shapes, strict=True):
             if shape != shapes[0]:
@@ -122,7 +122,7 @@ class DicomRows:
         return found
 
 
-def _shape(stack: list[Image], *, whole: bool) -> tuple[int, ...]:
+def _shape(stack: list[DicomHeader], *, whole: bool) -> tuple[int, ...]:
     for image in stack:
         if image.shape != stack[0].shape:
             other = f"{stack[0].path.name} of its series {list(stack[0].shape)}"
@@ -133,7 +133,7 @@ def _shape(stack: list[Image], *, whole: bool) -> tuple[int, ...]:
     return (channels, depth, *plane) if whole else (channels, *plane)
 
 
-def _images(path: Path, asked: list[str]) -> list[Image]:
+def _images(path: Path, asked: list[str]) -> list[DicomHeader]:
     """Read a file's header: what it says of each of its frames."""
     pydicom = library("pydicom", "dicom")
     try:
@@ -157,7 +157,7 @@ def _images(path: Path, asked: list[str]) -> list[Image]:
     owner = "\0".join([str(header.get("PatientID", "")), str(header.get("StudyInstanceUID", "")), series])
     shape = (1 if kind in GREY else 3, size[0], size[1])
     return [
-        Image(path, frame, owner, place, apart=apart, shape=shape, kind=kind, said=asked_of)
+        DicomHeader(path, frame, owner, place, apart=apart, shape=shape, kind=kind, said=asked_of)
         for frame, (place, apart) in enumerate(places)
     ]
 
@@ -184,11 +184,11 @@ def _of_frame(header: Any, frame: int, name: str) -> Any:
     return header
 
 
-def _place(image: Image) -> str:
+def _place(image: DicomHeader) -> str:
     return image.series
 
 
-def _in_order(own: list[Image], example: str) -> list[Image]:
+def _in_order(own: list[DicomHeader], example: str) -> list[DicomHeader]:
     """Return the images of a series by their positions, or where not all say one by the paths of files."""
     places = [image.position for image in own]
     kinds = {place and place[0] for place in places}
@@ -212,7 +212,7 @@ def _in_order(own: list[Image], example: str) -> list[Image]:
     return ordered
 
 
-def _decode(path: Path, asked: Iterable[tuple[Image, np.ndarray]]) -> None:
+def _decode(path: Path, asked: Iterable[tuple[DicomHeader, np.ndarray]]) -> None:
     """Decode frames of a file, each into float32 [channels, height, width]."""
     pydicom = library("pydicom", "dicom")
     try:
@@ -226,7 +226,7 @@ def _decode(path: Path, asked: Iterable[tuple[Image, np.ndarray]]) -> None:
         raise InputError(f"{path}: its pixels cannot be read ({said(error)}); {told}") from None
 
 
-def _values(pixels: np.ndarray, dataset: Any, image: Image) -> Any:
+def _values(pixels: np.ndarray, dataset: Any, image: DicomHeader) -> Any:
     """Return what pixels mean, in the unit of the scanner; the colours of a palette from 0 to 255."""
     apply = library("pydicom", "dicom").pixels
     if image.kind == PALETTE:

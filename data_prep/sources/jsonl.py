@@ -30,7 +30,7 @@ LINES = 1 << 10
 FORM = 'a line is {"text": "..."}, or {"prompt": "...", "completion": "..."}'
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """One text: what is given, what is to be learned, and whose it is."""
 
     number: int
@@ -161,7 +161,7 @@ def _named(inputs: str, ragged: bool) -> Callable[[Any], Any]:
     return lambda x: Beside({name: replace(x, mask=mask or None)})
 
 
-def _lines(path: Path, silo: str, group: str) -> Iterator[Line]:
+def _lines(path: Path, silo: str, group: str) -> Iterator[TextLine]:
     """Yield the texts of a file; blank lines are left out."""
     try:
         with path.open("rb") as file:
@@ -176,7 +176,7 @@ def _lines(path: Path, silo: str, group: str) -> Iterator[Line]:
         raise unreadable(path, error) from None
 
 
-def _line(where: str, number: int, content: bytes, silo: str, group: str) -> Line:
+def _line(where: str, number: int, content: bytes, silo: str, group: str) -> TextLine:
     try:
         found = json.loads(content.decode("utf-8-sig" if number == 1 else "utf-8"))
     except (ValueError, RecursionError) as error:
@@ -190,7 +190,7 @@ def _line(where: str, number: int, content: bytes, silo: str, group: str) -> Lin
         _check_text(where, key, found[key])
     prompt, text = ("", found["text"]) if given == ["text"] else (found["prompt"], found["completion"])
     whose = _key(where, "silo", found, silo), _key(where, "group", found, group)
-    return Line(number, prompt, text, *whose)
+    return TextLine(number, prompt, text, *whose)
 
 
 def _check_text(where: str, key: str, text: Any) -> None:

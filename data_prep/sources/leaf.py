@@ -42,7 +42,7 @@ def read_leaf(data: Path | None, wanted: Wanted, *, shape: str = "") -> Dataset:
         raise InputError(f"--option: silo_names={wanted.silo_names} given; users have names, leave it out")
     files: dict[str, str] = {}
     noted_all(path, files)
-    split, rows = path.is_dir() and is_split(path), Examples(_parsed(shape))
+    split, rows = path.is_dir() and is_split(path), LeafExamples(_parsed(shape))
     trained = rows.read(path, path / "train" if split else path)
     count = len(rows)
     tested = rows.read(path, path / "test") if split else set()
@@ -63,7 +63,7 @@ def read_leaf(data: Path | None, wanted: Wanted, *, shape: str = "") -> Dataset:
     return replace(made, x=Converted(made.x, stored), test=test, silo_names=own)
 
 
-class Examples:
+class LeafExamples:
     """The examples of all users, as they come.
 
     Attributes:

@@ -57,7 +57,7 @@ def read_table(
 
 
 @dataclass(frozen=True)
-class Table:
+class TableSource:
     """A table with a row for each id.
 
     Attributes:
@@ -75,7 +75,7 @@ class Table:
     done: dict[str, Any]
 
 
-def identified_table(path: Path, spec: TableSpec) -> Table:
+def identified_table(path: Path, spec: TableSpec) -> TableSource:
     """Read a table, Parquet by its ending or else CSV, whose spec names a column of ids."""
     encoder = Encoder(kind_of(path), path, spec)
     x, y, ids, changes = Spool(), list[np.ndarray](), list[str | None](), Changes(spec)
@@ -88,7 +88,7 @@ def identified_table(path: Path, spec: TableSpec) -> Table:
             f"{path}: has no rows without a missing value; look at 'missing' in the table's spec"
         )
     spec.label.check_whole(str(path), together := np.concatenate(y))
-    return Table(x.rows(), together, ids, encoder.columns, changes.told())
+    return TableSource(x.rows(), together, ids, encoder.columns, changes.told())
 
 
 def write_statistics(kind: str, data: Path, spec: Path | None, out: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ BLANKS = tuple(bytes([code]) for code in b" \t\v\f\x1c\x1d\x1e\x1f")
 """The blanks of ASCII that end no line."""
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """Whole rows of a table: how many there are, the bytes of the longest, and the lines they stand in."""
 
     content: bytes
@@ -31,7 +31,7 @@ class Block(NamedTuple):
         return not self.content.isascii() or any(one in self.content for one in BLANKS)
 
 
-def next_block(text: Lines, delimiter: int) -> Block | None:
+def next_block(text: Lines, delimiter: int) -> RowBlock | None:
     """Return the next piece of a table, which is not taken yet; None if Python alone tells what it is.
 
     A piece has as many rows as Python's reader takes for one, so that sums over pieces have the same bits.
@@ -61,7 +61,7 @@ def next_block(text: Lines, delimiter: int) -> Block | None:
         view[:size], longest, delimiter
     ):
         return None
-    return Block(content, rows, longest, int(np.searchsorted(feeds, size)))
+    return RowBlock(content, rows, longest, int(np.searchsorted(feeds, size)))
 
 
 def _row_ends(view: np.ndarray, delimiter: int, ended: bool) -> tuple[np.ndarray, np.ndarray, int]:

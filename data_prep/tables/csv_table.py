@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from data_prep.tables.arrow import library
-from data_prep.tables.blocks import Block, next_block
+from data_prep.tables.blocks import RowBlock, next_block
 from data_prep.tables.header import positions
-from data_prep.tables.lines import Lines, Rows
+from data_prep.tables.lines import CsvRows, Lines
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.texts import Texts, padded, stripped
@@ -41,7 +41,7 @@ class CsvTable:
     def __init__(self, lines: Lines, spec: TableSpec, given: Collection[str] = ()) -> None:
         self.commented = 0
         self._lines, self._spec, self._path = lines, spec, lines.path
-        header = list(spec.names) if spec.names else next(iter(Rows(lines, spec)), (0, []))[1]
+        header = list(spec.names) if spec.names else next(iter(CsvRows(lines, spec)), (0, []))[1]
         self._names = header if spec.names else [name.strip() for name in header]
         self._wanted = positions(self._path, self._names, spec, given)
         self._numbered = [str(at) for at in range(len(self._names))]  # names may stand there twice
@@ -70,13 +70,13 @@ class CsvTable:
         @functools.cache
         def places() -> list[int]:
             text = Lines(self._path, io.BytesIO(block.content), before)
-            return [line for line, _ in Rows(text, self._spec)]
+            return [line for line, _ in CsvRows(text, self._spec)]
 
         return self._piece(columns, lambda row: places()[row], block.rows, len(block.content))
 
     def _by_python(self) -> Piece | None:
         """Return the next rows as Python's reader reads them; None if there is none."""
-        numbered = (rows := Rows(self._lines, self._spec, len(self._names))).piece()
+        numbered = (rows := CsvRows(self._lines, self._spec, len(self._names))).piece()
         self.commented += rows.commented
         if not numbered:
             return None
@@ -96,7 +96,7 @@ class CsvTable:
         where, notation = f"{self._path}: line", self._spec.notation
         return Piece(where, columns, np.arange(rows), place, notation, beside)
 
-    def _columns(self, block: Block) -> dict[str, Texts] | None:
+    def _columns(self, block: RowBlock) -> dict[str, Texts] | None:
         """Return the wanted columns of a block; None if Arrow finds no table in it."""
         for numeric in [self._numeric, frozenset[str]()]:
             try:
@@ -118,11 +118,11 @@ class CsvTable:
         """Return texts that were read, among which there may be blanks."""
         return Texts.held(stripped(array, self._missing), padded(array)) if blank else Texts.held(array)
 
-    def _texts(self, block: Block, name: str) -> Any:
+    def _texts(self, block: RowBlock, name: str) -> Any:
         """Return the texts of numbers, which are read when they are asked for."""
         return self._words(self._read(block, [name], frozenset())[name], block.blank).array
 
-    def _read(self, block: Block, names: Sequence[str], numeric: Collection[str]) -> dict[str, Any]:
+    def _read(self, block: RowBlock, names: Sequence[str], numeric: Collection[str]) -> dict[str, Any]:
         """Read columns of a block: numbers, or texts as they stand; null where missing."""
         arrow = library()
         from pyarrow import csv

@@ -57,7 +57,7 @@ def _unpacked(head: bytes, body: Any) -> tuple[int, int]:
         ArrowInvalid: its head is damaged.
     """
     try:
-        message = _Table(head, *struct.unpack_from("<I", head))
+        message = _ArrowTable(head, *struct.unpack_from("<I", head))
         kind, records = head[message.field(1)], message.below(2)
         if kind not in (RECORDS, DICTIONARY):
             return kind, 0
@@ -78,7 +78,7 @@ def _size(body: Any, start: int, length: int) -> int:
     return int(length if size == -1 else size)
 
 
-class _Table:
+class _ArrowTable:
     """A table of a flatbuffer, as far as its fields are found."""
 
     def __init__(self, head: bytes, at: int) -> None:
@@ -92,7 +92,7 @@ class _Table:
         (offset,) = struct.unpack_from("<H", self._head, entries + entry) if entry < size else (0,)
         return self.at + offset if offset else 0
 
-    def below(self, number: int) -> _Table:
+    def below(self, number: int) -> _ArrowTable:
         """Return the table, or the vector, that a field leads to."""
         at = self.field(number)
-        return _Table(self._head, at + struct.unpack_from("<I", self._head, at)[0])
+        return _ArrowTable(self._head, at + struct.unpack_from("<I", self._head, at)[0])

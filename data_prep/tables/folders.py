@@ -18,14 +18,14 @@ APART = (".", "_")
 """What names begin with that programs give to files beside a table."""
 
 
-class Part(NamedTuple):
+class TableFile(NamedTuple):
     """A file of a table, and the values that its folders' names give to columns; None is a missing one."""
 
     path: Path
     columns: Mapping[str, str | None]
 
 
-def parts_of(kind: str, path: Path) -> list[Part]:
+def parts_of(kind: str, path: Path) -> list[TableFile]:
     """Return the files of a table in the order of their names: a file alone is the only one.
 
     Raises:
@@ -37,10 +37,10 @@ def parts_of(kind: str, path: Path) -> list[Part]:
         other = next(one for one in ENDINGS if one != kind)
         if path.suffix in (".csv", *PACKED) if other == "csv" else path.suffix in ENDINGS[other]:
             raise InputError(f"{path}: read as {kind}, and named as {other}; give {other} as the source")
-        return [Part(path, {})]
+        return [TableFile(path, {})]
     within = (one.relative_to(path) for one in path.rglob("*") if one.is_file())
     names = sorted(name for name in within if not any(part.startswith(APART) for part in name.parts))
-    parts = [Part(_checked(kind, path, name), _columns(name)) for name in names]
+    parts = [TableFile(_checked(kind, path, name), _columns(name)) for name in names]
     if not parts:
         raise InputError(f"{path}: has no tables; files of one end in {' or '.join(ENDINGS[kind])}")
     for part in parts:

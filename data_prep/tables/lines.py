@@ -83,7 +83,7 @@ class Lines:
                 return size
 
 
-class Rows:
+class CsvRows:
     """The rows of a CSV table as Python reads them, with the number of each one's last line.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 from data_prep.tables import lines as limits
 from data_prep.tables.arrow import library
 from data_prep.tables.feather import batches_of, opened_feather
-from data_prep.tables.folders import Part
+from data_prep.tables.folders import TableFile
 from data_prep.tables.header import positions
 from data_prep.tables.opening import ARROW
 from data_prep.tables.piece import Piece
@@ -23,7 +23,7 @@ from data_prep.tables.unpacking import check_unpacked
 from mpifl.common import InputError
 
 
-def parquet_pieces(part: Part, spec: TableSpec) -> Iterator[Piece]:
+def parquet_pieces(part: TableFile, spec: TableSpec) -> Iterator[Piece]:
     """Yield the rows of a table of Parquet or Arrow, with the values for missing ones replaced by None.
 
     Raises:

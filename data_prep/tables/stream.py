@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from data_prep.tables.csv_table import CsvTable
-from data_prep.tables.folders import Part, parts_of
+from data_prep.tables.folders import TableFile, parts_of
 from data_prep.tables.gaps import Gaps
 from data_prep.tables.lines import Lines
 from data_prep.tables.opening import opened
@@ -33,7 +33,7 @@ def pieces(kind: str, path: Path, spec: TableSpec, gaps: Gaps | None = None) -> 
             yield replace(piece, columns={**piece.columns, **named}) if named else piece
 
 
-def _csv_pieces(part: Part, spec: TableSpec, gaps: Gaps | None) -> Iterator[Piece]:
+def _csv_pieces(part: TableFile, spec: TableSpec, gaps: Gaps | None) -> Iterator[Piece]:
     with opened(part.path, spec.encoding) as file:
         yield from (table := CsvTable(Lines(part.path, file), spec, part.columns)).pieces()
         if gaps is not None:

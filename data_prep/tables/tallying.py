@@ -28,7 +28,7 @@ FEW = 0.1
 """A column is one of numbers or dates with mistakes if at most this share is none."""
 
 
-class Place(NamedTuple):
+class ValuePlace(NamedTuple):
     """A value, and where it stands, without the file."""
 
     value: str
@@ -50,7 +50,7 @@ class Ways:
 
     all: tuple[Notation, ...] = (PLAIN, *OTHERS)
     apart: set[tuple[Notation, Notation]] = field(default_factory=set)
-    shown: dict[Notation, Place] = field(default_factory=dict)
+    shown: dict[Notation, ValuePlace] = field(default_factory=dict)
 
     def add(self, piece: Piece, rows: Sequence[int], values: Sequence[str], *, plain: bool) -> None:
         """Look at values, which stand in some rows of a piece; `plain` are those that are numbers by `PLAIN`.
@@ -71,7 +71,7 @@ class Ways:
             others = {a for a, b in zip(texts, found, strict=True) if a != b}
             if others and way not in self.shown:
                 at = next(at for at, value in enumerate(values) if value in others)
-                self.shown[way] = Place(values[at], line_of(piece, rows[at]))
+                self.shown[way] = ValuePlace(values[at], line_of(piece, rows[at]))
 
 
 def _read(texts: Sequence[str], way: Notation) -> list[str] | None:
@@ -113,16 +113,16 @@ class Tally:
     known: int = 0
     gaps: int = 0
     marks: dict[str, tuple[int, str]] = field(default_factory=dict)
-    first: Place | None = None
+    first: ValuePlace | None = None
     odd: int = 0
-    first_odd: Place | None = None
+    first_odd: ValuePlace | None = None
     whole: bool = True
     steps: bool = True
     numbers: set[float] = field(default_factory=set)
     least: float = np.inf
     most: float = -np.inf
     undated: Counter[str] = field(default_factory=Counter)
-    first_undated: Place | None = None
+    first_undated: ValuePlace | None = None
     texts: Counter[str] = field(default_factory=Counter)
     looked: int = 0
     equal: int = 0
@@ -165,12 +165,12 @@ class Tally:
         if not values:
             return
         self.known += len(values)
-        self.first = self.first or Place(values[0], line_of(piece, rows[0]))
+        self.first = self.first or ValuePlace(values[0], line_of(piece, rows[0]))
         numbers = texts.numbers(self.notation)
         finite = np.isfinite(numbers)
         if not finite.all():
             odd = int(np.argmin(finite))
-            self.first_odd = self.first_odd or Place(values[odd], line_of(piece, rows[odd]))
+            self.first_odd = self.first_odd or ValuePlace(values[odd], line_of(piece, rows[odd]))
             self.odd += int((~finite).sum())
         self._add_numbers(numbers, numbers[finite])
         self._add_dates(piece, rows, values)
@@ -205,7 +205,7 @@ class Tally:
         for one, times in Counter(values).items():
             if np.isnan(days_of(one, date.min)):
                 if not self.undated:
-                    self.first_undated = Place(one, line_of(piece, rows[values.index(one)]))
+                    self.first_undated = ValuePlace(one, line_of(piece, rows[values.index(one)]))
                 self.undated[one] += times
                 if len(self.undated) > MOST_NUMBERS:
                     return

@@ -14,4 +14,4 @@ from .folder import (
 from .layout import PIECE as PIECE, Section as Section
 from .ledger import FILE as FILE, Ledger as Ledger, digest_of as digest_of
 from .making import default_jobs as default_jobs, make_shards as make_shards
-from .writing import Shard as Shard, Writer as Writer
+from .writing import NewShard as NewShard, Writer as Writer

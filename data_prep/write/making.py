@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from data_prep.write.layout import passes
 from data_prep.write.ledger import Ledger
-from data_prep.write.writing import Offsets, Shard, Writer
+from data_prep.write.writing import NewShard, Offsets, Writer
 from mpifl.data.shards import ShardEntry
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ def default_jobs() -> int:
     return min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def make_shards(writer: Writer, shards: Sequence[Shard], jobs: int, ledger: Ledger) -> list[ShardEntry]:
+def make_shards(writer: Writer, shards: Sequence[NewShard], jobs: int, ledger: Ledger) -> list[ShardEntry]:
     """Lay out, fill and finish shards; those that the ledger has are taken from there.
 
     Raises:
@@ -66,7 +66,7 @@ def signals_held() -> Iterator[list[int]]:
             signal.raise_signal(caught[0])
 
 
-def _make(writer: Writer, shards: Sequence[Shard], ledger: Ledger, crew: _Crew) -> list[ShardEntry]:
+def _make(writer: Writer, shards: Sequence[NewShard], ledger: Ledger, crew: _Crew) -> list[ShardEntry]:
     todo = [shard for shard in shards if shard.file not in ledger.shards]
     where = writer.laid_out if ledger.laid_out else writer.lay_out
     offsets = dict(crew.do("Laying out", {shard.file: partial(where, shard) for shard in todo}))
@@ -82,7 +82,7 @@ def _make(writer: Writer, shards: Sequence[Shard], ledger: Ledger, crew: _Crew) 
 
 
 def _fill(
-    writer: Writer, shards: Sequence[Shard], offsets: dict[str, Offsets], ledger: Ledger, crew: _Crew
+    writer: Writer, shards: Sequence[NewShard], offsets: dict[str, Offsets], ledger: Ledger, crew: _Crew
 ) -> None:
     """Write all rows, one source after the other, but for the pieces that are written already.
 

@@ -26,7 +26,7 @@ Kinds = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
 @dataclass(frozen=True)
-class Shard:
+class NewShard:
     """A shard to be made: its name and its sections, of one file and silo."""
 
     name: str
@@ -72,12 +72,12 @@ class Writer:
             kinds[path] = shape, stored_dtype(aim)
         return kinds
 
-    def lay_out(self, shard: Shard) -> Offsets:
+    def lay_out(self, shard: NewShard) -> Offsets:
         """Make a shard's file with room for everything, and return where that is."""
         with self._new(_raw(self.folder, shard.file), shard, None) as file:
             return _offsets(file)
 
-    def laid_out(self, shard: Shard) -> Offsets:
+    def laid_out(self, shard: NewShard) -> Offsets:
         """Return where everything is in a file that was laid out before."""
         raw = _raw(self.folder, shard.file)
         # a file that has its own name already, but was not noted as finished, goes through `finish` again
@@ -114,7 +114,7 @@ class Writer:
             what = "the scheme brings features beyond float32"
             raise InputError(f"--scheme: {section.file}: {what}; take smaller factors, or another unit")
 
-    def finish(self, shard: Shard, offsets: Offsets) -> ShardEntry:
+    def finish(self, shard: NewShard, offsets: Offsets) -> ShardEntry:
         """Put a filled shard's rows into their order, compress them if asked, and return its entry.
 
         It can be done again until the shard is `settled`.
@@ -150,7 +150,7 @@ class Writer:
         for path in self.folder.glob("*.raw"):
             sync_file(path)
 
-    def _rewrite(self, shard: Shard, raw: Path, offsets: Offsets, path: Path) -> None:
+    def _rewrite(self, shard: NewShard, raw: Path, offsets: Offsets, path: Path) -> None:
         """Write a shard anew from the file whose rows are in the order of their arrival."""
         aside = raw.with_suffix(".part")
         with self._new(aside, shard, self.filters) as file:
@@ -164,7 +164,7 @@ class Writer:
                     _write_at(number, offsets[split][column], place, rows)
         os.replace(aside, path)
 
-    def _histogram(self, shard: Shard, raw: Path, offsets: Offsets) -> list[int]:
+    def _histogram(self, shard: NewShard, raw: Path, offsets: Offsets) -> list[int]:
         """Count the labels of the training split, or of the only one."""
         counted = next((section for section in shard.sections if section.split == "train"), shard.sections[0])
         if self.classes is None:
@@ -176,7 +176,7 @@ class Writer:
         return [int(count) for count in total]
 
     def _put_in_order(
-        self, shard: Shard, raw: Path, offsets: Offsets
+        self, shard: NewShard, raw: Path, offsets: Offsets
     ) -> Iterator[tuple[str, str, int, np.ndarray]]:
         """Yield split, column, place and rows of a shard's buckets,
         from a file of rows in the order of their arrival."""
@@ -193,7 +193,7 @@ class Writer:
                         rows if order is None else _scattered(rows, order),
                     )
 
-    def _new(self, path: Path, shard: Shard, filters: dict[str, Any] | None) -> WrittenFile:
+    def _new(self, path: Path, shard: NewShard, filters: dict[str, Any] | None) -> WrittenFile:
         labels = {section.split: (len(section), *section.labels.shape[1:]) for section in shard.sections}
         common: dict[str, Any] = {"features": self.features, "classes": self.classes, "filters": filters}
         path.unlink(missing_ok=True)  # in a folder that was kept it might be a link

@@ -18,7 +18,7 @@ from mpifl.common import InputError, RankLost, one_line
 from mpifl.common.machine import imports
 
 if TYPE_CHECKING:
-    from mpifl.cli.align import Aligned, AlignTerms, Means, PartyTable
+    from mpifl.cli.align import Aligned, AlignTable, AlignTerms, Means
     from mpifl.wire import Transport
 
 Given = TypeVar("Given")
@@ -102,17 +102,17 @@ class _Own:
                 "--plain: keyed hashes need a key, and nothing else does; give --plain and --key FILE"
             )
 
-    def bring(self, terms: AlignTerms, party: int) -> PartyTable:
+    def bring(self, terms: AlignTerms, party: int) -> AlignTable:
         """Read a party's table."""
         from data_prep.schemes import Shares
-        from data_prep.site import PartyTable, Site
+        from data_prep.site import AlignTable, Site
 
         table = _mine(self.tables, party)
         if table is None:
             raise InputError(f"--table: not given for {terms.told(party)}; name its own table")
         id, spec, whom = _mine(self.ids, party), _mine(self.specs, party), _mine(self.whom, party)
         site, shares = Site(party, terms.parties[party]), Shares(terms.valid, terms.test)
-        own = PartyTable(table, self.out, site, terms.seed, shares=shares, spec=spec, id=id, whom=whom)
+        own = AlignTable(table, self.out, site, terms.seed, shares=shares, spec=spec, id=id, whom=whom)
         for told in own.changes:
             print(f"warning: {terms.told(party)}: {one_line(told)}", file=sys.stderr, flush=True)
         return own

@@ -39,7 +39,7 @@ TARGETED = ("fedprox", "scaffold", "fednova")
 Pass = Callable[[], object]
 
 
-def silo_half(name: str, shard: Shard, w: torch.Tensor, **settings: Any) -> Pass:
+def client_method(name: str, shard: Shard, w: torch.Tensor, **settings: Any) -> Pass:
     """Return a function that does an algorithm's part at a silo, in the state that it has after a round."""
     algorithm: Any = ALGORITHMS[name](local=LocalTraining(lr=bare.LR, batch_size=bare.BATCH, **settings))
     model = FlatModel(models.build("2nn", {}, PIXELS, CLASSES, 0), recalls=True)
@@ -83,13 +83,13 @@ def passes(folder: Path) -> tuple[dict[str, Pass], str]:
     spec = read_federation(folder / "shards")
     shard = open_shard(folder / "shards", spec.silos[0], spec)
     w = FlatModel(models.build("2nn", {}, PIXELS, CLASSES, 0)).trained.clone()
-    named = {name: silo_half(name, shard, w) for name in (REFERENCE, *TARGETED)}
-    named["fedavg, momentum 0.9"] = silo_half("fedavg", shard, w, momentum=0.9)
-    named["fedavg, compiled"] = silo_half("fedavg", shard, w, compile=True)
-    named["scaffold, compiled"] = silo_half("scaffold", shard, w, compile=True)
-    named["moon"] = silo_half("moon", shard, w)
-    named["moon, compiled"] = silo_half("moon", shard, w, compile=True)
-    named["fsvrg"] = silo_half("fsvrg", shard, w)
+    named = {name: client_method(name, shard, w) for name in (REFERENCE, *TARGETED)}
+    named["fedavg, momentum 0.9"] = client_method("fedavg", shard, w, momentum=0.9)
+    named["fedavg, compiled"] = client_method("fedavg", shard, w, compile=True)
+    named["scaffold, compiled"] = client_method("scaffold", shard, w, compile=True)
+    named["moon"] = client_method("moon", shard, w)
+    named["moon, compiled"] = client_method("moon", shard, w, compile=True)
+    named["fsvrg"] = client_method("fsvrg", shard, w)
     named["torch.optim.SGD"] = plain_torch(shard)
     return named, data
 

@@ -13,7 +13,7 @@ from conftest import ROOT
 from unit.builders import write_folder, write_vertical_folder
 
 from data_prep.inspect.column_page import column_page
-from data_prep.inspect.columns import Columns
+from data_prep.inspect.columns import ColumnsSummary
 from data_prep.inspect.page import page as inspect_page
 from data_prep.inspect.summary import summarise
 from mpifl.common import Names
@@ -151,7 +151,7 @@ def columns(folder: Path, *names: str) -> Path:
     spec = write_vertical_folder(folder, {"train": 5000, "test": 20}, (1, 9, 3), holder=1)
     told = dict(enumerate(names))
     silos = [one.model_copy(update={"name": told.get(one.silo, one.name)}) for one in spec.silos]
-    page = column_page([Columns(spec.model_copy(update={"silos": silos}))])
+    page = column_page([ColumnsSummary(spec.model_copy(update={"silos": silos}))])
     (folder.parent / "columns.html").write_text(page)
     return folder.parent / "columns.html"
 

@@ -11,7 +11,7 @@ from data_prep.inspect.advice import advice, by_chance
 from data_prep.inspect.features import moments_of
 from data_prep.inspect.heterogeneity import heterogeneity
 from data_prep.inspect.page import page
-from data_prep.inspect.summary import Summary
+from data_prep.inspect.summary import FolderSummary
 from mpifl.algorithms import ALGORITHMS
 from mpifl.data import Targets
 from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
@@ -30,7 +30,7 @@ def summary(counts, moments=None):
         name="made up", features=Features(shape=(2,), dtype="float32"), classes=len(counts[0]), seed=4,
         scheme={"name": "iid"}, source={"name": "npz"}, silos=silos,
     )  # fmt: skip
-    return Summary(spec, np.array(counts), moments)
+    return FolderSummary(spec, np.array(counts), moments)
 
 
 def taken(counts, **more):
@@ -69,7 +69,7 @@ def values(*columns, dtype="float32", names=None):
     return [
         str(one)
         for one in advice(
-            Summary(spec, np.zeros((2, 0)), None, [moments_of(drawn[:100]), moments_of(drawn[100:])])
+            FolderSummary(spec, np.zeros((2, 0)), None, [moments_of(drawn[:100]), moments_of(drawn[100:])])
         )
     ]
 

@@ -26,7 +26,7 @@ from data_prep.write import layout, ledger
 from data_prep.write.layout import Section, passes
 from data_prep.write.ledger import Ledger, digest_of
 from data_prep.write.making import make_shards
-from data_prep.write.writing import Shard, Writer
+from data_prep.write.writing import NewShard, Writer
 from mpifl.common.errors import InputError, ShardError
 from mpifl.data.shards.shards import (
     Features,
@@ -91,7 +91,7 @@ def made(folder, x, y, parts, jobs=2, alter=None, keep=None):
     """Write shards of some rows and return them as they open, with the entries."""
     folder.mkdir(exist_ok=True)
     features = Features(shape=x.shape[1:], dtype="uint8")
-    shards = [Shard(f"s{k}", [Section(f"{k}.h5", "train", k, x, y, ids)]) for k, ids in enumerate(parts)]
+    shards = [NewShard(f"s{k}", [Section(f"{k}.h5", "train", k, x, y, ids)]) for k, ids in enumerate(parts)]
     writer = Writer(folder, features, 4, alter=alter)
     book = Ledger(keep, {})
     try:

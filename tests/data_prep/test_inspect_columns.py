@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from data_prep.cli import main
 from data_prep.inspect.column_page import column_page
-from data_prep.inspect.columns import Columns, runs, summarise_columns
+from data_prep.inspect.columns import ColumnsSummary, runs, summarise_columns
 from data_prep.inspect.correlation import MOST_ROWS, correlations, icor, sample
 from data_prep.inspect.figures import owners
 from mpifl.data.shards.column_spec import VerticalSpec
@@ -104,11 +104,11 @@ def test_a_map_has_a_colour_for_each_silo():
 
 def test_names_of_columns_are_shown_where_all_have_one(tmp_path):
     spec = summarise_columns(cut(tmp_path, "--columns", "contiguous")).spec
-    assert Columns(spec).named(spec.silos[1]) == ["3-5"]
+    assert ColumnsSummary(spec).named(spec.silos[1]) == ["3-5"]
     named = VerticalSpec(**{**dict(spec), "feature_names": list("abcdef")})
-    assert Columns(named).named(named.silos[1]) == ["d", "e", "f"]
+    assert ColumnsSummary(named).named(named.silos[1]) == ["d", "e", "f"]
     few = VerticalSpec(**{**dict(spec), "feature_names": list("abc")})
-    assert Columns(few).named(few.silos[0]) == ["0-2"]
+    assert ColumnsSummary(few).named(few.silos[0]) == ["0-2"]
 
 
 def test_values_and_tokens_have_their_words(tmp_path, capsys):

@@ -10,10 +10,10 @@ from pages import Reader, bytes_of, check_whole, decoded
 
 import data_prep.inspect.features as features_module
 from data_prep.cli import main
-from data_prep.inspect.features import Moments, feature_skew, moments_of, total
+from data_prep.inspect.features import FeatureMoments, feature_skew, moments_of, total
 from data_prep.inspect.figures import faces, is_image, is_table
 from data_prep.inspect.page import page
-from data_prep.inspect.summary import Summary, summarise
+from data_prep.inspect.summary import FolderSummary, summarise
 from mpifl.common.pages import BLUES, coloured, encoded
 from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
 from scripts.write_shard import write_shard
@@ -51,7 +51,7 @@ def described(counts, name="made up", **more):
 
 
 def summary(counts, name="made up", moments=None, **more):
-    return Summary(described(counts, name, **more), np.array(counts), moments)
+    return FolderSummary(described(counts, name, **more), np.array(counts), moments)
 
 
 def folder_of(path, xs, ys, scale=None, classes=3, offset=0.0, **more):
@@ -106,7 +106,7 @@ def test_names_are_text_and_no_markup():
     odd = "<script>alert(1)</script>&\"'"
     spec = described([[1, 2], [3, 4]], odd, class_names=["<b>", "x"])
     spec = spec.model_copy(update={"silos": [entry.model_copy(update={"name": odd}) for entry in spec.silos]})
-    once = Summary(spec, np.array([[1, 2], [3, 4]]))
+    once = FolderSummary(spec, np.array([[1, 2], [3, 4]]))
     for summaries in ([once], [once, once]):
         reader = Reader(page(summaries))
         assert [tag for tag, _ in reader.tags].count("b") == (2 if len(summaries) == 2 else 0)
@@ -166,7 +166,7 @@ def test_moments_put_together_are_those_of_all(cuts, offset):
 def test_feature_skew_is_the_distance_of_the_formula():
     def silo(mean, deviation):
         # the second is constant
-        return Moments(100, np.array([mean, 5.0]), np.array([deviation**2 * 100, 0.0]))
+        return FeatureMoments(100, np.array([mean, 5.0]), np.array([deviation**2 * 100, 0.0]))
 
     # means -1 and 1, deviations 1: pooled deviation sqrt(2), each silo sqrt(1 + (sqrt(2) - 1)^2) from it
     assert feature_skew([silo(-1, 1), silo(1, 1)]) == pytest.approx(np.hypot(1, np.sqrt(2) - 1) / np.sqrt(2))

@@ -88,7 +88,7 @@ class Attacked(FedAvg):
 
 _TAKEN = ("report", "broadcast_record", "done", "_started", "hand_over", "trade")
 _real = {name: getattr(Transport, name) for name in _TAKEN}
-_real_mean = mpifl.exchange.server_side.cohort.Cohort.mean
+_real_mean = mpifl.exchange.server_side.cohort.ServerCohort.mean
 _real_combine = WeightedMean.combine
 _real_digest = mpifl.exchange.broadcast.heard_after
 _truly_told = [b""]
@@ -212,7 +212,7 @@ spreading.LONG, spreading.PIECE = 1000, 256
 if PLAN:
     for ending in ("", ".scores"):
         Path(PLAN["made"] + ending).touch()
-    mpifl.exchange.server_side.cohort.Cohort.mean = _noted_mean
+    mpifl.exchange.server_side.cohort.ServerCohort.mean = _noted_mean
 if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(PLAN["rank"]):
     for name, act in zip(
         _TAKEN, (_report, _broadcast_record, _done, _started, _hand_over, _trade), strict=True

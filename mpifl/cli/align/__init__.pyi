@@ -5,8 +5,8 @@ from . import (
 )
 from .align_party import (
     AlignParty as AlignParty,
+    AlignTable as AlignTable,
     Means as Means,
-    PartyTable as PartyTable,
 )
 from .align_phases import (
     AlignmentStopped as AlignmentStopped,

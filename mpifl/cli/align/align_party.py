@@ -32,7 +32,7 @@ from mpifl.data.shards import VerticalEntry, VerticalSpec
 from mpifl.wire import Transport
 
 
-class PartyTable(Protocol):
+class AlignTable(Protocol):
     """A party's own table, and the writer of its common rows.
 
     Attributes:
@@ -82,7 +82,7 @@ class AlignParty:
         self,
         transport: Transport,
         terms: Path,
-        bring: Callable[[AlignTerms, int], PartyTable],
+        bring: Callable[[AlignTerms, int], AlignTable],
         means: Callable[[AlignTerms, int], Means],
         told: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
@@ -103,7 +103,7 @@ class AlignParty:
             told,
         )
         self._silo = transport.rank - 1
-        self._table: PartyTable | None = None
+        self._table: AlignTable | None = None
 
     def align(self) -> int:
         """Take part, write the shard and `federation.json`, and return the number of common rows.
@@ -125,7 +125,7 @@ class AlignParty:
         return common.rows
 
     @property
-    def _own(self) -> PartyTable:
+    def _own(self) -> AlignTable:
         assert self._table is not None
         return self._table
 

@@ -19,7 +19,7 @@ from mpifl import __version__
 from mpifl.cli.doctor.disk import Disk, examine_folder, file_system
 from mpifl.cli.doctor.gpus import Gpu, examine_gpu
 from mpifl.cli.doctor.processor_bits import Computes, examine_processor
-from mpifl.cli.doctor.site_check import SiteFolder, examine_site
+from mpifl.cli.doctor.site_check import SiteCondition, examine_site
 from mpifl.common import InputError
 from mpifl.common.machine import signals
 from mpifl.data.shards import (
@@ -107,7 +107,7 @@ class Condition(Message):
     shards: FoundShards = FoundShards()
     run: Disk | None = None
     user: str = ""
-    site: SiteFolder | None = None
+    site: SiteCondition | None = None
     batched: Trial | None = None
     computes: Computes = Computes()
 
@@ -148,7 +148,7 @@ def examine_rank(transport: Transport, plan: Plan) -> Condition:
     )
 
 
-def _site(plan: Plan) -> SiteFolder | None:
+def _site(plan: Plan) -> SiteCondition | None:
     entries: Sequence[AnyEntry] = parse_any(plan.spec).silos if plan.spec else []
     return examine_site([entry.name or f"silo {silo}" for silo, entry in enumerate(entries)], plan.private)
 

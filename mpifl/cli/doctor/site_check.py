@@ -30,7 +30,7 @@ Problem = tuple[Literal["note", "warning", "bad"], str]
 KEY, BUDGET = "key", "budget.toml"
 
 
-class SiteFolder(Message):
+class SiteCondition(Message):
     """The condition of a site's folder on one rank."""
 
     folder: str
@@ -39,7 +39,7 @@ class SiteFolder(Message):
     problems: list[Problem] = []  # noqa: RUF012 - pydantic copies it
 
 
-def examine_site(silos: Sequence[str], private: bool | None) -> SiteFolder | None:
+def examine_site(silos: Sequence[str], private: bool | None) -> SiteCondition | None:
     """Return the condition of this rank's site folder; None if MPIFL_SITE is not set.
 
     Args:
@@ -56,7 +56,7 @@ def examine_site(silos: Sequence[str], private: bool | None) -> SiteFolder | Non
             refuse_unbudgeted()
         except InputError as error:
             problems.append(("bad", str(error)))
-    return SiteFolder(folder=str(folder), mark=mark_of(folder), problems=problems)
+    return SiteCondition(folder=str(folder), mark=mark_of(folder), problems=problems)
 
 
 def checkup(folder: Path, silos: Sequence[str] = ()) -> list[Problem]:

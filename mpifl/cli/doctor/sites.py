@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mpifl.cli.doctor.alike_ranks import Conditions, grouped, named
 from mpifl.cli.doctor.condition import Condition, Plan
 from mpifl.cli.doctor.findings import Finding
-from mpifl.cli.doctor.site_check import SiteFolder
+from mpifl.cli.doctor.site_check import SiteCondition
 from mpifl.wings.site import VARIABLE
 
 WHAT = "site folder"
@@ -37,7 +37,7 @@ def _missing(without: list[int], needed: bool) -> Iterator[Finding]:
         )
 
 
-def _problems(sites: dict[int, SiteFolder]) -> Iterator[Finding]:
+def _problems(sites: dict[int, SiteCondition]) -> Iterator[Finding]:
     """Yield the problems in folders, once for all ranks that find the same."""
     seen = {(state, line): [rank for rank, site in sites.items() if (state, line) in site.problems]
             for site in sites.values() for state, line in site.problems}  # fmt: skip

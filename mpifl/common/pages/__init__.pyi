@@ -20,7 +20,7 @@ from .parts import (
     Plot as Plot,
     Ramp as Ramp,
     Said as Said,
-    Split as Split,
+    SplitBars as SplitBars,
     Table as Table,
     Terms as Terms,
     there as there,

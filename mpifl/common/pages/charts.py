@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot, Split
+from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot, SplitBars
 
 COLOURS = tuple(f"s{nth}" for nth in range(6))
 """Looks of things side by side, by rank."""
@@ -292,4 +292,4 @@ def split(title: str, rows: Sequence[Row], names: Sequence[str], write: Write, n
         drawn.append((name, pieces, behind))
     has = [any(parts) for parts in zip(*(parts for _, parts, _ in rows), strict=True)]
     keys = [Key(look, name) for look, name, one in zip(looks, names, has, strict=True) if one]
-    return Figure(title, note, [Split(drawn)], keys, wide=True)
+    return Figure(title, note, [SplitBars(drawn)], keys, wide=True)

@@ -147,7 +147,7 @@ class Plot(Block):
 
 
 @dataclass(frozen=True)
-class Split(Block):
+class SplitBars(Block):
     """Horizontal bars of parts: the name of each, its parts as (look, from the left, length, title), and what
     stands behind it."""
 

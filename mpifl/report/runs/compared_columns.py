@@ -10,7 +10,7 @@ from mpifl.report.runs.runs import Summary
 
 
 @dataclass(frozen=True)
-class Column:
+class ComparedColumn:
     """A column of the table: its heading, its figure, and how that is written."""
 
     heading: str
@@ -46,13 +46,13 @@ AT_SILOS = (
 )
 BY_EXAMPLES = ("mean by examples{}", "silo_{}_weighted")
 """In place of all examples together, where a metric is not known of them."""
-LOSS = Column("loss", "test_loss", 4)
-EPSILON = Column("epsilon", "epsilon", 3)
+LOSS = ComparedColumn("loss", "test_loss", 4)
+EPSILON = ComparedColumn("epsilon", "epsilon", 3)
 COSTS = (
-    Column("seconds", "seconds", 1),
-    Column("virtual s", "virtual_seconds", 1),
-    Column("MB sent", "bytes_sent", 1, 1e-6),
-    Column("MB received", "bytes_received", 1, 1e-6),
+    ComparedColumn("seconds", "seconds", 1),
+    ComparedColumn("virtual s", "virtual_seconds", 1),
+    ComparedColumn("MB sent", "bytes_sent", 1, 1e-6),
+    ComparedColumn("MB received", "bytes_received", 1, 1e-6),
 )
 NARROW = (
     "virtual_seconds",
@@ -67,18 +67,18 @@ NARROW = (
 )
 """What a narrow terminal does without, the first first."""
 TO_TARGET = (
-    Column("", "rounds_to_target", 0, 1, " rounds"),
-    Column("", "seconds_to_target", 1, 1, " s"),
-    Column("", "bytes_to_target", 1, 1e-6, " MB"),
-    Column("", "virtual_seconds_to_target", 1, 1, " virtual s"),
+    ComparedColumn("", "rounds_to_target", 0, 1, " rounds"),
+    ComparedColumn("", "seconds_to_target", 1, 1, " s"),
+    ComparedColumn("", "bytes_to_target", 1, 1e-6, " MB"),
+    ComparedColumn("", "virtual_seconds_to_target", 1, 1, " virtual s"),
 )
 
 
-def columns_of(summaries: Sequence[Summary]) -> list[Column]:
+def columns_of(summaries: Sequence[Summary]) -> list[ComparedColumn]:
     """Return the columns for runs: those of each main metric among them, of the loss and of the costs."""
     metrics = metrics_of(summaries)
 
-    def of(kinds: Sequence[tuple[str, str]]) -> list[Column]:
+    def of(kinds: Sequence[tuple[str, str]]) -> list[ComparedColumn]:
         return [_column(*kind, metric, len(metrics) > 1) for metric in metrics for kind in kinds]
 
     apart = {summary.metric for summary in summaries if summary.together == summary.metric.weighted}
@@ -102,12 +102,12 @@ def whose(summaries: Sequence[Summary]) -> str:
     return "no test set: figures are of the rows that silos hold out" if at_silos else "nothing was scored"
 
 
-def _column(heading: str, figure: str, metric: MetricInfo, several: bool) -> Column:
+def _column(heading: str, figure: str, metric: MetricInfo, several: bool) -> ComparedColumn:
     beside = f" {metric.name}" if several or metric.name != ACCURACY.name else ""
     named = metric.name if heading == "{}" else beside
     decimals, power = (2, 2 if "variance" in figure else 1) if metric.share else (4, 0)
     unit = "%" if metric.share and power == 1 else ""
-    return Column(heading.format(named), figure.format(metric.name), decimals, 100**power, unit)
+    return ComparedColumn(heading.format(named), figure.format(metric.name), decimals, 100**power, unit)
 
 
 def level_of(summaries: Sequence[Summary], target: float | None) -> str | None:

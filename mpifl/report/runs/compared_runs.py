@@ -25,7 +25,7 @@ from mpifl.report.runs.compared_columns import (
     COSTS,
     NARROW,
     TO_TARGET,
-    Column,
+    ComparedColumn,
     columns_of,
     level_of,
     metrics_of,
@@ -47,7 +47,7 @@ from mpifl.run.job import read_kept
 
 LeftOut = dict[Path, str]
 """Why runs cannot be read."""
-Build = Callable[[Sequence[Column]], Table]
+Build = Callable[[Sequence[ComparedColumn]], Table]
 """Makes a table of these columns."""
 
 
@@ -191,7 +191,7 @@ def _print(console: Console, summaries: Sequence[Summary], build: Build) -> None
     console.print(build(left))
 
 
-def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[Column]) -> Table:
+def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[ComparedColumn]) -> Table:
     """Return a table with a row for every run; columns for which no run has a figure are left out."""
     figures = [summary.figures(target) for summary in summaries]
     columns = [column for column in offered if any(each.get(column.figure) is not None for each in figures)]
@@ -203,13 +203,15 @@ def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[
     return found
 
 
-def _cell(summary: Summary, column: Column, value: float | None) -> str:
+def _cell(summary: Summary, column: ComparedColumn, value: float | None) -> str:
     """Write a figure; the worst silo's with the name of that silo, if it has one."""
     name = summary.worst_silo if column.figure == f"{summary.metric.silo}_worst" else None
     return column.show(value) + (f" {name}" if name and not name.isdecimal() else "")
 
 
-def table_over_seeds(together: Sequence[Group], target: float | None, offered: Sequence[Column]) -> Table:
+def table_over_seeds(
+    together: Sequence[Group], target: float | None, offered: Sequence[ComparedColumn]
+) -> Table:
     """Return a table with a row for each group of runs: mean and standard deviation over the seeds."""
     spreads = [group.spread(target) for group in together]
     offered = [column for column in offered if column not in COSTS]
@@ -223,7 +225,7 @@ def table_over_seeds(together: Sequence[Group], target: float | None, offered: S
     return found
 
 
-def _headed(first: Sequence[str], columns: Sequence[Column], level: str | None) -> Table:
+def _headed(first: Sequence[str], columns: Sequence[ComparedColumn], level: str | None) -> Table:
     found = Table()
     found.add_column(first[0], overflow="fold")
     for heading in [*first[1:], *(column.heading for column in columns)]:

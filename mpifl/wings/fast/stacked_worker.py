@@ -29,7 +29,7 @@ class Waits(BaseException):
 
 
 @dataclass
-class _Call:
+class _ClientCall:
     """One silo's call for a request.
 
     Attributes:
@@ -82,12 +82,14 @@ class Batching(Worker):
         order = sorted(mine, key=lambda silo: -examples[silo].examples["train"])
         found: dict[int, AnyReply] = {}
         for begin in range(0, len(order), size):
-            chunk = {silo: _Call(handler, silo, request, vectors) for silo in order[begin : begin + size]}
+            chunk = {
+                silo: _ClientCall(handler, silo, request, vectors) for silo in order[begin : begin + size]
+            }
             self._carry_out(chunk)
             found |= {silo: call.reply for silo, call in chunk.items() if call.reply is not None}
         return [found[silo] for silo in mine]
 
-    def _carry_out(self, chunk: Mapping[int, _Call]) -> None:
+    def _carry_out(self, chunk: Mapping[int, _ClientCall]) -> None:
         """Run all calls to their next training, do these trainings together, and repeat until all answer."""
         for call in chunk.values():
             self._ask(call)
@@ -99,7 +101,7 @@ class Batching(Worker):
                 call.seconds += spent * own / sum(steps)
                 self._ask(call)
 
-    def _ask(self, call: _Call) -> None:
+    def _ask(self, call: _ClientCall) -> None:
         """Run a call from its beginning, up to a training that is not done yet."""
         usual, self._trains = self._trains, _Done(call.outcomes)
         try:
@@ -111,7 +113,7 @@ class Batching(Worker):
         finally:
             self._trains = usual
 
-    def _train(self, calls: Sequence[_Call]) -> None:
+    def _train(self, calls: Sequence[_ClientCall]) -> None:
         """Train what calls wait for. If that fails, train for each call alone, still by stacked steps."""
         try:
             outcomes = train_together(

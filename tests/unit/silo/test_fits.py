@@ -29,7 +29,7 @@ from mpifl.wings.dpsgd.dpsgd import DPSGD
 from mpifl.wings.fast import compiled, train_together
 from mpifl.wings.fast.codegen import NotCompiled
 from mpifl.wings.split import begun, order
-from mpifl.wings.split.network_part import Half
+from mpifl.wings.split.network_part import NetworkPart
 
 N, ROUND = 23, 1
 MODEL = FlatModel(net(), recalls=True)
@@ -71,10 +71,12 @@ def by_silo(name: str, local: LocalTraining) -> torch.Tensor:
 
 def by_halves(name: str, local: LocalTraining) -> torch.Tensor:
     silo = silo_of(local)
-    half = Half(MODEL, local, ROUND, steps_of(local.at_round(ROUND), N), {**begun(MODEL, local), "w": W})
+    part = NetworkPart(
+        MODEL, local, ROUND, steps_of(local.at_round(ROUND), N), {**begun(MODEL, local), "w": W}
+    )
     x, y = next(silo._splits["train"].in_order(N))
     for rows in order(local, N, 0, ROUND):
-        half.learn(cross_entropy(MODEL.module, x[rows], y[rows]))
+        part.learn(cross_entropy(MODEL.module, x[rows], y[rows]))
     return MODEL.trained.clone()
 
 

@@ -19,7 +19,7 @@ from mpifl.cli.doctor.disk import Disk, examine_folder, file_system
 from mpifl.cli.doctor.findings import Finding, hurts
 from mpifl.cli.doctor.gpus import Gpu
 from mpifl.cli.doctor.judgement import judge
-from mpifl.cli.doctor.site_check import SiteFolder
+from mpifl.cli.doctor.site_check import SiteCondition
 from mpifl.sums import kernels
 from mpifl.wings.fast import Trial
 from mpifl.wings.privacy import open_site
@@ -347,9 +347,9 @@ def test_gpus_of_two_hosts_are_two():
     assert "2 in use, 1 worker on one" in {f.what: f for f in judge(conditions, Plan())}["GPUs"].found
 
 
-SITE = SiteFolder(folder="/site", mark="m1")
-OTHER = SiteFolder(folder="/other", mark="m2")
-TORN = SiteFolder(folder="/site", mark="m1", problems=[("bad", "/site/ledger.jsonl: line 3 is none")])
+SITE = SiteCondition(folder="/site", mark="m1")
+OTHER = SiteCondition(folder="/other", mark="m2")
+TORN = SiteCondition(folder="/site", mark="m1", problems=[("bad", "/site/ledger.jsonl: line 3 is none")])
 
 
 @pytest.mark.parametrize(
