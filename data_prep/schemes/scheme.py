@@ -47,7 +47,7 @@ class Effect:
     bytes.
 
     Attributes:
-        apply: Called with an `EffectPlace`, rows x, y and the examples' ids [n]; its keyword-only parameters are
+        apply: Called with an `EffectPlace`, x, y and the examples' ids [n]; its keyword-only parameters are
             options.
         store: Called with the features as they are, the number of classes and the options; returns what the
             features become, or refuses.

@@ -105,14 +105,14 @@ class _Own:
     def bring(self, terms: AlignTerms, party: int) -> AlignTable:
         """Read a party's table."""
         from data_prep.schemes import Shares
-        from data_prep.site import AlignTable, Site
+        from data_prep.site import PartyTable, Site
 
         table = _mine(self.tables, party)
         if table is None:
             raise InputError(f"--table: not given for {terms.told(party)}; name its own table")
         id, spec, whom = _mine(self.ids, party), _mine(self.specs, party), _mine(self.whom, party)
         site, shares = Site(party, terms.parties[party]), Shares(terms.valid, terms.test)
-        own = AlignTable(table, self.out, site, terms.seed, shares=shares, spec=spec, id=id, whom=whom)
+        own = PartyTable(table, self.out, site, terms.seed, shares=shares, spec=spec, id=id, whom=whom)
         for told in own.changes:
             print(f"warning: {terms.told(party)}: {one_line(told)}", file=sys.stderr, flush=True)
         return own
