@@ -1,15 +1,21 @@
-from .changes import Changes as Changes, told_of as told_of
-from .columns import Columns as Columns, check_label as check_label, stated_columns as stated_columns
+from .columns import (
+    MISSING_LEVEL as MISSING_LEVEL,
+    Columns as Columns,
+    check_label as check_label,
+    stated_columns as stated_columns,
+)
 from .drafting import KINDS as KINDS, Learned as Learned, draft as draft, label_moments as label_moments
 from .encoding import Encoder as Encoder
-from .opening import check_encoding as check_encoding, kind_of as kind_of, spec_beside as spec_beside
-from .piece import ordered as ordered
-from .spec import TableSpec as TableSpec, read_spec as read_spec
-from .surveying import survey as survey
-from .unpacking import (
+from .files import (
     MAGIC as MAGIC,
+    check_encoding as check_encoding,
     check_method as check_method,
     check_unpacked as check_unpacked,
+    kind_of as kind_of,
     opened_zip as opened_zip,
     size_of_array as size_of_array,
+    spec_beside as spec_beside,
 )
+from .spec import Column as Column, Spelled as Spelled, TableSpec as TableSpec, read_spec as read_spec
+from .surveying import survey as survey
+from .values import Changes as Changes, ordered as ordered, told_of as told_of

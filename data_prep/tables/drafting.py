@@ -10,19 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.tables.folders import parts_of
+from data_prep.tables.files import Lines, kind_of, names_of_parquet, opened, parts_of
 from data_prep.tables.guessing import Guess, classes_of, guessed, quoted
-from data_prep.tables.ids import is_of_persons
 from data_prep.tables.label import TAKES
-from data_prep.tables.lines import Lines
-from data_prep.tables.notation import PLAIN, Notation
-from data_prep.tables.opening import kind_of, opened
-from data_prep.tables.parquet_table import names_of_parquet
-from data_prep.tables.piece import MISSING
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import survey
-from data_prep.tables.tallying import Tally, tallied
-from data_prep.tables.texts import number
+from data_prep.tables.values import MISSING, PLAIN, Notation, Tally, is_of_persons, number, tallied
 from mpifl.common import InputError, did_you_mean, visible
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")

@@ -9,17 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.tables.changes import Changes
 from data_prep.tables.columns import MISSING_LEVEL, columns_of
-from data_prep.tables.gaps import without_gaps
-from data_prep.tables.holding import Named, Places, held_of, keys_of
-from data_prep.tables.keeping import Kept
+from data_prep.tables.files import Kept
 from data_prep.tables.label import known
-from data_prep.tables.moments import read_moments
-from data_prep.tables.piece import Piece, some
-from data_prep.tables.rounding import Rounding
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import Survey, is_needed, numbers, survey
+from data_prep.tables.values import (
+    Changes,
+    Named,
+    Piece,
+    Places,
+    Rounding,
+    held_of,
+    keys_of,
+    read_moments,
+    some,
+    without_gaps,
+)
 from mpifl.common import InputError
 
 

@@ -6,11 +6,20 @@ import itertools
 import json
 from dataclasses import dataclass, replace
 
-from data_prep.tables.ids import is_index, is_named_id, looks_like_id
-from data_prep.tables.notation import Notation
-from data_prep.tables.piece import ordered
-from data_prep.tables.spellings import likely, listed, spelled
-from data_prep.tables.tallying import FEW, MOST_NUMBERS, MOST_TEXTS, Tally
+from data_prep.tables.values import (
+    FEW,
+    MOST_NUMBERS,
+    MOST_TEXTS,
+    Notation,
+    Tally,
+    is_index,
+    is_named_id,
+    likely,
+    listed,
+    looks_like_id,
+    ordered,
+    spelled,
+)
 from mpifl.common import visible
 
 SINCE = "2000-01-01"

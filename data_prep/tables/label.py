@@ -8,8 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from data_prep.tables.piece import Piece
-from data_prep.tables.rounding import Rounding
+from data_prep.tables.values import Piece, Rounding
 from mpifl.common import InputError
 from mpifl.data import Targets
 

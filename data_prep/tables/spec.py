@@ -11,10 +11,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from data_prep.tables.files import check_encoding
 from data_prep.tables.label import Label
-from data_prep.tables.notation import Notation
-from data_prep.tables.opening import check_encoding
-from data_prep.tables.piece import days_of
+from data_prep.tables.values import Notation, days_of
 from mpifl.common import InputError, by_weight, closed, hint_of
 
 if sys.version_info >= (3, 11):

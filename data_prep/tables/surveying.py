@@ -8,13 +8,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from data_prep.tables.gaps import Gaps
-from data_prep.tables.keeping import Kept
-from data_prep.tables.moments import Moments, moments_of
-from data_prep.tables.piece import MARKS, Piece, ordered
+from data_prep.tables.files import Kept, pieces
 from data_prep.tables.spec import Column, TableSpec
-from data_prep.tables.spellings import check_spellings
-from data_prep.tables.stream import pieces
+from data_prep.tables.values import MARKS, Gaps, Moments, Piece, check_spellings, moments_of, ordered
 from mpifl.common import InputError
 
 MOST_VALUES = 1000

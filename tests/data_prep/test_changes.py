@@ -84,7 +84,7 @@ KINDS = ["csv", "quoted", "parquet", "python"]
 def test_what_was_filled_and_taken_for_one_stands_everywhere(tmp_path, kind, step, monkeypatch, capsys):
     monkeypatch.setattr(limits, "ROWS", step)
     if kind == "python":
-        monkeypatch.setattr("data_prep.tables.csv_table.next_block", lambda *_: None)
+        monkeypatch.setattr("data_prep.tables.files.csv_table.next_block", lambda *_: None)
     out = tmp_path / "out"
     assert partition(written(tmp_path, kind), out) == 0
     said = capsys.readouterr().err

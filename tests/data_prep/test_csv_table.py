@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from data_prep.tables import lines as limits
-from data_prep.tables.csv_table import CsvTable
-from data_prep.tables.notation import PLAIN
+from data_prep.tables.files.csv_table import CsvTable
+from data_prep.tables.files.stream import pieces
 from data_prep.tables.spec import TableSpec
-from data_prep.tables.stream import pieces
-from data_prep.tables.texts import Texts, number
+from data_prep.tables.values.notation import PLAIN
+from data_prep.tables.values.texts import Texts, number
 from mpifl.common import InputError
 
 common = settings(

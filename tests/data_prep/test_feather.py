@@ -103,7 +103,7 @@ def test_a_table_of_arrow_that_unpacks_beyond_measure_is_refused_before_it_is_un
     path = written(tmp_path, "zstd.feather", rows, spec)
     feather.write_feather(rows, path, compression="zstd", chunksize=1 << 20)
     assert len(find_source("parquet")(path, 0)) == 1 << 20
-    monkeypatch.setattr("data_prep.tables.unpacking.FREE", 1 << 20)
+    monkeypatch.setattr("data_prep.tables.files.unpacking.FREE", 1 << 20)
     before = pyarrow.total_allocated_bytes()
     assert "zstd.feather: columns of 16,777,216 bytes out of" in refused(path)
     assert pyarrow.total_allocated_bytes() - before < 1 << 20

@@ -12,8 +12,8 @@ from conftest import ROOT
 from limited import partitioned
 
 from data_prep.sources.registry import find_source
+from data_prep.tables.files.stream import pieces
 from data_prep.tables.spec import read_spec
-from data_prep.tables.stream import pieces
 from mpifl.common.errors import InputError
 
 
@@ -236,7 +236,7 @@ def test_a_parquet_table_that_unpacks_beyond_measure_is_refused(tmp_path, monkey
     parquet.write_table(table, tmp_path / "in.parquet", compression="zstd", use_dictionary=False)
     (tmp_path / "in.toml").write_text(SPEC)
     assert len(find_source("parquet")(tmp_path / "in.parquet", 0)) == 200_000
-    monkeypatch.setattr("data_prep.tables.unpacking.FREE", 1 << 20)
+    monkeypatch.setattr("data_prep.tables.files.unpacking.FREE", 1 << 20)
     with pytest.raises(InputError, match=r"in\.parquet: columns of 3,2\d\d,\d* bytes out of"):
         find_source("parquet")(tmp_path / "in.parquet", 0)
 

@@ -95,7 +95,7 @@ CATEGORY = 'label = "y"\n[features]\na = "categorical"\n'
 
 @pytest.mark.parametrize("step", [2, 1 << 14])
 def test_a_header_that_stands_again_is_refused_by_its_line(tmp_path, step, monkeypatch):
-    monkeypatch.setattr("data_prep.tables.lines.ROWS", step)
+    monkeypatch.setattr("data_prep.tables.files.lines.ROWS", step)
     path = table(tmp_path / "in", ["a , y,z", "m,p,1", "f,q,2", "m,p,3", "a ,y, z", "f,q,4"], CATEGORY)
     assert "t.csv: line 5: the names of the columns, and no row; remove it" in refused(path)
 
@@ -310,7 +310,7 @@ def test_draft_states_spellings_and_says_so(tmp_path, capsys):
 @pytest.mark.parametrize("step", [4, 1 << 14])
 @pytest.mark.parametrize("first", ["numbers", "dates"])
 def test_an_order_is_of_numbers_alone_or_of_dates_alone(tmp_path, step, first, monkeypatch):
-    monkeypatch.setattr("data_prep.tables.lines.ROWS", step)
+    monkeypatch.setattr("data_prep.tables.files.lines.ROWS", step)
     values = [[str(n) for n in range(6)], [f"2020-01-0{n}" for n in range(1, 7)]]
     values = values if first == "numbers" else values[::-1]
     rows = [f"{n},{'pq'[n % 2]},{place}" for n, place in enumerate([*values[0], *values[1]])]

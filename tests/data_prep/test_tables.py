@@ -13,8 +13,8 @@ import pytest
 from data_prep.cli import main
 from data_prep.sources.registry import find_source
 from data_prep.tables.encoding import Encoder
-from data_prep.tables.moments import Moments, moments_of, read_moments
 from data_prep.tables.spec import TableSpec, read_spec
+from data_prep.tables.values.moments import Moments, moments_of, read_moments
 from mpifl.common.errors import InputError
 from mpifl.common.files import sha256_of
 from mpifl.data.shards.shards import open_shard, read_federation
@@ -89,7 +89,7 @@ def test_a_table_becomes_the_numbers_its_spec_says(tmp_path, kind):
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_the_pieces_it_is_read_in_are_no_matter(tmp_path, rows, monkeypatch):
-    monkeypatch.setattr("data_prep.tables.lines.ROWS", rows)
+    monkeypatch.setattr("data_prep.tables.files.lines.ROWS", rows)
     assert find_source("csv")(write(tmp_path / "in"), 0).x.tolist() == PLAIN
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from data_prep.tables.spec import TableSpec
+from data_prep.tables import TableSpec
 from mpifl.common import InputError, did_you_mean
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.tables.arrow import library
-from data_prep.tables.notation import PLAIN, Notation
+from data_prep.tables.files import library
+from data_prep.tables.values.notation import PLAIN, Notation
 
 
 class Texts:

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.tables.columns import MISSING_LEVEL
-from data_prep.tables.gaps import Gaps
-from data_prep.tables.ids import is_index
-from data_prep.tables.piece import Piece, is_zoned
-from data_prep.tables.spec import Column, Spelled, TableSpec
+from data_prep.tables import MISSING_LEVEL, Column, Spelled, TableSpec
+from data_prep.tables.values.gaps import Gaps
+from data_prep.tables.values.ids import is_index
+from data_prep.tables.values.piece import Piece, is_zoned
 
 BLANKS, ZONE = "blanks behind it", "another zone than UTC"
 Owners = Counter[str | None]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.tables import lines as limits
-from data_prep.tables.lines import Lines
+from data_prep.tables.files import lines as limits
+from data_prep.tables.files.lines import Lines
 
 FEED, RETURN, QUOTE = b'\n\r"'
 LOOK = 1 << 21

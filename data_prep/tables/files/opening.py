@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from data_prep.tables.arrow import library
-from data_prep.tables.unpacking import check_unpacked
+from data_prep.tables.files.arrow import library
+from data_prep.tables.files.unpacking import check_unpacked
 from mpifl.common import InputError
 
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from data_prep.tables.opening import ARROW, PACKED, check_not_of_others
+from data_prep.tables.files.opening import ARROW, PACKED, check_not_of_others
 from mpifl.common import InputError
 
 ENDINGS = {"csv": (".csv", ".tsv", ".txt", ".data"), "parquet": (".parquet", *ARROW)}

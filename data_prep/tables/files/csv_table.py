@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.tables.arrow import library
-from data_prep.tables.blocks import RowBlock, next_block
-from data_prep.tables.header import positions
-from data_prep.tables.lines import CsvRows, Lines
-from data_prep.tables.piece import Piece
-from data_prep.tables.spec import TableSpec
-from data_prep.tables.texts import Texts, padded, stripped
+from data_prep.tables import TableSpec
+from data_prep.tables.files.arrow import library
+from data_prep.tables.files.blocks import RowBlock, next_block
+from data_prep.tables.files.header import positions
+from data_prep.tables.files.lines import CsvRows, Lines
+from data_prep.tables.values import Piece, Texts, padded, stripped
 from mpifl.common import InputError
 
 Numbered = Sequence[tuple[int, list[str]]]

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from data_prep.tables import lines as limits
-from data_prep.tables.arrow import library
-from data_prep.tables.unpacking import check_unpacked
+from data_prep.tables.files import lines as limits
+from data_prep.tables.files.arrow import library
+from data_prep.tables.files.unpacking import check_unpacked
 
 FILE = b"ARROW1"
 """What a file begins with; a stream has its first message there."""

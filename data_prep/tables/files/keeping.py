@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.tables.gaps import Gaps
-from data_prep.tables.piece import Piece
-from data_prep.tables.spec import TableSpec
-from data_prep.tables.stream import pieces
+from data_prep.tables import TableSpec
+from data_prep.tables.files.stream import pieces
+from data_prep.tables.values import Gaps, Piece
 
 MOST_KEPT = 1 << 28
 """Bytes of a table that are kept: its numbers, and the text that messages show."""

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.tables.opening import Readable
-from data_prep.tables.spec import TableSpec
+from data_prep.tables import TableSpec
+from data_prep.tables.files.opening import Readable
 from mpifl.common import InputError
 
 ROWS = 1 << 14

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.tables.notation import OTHERS, PLAIN, Notation
-from data_prep.tables.piece import MARKS, Piece, days_of
-from data_prep.tables.spec import TableSpec
-from data_prep.tables.stream import pieces
-from data_prep.tables.texts import Texts
+from data_prep.tables import TableSpec
+from data_prep.tables.files import pieces
+from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
+from data_prep.tables.values.piece import MARKS, Piece, days_of
+from data_prep.tables.values.texts import Texts
 
 MOST_TEXTS = 50
 """Different texts of a column that are counted one by one; of a category no more are taken."""

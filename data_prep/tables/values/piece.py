@@ -9,8 +9,8 @@ from datetime import date
 
 import numpy as np
 
-from data_prep.tables.notation import OTHERS, PLAIN, Notation
-from data_prep.tables.texts import Texts, number
+from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
+from data_prep.tables.values.texts import Texts, number
 from mpifl.common import InputError
 
 CLOCK = r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d{1,9})?))?"

@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.tables import lines as limits
-from data_prep.tables.arrow import library
-from data_prep.tables.feather import batches_of, opened_feather
-from data_prep.tables.folders import TableFile
-from data_prep.tables.header import positions
-from data_prep.tables.opening import ARROW
-from data_prep.tables.piece import Piece
-from data_prep.tables.spec import TableSpec
-from data_prep.tables.texts import Texts, number, padded, stripped, without
-from data_prep.tables.unpacking import check_unpacked
+from data_prep.tables import TableSpec
+from data_prep.tables.files import lines as limits
+from data_prep.tables.files.arrow import library
+from data_prep.tables.files.feather import batches_of, opened_feather
+from data_prep.tables.files.folders import TableFile
+from data_prep.tables.files.header import positions
+from data_prep.tables.files.opening import ARROW
+from data_prep.tables.files.unpacking import check_unpacked
+from data_prep.tables.values import Piece, Texts, number, padded, stripped, without
 from mpifl.common import InputError
 
 

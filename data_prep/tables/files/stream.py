@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from data_prep.tables.csv_table import CsvTable
-from data_prep.tables.folders import TableFile, parts_of
-from data_prep.tables.gaps import Gaps
-from data_prep.tables.lines import Lines
-from data_prep.tables.opening import opened
-from data_prep.tables.parquet_table import parquet_pieces
-from data_prep.tables.piece import Piece
-from data_prep.tables.spec import TableSpec
-from data_prep.tables.texts import Texts
+from data_prep.tables import TableSpec
+from data_prep.tables.files.csv_table import CsvTable
+from data_prep.tables.files.folders import TableFile, parts_of
+from data_prep.tables.files.lines import Lines
+from data_prep.tables.files.opening import opened
+from data_prep.tables.files.parquet_table import parquet_pieces
+from data_prep.tables.values import Gaps, Piece, Texts
 
 
 def pieces(kind: str, path: Path, spec: TableSpec, gaps: Gaps | None = None) -> Iterator[Piece]:

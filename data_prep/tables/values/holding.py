@@ -7,8 +7,8 @@ from datetime import date
 
 import numpy as np
 
-from data_prep.tables.piece import MARKS, Piece, days_of
-from data_prep.tables.texts import Texts
+from data_prep.tables.values.piece import MARKS, Piece, days_of
+from data_prep.tables.values.texts import Texts
 from mpifl.common import InputError
 
 Named = tuple[Sequence[str], np.ndarray]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from data_prep.tables.tallying import Tally
+from data_prep.tables.values.tallying import Tally
 
 WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 IDS = {"id", "ids", "uid", "uuid", "guid", "mrn", "pid", "rowid", "identifier"}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from data_prep.tables.notation import Notation
+from data_prep.tables.values.notation import Notation
 from mpifl.common import InputError
 
 BOOLS = ("true", "false")

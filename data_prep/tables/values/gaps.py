@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.tables.piece import Piece
-from data_prep.tables.spec import TableSpec
+from data_prep.tables import TableSpec
+from data_prep.tables.values.piece import Piece
 from mpifl.common import InputError
 
 

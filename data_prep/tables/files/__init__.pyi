@@ -1,0 +1,19 @@
+from .arrow import library as library
+from .folders import parts_of as parts_of
+from .keeping import Kept as Kept
+from .lines import Lines as Lines
+from .opening import (
+    check_encoding as check_encoding,
+    kind_of as kind_of,
+    opened as opened,
+    spec_beside as spec_beside,
+)
+from .parquet_table import names_of_parquet as names_of_parquet
+from .stream import pieces as pieces
+from .unpacking import (
+    MAGIC as MAGIC,
+    check_method as check_method,
+    check_unpacked as check_unpacked,
+    opened_zip as opened_zip,
+    size_of_array as size_of_array,
+)

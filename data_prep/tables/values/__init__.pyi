@@ -1,0 +1,40 @@
+from .changes import Changes as Changes, told_of as told_of
+from .gaps import Gaps as Gaps, without_gaps as without_gaps
+from .holding import Named as Named, Places as Places, held_of as held_of, keys_of as keys_of
+from .ids import (
+    is_index as is_index,
+    is_named_id as is_named_id,
+    is_of_persons as is_of_persons,
+    looks_like_id as looks_like_id,
+)
+from .moments import Moments as Moments, moments_of as moments_of, read_moments as read_moments
+from .notation import PLAIN as PLAIN, Notation as Notation
+from .piece import (
+    MARKS as MARKS,
+    MISSING as MISSING,
+    Piece as Piece,
+    days_of as days_of,
+    ordered as ordered,
+    some as some,
+)
+from .rounding import Rounding as Rounding
+from .spellings import (
+    check_spellings as check_spellings,
+    likely as likely,
+    listed as listed,
+    spelled as spelled,
+)
+from .tallying import (
+    FEW as FEW,
+    MOST_NUMBERS as MOST_NUMBERS,
+    MOST_TEXTS as MOST_TEXTS,
+    Tally as Tally,
+    tallied as tallied,
+)
+from .texts import (
+    Texts as Texts,
+    number as number,
+    padded as padded,
+    stripped as stripped,
+    without as without,
+)
