@@ -7,7 +7,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from data_prep.tables import lines as limits
+from data_prep.tables.files import lines as limits
 from data_prep.tables.files.csv_table import CsvTable
 from data_prep.tables.files.stream import pieces
 from data_prep.tables.spec import TableSpec

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from data_prep.cli import main
-from data_prep.tables import lines as limits, read_spec, tallying
+from data_prep.tables import read_spec
 from data_prep.tables.drafting import Learned, draft, label_moments
+from data_prep.tables.files import lines as limits
+from data_prep.tables.values import tallying
 
 ROWS = 200
 COLUMNS = ("number", "age", "code", "day", "share", "drug", "sick")

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from data_prep.cli import app
 from data_prep.sources import find_source
-from data_prep.tables import TableSpec, lines as limits, read_spec
+from data_prep.tables import TableSpec, read_spec
 from data_prep.tables.drafting import Learned, draft, label_moments
+from data_prep.tables.files import lines as limits
 from data_prep.tables.values.ids import is_named_id
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
 from mpifl.common import InputError

@@ -5,7 +5,7 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.sources.registry import find_source
-from data_prep.tables import lines as limits
+from data_prep.tables.files import lines as limits
 from mpifl.common import InputError
 
 pyarrow, ipc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.ipc")

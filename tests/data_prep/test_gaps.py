@@ -5,7 +5,7 @@ import json
 import pytest
 
 from data_prep.cli import main
-from data_prep.tables import lines as limits
+from data_prep.tables.files import lines as limits
 from mpifl.data.shards import read_federation
 
 

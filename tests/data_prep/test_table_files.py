@@ -8,7 +8,8 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.sources.registry import find_source
-from data_prep.tables import lines as limits, read_spec, unpacking
+from data_prep.tables import read_spec
+from data_prep.tables.files import lines as limits, unpacking
 from mpifl.common import InputError
 
 SPEC = 'label = "y"\n[features]\na = "numeric"\ntown = "categorical"\n'
