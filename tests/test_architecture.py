@@ -271,7 +271,7 @@ def test_a_wing_imports_only_wings_before_it():
 
 
 def test_every_file_has_a_name_of_its_own_and_no_folder_is_long():
-    names = Counter(path.stem for path in MPIFL)
+    names = Counter(path.stem for path in FILES)
     assert [name for name, count in names.items() if count > 1 and name not in NAMED_TWICE] == []
     folders = Counter(str(path.parent.relative_to(ROOT)) for path in FILES if path.stem != "__init__")
     long = {folder: count for folder, count in folders.items() if count > MOST_FILES}

@@ -1,2 +1,2 @@
 from .checking import check as check, faults as faults, show_findings as show_findings
-from .columns import check_columns as check_columns
+from .vertical_check import check_columns as check_columns

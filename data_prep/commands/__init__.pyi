@@ -1,5 +1,5 @@
 from .flags import with_scheme_options as with_scheme_options
-from .keeping import (
+from .holding_options import (
     Group as Group,
     Order as Order,
     Stratify as Stratify,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from data_prep.commands.keeping import Group, Order, Stratify, TestLast, check_order
+from data_prep.commands.holding_options import Group, Order, Stratify, TestLast, check_order
 from data_prep.model import changes_of
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words

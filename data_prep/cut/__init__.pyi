@@ -1,3 +1,4 @@
+from .cut_columns import partition_columns as partition_columns
 from .partitioning import (
     WriteOptions as WriteOptions,
     numbered as numbered,
@@ -8,4 +9,3 @@ from .partitioning import (
     section_of as section_of,
     shard_of as shard_of,
 )
-from .vertical import partition_columns as partition_columns

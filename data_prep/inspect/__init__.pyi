@@ -1,3 +1,3 @@
-from .columns import held as held
+from .columns_summary import held as held
 from .inspection import inspect as inspect
 from .overview import counted as counted

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.inspect.features import feature_skew
+from data_prep.inspect.feature_moments import feature_skew
 from data_prep.inspect.heterogeneity import gini, heterogeneity
 from data_prep.inspect.summary import FolderSummary
 from mpifl.common.pages import Block, Figure, Terms

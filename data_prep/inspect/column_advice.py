@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from data_prep.inspect.advice import LARGE, UNEVEN, Advice, Take
-from data_prep.inspect.columns import ColumnsSummary
+from data_prep.inspect.columns_summary import ColumnsSummary
 from data_prep.inspect.heterogeneity import gini
 from mpifl.data.shards import VerticalEntry
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from data_prep.inspect import figures
 from data_prep.inspect.advice import section
 from data_prep.inspect.column_advice import TITLE, column_advice
-from data_prep.inspect.columns import ColumnsSummary, compared_columns
+from data_prep.inspect.columns_summary import ColumnsSummary, compared_columns
 from data_prep.inspect.overview import chosen_rows, first_of
 from data_prep.inspect.page import MOST_ROWS, FolderOnPage, document, features, silo_table, sized
 from mpifl.common.pages import Block, Cell, Figure, charts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data_prep.inspect.features import FeatureMoments
+from data_prep.inspect.feature_moments import FeatureMoments
 from data_prep.inspect.summary import FolderSummary
 from mpifl.common.pages import (
     BLUES,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_prep.inspect.column_advice import column_advice
-from data_prep.inspect.columns import compare_columns, show_columns, summarise_columns
+from data_prep.inspect.columns_summary import compare_columns, show_columns, summarise_columns
 from data_prep.inspect.overview import compare, show, shown
 from data_prep.inspect.summary import FolderSummary, summarise, tokens
 from data_prep.model import doubts

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.inspect import advice
-from data_prep.inspect.features import target_columns
+from data_prep.inspect.feature_moments import target_columns
 from data_prep.inspect.summary import FolderSummary, Measure
 from mpifl.common import visible
 from mpifl.data.shards import SPLITS, FederationSpec, ShardEntry, VerticalSpec

@@ -9,7 +9,7 @@ import numpy as np
 
 from data_prep.inspect import figures
 from data_prep.inspect.advice import advice, section
-from data_prep.inspect.features import FeatureMoments
+from data_prep.inspect.feature_moments import FeatureMoments
 from data_prep.inspect.overview import chosen_rows, compared, grouped, totals
 from data_prep.inspect.summary import FolderSummary, Measure
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.inspect.columns import ColumnsSummary
-from data_prep.inspect.features import FeatureMoments
+from data_prep.inspect.columns_summary import ColumnsSummary
+from data_prep.inspect.feature_moments import FeatureMoments
 from data_prep.inspect.overview import counted
 from data_prep.inspect.summary import FolderSummary, worded
 from mpifl.common import InputError, write_atomic

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.inspect.features import (
+from data_prep.inspect.feature_moments import (
     FeatureMoments,
     feature_moments,
     feature_skew,

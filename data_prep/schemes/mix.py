@@ -10,7 +10,6 @@ import numpy as np
 
 from data_prep.model import Cut, Dataset
 from data_prep.schemes.grouping import DRAWS, deal, out_of_reach, sorted_by_label, whole
-from data_prep.schemes.registry import PLAIN
 from data_prep.schemes.scheme import (
     EffectPlace,
     Examples,
@@ -21,6 +20,7 @@ from data_prep.schemes.scheme import (
     column_of,
     numbered,
 )
+from data_prep.schemes.scheme_registry import PLAIN
 from mpifl.common import InputError, did_you_mean
 from mpifl.data import Inputs
 

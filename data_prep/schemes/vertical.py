@@ -152,10 +152,10 @@ def _flattened(block: np.ndarray, shape: Sequence[int], along: str) -> np.ndarra
 
 @dataclass(frozen=True)
 class Vertical(Scheme):
-    """A scheme of columns; `data_prep.cut.vertical` writes what it deals."""
+    """A scheme of columns; `data_prep.cut.cut_columns` writes what it deals."""
 
     def __call__(self, data: Dataset, silos: int | None, rng: np.random.Generator, options: Options) -> Cut:
         """Refuse: there is nothing in it for examples."""
         raise InputError(
-            "--scheme: vertical cuts columns, not examples; use data_prep.cut.vertical.partition_columns"
+            "--scheme: vertical cuts columns, not examples; use data_prep.cut.cut_columns.partition_columns"
         )

@@ -14,11 +14,11 @@ import numpy as np
 
 from data_prep.model import LARGEST, Beside, Converted, Dataset, Rows, together
 from data_prep.sources.aims import PLAIN, Wanted, aim_of, integers
-from data_prep.sources.naming import class_names, feature_names, numbered, silo_names
 from data_prep.sources.owners import check_named, groups_of, order_of
 from data_prep.sources.ragged import check_finite, form_of, joined
 from data_prep.sources.reading import finite
 from data_prep.sources.scaling import scale_of
+from data_prep.sources.text_names import class_names, feature_names, numbered, silo_names
 from mpifl.common import InputError
 from mpifl.data import FEATURE_DTYPES, OFFSETS, Array, Column, Ragged
 

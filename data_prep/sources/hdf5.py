@@ -13,8 +13,8 @@ import numpy as np
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import chosen, dataset_of, with_options
-from data_prep.sources.naming import TEXTS
 from data_prep.sources.reading import needed, noted
+from data_prep.sources.text_names import TEXTS
 from mpifl.common import InputError, did_you_mean, mapped
 from mpifl.data import OFFSETS
 

@@ -13,9 +13,9 @@ import numpy as np
 from data_prep.model import Dataset, blamed
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import OPTIONS, dataset_of
-from data_prep.sources.naming import TEXTS, is_text
 from data_prep.sources.reading import noted, noted_all
 from data_prep.sources.spool import UnevenSpool, evened
+from data_prep.sources.text_names import TEXTS, is_text
 from mpifl.common import InputError, load_plugin
 from mpifl.data import Column, Ragged
 

@@ -21,7 +21,7 @@ import tomli_w
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # measure the tree that this file stands in, whatever is installed
 
-from data_prep.sources.registry import SOURCES  # noqa: E402
+from data_prep.sources.source_registry import SOURCES  # noqa: E402
 from mpifl.common.errors import InputError  # noqa: E402
 from mpifl.data.shards.shards import Features, FederationSpec  # noqa: E402
 from scripts.write_shard import write_shard  # noqa: E402

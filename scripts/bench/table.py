@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 from common import save  # which has the tree measured that this file stands in
 
-from data_prep.sources.registry import SOURCES
+from data_prep.sources.source_registry import SOURCES
 
 try:
     import pandas

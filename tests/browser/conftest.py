@@ -13,7 +13,7 @@ from conftest import ROOT
 from unit.builders import write_folder, write_vertical_folder
 
 from data_prep.inspect.column_page import column_page
-from data_prep.inspect.columns import ColumnsSummary
+from data_prep.inspect.columns_summary import ColumnsSummary
 from data_prep.inspect.page import page as inspect_page
 from data_prep.inspect.summary import summarise
 from mpifl.common import Names

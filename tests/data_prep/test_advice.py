@@ -8,7 +8,7 @@ from pages import Reader
 
 from data_prep.inspect import advice as module
 from data_prep.inspect.advice import advice, by_chance
-from data_prep.inspect.features import moments_of
+from data_prep.inspect.feature_moments import moments_of
 from data_prep.inspect.heterogeneity import heterogeneity
 from data_prep.inspect.page import page
 from data_prep.inspect.summary import FolderSummary

@@ -11,7 +11,7 @@ from unit.builders import write_vertical_folder
 from data_prep.cli import main
 from data_prep.inspect.column_advice import column_advice
 from data_prep.inspect.column_page import column_page
-from data_prep.inspect.columns import summarise_columns
+from data_prep.inspect.columns_summary import summarise_columns
 from mpifl.run.job import read_job
 from mpifl.training.beforehand import validate_job
 from mpifl.wings import wings_of

@@ -15,7 +15,7 @@ from data_prep.sources import find_source
 from data_prep.tables import TableSpec, read_spec
 from data_prep.tables.drafting import Learned, draft, label_moments
 from data_prep.tables.files import lines as limits
-from data_prep.tables.values.ids import is_named_id
+from data_prep.tables.values.id_columns import is_named_id
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
 from mpifl.common import InputError
 

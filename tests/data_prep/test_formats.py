@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from data_prep.cli import main
 from data_prep.sources import SOURCES
-from data_prep.sources.registry import find_source
+from data_prep.sources.source_registry import find_source
 from mpifl.common import InputError
 
 PAGE = (ROOT / "docs/howto/formats.md").read_text()

@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 from limited import partitioned
 
-from data_prep.sources.registry import find_source
+from data_prep.sources.source_registry import find_source
 from data_prep.tables.files.stream import pieces
 from data_prep.tables.spec import read_spec
 from mpifl.common.errors import InputError

@@ -11,10 +11,10 @@ import pytest
 import typer
 
 from data_prep.cli import app, main
-from data_prep.inspect.features import moments_of
+from data_prep.inspect.feature_moments import moments_of
 from data_prep.inspect.overview import bar, sparkline
 from data_prep.schemes.lookup import SCHEMES, find_scheme, resolve
-from data_prep.sources.registry import SOURCES, find_source
+from data_prep.sources.source_registry import SOURCES, find_source
 from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
 
 

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from data_prep.cli import main
 from data_prep.inspect.column_page import column_page
-from data_prep.inspect.columns import ColumnsSummary, runs, summarise_columns
+from data_prep.inspect.columns_summary import ColumnsSummary, runs, summarise_columns
 from data_prep.inspect.correlation import MOST_ROWS, correlations, icor, sample
 from data_prep.inspect.figures import owners
 from mpifl.data.shards.column_spec import VerticalSpec

@@ -11,7 +11,7 @@ import pytest
 from data_prep.cli import main
 from data_prep.sources.fetching import fetch_files
 from data_prep.sources.known import Remote
-from data_prep.sources.registry import find_source
+from data_prep.sources.source_registry import find_source
 from mpifl.common.errors import InputError
 from mpifl.common.files import write_atomic
 

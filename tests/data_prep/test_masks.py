@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from data_prep.sources.registry import find_source
+from data_prep.sources.source_registry import find_source
 from mpifl.common.errors import InputError
 from mpifl.data.shards.shards import open_shard, read_federation
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pages import Reader, bytes_of, check_whole, decoded
 
-import data_prep.inspect.features as features_module
+import data_prep.inspect.feature_moments as features_module
 from data_prep.cli import main
-from data_prep.inspect.features import FeatureMoments, feature_skew, moments_of, total
+from data_prep.inspect.feature_moments import FeatureMoments, feature_skew, moments_of, total
 from data_prep.inspect.figures import faces, is_image, is_table
 from data_prep.inspect.page import page
 from data_prep.inspect.summary import FolderSummary, summarise

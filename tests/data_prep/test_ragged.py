@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from data_prep.cli import main
-from data_prep.sources.registry import find_source
+from data_prep.sources.source_registry import find_source
 from mpifl.cli import app as mpifl
 from mpifl.data.ragged_arrays import Ragged
 from mpifl.data.shards.shards import open_shard, read_federation

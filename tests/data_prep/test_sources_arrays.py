@@ -8,7 +8,7 @@ from data_prep.cli import main
 from data_prep.model import all_seen, unseen
 from data_prep.sources.hdf5 import ChunkedRows
 from data_prep.sources.reading import FiniteRows
-from data_prep.sources.registry import find_source
+from data_prep.sources.source_registry import find_source
 from mpifl.common.errors import InputError
 from mpifl.data.shards.shards import open_shard, read_federation
 

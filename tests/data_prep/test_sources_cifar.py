@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from data_prep.sources.pickled import read_pickled_dict
-from data_prep.sources.registry import find_source
+from data_prep.sources.source_registry import find_source
 from mpifl.common.errors import InputError
 
 NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]

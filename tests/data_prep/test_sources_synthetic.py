@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data_prep.sources.registry import find_source
+from data_prep.sources.source_registry import find_source
 from mpifl.common.errors import InputError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from data_prep.sources.registry import find_source
+from data_prep.sources.source_registry import find_source
 from data_prep.tables import read_spec
 from data_prep.tables.encoding import Encoder
 from mpifl.common import InputError

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from data_prep.sources.registry import find_source
+from data_prep.sources.source_registry import find_source
 from data_prep.tables.encoding import Encoder
 from data_prep.tables.spec import TableSpec, read_spec
 from data_prep.tables.values.moments import Moments, moments_of, read_moments

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from data_prep.check.columns import check_columns
+from data_prep.check.vertical_check import check_columns
 from data_prep.cli import main
+from data_prep.cut.cut_columns import partition_columns
 from data_prep.cut.partitioning import WriteOptions
-from data_prep.cut.vertical import partition_columns
 from data_prep.schemes.holdout import Shares
 from data_prep.schemes.lookup import SCHEMES
 from data_prep.schemes.vertical import deal_columns
@@ -152,7 +152,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_other_columns(tmp_path):
 def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatch):
     source(tmp_path, n=50)
     plain, spec = cut(tmp_path, 2, shares=Shares(test=0.3))
-    monkeypatch.setattr("data_prep.cut.vertical.PIECE", 100)
+    monkeypatch.setattr("data_prep.cut.cut_columns.PIECE", 100)
     pieced, again = cut(tmp_path, 2, shares=Shares(test=0.3), out="pieced")
     packed, small = cut(
         tmp_path, 2, shares=Shares(test=0.3), out="packed", manner=WriteOptions(compression="gzip")

@@ -14,9 +14,9 @@ from random import Random
 from rich.console import Console
 
 from data_prep.check.checking import check
-from data_prep.check.columns import check_columns
+from data_prep.check.vertical_check import check_columns
 from data_prep.inspect.column_page import column_page
-from data_prep.inspect.columns import summarise_columns
+from data_prep.inspect.columns_summary import summarise_columns
 from fuzzing import artefacts, hdf5
 from fuzzing.mutations import harmed_bytes, harmed_json, harmed_toml
 from mpifl.common.files import sha256_of

@@ -19,7 +19,7 @@ import numpy as np
 import pydicom
 from PIL import Image
 
-from data_prep.sources.registry import find_source
+from data_prep.sources.source_registry import find_source
 from fuzzing.mutations import harmed_bytes, harmed_toml
 
 if sys.version_info >= (3, 11):

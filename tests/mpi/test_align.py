@@ -14,7 +14,7 @@ import pytest
 from conftest import launcher, python, rank_environment, ranks, warm_executable
 from unit.builders import write_vertical_folder
 
-from data_prep.check.columns import check_columns
+from data_prep.check.vertical_check import check_columns
 from mpifl.data.shards import open_vertical, read_vertical
 
 pytest.importorskip("nacl")

@@ -1,7 +1,7 @@
 from .changes import Changes as Changes, told_of as told_of
 from .gaps import Gaps as Gaps, without_gaps as without_gaps
 from .holding import Named as Named, Places as Places, held_of as held_of, keys_of as keys_of
-from .ids import (
+from .id_columns import (
     is_index as is_index,
     is_named_id as is_named_id,
     is_of_persons as is_of_persons,

@@ -10,7 +10,7 @@ import numpy as np
 
 from data_prep.tables import MISSING_LEVEL, Column, Spelled, TableSpec
 from data_prep.tables.values.gaps import Gaps
-from data_prep.tables.values.ids import is_index
+from data_prep.tables.values.id_columns import is_index
 from data_prep.tables.values.piece import Piece, is_zoned
 
 BLANKS, ZONE = "blanks behind it", "another zone than UTC"

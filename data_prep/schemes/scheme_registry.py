@@ -6,7 +6,7 @@ from __future__ import annotations
 from data_prep.schemes.classes import classes
 from data_prep.schemes.drift import DRIFT
 from data_prep.schemes.iid import iid
-from data_prep.schemes.images import BRIGHTNESS, ROTATION
+from data_prep.schemes.image_effects import BRIGHTNESS, ROTATION
 from data_prep.schemes.labels import dirichlet, shards
 from data_prep.schemes.natural import natural
 from data_prep.schemes.noise import NOISE

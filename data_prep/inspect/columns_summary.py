@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from data_prep.inspect.correlation import MOST_COLUMNS, correlations, icor, sample
-from data_prep.inspect.features import FeatureMoments, moments_by_piece
+from data_prep.inspect.feature_moments import FeatureMoments, moments_by_piece
 from data_prep.inspect.heterogeneity import gini
 from data_prep.inspect.overview import (
     bar,
