@@ -61,7 +61,7 @@ has_extras() {
     done
 }
 
-every=5                                          # seconds between two lines that say how far it is
+every=10                                         # seconds between two lines that say how far it is
 
 # pip's words go to the log; to the terminal every few seconds the last of them, and on a failure their end.
 pip_install() {
