@@ -219,7 +219,7 @@ def test_the_network_is_the_oracles(runs: Path, start: Any, name: str) -> None:
 def test_the_test_loss_is_that_of_all_rows(runs: Path, name: str) -> None:
     job = BY_NAME[name]
     _, _, x, y = parts(name)
-    net = network(runs / name, job["vertical"].get("merge", "concat"))
+    net = network(runs / name, job["split"].get("merge", "concat"))
     right = LOSSES[job.get("task", {}).get("name", "classification")](net.predict(x), y)
     assert records(runs / name)[-1]["test_loss"] == pytest.approx(float(right), rel=1e-6)
 

@@ -28,7 +28,7 @@ from mpifl.report.runs import (
     metrics_of,
     read_runs,
     settings,
-    standings,
+    standings_of,
     to_target,
     trained_on,
     units,
@@ -51,7 +51,7 @@ def compare_page(
         path: Where the page will lie: links to the runs' own pages start there.
         title: Its heading.
     """
-    found, held = standings(summaries), _held(summaries)
+    found, held = standings_of(summaries), _held(summaries)
     drawn: list[Figure | None] = []
     said = verdict(found)
     if found:

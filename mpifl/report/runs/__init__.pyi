@@ -56,7 +56,7 @@ from .silo_data import (
 from .standings import (
     Standing as Standing,
     judged_figure as judged_figure,
-    standings as standings,
+    standings_of as standings_of,
     verdict as verdict,
 )
 from .units import (

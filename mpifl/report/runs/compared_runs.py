@@ -41,7 +41,7 @@ from mpifl.report.runs.seeds import (
     table_of_differences,
     varying,
 )
-from mpifl.report.runs.standings import COLUMNS, of_runs, standings, verdict
+from mpifl.report.runs.standings import COLUMNS, of_runs, standings_of, verdict
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import read_kept
 
@@ -107,7 +107,7 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     if keys := varying(summaries):
         console.print(table_of_differences(summaries, keys))
     remarks = [f"{summary.run}: {remark}" for summary in summaries for remark in summary.remarks]
-    said = [*verdict(standings(summaries)), whose(summaries), *remarks]
+    said = [*verdict(standings_of(summaries)), whose(summaries), *remarks]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
     _write(summaries, left_out, target, output, console)

@@ -60,7 +60,7 @@ def judged_figure(runs: Sequence[Summary], metric: MetricInfo) -> str:
     return next((run.together for run in runs), metric.pooled)
 
 
-def standings(summaries: Sequence[Summary]) -> list[Standing]:
+def standings_of(summaries: Sequence[Summary]) -> list[Standing]:
     """Return the settings of runs, the best first; none where runs are judged by several metrics."""
     if len(metrics_of(summaries)) != 1:
         return []
@@ -92,7 +92,7 @@ def verdict(found: Sequence[Standing]) -> list[str]:
 
 def of_runs(summaries: Sequence[Summary]) -> dict[Path, list[object]]:
     """Return what COLUMNS says of each run that has been judged."""
-    found, told = standings(summaries), dict[Path, list[object]]()
+    found, told = standings_of(summaries), dict[Path, list[object]]()
     for one in found:
         behind, error = abs(one.mean - found[0].mean), one.error(found[0])
         said = [one.name, len(one.ends), one.mean, one.deviation, behind, error]

@@ -16,7 +16,7 @@ from mpifl.report.runs.compared_runs import Output, compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
 from mpifl.report.runs.runs import read_run
 from mpifl.report.runs.seeds import groups
-from mpifl.report.runs.standings import standings, verdict
+from mpifl.report.runs.standings import standings_of, verdict
 from mpifl.run.folder.environment import write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
@@ -127,7 +127,7 @@ def settings_of(folder, *ends, **more):
 def test_settings_are_told_apart_only_by_more_than_seeds_make(tmp_path, capsys, ends, said):
     runs = settings_of(tmp_path, *ends)
     _, reader = written(runs, tmp_path / "c.html")
-    found = verdict(standings([read_run(run) for run in runs]))
+    found = verdict(standings_of([read_run(run) for run in runs]))
     assert found[0].startswith("lr 0.1 is best: accuracy ")
     assert said in found[1]
     assert set(found) <= set(reader.text), "the page and the terminal say the same"

@@ -97,7 +97,7 @@ def test_nesterov_at_the_server_is_that_of_torch():
     drawn = torch.Generator().manual_seed(0)
     w = torch.randn(50, generator=drawn)
     ours, theirs = {"w": w.clone()}, torch.nn.Parameter(w.clone())
-    optimizer = torch.optim.ServerSGD([theirs], lr=0.7, momentum=0.9, nesterov=True)
+    optimizer = torch.optim.SGD([theirs], lr=0.7, momentum=0.9, nesterov=True)
     server = ServerSGD(lr=0.7, momentum=0.9, nesterov=True)
     for _ in range(20):
         delta = torch.randn(50, generator=drawn)

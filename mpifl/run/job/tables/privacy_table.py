@@ -18,8 +18,8 @@ class PrivacySettings(BaseModel):
     """What is hidden up to epsilon: the presence of each example in the answers of its silo's training, or
     the presence of each silo in everything that the server releases."""
     noise_at: Literal["silo", "server", "sum"] = "silo"
-    """Who draws the noise. "silo": each silo, for level = "example". "server": the server, which must be
-    trusted, for level = "silo". "sum": each site a share, in a sum that `[security]` masks."""
+    """Who draws the noise. "silo": each silo (level = "example"). "server": the trusted server (level =
+    "silo"). "sum": each site a share, in a sum that `[security]` masks."""
     clip: PositiveFloat | Literal["adaptive"]
     """C, the largest L2 norm of an example's gradient or of a silo's update; longer ones are scaled down to
     it. "adaptive" follows the norms of silos' updates."""
@@ -34,8 +34,8 @@ class PrivacySettings(BaseModel):
     epsilon: PositiveFloat | None = None
     """The budget, in place of noise: the noise is the least with which all rounds stay below the budget."""
     delta: Annotated[float, Field(gt=0, lt=1)]
-    """The delta of (epsilon, delta). At most 1 / the examples of the largest silo (of all silos if noise_at =
-    "sum"), or for level = "silo" 1 / the silos."""
+    """The delta of (epsilon, delta), at most 1 / the examples of the largest silo; of all silos for noise_at =
+    "sum". For level = "silo": 1 / the silos."""
     accountant: Literal["pld", "rdp"] = "pld"
     """How epsilon is computed: by privacy loss distributions, or by Renyi divergences, whose epsilon is
     larger."""

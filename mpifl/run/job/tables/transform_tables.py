@@ -97,8 +97,7 @@ class AttackSettings(BaseModel):
         "min_max",
     ] = "none"
     """The attack. In label_flip and backdoor Byzantine silos train on false data. In the others they send a
-    false update: the negative one, noise, a multiple, the model's last change, or one that follows from all
-    honest updates."""
+    false update: a multiple, noise, or one that honest updates decide."""
     silos: list[Annotated[int, Field(ge=0)]] = []
     """The Byzantine silos, by number."""
     std: PositiveFloat | None = None
