@@ -48,13 +48,13 @@ class Outline(BaseModel):
     rounds: PositiveInt
     """How many rounds to train."""
     device: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
-    """The device on which a worker trains. "cuda": the GPU of its place on its node. "auto": that GPU if there
-    is one. "gpu": any accelerator with float64."""
+    """The device on which a worker trains. "cuda": the GPU of its place on its node. "auto": that GPU if
+    there is one. "gpu": any accelerator with float64."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
     """Threads of each rank; "auto" is its share of the node's cores. The same bits need the same number."""
     kernels: Literal["own", "avx2"] = "own"
-    """Instructions: the processor's best ("own"), or those of all x86 processors with AVX2 ("avx2"). "avx2" is
-    slower, and different processors should give the same bits."""
+    """Instructions: the processor's best ("own"), or those of all x86 processors with AVX2 ("avx2"). "avx2"
+    is slower, and different processors should give the same bits."""
     model: Model
     """Which model is trained."""
     data: Data = Data()

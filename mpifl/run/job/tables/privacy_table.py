@@ -34,8 +34,8 @@ class PrivacySettings(BaseModel):
     epsilon: PositiveFloat | None = None
     """The budget, in place of noise: the noise is the least with which all rounds stay below the budget."""
     delta: Annotated[float, Field(gt=0, lt=1)]
-    """The delta of (epsilon, delta), at most 1 / the examples of the largest silo; of all silos for noise_at =
-    "sum". For level = "silo": 1 / the silos."""
+    """The delta of (epsilon, delta), at most 1 / the examples of the largest silo; of all silos for noise_at
+    = "sum". For level = "silo": 1 / the silos."""
     accountant: Literal["pld", "rdp"] = "pld"
     """How epsilon is computed: by privacy loss distributions, or by Renyi divergences, whose epsilon is
     larger."""
