@@ -111,6 +111,8 @@ def test_frames_of_a_file_are_slices_and_colours_are_channels(tmp_path):
 
 
 def of_a_person(name, path):
+    if not (SAMPLES / name).exists():
+        pytest.skip(f"this pydicom carries no {name}")
     dataset = pydicom.dcmread(SAMPLES / name)
     dataset.PatientID = "x"
     path.parent.mkdir(exist_ok=True)
