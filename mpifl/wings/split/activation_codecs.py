@@ -24,7 +24,7 @@ class Writing:
 
     Attributes:
         codec: The codec; None for plain float32.
-        way: The direction: "up" to the server, "down" for its answers.
+        way: "upload" to the server, "download" for its answers.
         home: The silo at the server's own site. Its messages stay there and are not encoded.
         seed: The job's seed.
         work: The name of the client method.
@@ -32,7 +32,7 @@ class Writing:
     """
 
     codec: Codec | None
-    way: Literal["up", "down"]
+    way: Literal["upload", "download"]
     home: int | None
     seed: int
     work: str
@@ -54,11 +54,12 @@ class Writing:
             return _bytes_of(plain)
         if not bool(plain.isfinite().all()):
             raise Diverged("a line is not finite; training diverged, take a lower [local] lr")
-        draw = rng.torch_stream(self.seed, f"line {self.way} of {self.work}", silo, self.round, number)
+        way = self.way.removesuffix("load")  # the stream is older than the key's name, and its bits stay
+        draw = rng.torch_stream(self.seed, f"line {way} of {self.work}", silo, self.round, number)
         try:
             return _bytes_of(codec.encode(plain.view(-1), draw))
         except ValueError as error:
-            raise type(error)(f"[compression] {self.way}load: a line {error}") from None
+            raise type(error)(f"[compression] {self.way}: a line {error}") from None
 
     def read(self, payload: memoryview, silo: int, rows: int, width: int) -> Tensor:
         """Decode a payload; return float32 of shape [rows, width] on the CPU.
@@ -72,7 +73,7 @@ class Writing:
         try:
             return codec.decode(written, rows * width).view(rows, width)
         except ValueError as error:
-            raise ValueError(f"[compression] {self.way}load: a line {error}") from None
+            raise ValueError(f"[compression] {self.way}: a line {error}") from None
 
     def carried(self, line: Tensor, silo: int, number: int) -> tuple[Tensor, int]:
         """Encode and decode a message that stays on its rank; return the result and its bytes between sites.
@@ -119,7 +120,7 @@ class ActivationCodecs:
     def writing(self, work: str, round: int) -> tuple[Writing, Writing]:
         """Return the encoders of one dialogue: for messages to the server, and for its answers."""
         about = self.home, self.seed, work, round
-        return Writing(self.upload, "up", *about), Writing(self.download, "down", *about)
+        return Writing(self.upload, "upload", *about), Writing(self.download, "download", *about)
 
 
 PLAIN_LINES = ActivationCodecs()
