@@ -3,10 +3,11 @@
 #
 #   bash scripts/versions.sh floor     the lowest versions that pyproject.toml names, on the lowest Python
 #   bash scripts/versions.sh newest    the newest that can be had, on the highest Python
+#   bash scripts/versions.sh pinned    the pinned ones on the lowest Python
 #   bash scripts/versions.sh short     the pinned ones on each Python but .venv's: no unit tests; CI does so
 #
 # Each run imports every module, asks the commands for help, trains the demo and each example of docs/examples, and then
-# runs the unit tests; words behind go to pytest in their place. Packages come by uv. Where pip is set up to find PyTorch's
+# runs the unit tests; words behind go to pytest in their place: tests for all of them. Packages come by uv. Where pip is set up to find PyTorch's
 # CPU build (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL), it is taken; else its build with CUDA, 3 GB once.
 set -euo pipefail
 unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
@@ -70,12 +71,13 @@ inside() { # NAME COMMAND...: with a venv's programs
         OMPI_MCA_mpi_yield_when_idle=1 MPIFL_DATA="${MPIFL_DATA:-$root/../shared/data}" "$@"
 }
 
-# Whether it went well, and how; its words only if not. Until then they can be watched: tail -f build/versions/said.
+# Whether it went well in a venv NAME, and how; its last words only if not. All stand in build/versions/NAME.said.
 cell() {
-    if "$@" >"$made/said" 2>&1; then
-        sed -n '$s/ in .*//p' "$made/said" | grep -oE '[0-9]+ passed(, [0-9]+ skipped)?' || echo yes
+    local said=$made/$1.said
+    if inside "$@" >"$said" 2>&1; then
+        sed -n '$s/ in .*//p' "$said" | grep -oE '[0-9]+ passed(, [0-9]+ skipped)?' || echo yes
     else
-        tail -n 40 "$made/said" >&2
+        tail -n 40 "$said" >&2
         echo '**no**'
         return 1
     fi
@@ -113,11 +115,11 @@ failed=0 patience=3600                           # seconds that packages may tak
 row() { # WHAT NAME EXAMPLES TESTS...: try a venv, and print its row
     local what=$1 name=$2 examples=$3 cells=()
     shift 3
-    cells+=("$(cell inside "$name" bash -c everything)") || failed=1
-    cells+=("$(cell inside "$name" bash -c demo)") || failed=1
-    cells+=("$(cell inside "$name" python -m pytest -p no:xdist tests/test_examples.py -k "$examples")") || failed=1
+    cells+=("$(cell "$name" bash -c everything)") || failed=1
+    cells+=("$(cell "$name" bash -c demo)") || failed=1
+    cells+=("$(cell "$name" python -m pytest -p no:xdist tests/test_examples.py -k "$examples")") || failed=1
     if [[ $# -gt 0 ]]; then
-        cells+=("$(cell inside "$name" python -m pytest -p no:xdist "$@")") || failed=1
+        cells+=("$(cell "$name" env TEST_PYTHON=python bash scripts/test.sh "$@")") || failed=1
     else
         cells+=(-)
     fi
@@ -155,6 +157,10 @@ newest)
     venv newest "${found[-1]}" "$(asked features),hf"
     row newest newest '' "$@"
     ;;
+pinned)
+    venv pinned "${found[0]}" "$(asked features),hf" -c scripts/constraints.txt
+    row pinned pinned '' "$@"
+    ;;
 short)
     own=$(.venv/bin/python -c 'import sys; print(*sys.version_info[:2], sep=".")')
     for python in "${found[@]}"; do
@@ -172,6 +178,6 @@ short)
         row pinned "$version" ''
     done
     ;;
-*) die "$what: give floor, newest or short" ;;
+*) die "$what: give floor, newest, pinned or short" ;;
 esac
 exit "$failed"

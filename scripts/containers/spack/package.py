@@ -39,6 +39,6 @@ class PyMpifl(PythonPackage):
         depends_on("py-tomli-w@1.0:")
         depends_on("py-torch@2.6:")
         depends_on("py-torchmetrics@1.6:")
-        depends_on("py-typer@0.16:")
+        depends_on("py-typer@0.18:")
         depends_on("py-matplotlib@3.8:", when="+plots")
         depends_on("py-scikit-learn@1.4:", when="+digits")
