@@ -130,15 +130,20 @@ def ranks(
     worlds = [[*(["-n", str(m)] if n > 1 else []), *start, *map(str, arguments)] for m, start in parts if m]
     command = [*(launcher() if n > 1 else []), *worlds[0], *([":", *worlds[1]] if len(worlds) > 1 else [])]
     more |= {} if cold else {"WARM_PYTHON": warm_executable()}
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=cwd,
-        env=rank_environment(**more),
-        stdin=subprocess.DEVNULL,
-    )
+    for _ in range(2):
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=cwd,
+            env=rank_environment(**more),
+            stdin=subprocess.DEVNULL,
+        )
+        # Rarely Open MPI's launcher ends so beside another, before it has started anything.
+        if "PMIx server's listener thread failed to start" not in done.stderr:
+            break
+    return done
 
 
 @pytest.fixture(scope="session")
