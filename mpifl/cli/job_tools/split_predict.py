@@ -60,8 +60,11 @@ def evaluate_together(
 
     with all_together(transport, plan, lambda job: check_plugins(run, job, trusted)) as network:
         if network is not None and (score := network.score(split)) is not None:
-            tell_score(score, split, network.algorithm.task.infos)
-            write_figures(file, {"run": str(run), "model": "model.safetensors", split: as_record(score)})
+            task = network.algorithm.task
+            tell_score(score, split, task.infos)
+            write_figures(
+                file, {"run": str(run), "model": "model.safetensors", split: as_record(score, task)}
+            )
 
 
 def predict_together(

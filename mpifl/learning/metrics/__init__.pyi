@@ -25,6 +25,7 @@ from .metric_states import (
 )
 from .pooled_metrics import (
     COUNTS as COUNTS,
+    certainty as certainty,
     fill as fill,
     pack_states as pack_states,
     pooled as pooled,

@@ -87,8 +87,8 @@ _COUNTED = {
     "recall": MetricEntry("torchmetrics_library:recall"),
 }
 _CURVES = {
-    "auroc": MetricEntry("torchmetrics_library:auroc", {"thresholds": 200}),
-    "average_precision": MetricEntry("torchmetrics_library:average_precision", {"thresholds": 200}),
+    "auroc": MetricEntry("ranking:auroc"),
+    "average_precision": MetricEntry("ranking:average_precision"),
 }
 _ACCURACY = {"accuracy": MetricEntry("accuracy:accuracy")}
 CLASSES: Catalogue = {

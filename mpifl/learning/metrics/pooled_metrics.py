@@ -40,12 +40,32 @@ def pooled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, float]:
 
     Metrics whose states do not add up, and undefined metrics, are left out.
     """
+    found = {name: computed(metric) for name, metric in _filled(task, sums).items()}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def certainty(task: Task, sums: Mapping[str, Tensor]) -> dict[str, dict[str, float]]:
+    """Return what is known of the chance in metrics' values, given the sums of the vectors of `pack_states`.
+
+    Returns:
+        By metric: `low` and `high`, its 95 % interval, and `within`, how far the value may be from that of
+        all single examples. What is not known is left out.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for name, metric in _filled(task, sums).items():
+        low, high = getattr(metric, "interval", (math.nan, math.nan))
+        known = {"low": low, "high": high, "within": getattr(metric, "within", math.nan)}
+        found[name] = {key: value for key, value in known.items() if math.isfinite(value)}
+    return {name: known for name, known in found.items() if known}
+
+
+def _filled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, Metric]:
+    """Return the metrics whose states add up, with these sums; none if sums are missing."""
     metrics = task.metrics()
     if any(name not in sums for name in pack_states(metrics)):
         return {}
     fill(metrics, sums)
-    found = {name: computed(metric) for name, metric in metrics.items() if summable(metric)}
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+    return {name: metric for name, metric in metrics.items() if summable(metric)}
 
 
 def real_states(task: Task) -> dict[str, Tensor]:

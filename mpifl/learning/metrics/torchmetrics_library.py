@@ -1,8 +1,7 @@
-"""Metrics of torchmetrics with states that add up (AUROC, F1, ...); undefined ones are NaN. Importing
+"""Metrics of torchmetrics with states that add up (F1, recall, ...); undefined ones are NaN. Importing
 torchmetrics takes seconds.
 
-A mean over classes covers classes that have examples. Curves are binned: they count examples at thresholds,
-so their states add up.
+A mean over classes covers classes that have examples.
 """
 
 from __future__ import annotations
@@ -30,20 +29,6 @@ def accuracy_of_labels(form: str, facts: TaskFacts) -> Metric:
 def hamming(form: str, facts: TaskFacts) -> Metric:
     """Return the share of wrong answers over all labels of all examples."""
     return _metric("MultilabelHammingDistance", facts, _of_any, average="micro")
-
-
-def auroc(form: str, facts: TaskFacts, thresholds: int) -> Metric:
-    """Return the area under the ROC curve of each class against all others, averaged over classes.
-
-    One threshold is above 1. Without it, examples whose probability rounds to 1 would cut the curve short.
-    """
-    grid = torch.cat([torch.linspace(0, 1, max(thresholds, 2)), torch.tensor([2.0])])
-    return _metric(f"{form}AUROC", facts, _of_both, thresholds=grid)
-
-
-def average_precision(form: str, facts: TaskFacts, thresholds: int) -> Metric:
-    """Return the average precision of each class against all others, averaged over classes."""
-    return _metric(f"{form}AveragePrecision", facts, _of_drawn, thresholds=max(thresholds, 2))
 
 
 def f1(form: str, facts: TaskFacts) -> Metric:
@@ -126,46 +111,11 @@ def _metric(name: str, facts: TaskFacts, value: Value, **arguments: Any) -> Metr
     class Defined(kind):  # type: ignore[misc, valid-type]
         """The metric `kind` as one number, NaN if it is undefined."""
 
-        def update(self, predictions: Tensor, y: Tensor) -> None:
-            if "thresholds" in arguments:
-                self.confmat += counts(predictions, y, self.thresholds, facts.ignore).view_as(self.confmat)
-            else:
-                super().update(predictions, y)
-
         def compute(self) -> Tensor:
             return value(self, super().compute())
 
     made: Metric = Defined(**of, **arguments, validate_args=False)
     return made
-
-
-def counts(predictions: Tensor, y: Tensor, thresholds: Tensor, ignore: int | None) -> Tensor:
-    """Return, for each column and threshold, how many examples are yes or no, and are called yes or no.
-
-    The counts equal torchmetrics', which compares each probability with each threshold. Here a search finds
-    the thresholds around each probability.
-
-    Args:
-        predictions: Probabilities, shape [n] or [n, columns].
-        y: 0 and 1 of the same shape, or the number of the true column, shape [n].
-        thresholds: In ascending order, shape [t].
-        ignore: A target that does not count, if an example has several targets.
-
-    Returns:
-        Whole numbers of shape [t, columns, 2 (is), 2 (is called)].
-    """
-    wide = predictions.reshape(len(y), -1)
-    columns, places = wide.shape[1], len(thresholds) + 1
-    each = torch.arange(columns, device=wide.device)
-    yes = (y if y.shape == predictions.shape else y.unsqueeze(1) == each).reshape(wide.shape)
-    dtype = torch.promote_types(wide.dtype, thresholds.dtype)
-    numbers = wide.to(dtype).nan_to_num(nan=-1.0).contiguous()  # NaN is above no threshold
-    place = torch.searchsorted(thresholds.to(dtype), numbers, right=True)
-    key = (each * places + place) * 2 + yes
-    kept = key.reshape(-1) if ignore is None or yes.dtype == torch.bool else key[yes != ignore]
-    found = torch.bincount(kept, minlength=columns * places * 2).view(columns, places, 2)
-    called = found.flip(1).cumsum(1).flip(1)[:, 1:]
-    return torch.stack([found.sum(1, keepdim=True) - called, called], -1).movedim(1, 0)
 
 
 def _mean(each: Tensor, defined: Tensor) -> Tensor:
@@ -184,14 +134,6 @@ def _of_any(metric: Any, each: Tensor) -> Tensor:
 def _of_yes_and_no(metric: Any, each: Tensor) -> Tensor:
     right, wrong = torch.cat([metric.tp, metric.tn]), torch.cat([metric.fn, metric.fp])
     return _mean(right / (right + wrong), right + wrong)
-
-
-def _of_drawn(metric: Any, each: Tensor) -> Tensor:
-    return _mean(each, metric.confmat[0, ..., 1, :].sum(-1))
-
-
-def _of_both(metric: Any, each: Tensor) -> Tensor:
-    return _mean(each, metric.confmat[0].sum(-1).amin(-1))
 
 
 def _of_counts(formula: Callable[[int, list[int], list[int]], float]) -> Value:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from mpifl.common import InputError, Names, ShardError, suggested
 from mpifl.data.shards import ShardEntry, held_out, open_shard
-from mpifl.learning.metrics import MetricInfo, pooled
+from mpifl.learning.metrics import MetricInfo, certainty, pooled
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.trained import Trained
 from mpifl.silo import Score
@@ -75,9 +75,17 @@ class SilosScored:
     @property
     def pooled(self) -> dict[str, float]:
         """The metrics of all examples together, as far as their states add up over silos."""
+        return pooled(self.task, self._sums)
+
+    @property
+    def certainty(self) -> dict[str, dict[str, float]]:
+        """What is known of the chance in the metrics of all examples together; see `certainty`."""
+        return certainty(self.task, self._sums)
+
+    @property
+    def _sums(self) -> dict[str, torch.Tensor]:
         scores = [score.states for _, score in self.silos.values()]
-        sums = {name: torch.stack([states[name] for states in scores]).sum(0) for name in scores[0]}
-        return pooled(self.task, sums)
+        return {name: torch.stack([states[name] for states in scores]).sum(0) for name in scores[0]}
 
     def table(self) -> Table:
         """Return a table with a row for each silo, and below them their means, the worst, all examples."""
@@ -99,7 +107,11 @@ class SilosScored:
     def _caption(self, splits: set[str]) -> str:
         main, worst = self.task.main_metric.name, self.worst_silo
         said = [f"split {next(iter(splits))}"] if len(splits) == 1 else []
-        return "; ".join([*said, *([f"worst {main}: silo {worst}"] if worst else [])])
+        said += [f"worst {main}: silo {worst}"] if worst else []
+        known = self.certainty.items()
+        return "\n".join(
+            ["; ".join(said), *(f"all examples: {tell_certainty(*one)}" for one in known)]
+        ).strip()
 
     def _below(self, examples: str) -> Iterator[tuple[str, str, dict[str, float]]]:
         yield "mean", "", self.mean
@@ -147,6 +159,13 @@ def score_silos(trained: Trained, model: FlatModel, split: str | None = None) ->
         first, why = next(iter(left_out.items()))
         raise InputError(f"no silo's shard can be read here; silo {first}: {why}")
     return SilosScored(trained.algorithm.task, silos, left_out)
+
+
+def tell_certainty(name: str, known: dict[str, float]) -> str:
+    """Write what is known of the chance in a metric's value in one line."""
+    said = f"95% interval {known['low']:.2%} to {known['high']:.2%} (DeLong)" if "low" in known else ""
+    exact = f"at most {known['within']:.1g} from the value of single examples" if known.get("within") else ""
+    return f"{name}: {'; '.join(filter(None, [said, exact])) or 'exact'}"
 
 
 def _split_of(entry: ShardEntry, split: str | None) -> str | None:

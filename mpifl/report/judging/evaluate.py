@@ -10,8 +10,9 @@ from typing import Any
 
 from mpifl.common import InputError, write_atomic
 from mpifl.data.shards import open_shard
-from mpifl.learning.metrics import MetricInfo
-from mpifl.report.judging.at_silos import SilosScored, score_silos
+from mpifl.learning.metrics import MetricInfo, certainty
+from mpifl.learning.tasks import Task
+from mpifl.report.judging.at_silos import SilosScored, score_silos, tell_certainty
 from mpifl.report.judging.trained import read_trained
 from mpifl.report.runs import wide_console
 from mpifl.silo import Score
@@ -39,8 +40,11 @@ def evaluate_run(
         raise InputError(f"{what}; score the silos by --silos, or partition with a source that has one")
     model = trained.model(best)
     score = trained.evaluate(model, open_shard(folder, spec.test, spec)["test"])
-    tell_score(score, "test", trained.algorithm.task.infos)
-    write_figures(file, {"run": str(run), "model": name_of(best), "test": as_record(score)})
+    task = trained.algorithm.task
+    tell_score(score, "test", task.infos)
+    for name, known in certainty(task, score.states).items():
+        print(f"test {tell_certainty(name, known)}")
+    write_figures(file, {"run": str(run), "model": name_of(best), "test": as_record(score, task)})
 
 
 def tell_score(score: Score, split: str, infos: Mapping[str, MetricInfo]) -> None:
@@ -82,17 +86,30 @@ def name_of(best: bool) -> str:
     return "best.safetensors" if best else "model.safetensors"
 
 
-def as_record(score: Score) -> dict[str, Any]:
+def as_record(score: Score, task: Task) -> dict[str, Any]:
     """Return a score by the names of its figures; None is one that is undefined."""
-    return {"examples": score.examples, "loss": _known(score.loss), **_all_known(score.metrics)}
+    about = certainty(task, score.states)
+    return {
+        "examples": score.examples,
+        "loss": _known(score.loss),
+        **_all_known(score.metrics),
+        **_certain(about),
+    }
 
 
 def in_full(found: SilosScored) -> dict[str, Any]:
     """Return the figures of all silos as the JSON file has them."""
-    silos = {name: {"split": split, **as_record(score)} for name, (split, score) in found.silos.items()}
+    task = found.task
+    silos = {name: {"split": split, **as_record(score, task)} for name, (split, score) in found.silos.items()}
     over = {"mean": found.mean, "weighted": found.weighted, "worst": found.worst, "pooled": found.pooled}
     together = {kind: _all_known(figures) for kind, figures in over.items()}
+    together["pooled"] |= _certain(found.certainty)
     return {"silos": silos, **together, "worst_silo": found.worst_silo, "left_out": found.left_out}
+
+
+def _certain(about: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Return `auroc_low`, `auroc_high` and `auroc_within` of each metric of which they are known."""
+    return {f"{name}_{key}": value for name, known in about.items() for key, value in known.items()}
 
 
 def _all_known(figures: dict[str, float]) -> dict[str, float | None]:

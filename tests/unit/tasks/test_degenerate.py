@@ -21,8 +21,6 @@ from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from scripts.write_shard import write_shard
 
-UNSURE = {"thresholds": 12}
-"""Curves that count between all the probabilities below, so that binning changes none."""
 P_OF = {0: 0.1, 1: 0.9}
 
 
@@ -226,13 +224,9 @@ def expected(kind, name, outputs, y):
         return FORMULAS[kind](name, p, targets if kind in ("regression", "survival") else targets.astype(int))
 
 
-def asked(name):
-    return {"name": name, **UNSURE} if name in ("auroc", "average_precision") else name
-
-
 def metric_of(kind, name, outputs, y):
     """The metric as a silo makes it of its examples."""
-    task = task_of(kind, asked(name))
+    task = task_of(kind, name)
     metric = task.metrics()[name]
     predictions, targets = task.scored(outputs, y)
     if len(targets):
@@ -252,7 +246,7 @@ def test_a_silo_of_few_or_one_sided_examples(kind, name, recwarn):
 @pytest.mark.parametrize(("kind", "name"), [one for one in all_metrics() if one[1] != "c_index"])
 def test_two_such_silos_together_are_their_examples_in_one_place(kind, name):
     make, cases = CASES[kind]
-    task = task_of(kind, asked(name))
+    task = task_of(kind, name)
     drawn = {case: make(*one) for case, one in cases.items()}
     states = {case: pack_states({name: metric_of(kind, name, *one)}) for case, one in drawn.items()}
     for pair in itertools.combinations(drawn, 2):

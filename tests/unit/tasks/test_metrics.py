@@ -14,7 +14,6 @@ from unit.builders import stream
 
 from mpifl.learning.metrics import computed, read_states, summable, write_states
 from mpifl.learning.metrics.metric import MetricInfo
-from mpifl.learning.metrics.torchmetrics_library import counts
 from mpifl.learning.tasks import TASKS, TaskFacts
 
 N, CLASSES = 300, 4
@@ -112,34 +111,6 @@ def test_specificity_is_the_recall_of_no():
     outputs, y = drawn("binary")
     own = sk.recall_score(y, outputs[:, 0] > 0, pos_label=0)
     assert value(task_of("binary", "specificity"), "specificity", (outputs, y)) == pytest.approx(own)
-
-
-@pytest.mark.parametrize("name", ["auroc", "average_precision"])
-@pytest.mark.parametrize("kind", ["classification", "binary", "multilabel"])
-def test_a_binned_curve_comes_near_to_the_exact_one(kind, name):
-    outputs, y = drawn(kind)
-    task = task_of(kind, {"name": name, "thresholds": 5000})
-    p = task.predict(outputs).numpy()
-    truth = np.eye(CLASSES)[y.numpy()] if kind == "classification" else y.numpy().reshape(p.shape)
-    score = sk.roc_auc_score if name == "auroc" else sk.average_precision_score
-    assert value(task, name, (outputs, y)) == pytest.approx(per_label(score, p, truth.astype(int)), abs=2e-3)
-    assert value(task_of(kind, name), name, (outputs, y)) == pytest.approx(
-        value(task, name, (outputs, y)), abs=0.02
-    )
-
-
-@pytest.mark.parametrize(("kind", "form"), [("classification", "Multiclass"), ("binary", "Binary")])
-def test_a_curve_is_torchmetrics_of_the_same_bins(kind, form):
-    outputs, y = drawn(kind)
-    task = task_of(kind, "auroc", "average_precision")
-    bins = torch.linspace(0, 1, 200)
-    more = {"num_classes": CLASSES} if kind == "classification" else {}
-    for name, own in (("auroc", "AUROC"), ("average_precision", "AveragePrecision")):
-        grid = torch.cat([bins, torch.tensor([1.0 + 1e-6])]) if name == "auroc" else bins
-        made = getattr(torchmetrics.classification, f"{form}{own}")
-        metric = made(thresholds=grid, validate_args=False, **more)
-        metric.update(*task.scored(outputs, y))
-        assert value(task, name, (outputs, y)) == float(metric.compute())
 
 
 def test_certainty_does_not_cut_the_curve_short():
@@ -371,28 +342,55 @@ def test_facts_of_a_federation_are_summed_over_silos():
     assert (facts.columns, facts.real, facts.told) == (3, True, "float16 values of shape [3]")
 
 
-@pytest.mark.parametrize("form", ["Multiclass", "Binary", "Multilabel"])
-def test_counts_at_thresholds_are_torchmetrics_to_the_last_example(form):
-    draw = torch.Generator().manual_seed(0)
-    grid, shape = torch.linspace(0, 1, 21), (400,) if form == "Binary" else (400, 4)
-    p = torch.rand(shape, generator=draw)
-    p[:90] = grid[torch.randint(21, shape, generator=draw)][:90]  # at the thresholds themselves
-    y = torch.randint(4, (400,), generator=draw) if form == "Multiclass" else (p.nan_to_num() > 0.4).long()
-    sizes = {
-        "Multiclass": {"num_classes": 4},
-        "Multilabel": {"num_labels": 4, "ignore_index": 7},
-        "Binary": {},
-    }
-    ignore = 7 if form == "Multilabel" else None
-    if ignore is not None:
-        y[torch.rand(shape, generator=draw) < 0.2] = 7
-    kind = getattr(torchmetrics.classification, f"{form}PrecisionRecallCurve")
-    theirs = kind(**sizes[form], thresholds=grid, validate_args=False)
-    theirs.update(p, y)
-    assert torch.equal(counts(p, y, grid, ignore).view_as(theirs.confmat), theirs.confmat)
+@pytest.mark.parametrize("kind", ["classification", "binary", "multilabel"])
+@pytest.mark.parametrize("name", ["auroc", "average_precision"])
+def test_a_curve_is_scikit_learns_within_what_it_says(kind, name):
+    outputs, y = drawn(kind)
+    task = task_of(kind, name)
+    p = task.predict(outputs).numpy()
+    truth = np.eye(CLASSES)[y.numpy()] if kind == "classification" else y.numpy().reshape(p.shape)
+    score = sk.roc_auc_score if name == "auroc" else sk.average_precision_score
+    exact = per_label(score, p, truth.astype(int))
+    metric = task.metrics()[name]
+    metric.update(*task.scored(outputs, y))
+    assert abs(computed(metric) - exact) <= metric.within + 1e-9
+    assert computed(metric) == pytest.approx(exact, abs=1e-4 if kind == "binary" else 1e-3)
 
 
-def test_what_is_no_probability_is_above_no_threshold():
-    p, y = torch.tensor([math.nan, 0.3, 0.8]), torch.tensor([1, 0, 1])
-    found = counts(p, y, torch.tensor([0.0, 0.5]), None)
-    assert found[:, 0].tolist() == [[[0, 1], [1, 1]], [[1, 0], [1, 1]]]
+@pytest.mark.parametrize(
+    ("center", "spread"), [(-6.0, 1.0), (-20.0, 1.0), (6.0, 0.5), (-1.0, 0.003), (0.0, 9.0)]
+)
+def test_a_curve_of_rare_and_of_crowded_probabilities_is_right(center, spread):
+    """A clinic's rare outcome: 30 of 7,500, whose probabilities all lie near 0, near 1 or near each other."""
+    y = torch.zeros(7500, dtype=torch.long)
+    y[::250] = 1
+    z = center + spread * (1.1 * y + torch.randn(7500, generator=stream(11)))
+    p = z.sigmoid().double().numpy()
+    for name, score in (("auroc", sk.roc_auc_score), ("average_precision", sk.average_precision_score)):
+        task = task_of("binary", name)
+        metric = task.metrics()[name]
+        metric.update(*task.scored(z[:, None], y))
+        off, within = abs(computed(metric) - score(y, p)), metric.within
+        assert off <= within + 1e-9
+        assert off < (1e-4 if spread > 0.1 else 0.05), (name, off, within)
+
+
+def test_delongs_interval_is_that_of_its_pairs():
+    """Against the definition: the variance of the shares of pairs that each example wins."""
+    draw = np.random.default_rng(3)
+    y = draw.random(400) < 0.2
+    p = (draw.integers(0, 30, 400) + 12 * y) / 64.0
+    won = (p[y][:, None] > p[~y]) + 0.5 * (p[y][:, None] == p[~y])
+    error = math.sqrt(won.mean(1).var(ddof=1) / y.sum() + won.mean(0).var(ddof=1) / (~y).sum())
+    metric = task_of("binary", "auroc").metrics()["auroc"]
+    metric.update(torch.tensor(p), torch.tensor(y.astype(int)))
+    assert computed(metric) == pytest.approx(won.mean(), abs=1e-12)
+    assert metric.interval == pytest.approx(
+        (won.mean() - 1.95996 * error, won.mean() + 1.95996 * error), abs=1e-6
+    )
+
+
+def test_what_is_no_probability_is_the_lowest():
+    metric = task_of("binary", "auroc").metrics()["auroc"]
+    metric.update(torch.tensor([math.nan, 0.3, 0.8]), torch.tensor([1, 0, 1]))
+    assert (computed(metric), metric.interval[0]) == (0.5, pytest.approx(math.nan, nan_ok=True))
