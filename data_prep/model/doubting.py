@@ -123,7 +123,7 @@ def _of_tokens(spec: FederationSpec | VerticalSpec) -> bool:
     one = spec.features
     if isinstance(one, dict):
         return any(not of.dtype.startswith("float") and of.scale is None for of in one.values())
-    tokens = one.scale is None and not one.dtype.startswith("float")
+    tokens = one.scale is None and not one.dtype.startswith("float") and len(one.shape) == 1
     labels = sum(sum(entry.labels or ()) for entry in spec.silos)
     return tokens and labels != sum(entry.examples["train"] for entry in spec.silos if entry.labels)
 

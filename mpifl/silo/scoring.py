@@ -14,7 +14,14 @@ from torch import Tensor, nn
 
 from mpifl.data import rows
 from mpifl.data.batches import Batches
-from mpifl.learning.metrics import Metric, computed, pack_states, read_states, write_states
+from mpifl.learning.metrics import (
+    Metric,
+    computed,
+    pack_states,
+    read_states,
+    update_metrics,
+    write_states,
+)
 from mpifl.learning.tasks import Task
 from mpifl.silo.lanes import ALONE, Given, Lanes, Made
 from mpifl.silo.parameters import Buffers, FlatModel, Objective
@@ -188,9 +195,7 @@ class Scoring:
         self._loss += total
         self._count = self._count + counted
         self._examples += rows(y)
-        predictions, targets = self._task.scored(outputs, y)
-        for metric in self._metrics.values() if len(targets) else ():  # perhaps no target of a batch counts
-            metric.update(predictions, targets)
+        update_metrics(self._metrics.values(), self._task, outputs, y)
 
     def take(self) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return what was added since the last call, and reset it: the sum of losses, its divisor, and the

@@ -39,6 +39,11 @@ ARRAYS = {
         [],
     ),
     "masks of 0 and 255": ({"y": MASKS}, ["labels are 0 and 255 alone, in 256 classes"], []),
+    "masks of grey images": (
+        {"x": np.zeros((24, 2, 2), np.uint8) + MASKS // 3, "y": MASKS},
+        ["labels are 0 and 255 alone, in 256 classes"],
+        [],
+    ),
     "masks of 0 and 1": ({"y": MASKS // 255}, [], []),
     "masks of 0, 255 and 7": (
         {"y": np.where(np.arange(24)[:, None, None] % 2, MASKS, 7)},

@@ -21,6 +21,7 @@ from .metric_states import (
     computed as computed,
     read_states as read_states,
     summable as summable,
+    update_metrics as update_metrics,
     write_states as write_states,
 )
 from .pooled_metrics import (

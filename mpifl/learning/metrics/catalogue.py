@@ -116,8 +116,10 @@ VALUES: Catalogue = {
     "r2": MetricEntry("summed_metrics:r2", share=False),
 }
 VOXELS: Catalogue = {
-    "dice": MetricEntry("summed_metrics:dice", {"background": False}),
-    "iou": MetricEntry("torchmetrics_library:iou", {"background": False}),
+    "dice": MetricEntry("overlap:dice", {"background": False, "ignore_empty": True}),
+    "iou": MetricEntry("overlap:iou", {"background": False, "ignore_empty": True}),
+    "dice_pooled": MetricEntry("overlap:dice_pooled", {"background": False}),
+    "iou_pooled": MetricEntry("overlap:iou_pooled", {"background": False}),
     **_ACCURACY,
 }
 TOKENS: Catalogue = {

@@ -14,7 +14,9 @@ if TYPE_CHECKING:  # code that only reads figures of runs needs no torch
 class Metric(Protocol):
     """One metric on some examples. A metric of torchmetrics has this protocol.
 
-    A plain metric whose states all add up over silos may name these tensors in `summed`.
+    A plain metric whose states all add up over silos may name these tensors in `summed`. One with
+    `by_example = True` is updated with the task's predictions and targets of whole examples, as `predict`
+    returns them, shape [n, ...].
     """
 
     @property

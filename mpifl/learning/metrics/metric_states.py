@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from mpifl.learning.metrics.metric import Metric
+from mpifl.learning.tasks import Task
 
 
 def summable(metric: Metric) -> bool:
@@ -47,6 +48,14 @@ def computed(metric: Metric) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return float(metric.compute())
+
+
+def update_metrics(metrics: Iterable[Metric], task: Task, outputs: Tensor, y: Tensor) -> None:
+    """Add a batch to metrics: a model's outputs, and the targets. Perhaps no target of it counts."""
+    scored = task.scored(outputs, y)
+    for metric in metrics if len(scored[1]) else ():
+        whole = getattr(metric, "by_example", False)
+        metric.update(*((task.predict(outputs), y) if whole else scored))
 
 
 def _names(metric: Any) -> list[str]:

@@ -85,30 +85,6 @@ class R2(Sums):
         return torch.where(varied, 1 - self.residual / variance, torch.nan).nanmean()
 
 
-class Dice(Sums):
-    """The Dice coefficient 2 |A and B| / (|A| + |B|) over all voxels of all examples, averaged over
-    classes."""
-
-    higher_is_better = True
-    both: Tensor
-    sizes: Tensor
-
-    def __init__(self, classes: int, background: bool) -> None:
-        super().__init__()
-        self.first = 0 if background else 1
-        self.sums((classes,), "both", "sizes")
-
-    def update(self, predictions: Tensor, y: Tensor) -> None:
-        """Add probabilities of classes, shape [n, classes], and targets, shape [n]."""
-        answers, classes = predictions.argmax(1), len(self.both)
-        self.both += torch.bincount(y[answers == y], minlength=classes)
-        self.sizes += torch.bincount(y, minlength=classes) + torch.bincount(answers, minlength=classes)
-
-    def compute(self) -> Tensor:
-        """Return the coefficient so far; a class without targets and answers does not count."""
-        return (2 * self.both / self.sizes)[self.first :].nanmean()
-
-
 class Perplexity(Sums):
     """exp of the mean cross entropy over tokens."""
 
@@ -139,11 +115,6 @@ def calibration_error(form: str, facts: TaskFacts, bins: int) -> Metric:
 def r2(form: str, facts: TaskFacts) -> Metric:
     """Return the coefficient of determination: the share of the variance that is explained."""
     return R2(facts.columns)
-
-
-def dice(form: str, facts: TaskFacts, background: bool) -> Metric:
-    """Return the Dice coefficient; class 0 counts only with `background`."""
-    return Dice(facts.classes or 1, background)
 
 
 def perplexity(form: str, facts: TaskFacts) -> Metric:

@@ -71,17 +71,6 @@ def cohen_kappa(form: str, facts: TaskFacts) -> Metric:
     return _metric(f"{form}ConfusionMatrix", facts, _of_counts(_kappa))
 
 
-def iou(form: str, facts: TaskFacts, background: bool) -> Metric:
-    """Return intersection over union, averaged over classes; class 0 counts only with `background`."""
-    first = 0 if background else 1
-
-    def value(metric: Any, confusion: Tensor) -> Tensor:
-        right, sizes = confusion.diagonal(), confusion.sum(0) + confusion.sum(1)
-        return (right / (sizes - right))[first:].nanmean()
-
-    return _metric(f"{form}ConfusionMatrix", facts, value)
-
-
 def mae(form: str, facts: TaskFacts) -> Metric:
     """Return the mean absolute error."""
     return MeanAbsoluteError().set_dtype(torch.float64)

@@ -15,7 +15,15 @@ from unit.tasks.test_metrics import CLASSES, all_metrics, naive_concordance, tas
 
 from mpifl.data import Targets
 from mpifl.data.shards import FederationSpec
-from mpifl.learning.metrics import computed, pack_states, pooled, read_states, summable, write_states
+from mpifl.learning.metrics import (
+    computed,
+    pack_states,
+    pooled,
+    read_states,
+    summable,
+    update_metrics,
+    write_states,
+)
 from mpifl.learning.tasks import TASKS
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
@@ -144,10 +152,19 @@ def of_classes(name, p, y):
         "matthews": lambda: sk.matthews_corrcoef(y, answers) if len(there) > 1 else math.nan,
         "cohen_kappa": lambda: sk.cohen_kappa_score(y, answers),
         "calibration_error": lambda: calibration(p.max(1), answers == y),
-        "dice": lambda: of_each(sk.f1_score, y, answers, seen[seen > 0]),
-        "iou": lambda: of_each(sk.jaccard_score, y, answers, seen[seen > 0]),
+        "dice_pooled": lambda: of_each(sk.f1_score, y, answers, seen[seen > 0]),
+        "iou_pooled": lambda: of_each(sk.jaccard_score, y, answers, seen[seen > 0]),
+        "dice": lambda: of_examples(sk.f1_score, y, answers),
+        "iou": lambda: of_examples(sk.jaccard_score, y, answers),
         "perplexity": lambda: math.exp(-np.log(p[np.arange(len(y)), y]).mean()),
     }[name]()
+
+
+def of_examples(score, y, answers):
+    """The mean over examples of two places each, over the classes there but the background."""
+    pairs = zip(y.reshape(-1, 2), answers.reshape(-1, 2), strict=True)
+    found = [of_each(score, one, answer, np.unique(one[one > 0])) for one, answer in pairs]
+    return np.nanmean(found) if np.isfinite(found).any() else math.nan
 
 
 def of_yes(name, p, y):
@@ -228,9 +245,7 @@ def metric_of(kind, name, outputs, y):
     """The metric as a silo makes it of its examples."""
     task = task_of(kind, name)
     metric = task.metrics()[name]
-    predictions, targets = task.scored(outputs, y)
-    if len(targets):
-        metric.update(predictions, targets)
+    update_metrics([metric], task, outputs, y)
     return metric
 
 

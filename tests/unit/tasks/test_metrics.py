@@ -12,7 +12,7 @@ import torchmetrics
 from sklearn import metrics as sk
 from unit.builders import stream
 
-from mpifl.learning.metrics import computed, read_states, summable, write_states
+from mpifl.learning.metrics import computed, read_states, summable, update_metrics, write_states
 from mpifl.learning.metrics.metric import MetricInfo
 from mpifl.learning.tasks import TASKS, TaskFacts
 
@@ -67,9 +67,7 @@ def task_of(kind, *names, **keys):
 def value(task, name, *batches):
     metric = task.metrics()[name]
     for outputs, y in batches:
-        predictions, targets = task.scored(outputs, y)
-        if len(targets):
-            metric.update(predictions, targets)
+        update_metrics([metric], task, outputs, y)
     return computed(metric)
 
 
@@ -174,9 +172,9 @@ def test_r2_does_not_lose_digits_far_from_zero():
 
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("ignore", [None, 3])
-def test_dice_and_iou_are_sums_over_all_voxels(background, ignore):
+def test_pooled_dice_and_iou_are_sums_over_all_voxels(background, ignore):
     outputs, y = drawn("segmentation")
-    names = [{"name": "dice", "background": background}, {"name": "iou", "background": background}]
+    names = [{"name": name, "background": background} for name in ("dice_pooled", "iou_pooled")]
     task = task_of("segmentation", *names, **({} if ignore is None else {"ignore": ignore}))
     a, b = outputs.argmax(1).flatten().numpy(), y.flatten().numpy()
     a, b = (a, b) if ignore is None else (a[b != ignore], b[b != ignore])
@@ -185,8 +183,38 @@ def test_dice_and_iou_are_sums_over_all_voxels(background, ignore):
     sizes = [np.sum(a == c) + np.sum(b == c) for c in each]
     dice = np.mean([2 * i / s for i, s in zip(both, sizes, strict=True)])
     iou = np.mean([i / (s - i) for i, s in zip(both, sizes, strict=True)])
-    assert value(task, "dice", (outputs, y)) == pytest.approx(dice, abs=1e-6)
-    assert value(task, "iou", (outputs, y)) == pytest.approx(iou, abs=1e-6)
+    assert value(task, "dice_pooled", (outputs, y)) == pytest.approx(dice, abs=1e-6)
+    assert value(task, "iou_pooled", (outputs, y)) == pytest.approx(iou, abs=1e-6)
+
+
+@pytest.mark.parametrize("ignore_empty", [False, True])
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("ignore", [None, 3])
+def test_dice_and_iou_are_means_over_examples(background, ignore, ignore_empty):
+    """By the definition of MONAI's `DiceMetric` and `MeanIoU`, an example and a class at a time."""
+    outputs, y = drawn("segmentation", 40)
+    y[:9] = 0
+    y[9:12] = 1
+    outputs[3:12, 0] += 50.0
+    more = {"background": background, "ignore_empty": ignore_empty}
+    names = [{"name": name, **more} for name in ("dice", "iou")]
+    task = task_of("segmentation", *names, **({} if ignore is None else {"ignore": ignore}))
+    found = {"dice": [], "iou": []}
+    for one, answers in zip(y.flatten(1).numpy(), outputs.argmax(1).flatten(1).numpy(), strict=True):
+        kept = one != ignore if ignore is not None else slice(None)
+        a, b = answers[kept], one[kept]
+        each = {"dice": [], "iou": []}
+        for c in range(0 if background else 1, CLASSES):
+            both, sizes = np.sum((a == c) & (b == c)), np.sum(a == c) + np.sum(b == c)
+            if not np.sum(b == c) and ignore_empty:
+                continue
+            each["dice"].append(2 * both / sizes if sizes else 1.0)
+            each["iou"].append(both / (sizes - both) if sizes else 1.0)
+        for name in found:
+            found[name] += [np.mean(each[name])] if each[name] else []
+    for name in found:
+        halves = (outputs[:11], y[:11]), (outputs[11:], y[11:])
+        assert value(task, name, *halves) == pytest.approx(np.mean(found[name]), abs=1e-9)
 
 
 def test_padding_counts_in_no_figure_of_a_text():
