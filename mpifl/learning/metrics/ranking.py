@@ -19,8 +19,6 @@ from mpifl.learning.tasks import TaskFacts
 
 LOW, HIGH = 40, 24
 """Halvings of 1/2 that places tell apart: of a probability below 1/2, and of its distance from 1 above."""
-BUDGET = 1 << 16
-"""About how many numbers a state has, over all columns."""
 HALF = 126
 """The biased exponent of 1/2 as a float32."""
 NORMAL = 1.959963984540054
@@ -157,8 +155,12 @@ class AveragePrecision(RankingMetric):
 
 
 def bits_of(columns: int) -> int:
-    """Return how many bits of a probability's mantissa tell places apart: 9 for one column, at least 2."""
-    return max(2, (BUDGET // (2 * (LOW + HIGH) * max(columns, 1))).bit_length() - 1)
+    """Return how many bits of a probability's mantissa tell places apart: 9 for one column, 7 for ten.
+
+    A state of one column has 2^16 numbers, one of ten columns about 2^17. More columns keep fewer bits each, at
+    least 2: an average over columns needs less of each.
+    """
+    return max(2, 9 - math.ceil(0.6 * math.log2(max(columns, 1))))
 
 
 def places_of(probabilities: Tensor, bits: int) -> Tensor:
