@@ -157,8 +157,8 @@ class AveragePrecision(RankingMetric):
 def bits_of(columns: int) -> int:
     """Return how many bits of a probability's mantissa tell places apart: 9 for one column, 7 for ten.
 
-    A state of one column has 2^16 numbers, one of ten columns about 2^17. More columns keep fewer bits each, at
-    least 2: an average over columns needs less of each.
+    A state of one column has 2^16 numbers, one of ten about 2^17. More columns keep fewer bits each, at least
+    2: an average over columns needs less of each.
     """
     return max(2, 9 - math.ceil(0.6 * math.log2(max(columns, 1))))
 
