@@ -20,6 +20,8 @@ from mpifl.silo.parameters import FlatModel, backward, scalar
 from mpifl.silo.steps import Batch, OfOutputs
 
 _aten = torch.ops.aten
+ALIGNED = 16
+"""Bytes. MKL's product may round otherwise where its result does not lie at a multiple of these."""
 
 
 class Link(NamedTuple):
@@ -187,8 +189,12 @@ def _dense(layer: Any, places: dict[int, Tensor]) -> Link:
     weight, bias = layer.weight, layer.bias  # not their data, whose memory may change
     to_weight, to_bias = places[id(layer.weight)], None if bias is None else places[id(layer.bias)]
 
+    product = to_weight if to_weight.data_ptr() % ALIGNED == 0 else torch.empty_like(to_weight)
+
     def learn(g: Tensor, a: Tensor) -> None:
-        torch.mm(g.t(), a, out=to_weight)
+        torch.mm(g.t(), a, out=product)
+        if product is not to_weight:
+            to_weight.copy_(product)
         if to_bias is not None:
             torch.sum(g, 0, out=to_bias)
 
