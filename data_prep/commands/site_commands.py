@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from data_prep.commands.holding_options import Group, Order, Stratify, TestLast, check_order
+from data_prep.commands.holding_options import Group, Keep, Order, Stratify, TestLast, check_order
 from data_prep.model import changes_of
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words
@@ -46,6 +46,7 @@ def import_own(
     stratify: Stratify = True,
     order: Order = None,
     test_last: TestLast = 0.0,
+    keep: Keep = None,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")
     ] = None,
@@ -62,8 +63,8 @@ def import_own(
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression)
     check_order(order, test_last)
     site, shares = Site(silo, name), Shares(valid, test, 0.0, test_last, stratify)
-    words = kept_words(source, group, order, option or ())
-    more: dict[str, Any] = {"shares": shares, "source_options": words, "manner": manner}
+    words = kept_words(source, group, order, option or (), keep=keep)
+    more: dict[str, Any] = {"shares": shares, "source_options": words, "manner": manner, "keep": keep}
     made = import_site(source, data, spec, out, site, seed, **more)
     _tell(made, out, site.stem)
 

@@ -13,6 +13,7 @@ from data_prep.sources.orientation import DAMAGED, SIDEWAYS, orientation_of, tur
 from data_prep.sources.scaling import scale_of
 from mpifl.common import InputError
 from mpifl.common.machine import floors
+from mpifl.data.shards import Provenance, ids_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -116,6 +117,14 @@ class ImageRows:
         else:
             pixels = np.asarray(image)
         return np.moveaxis(pixels.reshape(height, width, channels), 2, 0)
+
+
+def called(folder: Path, paths: Sequence[Path], of_test: Sequence[Path] = ()) -> dict[str, Any]:
+    """Return what a data set of files says of their names: each one's path in the folder is its id."""
+    own, others = (
+        ids_of(path.relative_to(folder).as_posix() for path in several) for several in (paths, of_test)
+    )
+    return {"given": Provenance(ids=own), "given_of_test": Provenance(ids=others)}
 
 
 def parsed_ground(ground: str) -> Colour:

@@ -32,7 +32,10 @@ from mpifl.common import InputError
 @dataclass(frozen=True)
 class Encoded:
     """Some rows in numbers: features float32 [m, d], labels int64 [m]
-    or values [m, ...], and the silo, id, group, place in order and split that each row names, if any."""
+    or values [m, ...], and the silo, id, group, place in order and split that each row names, if any.
+
+    `row` is the number of each row in the table, counted from 0, int64 [m].
+    """
 
     x: np.ndarray
     y: np.ndarray
@@ -41,6 +44,7 @@ class Encoded:
     group: Named
     order: np.ndarray
     held: np.ndarray
+    row: np.ndarray
 
 
 class Encoder:
@@ -78,7 +82,8 @@ class Encoder:
             )
             order, held = places.of(piece), held_of(piece, self.spec.held_out)
             labels = self._labels(piece, rounding)
-            yield Encoded(x, labels, silos, ids, groups, order=order, held=held)
+            more = {"order": order, "held": held, "row": piece.numbers_of_rows}
+            yield Encoded(x, labels, silos, ids, groups, **more)
         rounding.check(str(path), self._remedies())
 
     def _remedies(self) -> dict[str, str]:

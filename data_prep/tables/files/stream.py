@@ -23,12 +23,14 @@ def pieces(kind: str, path: Path, spec: TableSpec, gaps: Gaps | None = None) -> 
     Raises:
         InputError: the file cannot be read, lacks a column, or is ragged.
     """
+    first = 0
     for part in parts_of(kind, path):
         wanted = {name: value for name, value in part.columns.items() if name in spec.columns}
         read = _csv_pieces(part, spec, gaps) if kind == "csv" else parquet_pieces(part, spec)
         for piece in read:
             named = {name: _same(value, len(piece), spec) for name, value in wanted.items()}
-            yield replace(piece, columns={**piece.columns, **named}) if named else piece
+            yield replace(piece, columns={**piece.columns, **named}, first=first)
+            first += len(piece)
 
 
 def _csv_pieces(part: TableFile, spec: TableSpec, gaps: Gaps | None) -> Iterator[Piece]:

@@ -45,6 +45,14 @@ from .records import (
     few_arrays as few_arrays,
     one_or_named as one_or_named,
 )
+from .row_numbers import (
+    Provenance as Provenance,
+    ids_of as ids_of,
+    joined_ids as joined_ids,
+    provenance_of as provenance_of,
+    texts_of as texts_of,
+    write_provenance as write_provenance,
+)
 from .shards import (
     SPLITS as SPLITS,
     Shard as Shard,
