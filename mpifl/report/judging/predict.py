@@ -23,11 +23,13 @@ from mpifl.data.shards import (
     Split,
     by_path,
     open_shard,
+    provenance_of,
     read_federation,
     read_spec,
 )
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.prediction_tables import FLAT, Append, Columns, check_ending, written
+from mpifl.report.judging.row_order import RowOrder, SplitRows, in_order
 from mpifl.report.judging.trained import module_of, read_job_of
 from mpifl.report.runs import read_shards
 from mpifl.run.folder import describe, read_environment, same_data
@@ -87,9 +89,10 @@ def predict_run(
     check_names(data, shards.spec.feature_names, spec.feature_names)
     task = job.build_algorithm().for_federation(spec).task
     model = FlatModel(module_of(run, job, spec, best))
-    with table_of(out, data, split) as append:
+    with table_of(out, data, split) as append, in_order(_rows_of(shards, split), out, append) as take:
         for columns in _predicted(model, task, shards, split, job.evaluate.batch_size):
-            append(columns)
+            check_flat(out, columns)
+            take(columns)
 
 
 @contextlib.contextmanager
@@ -108,8 +111,7 @@ def table_of(out: Path, data: Path, split: str | None) -> Iterator[Append]:
 
     def take(columns: Columns) -> None:
         nonlocal rows
-        if out.suffix in FLAT:
-            _check_flat(out, columns)
+        check_flat(out, columns)
         append(columns)
         rows += len(next(iter(columns.values())))
 
@@ -191,24 +193,34 @@ def _spec_of(run: Path, job: Job, other: FederationSpec) -> FederationSpec:
 def _predicted(
     model: FlatModel, task: Task, shards: PredictedShards, wanted: str | None, size: EvaluationBatch
 ) -> Iterator[Columns]:
-    """Yield the rows of all shards, so many at a time."""
-    module, longest = model.module.eval(), max(map(len, shards.entries))
-    for name, entry in shards.entries.items():
+    """Yield the predictions of all shards, so many rows at a time."""
+    module = model.module.eval()
+    for entry in shards.entries.values():
         shard = open_shard(shards.folder, entry, shards.spec)
-        for split, examples in shard.splits.items():
-            if wanted not in (None, split) or not len(examples):
-                continue
+        for split in _splits_of(entry, wanted):
+            examples = shard[split]
             batches, row = Batches(examples, shards.spec.features, model.device), 0
             for x, y in batches.in_order(_fitting(model, task, batches, size)):
                 found, many = task.predict(task.outputs(module, x)), rows(y)
-                about = {
-                    "silo": np.full(many, name, f"U{longest}"),
-                    "split": np.full(many, split, f"U{max(map(len, SPLITS))}"),
-                    "row": np.arange(row, row + many),
-                }
                 columns = answered(found, y, task, shards.spec)
-                yield {**about, **_unpadded(columns, examples[row : row + many])}
+                yield _unpadded(columns, examples[row : row + many])
                 row += many
+
+
+def _splits_of(entry: ShardEntry, wanted: str | None) -> list[str]:
+    """Return the splits of a shard that are predicted, in their order."""
+    return [split for split in SPLITS if wanted in (None, split) and entry.examples.get(split)]
+
+
+def _rows_of(shards: PredictedShards, wanted: str | None) -> RowOrder:
+    """Return whose the predictions of all shards are, in the order in which these come."""
+    parts, by_sites = [], shards.spec.scheme.get("name") == "import"
+    for number, (name, entry) in enumerate(shards.entries.items()):
+        given = provenance_of(shards.folder, entry)
+        for split in _splits_of(entry, wanted):
+            numbering = number if by_sites else 0
+            parts.append(SplitRows(name, split, numbering, entry.examples[split], given.get(split)))
+    return RowOrder(parts)
 
 
 def _fitting(model: FlatModel, task: Task, batches: Batches, size: EvaluationBatch) -> int:
@@ -274,9 +286,9 @@ def _columns(values: Tensor, kind: str, names: Sequence[str]) -> dict[str, np.nd
     return {f"{kind}_{name}": kept[:, i] for i, name in enumerate(called)}
 
 
-def _check_flat(out: Path, columns: Columns) -> None:
-    """See that each value of a row is one number or text."""
-    for name, column in columns.items():
+def check_flat(out: Path, columns: Columns) -> None:
+    """See that each value of a row is one number or text, if the file is to be a table of such."""
+    for name, column in columns.items() if out.suffix in FLAT else ():
         if column.ndim > 1:
             what = f"'{name}' has shape {list(column.shape[1:])} in each row, which no table takes"
             raise InputError(f"--out {out}: {what}; take a name that ends in .npz")
