@@ -117,7 +117,9 @@ def spec(
     columns = _listed(feature_names) or (before.feature_names if before else None)
     names = names or (before.class_names if before else None)
     name = name or (before.name if before else "federation")
-    made = new_spec(file, name, features, given, targets, class_names=names, feature_names=columns)
+    kept = before.source.get("encoding") if before and columns == before.feature_names else None
+    named: dict[str, Any] = {"class_names": names, "feature_names": columns, "encoding": kept}
+    made = new_spec(file, name, features, given, targets, **named)
     size = "x".join(map(str, made.single.shape))
     learned = f"{made.classes} classes" if made.classes else made.aim
     typer.echo(f"{file}: {made.single.dtype} {size}, {visible(learned)}; send it to every site")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def partition_columns(
     options, filters = resolve(scheme, cut, options), filters_of(manner.compression)
     _refuse(shares, manner, keep)
     check_free(out)
-    dataset = read(data, seed)
+    dataset = replace(read(data, seed), encoding=None)  # of whole rows, which no party has
     check_groups(dataset)
     _check_examples(dataset, options["min_examples"])
     _check_targets(dataset)

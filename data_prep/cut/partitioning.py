@@ -115,7 +115,7 @@ def described(
 ) -> FederationSpec:
     """Return what `federation.json` will say, without its shards; `files` may stand for the data's own."""
     more: dict[str, Any] = {"options": list(source_options)} if source_options else {}
-    more |= data.told
+    more |= {**data.told, **({"encoding": data.encoding} if data.encoding else {})}
     return FederationSpec(
         format_version=version_of(data.features, data.targets),
         name=name,
@@ -243,6 +243,9 @@ def _same(
 ) -> FederationSpec:
     """Return what a finished folder says, if it is what was asked for."""
     apart: dict[str, Any] = {"silos": [], "test": None, "public": None}
+    if "encoding" not in before.source:  # of a version that wrote none
+        source = {key: value for key, value in asked.source.items() if key != "encoding"}
+        asked = asked.model_copy(update={"source": source})
     if before.model_copy(update=apart) != asked or len(before.silos) != silos:
         raise ShardError(f"--out: {out} exists, made with other arguments or data; remove it or name another")
     if (found := compression_of(out / before.silos[0].file)) != compression:

@@ -51,6 +51,7 @@ class Dataset:
             example's row is its position.
         given_of_test: The same of the server's own test set.
         ids_asked: Whether the source's own description asks for ids in shards.
+        encoding: How examples became numbers, as `encoding` of `source` has it; None where nothing says it.
     """
 
     where: str
@@ -76,6 +77,7 @@ class Dataset:
     given: Provenance | None = None
     given_of_test: Provenance | None = None
     ids_asked: bool = False
+    encoding: dict[str, Any] | None = None
 
     @property
     def told(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from data_prep.sources import find_source
 from data_prep.write import Ledger, NewShard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError, suggested
 from mpifl.data import Targets, aims_by_path, flat
-from mpifl.data.shards import FederationSpec, arrays_of, by_path, read_spec
+from mpifl.data.shards import FederationSpec, arrays_of, by_path, encoding_of, read_spec, unlike
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def import_site(
     dataset = fitted(keeping(read(data, seed), keep), common)
     ((shard,),) = numbered([_shard(dataset, site, shares, seed)])
     check_room(out, room([shard]))
-    common = common.model_copy(update=_own_facts(source, dataset, shares, seed))
+    common = common.model_copy(update=_own_facts(source, dataset, common, shares, seed))
     with scratch(out) as folder:
         writer = Writer(folder, common.features, common.classes, common.targets, filters=filters)
         described = _written(writer, common, site, shard, manner.jobs)
@@ -96,9 +96,14 @@ def import_site(
     return described
 
 
-def _own_facts(source: str, data: Dataset, shares: Shares, seed: int) -> dict[str, Any]:
-    """Say where a site's data comes from, and what was done to it: no file's name or digest."""
-    origin = {"name": source, **data.told}
+def _own_facts(
+    source: str, data: Dataset, agreed: FederationSpec, shares: Shares, seed: int
+) -> dict[str, Any]:
+    """Say where a site's data comes from, and what was done to it: no file's name or digest, and none of its
+    own statistics. So its encoding stands there only if it is the agreed one."""
+    encoding, own = encoding_of(agreed.source), encoding_of({"encoding": data.encoding})
+    alike = encoding is not None and own is not None and unlike(own, encoding) is None
+    origin = {"name": source, **data.told, **({"encoding": encoding} if alike else {})}
     scheme = {"name": "import", **shares.told(data)}
     return {"silos": [], "test": None, "public": None, "seed": seed, "scheme": scheme, "source": origin}
 

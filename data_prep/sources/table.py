@@ -138,6 +138,7 @@ def table_dataset(
         given=read.given,
         given_of_test=tested and tested.given,
         ids_asked=spec.id is not None,
+        encoding=encoder.record,
     )
 
 
