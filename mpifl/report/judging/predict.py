@@ -141,6 +141,9 @@ def predict_pieces(
     module, size = model.module.eval(), job.evaluate.batch_size
     with table_of(out, data, None) as append:
         for x, given in pieces:
+            if x.shape[1:] != spec.single.shape:
+                what = f"features of shape {list(x.shape[1:])}, the model of {run} takes"
+                raise InputError(f"{data}: {what} {list(spec.single.shape)}; the run's record is damaged")
             examples, row = Split(x, np.zeros(len(x), np.int64)), 0
             batches = Batches(examples, spec.features, model.device)
             for batch, _ in batches.in_order(_fitting(model, task, batches, size)) if len(x) else ():
