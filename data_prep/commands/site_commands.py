@@ -17,7 +17,7 @@ from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import InputError, choices, one_line, visible, write_atomic
-from mpifl.data.shards import FederationSpec, is_vertical, read_spec
+from mpifl.data.shards import FederationSpec, encoding_of, is_vertical, read_spec
 
 app = typer.Typer()
 
@@ -67,6 +67,16 @@ def import_own(
     more: dict[str, Any] = {"shares": shares, "source_options": words, "manner": manner, "keep": keep}
     made = import_site(source, data, spec, out, site, seed, **more)
     _tell(made, out, site.stem)
+    _warn_of_other_numbers(data, spec, made)
+
+
+def _warn_of_other_numbers(data: Path | None, spec: Path, made: FederationSpec) -> None:
+    """Say that a table became other numbers than the sites have agreed on."""
+    agreed = encoding_of(read_spec(spec / "federation.json" if spec.is_dir() else spec).source)
+    of_table = made.source["name"] in ("csv", "parquet")
+    if of_table and agreed is not None and encoding_of(made.source) is None:
+        what = "became other numbers than by the spec that the sites agreed on"
+        typer.echo(f"warning: {data}: {what}; take its levels, means and deviations", err=True)
 
 
 def _tell(made: FederationSpec, out: Path, stem: str) -> None:

@@ -1,11 +1,14 @@
 """Where each example was given: the number of its row before any shuffle, and its id where a site asks."""
 
+import json
+
 import h5py
 import numpy as np
 import pytest
 
+from data_prep.check import check, faults
 from data_prep.cli import main
-from mpifl.common import ShardError
+from mpifl.common import ShardError, sha256_of
 from mpifl.data.shards import open_shard, provenance_of, read_federation, texts_of
 
 
@@ -154,7 +157,21 @@ def test_sequences_are_told_by_the_text_that_they_are_of(tmp_path):
         assert given.rows.tolist() == (x[:, 0] - ord("a")).tolist()
 
 
-def test_a_sites_own_import_keeps_them_and_its_entry_does_not(tmp_path, table):
+def test_a_site_that_encodes_otherwise_than_agreed_is_told_and_says_no_statistics(tmp_path, table, capsys):
+    table.with_suffix(".toml").write_text(SPEC.format('classes = ["0", "1"]'))
+    assert command("spec", tmp_path / "agreed.json", "--table", table.with_suffix(".toml")) == 0
+    table.with_suffix(".toml").write_text(SPEC.format('standardise = "own"\nclasses = ["0", "1"]'))
+    words = "import", "csv", "--data", table, "--spec", tmp_path / "agreed.json", "--silo", 0
+    assert command(*words, "--out", tmp_path / "site") == 0
+    assert (
+        "patients.csv: became other numbers than by the spec that the sites agreed on"
+        in capsys.readouterr().err
+    )
+    told = json.loads((tmp_path / "site" / "silo_0000.json").read_text())
+    assert "encoding" not in told["source"]
+
+
+def test_a_sites_own_import_keeps_them_and_its_entry_does_not(tmp_path, table, capsys):
     table.with_suffix(".toml").write_text(SPEC.format('id = "patient_id"\nclasses = ["0", "1"]'))
     assert command("spec", tmp_path / "agreed.json", "--table", table.with_suffix(".toml")) == 0
     words = "import", "csv", "--data", table, "--spec", tmp_path / "agreed.json", "--silo", 0, "--test", 0.3
@@ -164,6 +181,12 @@ def test_a_sites_own_import_keeps_them_and_its_entry_does_not(tmp_path, table):
     for _, x, given in told(tmp_path / "site", read_federation(tmp_path / "site")):
         assert given.rows.tolist() == x[:, 0].astype(int).tolist()
         assert texts_of(given.ids).tolist() == [f"P-{100 + row} \u00e9" for row in given.rows]
+    own, agreed = (
+        json.loads(path.read_text())["source"]["encoding"]
+        for path in (tmp_path / "site" / "silo_0000.json", tmp_path / "agreed.json")
+    )
+    assert own == agreed
+    assert "became other numbers" not in capsys.readouterr().err
     assert command(*words, "--out", tmp_path / "bare", "--keep", "none") == 0
     with h5py.File(tmp_path / "bare" / "silo_0000.h5") as file:
         assert set(file["train"]) == {"x", "y"}
@@ -203,3 +226,8 @@ def test_a_shard_that_holds_something_else_under_these_names_is_refused(tmp_path
     entry = entry.model_copy(update={"bytes": path.stat().st_size})
     with pytest.raises(ShardError, match=said):
         provenance_of(tmp_path / "out", entry)
+    spec = json.loads((tmp_path / "out" / "federation.json").read_text())
+    spec["silos"][0] |= {"bytes": entry.bytes, "sha256": sha256_of(path)}
+    (tmp_path / "out" / "federation.json").write_text(json.dumps(spec))
+    _, findings = check(tmp_path / "out")
+    assert [found.kind for found in faults(findings)] == ["rows"]
