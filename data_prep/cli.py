@@ -12,6 +12,7 @@ import typer
 
 from data_prep.commands import (
     Group,
+    Keep,
     Order,
     Stratify,
     TestLast,
@@ -72,6 +73,7 @@ def partition(
     stratify: Stratify = True,
     order: Order = None,
     test_last: TestLast = 0.0,
+    keep: Keep = None,
     name: Name = None,
     option: SourceOptions = None,
     fetch: Fetch = False,
@@ -87,8 +89,8 @@ def partition(
         data = download(source, data)
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression, resume)
     check_order(order, test_last, cut_by=find_scheme(scheme).takes_order)
-    words = kept_words(source, group, order, option or ())
-    more: dict[str, Any] = {"name": name, "source_options": words, "manner": manner}
+    words = kept_words(source, group, order, option or (), keep=keep)
+    more: dict[str, Any] = {"name": name, "source_options": words, "manner": manner, "keep": keep}
     more |= {"options": options, "shares": Shares(valid, test, public, test_last, stratify)}
     if find_scheme(scheme).layout == "vertical":
         from data_prep.cut import partition_columns

@@ -26,6 +26,7 @@ from mpifl.data.shards import (
     Split,
     VerticalSpec,
     open_shard,
+    provenance_of,
     read_federation,
 )
 
@@ -96,6 +97,10 @@ def _check_shard(
         yield CheckFinding(entry.file, missing, str(error).removeprefix(f"{path}: "))
         return
     yield from _check_labels(shard, entry, spec)
+    try:
+        provenance_of(folder, entry)
+    except ShardError as error:
+        yield CheckFinding(entry.file, "rows", str(error).removeprefix(f"{path}: "))
     for name, split in shard.splits.items():
         finite = Finite(spec.features)
         for start, piece in _pieces(split):

@@ -1,6 +1,7 @@
 from .flags import with_scheme_options as with_scheme_options
 from .holding_options import (
     Group as Group,
+    Keep as Keep,
     Order as Order,
     Stratify as Stratify,
     TestLast as TestLast,

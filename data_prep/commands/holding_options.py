@@ -17,6 +17,9 @@ TestLast = Annotated[float, typer.Option(help=_LAST)]
 _STRATIFY = "Whether each class has its part of what --valid and --test draw."
 Stratify = Annotated[bool, typer.Option(help=_STRATIFY)]
 
+_KEEP = "What shards keep of each example: row, its number as given; id, too; or none. Row, and a spec's id."
+Keep = Annotated[str | None, typer.Option(help=_KEEP)]
+
 
 def check_order(order: str | None, test_last: float, *, cut_by: bool = False) -> None:
     """Refuse an order of which nothing is asked; a scheme may cut by it."""

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from data_prep.commands.holding_options import Group, Order, Stratify, TestLast, check_order
+from data_prep.commands.holding_options import Group, Keep, Order, Stratify, TestLast, check_order
 from data_prep.model import changes_of
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import InputError, choices, one_line, visible, write_atomic
-from mpifl.data.shards import FederationSpec, is_vertical, read_spec
+from mpifl.data.shards import FederationSpec, encoding_of, is_vertical, read_spec
 
 app = typer.Typer()
 
@@ -46,6 +46,7 @@ def import_own(
     stratify: Stratify = True,
     order: Order = None,
     test_last: TestLast = 0.0,
+    keep: Keep = None,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")
     ] = None,
@@ -62,10 +63,20 @@ def import_own(
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression)
     check_order(order, test_last)
     site, shares = Site(silo, name), Shares(valid, test, 0.0, test_last, stratify)
-    words = kept_words(source, group, order, option or ())
-    more: dict[str, Any] = {"shares": shares, "source_options": words, "manner": manner}
+    words = kept_words(source, group, order, option or (), keep=keep)
+    more: dict[str, Any] = {"shares": shares, "source_options": words, "manner": manner, "keep": keep}
     made = import_site(source, data, spec, out, site, seed, **more)
     _tell(made, out, site.stem)
+    _warn_of_other_numbers(data, spec, made)
+
+
+def _warn_of_other_numbers(data: Path | None, spec: Path, made: FederationSpec) -> None:
+    """Say that a table became other numbers than the sites have agreed on."""
+    agreed = encoding_of(read_spec(spec / "federation.json" if spec.is_dir() else spec).source)
+    of_table = made.source["name"] in ("csv", "parquet")
+    if of_table and agreed is not None and encoding_of(made.source) is None:
+        what = "became other numbers than by the spec that the sites agreed on"
+        typer.echo(f"warning: {data}: {what}; take its levels, means and deviations", err=True)
 
 
 def _tell(made: FederationSpec, out: Path, stem: str) -> None:
@@ -116,7 +127,9 @@ def spec(
     columns = _listed(feature_names) or (before.feature_names if before else None)
     names = names or (before.class_names if before else None)
     name = name or (before.name if before else "federation")
-    made = new_spec(file, name, features, given, targets, class_names=names, feature_names=columns)
+    kept = before.source.get("encoding") if before and columns == before.feature_names else None
+    named: dict[str, Any] = {"class_names": names, "feature_names": columns, "encoding": kept}
+    made = new_spec(file, name, features, given, targets, **named)
     size = "x".join(map(str, made.single.shape))
     learned = f"{made.classes} classes" if made.classes else made.aim
     typer.echo(f"{file}: {made.single.dtype} {size}, {visible(learned)}; send it to every site")

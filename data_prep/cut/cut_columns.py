@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def partition_columns(
     name: str | None = None,
     source_options: Sequence[str] = (),
     manner: WriteOptions | None = None,
+    keep: str | None = None,
 ) -> VerticalSpec:
     """Read a source and write some of its columns for every silo; return what `federation.json` says.
 
@@ -61,9 +63,9 @@ def partition_columns(
     """
     read, cut, manner = find_source(source, source_options), find_scheme(scheme), manner or WriteOptions()
     options, filters = resolve(scheme, cut, options), filters_of(manner.compression)
-    _refuse(shares, manner)
+    _refuse(shares, manner, keep)
     check_free(out)
-    dataset = read(data, seed)
+    dataset = replace(read(data, seed), encoding=None)  # of whole rows, which no party has
     check_groups(dataset)
     _check_examples(dataset, options["min_examples"])
     _check_targets(dataset)
@@ -116,7 +118,11 @@ def _alignment(spec: FederationSpec) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _refuse(shares: Shares, manner: WriteOptions) -> None:
+def _refuse(shares: Shares, manner: WriteOptions, keep: str | None) -> None:
+    if keep is not None:
+        raise InputError(
+            f"--keep: {keep} given; vertical shards always have the numbers of their rows; leave it out"
+        )
     if shares.public:
         raise InputError("--public: vertical silos share all their rows; leave it out")
     if manner.resume:

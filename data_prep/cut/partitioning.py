@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from data_prep.model import Alter, Cut, Dataset, renumbered, row_bytes
+from data_prep.cut.origin import check_kept, keeping, numbered, of_public, of_testing, of_training, shard_of
+from data_prep.model import Alter, Cut, Dataset, row_bytes
 from data_prep.schemes import Options, Shares, check_groups, cut_whole, find_scheme, resolve
 from data_prep.sources import find_source
 from data_prep.write import (
@@ -69,11 +70,12 @@ def partition(
     name: str | None = None,
     source_options: Sequence[str] = (),
     manner: WriteOptions | None = None,
+    keep: str | None = None,
 ) -> FederationSpec:
     """Read a source, cut it by a scheme and write a shard for every silo; return what `federation.json` says.
 
     The same source, seed and options give the same bytes. `options` are those of the scheme; None is not
-    given.
+    given. `keep` is one of `KEEPS`.
 
     Raises:
         InputError: anything given is wrong; nothing is left of `out` then, unless it is to be resumed.
@@ -83,7 +85,7 @@ def partition(
     before = _finished(out) if manner.resume else None
     if not before:
         check_free(out)
-    dataset = cut.prepared(read(data, seed), chosen)
+    dataset = cut.prepared(keeping(read(data, seed), keep), chosen)
     check_groups(dataset)
     private, public = shares.set_public_aside(dataset, seed, natural=cut.by(chosen) == "silo")
     kept = dataset.pick(private) if len(public) else dataset
@@ -93,9 +95,9 @@ def partition(
     cut_by = {"name": scheme, **chosen, **cut.told, **shares.told(dataset)}
     # the record of what was asked for has the files' digests; else they come while shards are written
     files = dataset.files if manner.resume else {}
-    named = name or f"{source}-{scheme}"
-    spec = described(dataset, named, seed, cut_by, source, source_options, files=files)
+    spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options, files=files)
     if before:
+        check_kept(out / before.silos[0].file, shards[0], keep)
         return _same(out, before, spec, len(shards), manner.compression)
     alter = cut.alter(dataset, chosen)
     writer = partial(Writer, alter=alter and _for_silos(alter, len(shards), seed), filters=filters)
@@ -113,7 +115,7 @@ def described(
 ) -> FederationSpec:
     """Return what `federation.json` will say, without its shards; `files` may stand for the data's own."""
     more: dict[str, Any] = {"options": list(source_options)} if source_options else {}
-    more |= data.told
+    more |= {**data.told, **({"encoding": data.encoding} if data.encoding else {})}
     return FederationSpec(
         format_version=version_of(data.features, data.targets),
         name=name,
@@ -183,7 +185,8 @@ def room(shards: Sequence[NewShard]) -> int:
 
 def _bytes(section: Section) -> int:
     of_group = 0 if section.groups is None else section.groups.itemsize
-    return len(section) * (row_bytes(section.rows) + row_bytes(section.labels) + of_group)
+    of_rows = 0 if section.given is None else section.given.bytes
+    return len(section) * (row_bytes(section.rows) + row_bytes(section.labels) + of_group) + of_rows
 
 
 def _silos(
@@ -204,55 +207,13 @@ def _silos(
     return shards
 
 
-class Origin(NamedTuple):
-    """What examples are taken from: features, targets, and whose each is, if that is known."""
-
-    x: Any
-    y: Any
-    groups: np.ndarray | None
-
-
-def of_training(data: Dataset) -> Origin:
-    """Return what the examples of silos are taken from."""
-    return Origin(data.x, data.y, data.groups.of if data.groups else None)
-
-
-def of_testing(data: Dataset) -> Origin | None:
-    """Return what the server's test set is taken from, if the source has one."""
-    return Origin(*data.test, data.groups.of_test if data.groups else None) if data.test else None
-
-
-def shard_of(file: str, name: str, silo: int | None, of: Origin, splits: dict[str, np.ndarray]) -> NewShard:
-    """Describe a shard by the positions of each split's examples in what they are taken from."""
-    return NewShard(name, [section_of(file, split, silo, of, ids) for split, ids in splits.items()])
-
-
-def section_of(file: str, split: str, silo: int | None, of: Origin, ids: np.ndarray) -> Section:
-    """Describe a split by the positions of its examples in what they are taken from."""
-    groups = None if of.groups is None else of.groups[ids]
-    return Section(file, split, silo, of.x, of.y, ids, groups=groups)
-
-
-def numbered(*several: Sequence[NewShard]) -> tuple[list[NewShard], ...]:
-    """Return shards whose groups are numbered anew, in the order in which they come."""
-    sections = [one for shards in several for shard in shards for one in shard.sections]
-    parts = iter(renumbered([one.groups for one in sections if one.groups is not None]))
-    return tuple([_owned(shard, parts) for shard in shards] for shards in several)
-
-
-def _owned(shard: NewShard, parts: Iterator[np.ndarray]) -> NewShard:
-    """Return a shard whose sections have the next of some groups."""
-    own = [one if one.groups is None else replace(one, groups=next(parts)) for one in shard.sections]
-    return replace(shard, sections=own)
-
-
 def _shared(data: Dataset, public: np.ndarray) -> list[NewShard]:
     """Describe the shards of no silo: the server's own test set, the public examples."""
     shards = []
     if tested := of_testing(data):
         shards.append(shard_of("test.h5", "test", None, tested, {"test": np.arange(len(tested.y))}))
     if len(public):
-        shards.append(shard_of("public.h5", "public", None, of_training(data), {"public": public}))
+        shards.append(shard_of("public.h5", "public", None, of_public(data), {"public": public}))
     return shards
 
 
@@ -282,6 +243,9 @@ def _same(
 ) -> FederationSpec:
     """Return what a finished folder says, if it is what was asked for."""
     apart: dict[str, Any] = {"silos": [], "test": None, "public": None}
+    if "encoding" not in before.source:  # of a version that wrote none
+        source = {key: value for key, value in asked.source.items() if key != "encoding"}
+        asked = asked.model_copy(update={"source": source})
     if before.model_copy(update=apart) != asked or len(before.silos) != silos:
         raise ShardError(f"--out: {out} exists, made with other arguments or data; remove it or name another")
     if (found := compression_of(out / before.silos[0].file)) != compression:

@@ -1,4 +1,4 @@
-from .belonging import Groups as Groups, Order as Order, renumbered as renumbered
+from .belonging import KEEPS as KEEPS, Groups as Groups, Order as Order, renumbered as renumbered
 from .blaming import blamed as blamed
 from .dataset import Cut as Cut, Dataset as Dataset
 from .doubting import Doubt as Doubt, doubts as doubts

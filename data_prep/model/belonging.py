@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+KEEPS = ("row", "id", "none")
+"""What shards may keep of where examples were given: the number of the row, the id, too, or nothing."""
+
 
 @dataclass(frozen=True)
 class Groups:

@@ -14,6 +14,7 @@ from data_prep.model.belonging import Groups, Order
 from data_prep.model.rows import Beside, Picked, Rows
 from mpifl.common import InputError
 from mpifl.data import Aims, Column, Features, Inputs, Ragged, Targets, check_masks, told
+from mpifl.data.shards import Provenance
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Dataset:
         done: What was done to rows and values, as `source` of `federation.json` has it: rows that were left
             out, gaps that were filled, spellings that were taken for one.
         laid: How many images may be transparent, and on what they lie, likewise.
+        given: The row or record that each example was, and its id, if the source knows; without it, an
+            example's row is its position.
+        given_of_test: The same of the server's own test set.
+        ids_asked: Whether the source's own description asks for ids in shards.
+        encoding: How examples became numbers, as `encoding` of `source` has it; None where nothing says it.
     """
 
     where: str
@@ -68,6 +74,10 @@ class Dataset:
     by_rows: bool = False
     done: dict[str, Any] | None = None
     laid: dict[str, Any] | None = None
+    given: Provenance | None = None
+    given_of_test: Provenance | None = None
+    ids_asked: bool = False
+    encoding: dict[str, Any] | None = None
 
     @property
     def told(self) -> dict[str, Any]:
@@ -119,7 +129,12 @@ class Dataset:
         silo, held = (None if column is None else column[index] for column in (self.silo, self.held))
         groups, order = self.groups and self.groups.pick(index), self.order and self.order.pick(index)
         x = Picked(self.x, index) if not isinstance(self.x, Ragged | Beside) else self.x[index]
-        return replace(self, x=x, y=self.y[index], silo=silo, held=held, groups=groups, order=order)
+        more: dict[str, Any] = {
+            "groups": groups,
+            "order": order,
+            "given": self.given and self.given.take(index),
+        }
+        return replace(self, x=x, y=self.y[index], silo=silo, held=held, **more)
 
 
 def _described(x: Rows | Column, **seen: Any) -> Features:

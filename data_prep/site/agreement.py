@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from data_prep.model import changes_together
-from data_prep.tables import read_spec as read_table_spec, stated_columns
+from data_prep.tables import Encoder, TableSpec, is_needed, read_spec as read_table_spec, stated_columns
 from data_prep.write import unwritable
 from mpifl.common import InputError, write_atomic
 from mpifl.data import Features, Targets, check_kind
@@ -27,6 +27,7 @@ def new_spec(
     features: dict[str, Any],
     classes: int | None,
     targets: dict[str, Any] | None = None,
+    encoding: dict[str, Any] | None = None,
     **names: list[str] | None,
 ) -> FederationSpec:
     """Write a spec of a federation whose silos are yet to come, on which the sites agree without data.
@@ -42,7 +43,8 @@ def new_spec(
         raise InputError(f"--classes: {classes} given; it must be 1 or more")
     _check_names("class-names", names.get("class_names"), classes or 0)
     _check_names("feature-names", names.get("feature_names"), described.shape[0])
-    common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "source": {}, "silos": []}
+    common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "silos": []}
+    common["source"] = {"encoding": encoding} if encoding else {}
     learned: dict[str, Any] = {
         "classes": classes,
         "targets": aim,
@@ -60,13 +62,23 @@ def spec_of_table(path: Path) -> FederationSpec:
     spec = read_table_spec(path)
     columns, aim = stated_columns(path, spec), spec.label.targets
     names, features = columns.class_names and list(columns.class_names), list(columns.feature_names)
-    common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "source": {}, "silos": []}
+    encoding = None if is_needed(spec) else _stated(path, spec)
+    common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "silos": []}
+    common["source"] = {"encoding": encoding} if encoding else {}
     seen = Features(shape=(len(features),), dtype="float32")
     described = {"features": seen, "feature_names": features}
     learned = {"classes": names and len(names), "class_names": names, "targets": aim}
     return FederationSpec.model_validate(
         {"name": path.stem, "format_version": version_of(seen, aim), **described, **learned, **common}
     )
+
+
+def _stated(path: Path, spec: TableSpec) -> dict[str, Any] | None:
+    """Return the encoding of a spec that leaves nothing to a table; None where statistics are not there."""
+    try:
+        return Encoder("csv", path, spec).record
+    except InputError:
+        return None
 
 
 def _aim(classes: int | None, given: dict[str, Any]) -> Targets:
@@ -126,6 +138,8 @@ def assemble(folder: Path) -> FederationSpec:
     }
     update: dict[str, Any] = {"silos": entries, "test": test, "seed": 0, "scheme": common}
     source = {**first.source, **changes_together([specs[path] for path in paths])}
+    if any(specs[path].source.get("encoding") != first.source.get("encoding") for path in paths):
+        source["encoding"] = None
     update["source"] = {key: value for key, value in source.items() if value is not None}
     whole = first.model_copy(update=update)
     return describe(folder / "federation.json", whole)

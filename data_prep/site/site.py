@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.cut import WriteOptions, numbered, of_testing, of_training, room, section_of, shard_of
+from data_prep.cut import (
+    WriteOptions,
+    keeping,
+    numbered,
+    of_testing,
+    of_training,
+    room,
+    section_of,
+    shard_of,
+)
 from data_prep.model import Dataset, padded_to
 from data_prep.schemes import Shares, check_groups
 from data_prep.site.agreement import describe, said_of
@@ -19,7 +28,7 @@ from data_prep.sources import find_source
 from data_prep.write import Ledger, NewShard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError, suggested
 from mpifl.data import Targets, aims_by_path, flat
-from mpifl.data.shards import FederationSpec, arrays_of, by_path, read_spec
+from mpifl.data.shards import FederationSpec, arrays_of, by_path, encoding_of, read_spec, unlike
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,7 @@ def import_site(
     shares: Shares,
     source_options: Sequence[str] = (),
     manner: WriteOptions | None = None,
+    keep: str | None = None,
 ) -> FederationSpec:
     """Turn a site's own data into its shard in `out`, and beside it a `.json` with the entry that others may
     see.
@@ -65,6 +75,7 @@ def import_site(
         shares: What is held out. Without `--test` the source's own test set is the silo's.
         source_options: `KEY=VALUE` words for the source.
         manner: How it is written.
+        keep: One of `KEEPS`.
 
     Raises:
         InputError: something given is wrong, or the data is not what the federation's spec says.
@@ -73,12 +84,10 @@ def import_site(
     filters = filters_of(manner.compression)
     common = read_spec(spec / "federation.json" if spec.is_dir() else spec)
     _check(site, shares, out)
-    dataset = fitted(read(data, seed), common)
+    dataset = fitted(keeping(read(data, seed), keep), common)
     ((shard,),) = numbered([_shard(dataset, site, shares, seed)])
     check_room(out, room([shard]))
-    origin: dict[str, Any] = {"silos": [], "test": None, "public": None, "seed": seed}
-    origin |= {"scheme": {"name": "import", **shares.told(dataset)}, "source": _source(source, dataset)}
-    common = common.model_copy(update=origin)
+    common = common.model_copy(update=_own_facts(source, dataset, common, shares, seed))
     with scratch(out) as folder:
         writer = Writer(folder, common.features, common.classes, common.targets, filters=filters)
         described = _written(writer, common, site, shard, manner.jobs)
@@ -87,9 +96,16 @@ def import_site(
     return described
 
 
-def _source(name: str, data: Dataset) -> dict[str, Any]:
-    """Say where a site's data comes from, and what was done to it: no file's name or digest."""
-    return {"name": name, **data.told}
+def _own_facts(
+    source: str, data: Dataset, agreed: FederationSpec, shares: Shares, seed: int
+) -> dict[str, Any]:
+    """Say where a site's data comes from, and what was done to it: no file's name or digest, and none of its
+    own statistics. So its encoding stands there only if it is the agreed one."""
+    encoding, own = encoding_of(agreed.source), encoding_of({"encoding": data.encoding})
+    alike = encoding is not None and own is not None and unlike(own, encoding) is None
+    origin = {"name": source, **data.told, **({"encoding": encoding} if alike else {})}
+    scheme = {"name": "import", **shares.told(data)}
+    return {"silos": [], "test": None, "public": None, "seed": seed, "scheme": scheme, "source": origin}
 
 
 def _written(

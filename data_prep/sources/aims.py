@@ -35,6 +35,7 @@ class Wanted(NamedTuple):
         order: The array by which the last examples can be held out.
         class_names: What the classes are called, in the order of their numbers, as `healthy,ill`.
         feature_names: What the columns of x [n, d] are called, in their order, as `age,sex`.
+        id: The array that has the id of each example.
     """
 
     kind: str = ""
@@ -48,12 +49,13 @@ class Wanted(NamedTuple):
     order: str = ""
     class_names: str = ""
     feature_names: str = ""
+    id: str = ""
 
     @property
     def beside(self) -> tuple[str, ...]:
         """Return the arrays that it names, which are neither inputs nor targets."""
-        named = (self.group, f"{self.group}_test" if self.group else "", self.order)
-        return tuple(name for name in named if name)
+        named = [one for name in (self.group, self.id) if name for one in (name, f"{name}_test")]
+        return (*named, self.order) if self.order else tuple(named)
 
     def of(self, name: str) -> Wanted:
         """Return what is said of one of several arrays; the kind may be `time:values,event:labels`."""

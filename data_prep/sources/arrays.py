@@ -14,7 +14,7 @@ import numpy as np
 
 from data_prep.model import LARGEST, Beside, Converted, Dataset, Rows, together
 from data_prep.sources.aims import PLAIN, Wanted, aim_of, integers
-from data_prep.sources.owners import check_named, groups_of, order_of
+from data_prep.sources.owners import check_named, groups_of, order_of, provenance
 from data_prep.sources.ragged import check_finite, form_of, joined
 from data_prep.sources.reading import finite
 from data_prep.sources.scaling import scale_of
@@ -29,7 +29,7 @@ SEVERAL = re.compile(r"([xy](?:_test)?)_([A-Za-z_][A-Za-z0-9_]{0,31})")
 
 NAMES = (
     *("targets", "target_names", "ignore", "silo_names", "scale", "fill", "mask", "group", "order"),
-    *("class_names", "feature_names"),
+    *("class_names", "feature_names", "id"),
 )
 OPTIONS = dict(zip(NAMES, PLAIN, strict=True))
 """The options of a source of arrays: what users call the fields of `Wanted`, and the defaults."""
@@ -72,8 +72,7 @@ def dataset_of(
     """
     check_named(arrays, wanted)
     texts = numbered(path, {name: arrays[name] for name in _plain(arrays, wanted)})
-    given, arrays = arrays, joined(path, texts.arrays, wanted)
-    scale = scale_of(wanted.scale)
+    given, arrays, scale = arrays, joined(path, texts.arrays, wanted), scale_of(wanted.scale)
     x, y = _features(path, "x", arrays, scale), _targets(path, "y", arrays)
     _check_scaled(x, wanted)
     _check_lengths(path, arrays)
@@ -97,6 +96,7 @@ def dataset_of(
         targets=aim.targets,
         groups=groups_of(path, given, wanted, x.shape[0], test[0].shape[0] if test else 0),
         order=order_of(path, given, wanted, x.shape[0]),
+        **provenance(path, given, wanted.id, x.shape[0], test[0].shape[0] if test else 0),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from data_prep.sources.arrays import dataset_of, with_options
 from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library, said
 from data_prep.sources.reading import digest_of, needed
 from mpifl.common import InputError, choices
+from mpifl.data.shards import Provenance, ids_of
 
 EXAMPLES = ("slice", "series")
 GREY, COLOUR = ("MONOCHROME1", "MONOCHROME2"), ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
@@ -61,7 +62,10 @@ def read_dicom(
     arrays: dict[str, Any] = {"x": rows, "y": table.targets(named, wanted) if table else np.array(named)}
     arrays[owner] = np.array([one.said[owner] for one in first])
     arrays |= {"silo": np.array([one.said[silo] for one in first])} if silo else {}
-    return dataset_of(folder, arrays, files, wanted._replace(group=owner))
+    made = dataset_of(folder, arrays, files, wanted._replace(group=owner))
+    return replace(
+        made, given=Provenance(ids=ids_of(one.path.relative_to(folder).as_posix() for one in first))
+    )
 
 
 @dataclass(frozen=True)

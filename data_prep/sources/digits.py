@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from data_prep.model import Dataset
 from mpifl.common import InputError, numpy_stream
 from mpifl.common.machine import floors
+from mpifl.data.shards import Provenance
 
 CLASSES = 10
 TEST_SHARE = 0.2
@@ -27,7 +29,11 @@ def read_digits(data: Path | None, seed: int) -> Dataset:
     files = {"digits": hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()}
     held_out = _stratified(y, TEST_SHARE, numpy_stream(seed, "digits test set"))
     test = x[held_out], y[held_out]
-    return Dataset("digits", x[~held_out], y[~held_out], CLASSES, files, scale=1 / 16, test=test)
+    places: dict[str, Any] = {
+        "given": Provenance(np.flatnonzero(~held_out)),
+        "given_of_test": Provenance(np.flatnonzero(held_out)),
+    }
+    return Dataset("digits", x[~held_out], y[~held_out], CLASSES, files, scale=1 / 16, test=test, **places)
 
 
 def _load() -> tuple[np.ndarray, np.ndarray]:

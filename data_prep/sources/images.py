@@ -13,6 +13,7 @@ from data_prep.sources.masks import Pixels, read_masked
 from data_prep.sources.pictures import (
     ENDINGS,
     Manner,
+    called,
     common_form,
     parsed_ground,
     parsed_size,
@@ -77,7 +78,7 @@ def _classified(folder: Path, manner: Manner, *, by_silo: bool) -> Dataset:
     form = common_form(every, manner.size, manner.grey)
     files = {f"{folder.name}/**": digest_of(folder, every)}
     test = (manner.rows(test_paths, form), test_y) if split else None
-    more |= {"class_names": tuple(names), **manner.told(every, form)}
+    more |= {"class_names": tuple(names), **manner.told(every, form), **called(folder, paths, test_paths)}
     return Dataset(str(folder), manner.rows(paths, form), y, len(names), files, test=test, **more)
 
 

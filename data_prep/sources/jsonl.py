@@ -72,14 +72,15 @@ def read_jsonl(
     noted(path, files)
     named = _named(inputs, ragged)
     cutter = Cutter(tokens_of(tokenizer, end, files), length, silo, group, ragged)
-    silos, groups = Keys(), Keys()
-    x, y = cutter.read(path, silos, groups)
-    held = cutter.read(noted(Path(test), files), Keys(), groups) if test else None
+    silos, groups, records, of_test = Keys(), Keys(), Keys(), Keys()
+    x, y = cutter.read(path, silos, groups, records)
+    held = cutter.read(noted(Path(test), files), Keys(), groups, of_test) if test else None
     x, held = named(x), held and (named(held[0]), held[1])
     targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE, ragged=ragged)
     numbers, names = silos.numbered() if silo else (None, None)
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
     more["groups"] = groups.groups(group, len(y), tested=bool(test))
+    more |= {"given": records.provenance(), "given_of_test": of_test.provenance() if test else None}
     return Dataset(str(path), x, y, cutter.tokens.size, files, **more)
 
 
@@ -101,9 +102,9 @@ class Cutter:
     group: str = ""
     ragged: bool = False
 
-    def read(self, path: Path, silos: Keys, groups: Keys) -> tuple[Column, Column]:
+    def read(self, path: Path, silos: Keys, groups: Keys, records: Keys) -> tuple[Column, Column]:
         """Read a file: sequences and their targets, [n, length], in files that are mapped; note whose each
-        is."""
+        is, and the number of its text."""
         x, y = UnevenSpool(ragged=True), UnevenSpool(ragged=True)
         lines = _lines(path, self.silo, self.group)
         while some := list(islice(lines, LINES)):
@@ -116,7 +117,7 @@ class Cutter:
                     raise InputError(f"{path}: line {line.number}: {said}")
                 x.append(own_x)
                 y.append(own_y)
-                for keys, name in ((silos, line.silo), (groups, line.group)):
+                for keys, name in ((silos, line.silo), (groups, line.group), (records, str(line.number))):
                     names = [] if name is None else [name]
                     keys.append(names, np.zeros(len(own_x) * len(names), np.int64))
         if not len(rows := x.rows()):

@@ -15,6 +15,7 @@ from data_prep.sources.pictures import (
     ENDINGS,
     Form,
     Manner,
+    called,
     common_form,
     form_of,
     is_turned,
@@ -72,6 +73,7 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
     }
     y, classes = aim.fitted(y), aim.classes
     more |= {"targets": aim.targets, **manner.told(images, form)}
+    more |= called(folder, *([image for image, _ in pairs] for pairs in paired))
     return Dataset(str(folder), x, y, classes, files, test=test, **more)
 
 

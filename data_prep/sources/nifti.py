@@ -16,6 +16,7 @@ from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library
 from data_prep.sources.reading import digest_of, needed
 from data_prep.sources.spool import Spool
 from mpifl.common import InputError, choices
+from mpifl.data.shards import Provenance, ids_of
 
 ENDINGS = (".nii", ".nii.gz")
 EXAMPLES = ("volume", "slice")
@@ -57,6 +58,8 @@ def read_nifti(
     if silo:
         arrays["silo"] = np.array([path.parent.name for path in paths])[rows.owners]
     made = dataset_of(folder, arrays, files, wanted)
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    made = replace(made, given=Provenance(ids=ids_of(names)[rows.owners]))
     return replace(made, groups=Groups("file", renumbered([rows.owners])[0])) if rows.slices else made
 
 

@@ -11,11 +11,12 @@ import numpy as np
 from data_prep.model import Groups, Order, renumbered
 from data_prep.sources.aims import Wanted
 from mpifl.common import InputError, did_you_mean
+from mpifl.data.shards import Provenance, ids_of
 
 
 def check_named(names: Iterable[str], wanted: Wanted) -> None:
     """Refuse an array that is asked for and not among those of these names."""
-    for option, name in (("group", wanted.group), ("order", wanted.order)):
+    for option, name in (("group", wanted.group), ("order", wanted.order), ("option id", wanted.id)):
         if name and name not in (there := sorted(names)):
             told = f"{did_you_mean(name, there)}there are {', '.join(there)[:200]}"
             raise InputError(f"--{option}: there is no array '{name}'; {told}")
@@ -41,6 +42,30 @@ def groups_of(
         raise InputError(f"{path}: {told}; make them alike")
     of, *of_test = renumbered(parts)
     return Groups(name, of, of_test[0] if of_test else None)
+
+
+def provenance(path: Path, arrays: Mapping[str, Any], name: str, length: int, tested: int) -> dict[str, Any]:
+    """Return what a data set says of the ids of `length` examples, by the array of a name if there is one.
+
+    The `tested` ones of the server have an array of its name and `_test`.
+
+    Raises:
+        InputError: it is not one number or text for each example.
+    """
+    if not name:
+        return {}
+    own, of_test = (
+        _ids_by(path, arrays, key, count) for key, count in ((name, length), (f"{name}_test", tested))
+    )
+    return {"given": own, "given_of_test": of_test, "ids_asked": True}
+
+
+def _ids_by(path: Path, arrays: Mapping[str, Any], name: str, length: int) -> Provenance | None:
+    if name not in arrays:
+        return None
+    array = np.asarray(arrays[name])
+    _check_form(path, name, array, length, "iuUSO", "whole numbers or texts")
+    return Provenance(ids=ids_of(map(_text, array.tolist())))
 
 
 def order_of(path: Path, arrays: Mapping[str, Any], wanted: Wanted, length: int) -> Order | None:

@@ -13,6 +13,7 @@ from data_prep.sources.orientation import DAMAGED, SIDEWAYS, orientation_of, tur
 from data_prep.sources.scaling import scale_of
 from mpifl.common import InputError
 from mpifl.common.machine import floors
+from mpifl.data.shards import Provenance, ids_of, record_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -72,8 +73,11 @@ class Manner(NamedTuple):
         return ImageRows(paths, form, self.size is not None, parsed_ground(self.ground))
 
     def told(self, paths: Sequence[Path], form: Form) -> dict[str, Any]:
-        """Return what a data set of images says: their scale, and how many lie on a ground."""
-        return {"scale": scale_of(self.scale) or form.scale, "laid": laid(paths, self.ground)}
+        """Return what a data set of images says: their scale, how many lie on a ground, and their form."""
+        facts = {"channels": form.channels, "depth": form.depth, "ground": self.ground, "grey": self.grey}
+        size = {"size": [form.height, form.width], "resize": self.size is not None}
+        seen = {"scale": scale_of(self.scale) or form.scale, "laid": laid(paths, self.ground)}
+        return seen | {"encoding": record_of("images", **facts, **size)}
 
 
 class ImageRows:
@@ -116,6 +120,14 @@ class ImageRows:
         else:
             pixels = np.asarray(image)
         return np.moveaxis(pixels.reshape(height, width, channels), 2, 0)
+
+
+def called(folder: Path, paths: Sequence[Path], of_test: Sequence[Path] = ()) -> dict[str, Any]:
+    """Return what a data set of files says of their names: each one's path in the folder is its id."""
+    own, others = (
+        ids_of(path.relative_to(folder).as_posix() for path in several) for several in (paths, of_test)
+    )
+    return {"given": Provenance(ids=own), "given_of_test": Provenance(ids=others)}
 
 
 def parsed_ground(ground: str) -> Colour:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from data_prep.model import Dataset
+from data_prep.model import KEEPS, Dataset
 from data_prep.sources.adult import read_adult
 from data_prep.sources.cifar import read_cifar10, read_cifar100
 from data_prep.sources.dicom import read_dicom
@@ -57,12 +57,21 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
 }
 
 
-def kept_words(name: str, group: str | None, order: str | None, options: Sequence[str]) -> list[str]:
-    """Return a source's options with those that say which column tells whose an example is, and when it was.
+NAMED_ARRAYS = ("npz", "npy", "hdf5")
+"""Sources of arrays by name, where that of ids is called `id` unless an option says otherwise."""
+
+
+def kept_words(
+    name: str, group: str | None, order: str | None, options: Sequence[str], *, keep: str | None = None
+) -> list[str]:
+    """Return a source's options with those that say which column tells whose an example is, and when it was;
+    and with `keep` = "id" which array has the ids.
 
     Raises:
         InputError: the source has no columns to name, or a function has such a parameter for itself.
     """
+    if keep not in (None, *KEEPS):
+        raise InputError(f"--keep: {keep} given; {choices(keep or '', KEEPS)}")
     given = {key: value for key, value in (("group", group), ("order", order)) if value is not None}
     for key, value in given.items():
         if not value.strip():
@@ -81,6 +90,8 @@ def kept_words(name: str, group: str | None, order: str | None, options: Sequenc
         if key in getattr(read, "own", ()):
             what = f"'{name}' has a parameter '{key}' of its own"
             raise InputError(f"--{key}: {what}; call it otherwise, so that an array can be named")
+    if keep == "id" and name in NAMED_ARRAYS and not any(word.partition("=")[0] == "id" for word in options):
+        given["id"] = "id"
     return [*options, *(f"{key}={value}" for key, value in given.items())]
 
 

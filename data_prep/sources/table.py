@@ -26,6 +26,8 @@ from data_prep.tables import (
     told_of,
 )
 from mpifl.common import InputError
+from mpifl.data import Ragged
+from mpifl.data.shards import Provenance, ids_of, joined_ids
 
 
 def read_table(
@@ -37,19 +39,20 @@ def read_table(
     test: str = "",
     group: str = "",
     order: str = "",
+    id: str = "",
 ) -> Dataset:
     """Read a `csv` or `parquet` table piece by piece; features become float32 [n, d].
 
     `spec` is the TOML file; the table's name with the ending .toml unless given. `test` is another table with
     the same columns, the server's test set. Levels, classes and statistics come from the first one alone,
-    from all its rows. What silos hold out of it later has a part in them. `group` and `order` are columns in
-    place of those that the spec names.
+    from all its rows. What silos hold out of it later has a part in them. `group`, `order` and `id` are
+    columns in place of those that the spec names.
     """
     path = needed(kind, data, f"patients.{kind}")
     files: dict[str, str] = {}
     spec_path = Path(spec) if spec else spec_beside(path)
     wanted = read_spec(spec_path)
-    for column in ({"group": group}, {"order": order}):
+    for column in ({"group": group}, {"order": order}, {"id": id}):
         wanted = wanted.by(**column) if all(column.values()) else wanted
     check_label(spec_path, wanted)
     noted(spec_path, files)
@@ -132,6 +135,10 @@ def table_dataset(
         groups=groups.groups(spec.group or "", len(read.y), tested=test is not None),
         order=Order(spec.order, read.order) if spec.order else None,
         done=told_of(changes, of_test),
+        given=read.given,
+        given_of_test=tested and tested.given,
+        ids_asked=spec.id is not None,
+        encoding=encoder.record,
     )
 
 
@@ -148,14 +155,16 @@ class _Rows(NamedTuple):
     y: np.ndarray
     order: np.ndarray
     held: np.ndarray
+    given: Provenance
 
 
 def _read(encoder: Encoder, path: Path, silos: Keys, groups: Keys, changes: Changes) -> _Rows:
     """Read a table, and note whose its rows are, and which are left out."""
-    x, several = Spool(), list[tuple[np.ndarray, ...]]()
+    x, several, ids = Spool(), list[tuple[np.ndarray, ...]](), list[Ragged]()
     for piece in encoder.read(path, changes):
         x.append(piece.x)
-        several.append((piece.y, piece.order, piece.held))
+        several.append((piece.y, piece.order, piece.held, piece.row))
+        ids += [ids_of(piece.id)] if encoder.spec.id is not None else []
         silos.append(*piece.silo)
         groups.append(*piece.group)
     rows = x.rows()
@@ -163,9 +172,9 @@ def _read(encoder: Encoder, path: Path, silos: Keys, groups: Keys, changes: Chan
         raise InputError(
             f"{path}: has no rows without a missing value; look at 'missing' in the table's spec"
         )
-    y, order, held = map(np.concatenate, zip(*several, strict=True))
+    y, order, held, row = map(np.concatenate, zip(*several, strict=True))
     encoder.spec.label.check_whole(str(path), y)
-    return _Rows(rows, y, order, held)
+    return _Rows(rows, y, order, held, Provenance(row, joined_ids(ids) if ids else None))
 
 
 class Keys:
@@ -183,6 +192,10 @@ class Keys:
     def codes(self) -> np.ndarray:
         """Return the number of each row [n], in the order in which names were seen."""
         return np.concatenate(self._codes)
+
+    def provenance(self) -> Provenance:
+        """Return the numbers as those of rows."""
+        return Provenance(self.codes())
 
     def groups(self, name: str, rows: int, *, tested: bool) -> Groups | None:
         """Return whose each of the first `rows` is, and the others of the server's test set, by a column;

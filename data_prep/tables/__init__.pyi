@@ -17,5 +17,6 @@ from .files import (
     spec_beside as spec_beside,
 )
 from .spec import Column as Column, Spelled as Spelled, TableSpec as TableSpec, read_spec as read_spec
-from .surveying import survey as survey
+from .surveying import is_needed as is_needed, survey as survey
+from .unlabelled import UnlabelledTable as UnlabelledTable
 from .values import Changes as Changes, ordered as ordered, told_of as told_of

@@ -16,6 +16,7 @@ from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import Survey, is_needed, numbers, survey
 from data_prep.tables.values import (
     Changes,
+    Gaps,
     Named,
     Piece,
     Places,
@@ -27,12 +28,16 @@ from data_prep.tables.values import (
     without_gaps,
 )
 from mpifl.common import InputError
+from mpifl.data.shards import record_of
 
 
 @dataclass(frozen=True)
 class Encoded:
     """Some rows in numbers: features float32 [m, d], labels int64 [m]
-    or values [m, ...], and the silo, id, group, place in order and split that each row names, if any."""
+    or values [m, ...], and the silo, id, group, place in order and split that each row names, if any.
+
+    `row` is the number of each row in the table, counted from 0, int64 [m].
+    """
 
     x: np.ndarray
     y: np.ndarray
@@ -41,6 +46,7 @@ class Encoded:
     group: Named
     order: np.ndarray
     held: np.ndarray
+    row: np.ndarray
 
 
 class Encoder:
@@ -78,8 +84,31 @@ class Encoder:
             )
             order, held = places.of(piece), held_of(piece, self.spec.held_out)
             labels = self._labels(piece, rounding)
-            yield Encoded(x, labels, silos, ids, groups, order=order, held=held)
+            more = {"order": order, "held": held, "row": piece.numbers_of_rows}
+            yield Encoded(x, labels, silos, ids, groups, **more)
         rounding.check(str(path), self._remedies())
+
+    def refuse_gaps(self) -> None:
+        """Look through the table for a value that is missing, of which the spec says nothing.
+
+        Raises:
+            InputError: there is one.
+        """
+        unsaid = [name for name, column in self.spec.features.items() if column.missing is None]
+        for piece in self._kept.first(Gaps()):
+            for name in unsaid:
+                if (texts := piece.columns[name]).lacking:
+                    row = piece.at(int(np.argmax(texts.gaps)))
+                    what = "is missing, and the model has learned from rows that have it"
+                    raise InputError(f"{row}: {name} {what}; fill it in, or leave the row out")
+
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """Return the encoding for `federation.json`; None where something cannot be stated."""
+        try:
+            return record_of("table", spec=self.fitted())
+        except InputError:
+            return None
 
     def _remedies(self) -> dict[str, str]:
         """Say by column what to do about numbers that float32 cannot tell apart."""

@@ -123,7 +123,8 @@ class TableSpec(_Strict):
             that occur, sorted, if neither they nor a threshold are stated.
         threshold: In place of classes: the label is a number, and class 1 is above this, class 0 is not.
         silo: The column of natural silos.
-        id: The column of ids, by which parties find the persons that they have in common (`mpifl align`).
+        id: The column of ids, which shards keep, as text. By it parties find the persons that they have in
+            common (`mpifl align`), whose shards have no ids.
         group: The column that says whose a row is: rows of one stay together, in one split of one silo.
         order: A column of numbers or dates, by which the last rows can be held out.
         held_out: A column that says whether a row is for testing: 1 or 0, true or false, test or train.
@@ -187,7 +188,9 @@ class TableSpec(_Strict):
         if learned := [name for name in self.label.read if name in self.features]:
             raise ValueError(f"'{learned[0]}' is the label; take it out of [features]")
         if self.id is not None and self.id in (*self.features, *self.label.read):
-            raise ValueError(f"'{self.id}' is the id, which enters no file; it is no feature and no label")
+            raise ValueError(
+                f"'{self.id}' is the id, which no model is to learn from; it is no feature and no label"
+            )
         for key in ("group", "held_out"):
             name = getattr(self, key)
             if name is not None and name in (*self.features, *self.label.read):

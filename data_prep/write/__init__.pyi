@@ -2,6 +2,7 @@ from .compression import (
     COMPRESSIONS as COMPRESSIONS,
     compression_of as compression_of,
     filters_of as filters_of,
+    kept_in as kept_in,
 )
 from .folder import (
     check_free as check_free,

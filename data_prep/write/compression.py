@@ -50,3 +50,12 @@ def compression_of(path: Path) -> str:
     except (OSError, StopIteration, KeyError) as error:
         raise ShardError(f"{path}: cannot be read ({error}); remove its folder and make it again") from None
     return next((name for name, number in NUMBERS.items() if number in used), "none")
+
+
+def kept_in(path: Path) -> set[str]:
+    """Return which arrays of where examples were given a shard has, by their names in its first split."""
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            return {"row", "id", "id.offsets"} & set(next(iter(file.values())))
+    except (OSError, StopIteration) as error:
+        raise ShardError(f"{path}: cannot be read ({error}); remove its folder and make it again") from None

@@ -20,6 +20,7 @@ import numpy as np
 
 from data_prep.model import Rows, mapping_of, ragged_arrays, row_bytes
 from mpifl.data.hdf5 import chunk_rows
+from mpifl.data.shards import Provenance
 
 PIECE = 1 << 24
 """Bytes of features that are read at a time; each thread holds a few such pieces."""
@@ -41,6 +42,7 @@ class Section:
         labels: The targets that belong to `rows`, [n, ...].
         ids: The positions in both of the examples to be stored, in their order.
         groups: Whose each of them is, int64, if it is to be stored.
+        given: Where each of them was given, if it is to be stored.
     """
 
     file: str
@@ -50,6 +52,7 @@ class Section:
     labels: Any
     ids: np.ndarray
     groups: np.ndarray | None = None
+    given: Provenance | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -141,6 +141,8 @@ def digest_of(sections: Sequence[Section]) -> str:
         digest.update(f"{section.file} {section.split} {len(section)};".encode())
         if section.groups is not None:
             digest.update(section.groups.tobytes())
+        for array in section.given.arrays.values() if section.given else ():
+            digest.update(array.tobytes())
         for bucket in section.buckets:  # labels may lie in a mapped file, larger than memory
             ids = section.ids[bucket.start : bucket.stop].astype("int64", copy=False)
             digest.update(ids.tobytes())

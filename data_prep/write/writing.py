@@ -17,7 +17,7 @@ from data_prep.write.layout import Arrival, Gathering, Section, Sweep
 from mpifl.common import InputError, sha256_of
 from mpifl.data import OFFSETS, Aims, Features, Inputs, Ragged, aims_by_path, check_arrays, label_counts
 from mpifl.data.hdf5 import WrittenFile
-from mpifl.data.shards import ShardEntry, by_path, new_shard, stored_dtype, write_groups
+from mpifl.data.shards import ShardEntry, by_path, new_shard, stored_dtype, write_groups, write_provenance
 
 Offsets = dict[str, dict[str, int]]
 """Where in a file the arrays of every split begin, by their paths in it: `x` or `x/NAME`, `y` likewise."""
@@ -206,6 +206,8 @@ class Writer:
                 file[f"{section.split}/{at}{OFFSETS}"][...] = of
         owned = {one.split: one.groups for one in shard.sections if one.groups is not None}
         write_groups(file, owned, filters)
+        given = {one.split: one.given for one in shard.sections if one.given is not None}
+        write_provenance(file, given, filters)
         return file
 
 

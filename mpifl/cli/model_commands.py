@@ -15,78 +15,131 @@ if TYPE_CHECKING:
     from mpifl.wire import Transport
 
 
+_TABLE = typer.Argument(metavar="[TABLE]", help="A table of new rows, CSV or Parquet.")
+NewTable = Annotated[Path | None, _TABLE]
+Force = Annotated[bool, typer.Option("--force", help="Take shards that another spec has cut.")]
+
+
 def evaluate(
     run: Run,
     trust: Trust = [],  # noqa: B006
     silos: Annotated[
         bool, typer.Option("--silos", help="Score it at each silo, and at all together.")
     ] = False,
+    data: Annotated[
+        Path | None, typer.Option(metavar="SHARDS", help="Score it on other shards, as of a later site.")
+    ] = None,
     split: Annotated[
-        str | None, typer.Option(metavar="SPLIT", help="With --silos: test, valid or train.")
+        str | None, typer.Option(metavar="SPLIT", help="With --silos or --data: test, valid or train.")
     ] = None,
     best: Best = False,
+    force: Force = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
     ranks: Ranks = None,
 ) -> None:
-    """Score the model of a finished run on its shard folder's test set, or at each silo.
+    """Score the model of a finished run on its shard folder's test set, at each silo, or on other shards.
 
     For a split network all parties work together, on the ranks that --ranks or mpirun starts.
     """
     split_over, transport = _asked(run, ranks)
     if split_over:
         assert transport is not None
-        _refuse_best(best)
-        if silos:
-            what = "all silos have the same rows, and none has a model of its own"
-            raise InputError(f"--silos: {what}; leave it out, or name the rows by --split")
+        _refuse_for_parties(best, silos, data)
         with imports.gc_frozen():
             from mpifl.cli.job_tools import evaluate_together
 
         with tuning.subnormals_as_zero():
             evaluate_together(run, transport, trust, json, split or "test")
         return
-    if split is not None and not silos:
-        raise InputError("--split: is for the silos' splits; give --silos, too")
+    _check_whose(silos, data, split)
     if transport is not None and not transport.is_server:
         return
     with imports.gc_frozen():
-        from mpifl.report.judging import evaluate_run, evaluate_silos
+        from mpifl.report.judging import evaluate_run, evaluate_shards, evaluate_silos
 
-    if silos:
+    if data is not None:
+        evaluate_shards(run, data, trust, best, json, split, force=force)
+    elif silos:
         evaluate_silos(run, trust, best, json, split)
     else:
         evaluate_run(run, trust, best, json)
 
 
+def _refuse_for_parties(best: bool, silos: bool, data: Path | None) -> None:
+    """Refuse what has no meaning for a split network."""
+    _refuse_best(best)
+    if data is not None:
+        raise InputError("--data: a split network is scored on its own shards; leave it out")
+    if silos:
+        what = "all silos have the same rows, and none has a model of its own"
+        raise InputError(f"--silos: {what}; leave it out, or name the rows by --split")
+
+
+def _check_whose(silos: bool, data: Path | None, split: str | None) -> None:
+    """See that it is said once on which examples a model is scored."""
+    if silos and data is not None:
+        raise InputError(f"--data: {data} given, and --silos; take one of them")
+    if split is not None and not silos and data is None:
+        raise InputError("--split: is for the silos' splits; give --silos, too")
+
+
 def predict(
     run: Run,
-    data: Annotated[Path, typer.Option(metavar="SHARDS", help="A shard folder, or one shard.")],
+    table: NewTable = None,
+    *,
+    data: Annotated[Path | None, typer.Option(metavar="SHARDS", help="A shard folder, or one shard.")] = None,
+    images: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder of new images.")] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The table: .parquet, .csv or .npz.")],
     split: Annotated[
         str | None, typer.Option(metavar="SPLIT", help="train, valid or test; by default all.")
     ] = None,
     best: Best = False,
+    force: Force = False,
     trust: Trust = [],  # noqa: B006
     ranks: Ranks = None,
 ) -> None:
-    """Write the predictions of a finished run's model for every example of some shards.
+    """Write the predictions of a finished run's model: of new rows, of new images, or of shards.
 
     For a split network all parties work together, on the ranks that --ranks or mpirun starts.
     """
+    _check_one(table, images, data, split)
     split_over, transport = _asked(run, ranks)
     if split_over:
         assert transport is not None
         _refuse_best(best)
+        if data is None:
+            raise InputError("--data: not given; parties answer together; name their shard folder")
         with imports.gc_frozen():
             from mpifl.cli.job_tools import predict_together
 
         with tuning.subnormals_as_zero():
             predict_together(run, data, out, transport, trust, split)
-    elif transport is None or transport.is_server:
-        with imports.gc_frozen():
-            from mpifl.report.judging import predict_run
+        return
+    if transport is not None and not transport.is_server:
+        return
+    with imports.gc_frozen():
+        from mpifl.cli.job_tools import predict_images, predict_table
+        from mpifl.report.judging import predict_run
 
-        predict_run(run, data, out, trust, best, split)
+    if table is not None:
+        predict_table(run, table, out, trust, best)
+    elif images is not None:
+        predict_images(run, images, out, trust, best)
+    elif data is not None:
+        predict_run(run, data, out, trust, best, split, force=force)
+
+
+def _check_one(table: Path | None, images: Path | None, data: Path | None, split: str | None) -> None:
+    """See that it is said once what is predicted."""
+    given = {"TABLE": table, "--images": images, "--data": data}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        what = f"{' and '.join(named)} given" if named else "nothing to predict is given"
+        raise InputError(f"mpifl predict: {what}; name a table, or --images DIR, or --data SHARDS")
+    if split is not None and data is None:
+        raise InputError(f"--split {split}: is for shards; leave it out, or name them by --data")
+    if table is not None and table.suffix in (".h5", ".json"):
+        raise InputError(f"{table}: is no table; name shards by --data")
 
 
 def _asked(run: Path, ranks: int | None) -> tuple[bool, Transport | None]:

@@ -124,7 +124,7 @@ def test_blanks_that_make_no_two_values_one_are_not_told(tmp_path, capsys):
     words = ["--out", tmp_path / "out", "--scheme", "iid", "--silos", 2]
     assert command("partition", "csv", "--data", tmp_path / "t.csv", *words) == 0
     assert "otherwise" not in capsys.readouterr().err
-    assert set(read_federation(tmp_path / "out").source) == {"name", "files"}
+    assert set(read_federation(tmp_path / "out").source) == {"name", "files", "encoding"}
 
 
 def test_without_silos_of_its_own_columns_alone_are_told(tmp_path, capsys):

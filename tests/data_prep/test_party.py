@@ -122,7 +122,11 @@ def test_nothing_is_left_of_what_is_not_finished(table: Path) -> None:
     ("spec", "id", "said"),
     [
         (SPEC, None, "--id: not given, and "),
-        (SPEC, "age", "--id: 'age' is the id, which enters no file; it is no feature and no label"),
+        (
+            SPEC,
+            "age",
+            "--id: 'age' is the id, which no model is to learn from; it is no feature and no label",
+        ),
         (SPEC, "loss", "--id: 'loss' is the id"),
         (SPEC, "name", "own.csv: column 'name' of the spec is not there; there are person, age"),
         ('id = "age"\n' + SPEC, None, "'age' is the id"),

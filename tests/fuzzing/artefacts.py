@@ -11,6 +11,7 @@ import torch
 from unit.builders import Alone
 
 from data_prep.cli import app as data_prep
+from fuzzing.new_rows import make_table
 from fuzzing.sources import make_sources
 from mpifl.sums.planning import PartialSum, ReductionPlan, Window, WindowPart
 from mpifl.training.loop import train
@@ -41,7 +42,7 @@ SHARDS = ("plain", "packed", "vertical", "ragged")
 
 def make(folder: Path) -> Path:
     """Make shard folders `plain`, `packed` (gzip), `vertical` and `ragged`,
-    `run`, two rounds on the first, and `sources`."""
+    `run`, two rounds on the first, `table`, a run on a table, and `sources`."""
     if (folder / "whole").exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,6 +66,10 @@ def make(folder: Path) -> Path:
             data_prep([*cut, *scheme, "--out", str(folder / name)], standalone_mode=False)
         (folder / "job.toml").write_text(JOB.format(shards=folder / "plain"))
         train(folder / "job.toml", folder / "run", (), False, Alone(), wings_of=wings_of)
+        data_prep(make_table(folder / "table"), standalone_mode=False)
+        (folder / "table" / "job.toml").write_text(JOB.format(shards=folder / "table" / "shards"))
+        train(folder / "table" / "job.toml", folder / "table" / "run", (), False, Alone(), wings_of=wings_of)
+    (folder / "table" / "shards").rename(folder / "table" / "away")  # so that what the run keeps is asked
     make_sources(folder / "sources")
     (folder / "whole").touch()
     return folder

@@ -25,6 +25,7 @@ from fuzzing.folders import (
     watch,
 )
 from fuzzing.jobs import jobs, read_one_job
+from fuzzing.new_rows import new_rows, predict_new
 from fuzzing.outcomes import Kind
 from fuzzing.sites import agree, lists, offers
 from fuzzing.sources import read_source, sources
@@ -51,6 +52,7 @@ KINDS: dict[str, Kind] = {
     "runs, evaluate": Kind(runs, evaluate_run, READ),
     "runs, evaluate at silos": Kind(runs, score_silos, READ),
     "shards, predict": Kind(to_predict, predict, READ, cost=2),
+    "runs, predict new rows": Kind(new_rows, predict_new, READ, cost=2),
     "runs, resume": Kind(runs, resume, READ),
     "jobs": Kind(jobs, read_one_job, READ),
     "sites.toml": Kind(lists, read_sites, READ),

@@ -9,7 +9,7 @@ from .opening import (
     spec_beside as spec_beside,
 )
 from .parquet_table import names_of_parquet as names_of_parquet
-from .stream import pieces as pieces
+from .stream import column_names as column_names, pieces as pieces
 from .unpacking import (
     MAGIC as MAGIC,
     check_method as check_method,

@@ -32,6 +32,7 @@ class CsvTable:
 
     Attributes:
         commented: How many lines, so far, look like rows and are comments.
+        names: Of all columns.
 
     Raises:
         InputError: a column of the spec is not there, or there twice.
@@ -41,9 +42,9 @@ class CsvTable:
         self.commented = 0
         self._lines, self._spec, self._path = lines, spec, lines.path
         header = list(spec.names) if spec.names else next(iter(CsvRows(lines, spec)), (0, []))[1]
-        self._names = header if spec.names else [name.strip() for name in header]
-        self._wanted = positions(self._path, self._names, spec, given)
-        self._numbered = [str(at) for at in range(len(self._names))]  # names may stand there twice
+        self.names = header if spec.names else [name.strip() for name in header]
+        self._wanted = positions(self._path, self.names, spec, given)
+        self._numbered = [str(at) for at in range(len(self.names))]  # names may stand there twice
         self._numeric = _numeric(spec)
         self._missing = [text for text in dict.fromkeys(spec.missing) if text == text.strip()]
 
@@ -55,7 +56,7 @@ class CsvTable:
     def _at_once(self) -> Piece | None:
         """Return the next rows as Arrow reads them; None if it does not, or there is none."""
         code, comment = self._spec.delimiter.encode(), (self._spec.comment or "").encode()
-        if len(code) > 1 or code in b' "' or len(self._names) < 2:
+        if len(code) > 1 or code in b' "' or len(self.names) < 2:
             return None
         block = next_block(self._lines, code[0])
         if block is None or (comment and comment in block.content):
@@ -75,7 +76,7 @@ class CsvTable:
 
     def _by_python(self) -> Piece | None:
         """Return the next rows as Python's reader reads them; None if there is none."""
-        numbered = (rows := CsvRows(self._lines, self._spec, len(self._names))).piece()
+        numbered = (rows := CsvRows(self._lines, self._spec, len(self.names))).piece()
         self.commented += rows.commented
         if not numbered:
             return None
@@ -153,7 +154,7 @@ class CsvTable:
 
     def _check(self, numbered: Numbered) -> None:
         """Refuse a row that has other than one value a column, and one that is the header again."""
-        names = self._names
+        names = self.names
         for line, row in numbered:
             where = f"{self._path}: line {line}"
             if len(row) != len(names):

@@ -11,7 +11,7 @@ from data_prep.tables.files.csv_table import CsvTable
 from data_prep.tables.files.folders import TableFile, parts_of
 from data_prep.tables.files.lines import Lines
 from data_prep.tables.files.opening import opened
-from data_prep.tables.files.parquet_table import parquet_pieces
+from data_prep.tables.files.parquet_table import names_of_parquet, parquet_pieces
 from data_prep.tables.values import Gaps, Piece, Texts
 
 
@@ -23,12 +23,26 @@ def pieces(kind: str, path: Path, spec: TableSpec, gaps: Gaps | None = None) -> 
     Raises:
         InputError: the file cannot be read, lacks a column, or is ragged.
     """
+    first = 0
     for part in parts_of(kind, path):
         wanted = {name: value for name, value in part.columns.items() if name in spec.columns}
         read = _csv_pieces(part, spec, gaps) if kind == "csv" else parquet_pieces(part, spec)
         for piece in read:
             named = {name: _same(value, len(piece), spec) for name, value in wanted.items()}
-            yield replace(piece, columns={**piece.columns, **named}) if named else piece
+            yield replace(piece, columns={**piece.columns, **named}, first=first)
+            first += len(piece)
+
+
+def column_names(kind: str, path: Path, spec: TableSpec) -> list[str]:
+    """Return the names of all columns of a table, whether a spec without a label wants them or not."""
+    first = parts_of(kind, path)[0]
+    if kind == "csv":
+        bare = spec.model_copy(update={"features": {}, "id": None})
+        with opened(first.path, spec.encoding) as file:
+            names = CsvTable(Lines(first.path, file), bare, first.columns).names
+    else:
+        names = names_of_parquet(first.path)
+    return [*names, *first.columns]
 
 
 def _csv_pieces(part: TableFile, spec: TableSpec, gaps: Gaps | None) -> Iterator[Piece]:

@@ -36,6 +36,7 @@ class Piece:
         place: Tells the number of one of those; it may have to look for it.
         notation: How numbers are written.
         beside: The bytes that it holds beside its columns, to tell the number of a row and show its texts.
+        first: The number of the first row that was read at once, counted over the whole table from 0.
     """
 
     where: str
@@ -44,6 +45,7 @@ class Piece:
     place: Callable[[int], int]
     notation: Notation = PLAIN
     beside: int = 0
+    first: int = 0
 
     @property
     def size(self) -> int:
@@ -56,6 +58,11 @@ class Piece:
     def at(self, row: int) -> str:
         """Return where a row stands, as messages name it."""
         return f"{self.where} {self.place(int(self.rows[row]))}"
+
+    @property
+    def numbers_of_rows(self) -> np.ndarray:
+        """Return the number of each row in the whole table, counted from 0, int64 [m]."""
+        return self.first + self.rows.astype(np.int64)
 
     def without_gaps(self, names: Iterable[str]) -> Piece:
         """Leave out the rows in which one of these columns lacks its value."""

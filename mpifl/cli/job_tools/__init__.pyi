@@ -22,6 +22,10 @@ from .keys import (
     show_keys as show_keys,
     tables as tables,
 )
+from .predict_files import (
+    predict_images as predict_images,
+    predict_table as predict_table,
+)
 from .shipped import (
     jobs as jobs,
     jobs_folder as jobs_folder,

@@ -22,6 +22,11 @@ from .described import (
     AnySpec as AnySpec,
     held_out as held_out,
 )
+from .encodings import (
+    encoding_of as encoding_of,
+    record_of as record_of,
+    unlike as unlike,
+)
 from .federation_spec import (
     FederationSpec as FederationSpec,
     ShardEntry as ShardEntry,
@@ -44,6 +49,15 @@ from .records import (
     by_path as by_path,
     few_arrays as few_arrays,
     one_or_named as one_or_named,
+    read_parts as read_parts,
+)
+from .row_numbers import (
+    Provenance as Provenance,
+    ids_of as ids_of,
+    joined_ids as joined_ids,
+    provenance_of as provenance_of,
+    texts_of as texts_of,
+    write_provenance as write_provenance,
 )
 from .shards import (
     SPLITS as SPLITS,

@@ -1,17 +1,24 @@
 from . import (
     prediction_tables as prediction_tables,
 )
+from .answers import (
+    answered as answered,
+)
 from .evaluate import (
     as_record as as_record,
     evaluate_run as evaluate_run,
+    evaluate_shards as evaluate_shards,
     evaluate_silos as evaluate_silos,
     tell_score as tell_score,
     write_figures as write_figures,
 )
-from .predict import (
-    answered as answered,
-    check_asked as check_asked,
+from .given_shards import (
     check_names as check_names,
+    learned_from as learned_from,
+)
+from .predict import (
+    check_asked as check_asked,
+    predict_pieces as predict_pieces,
     predict_run as predict_run,
     table_of as table_of,
 )

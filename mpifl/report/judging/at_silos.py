@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -11,7 +11,7 @@ import torch
 from rich.table import Table
 
 from mpifl.common import InputError, Names, ShardError, suggested
-from mpifl.data.shards import ShardEntry, held_out, open_shard
+from mpifl.data.shards import ShardEntry, open_shard
 from mpifl.learning.metrics import MetricInfo, certainty, pooled
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.trained import Trained
@@ -127,13 +127,16 @@ class SilosScored:
             yield name, [value for value in values if math.isfinite(value)]
 
 
-def score_silos(trained: Trained, model: FlatModel, split: str | None = None) -> SilosScored:
+def score_silos(
+    trained: Trained, model: FlatModel, split: str | None = None, usual: Sequence[str] = SPLITS[:2]
+) -> SilosScored:
     """Score a model on a split of each silo, one shard after another.
 
     Args:
         trained: The run.
         model: Its model.
-        split: Which; by default `test`, or `valid` at a silo that has no `test`.
+        split: Which.
+        usual: Without `split`, the first of these that a silo has.
 
     Raises:
         InputError: no silo has such a split that can be read here.
@@ -141,14 +144,15 @@ def score_silos(trained: Trained, model: FlatModel, split: str | None = None) ->
     if split is not None and split not in SPLITS:
         raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}{suggested(split, SPLITS)}")
     spec, names = trained.spec, Names([entry.name for entry in trained.spec.silos])
-    wanted = [(entry, which) for entry in spec.silos if (which := _split_of(entry, split))]
+    asked = usual if split is None else [split]
+    wanted = [(place, entry) for place, entry in enumerate(spec.silos) if _split_of(entry, asked)]
     if not wanted:
         what = f"no silo has a split '{split}'" if split else "no silo holds out examples"
         instead = "take --split train" if split is None else "take another --split"
         raise InputError(f"{trained.folder}/federation.json: {what}; {instead}")
     silos, left_out = {}, {}
-    for entry, which in wanted:
-        name = names[entry.silo or 0]
+    for place, entry in wanted:
+        name, which = names[place], _split_of(entry, asked)
         try:
             shard = open_shard(trained.folder, entry, spec)
         except ShardError as error:
@@ -168,11 +172,9 @@ def tell_certainty(name: str, known: dict[str, float]) -> str:
     return f"{name}: {'; '.join(filter(None, [said, exact])) or 'exact'}"
 
 
-def _split_of(entry: ShardEntry, split: str | None) -> str | None:
-    """Return the split of a silo that is to be scored, None where it has no such examples."""
-    if split is None:
-        return held_out(entry.examples)
-    return split if entry.examples.get(split) else None
+def _split_of(entry: ShardEntry, asked: Sequence[str]) -> str:
+    """Return the split of a silo that is to be scored, "" where it has no such examples."""
+    return next((split for split in asked if entry.examples.get(split)), "")
 
 
 def _cells(figures: dict[str, float], infos: dict[str, MetricInfo]) -> Iterator[str]:

@@ -12,10 +12,12 @@ from mpifl.common import InputError, write_atomic
 from mpifl.data.shards import open_shard
 from mpifl.learning.metrics import MetricInfo, certainty
 from mpifl.learning.tasks import Task
-from mpifl.report.judging.at_silos import SilosScored, score_silos, tell_certainty
-from mpifl.report.judging.trained import read_trained
+from mpifl.report.judging.at_silos import SPLITS, SilosScored, score_silos, tell_certainty
+from mpifl.report.judging.given_shards import check_classes, check_fit, shards_at, spec_of
+from mpifl.report.judging.trained import Trained, module_of, read_job_of, read_trained
 from mpifl.report.runs import wide_console
 from mpifl.silo import Score
+from mpifl.silo.parameters import FlatModel
 
 
 def evaluate_run(
@@ -74,11 +76,53 @@ def evaluate_silos(
     """
     trained = read_trained(run, trusted)
     found = score_silos(trained, trained.model(best), split)
+    _tell(found)
+    write_figures(file, {"run": str(run), "model": name_of(best), **in_full(found)})
+
+
+def evaluate_shards(
+    run: Path,
+    data: Path,
+    trusted: Collection[str] = (),
+    best: bool = False,
+    file: Path | None = None,
+    split: str | None = None,
+    force: bool = False,
+) -> None:
+    """Score the model of a run on shards that need not be the run's own, such as a later site's, and print
+    the figures of each and of all.
+
+    Args:
+        run: The run folder.
+        data: A shard folder, or one shard beside what describes it.
+        trusted: The plug-ins that its job may import.
+        best: Score the model of the best round.
+        file: A JSON file to write.
+        split: Which; by default `test`, else `valid`, and of a shard that has neither `train`.
+        force: Take shards that another spec has cut.
+
+    Raises:
+        InputError: there is no model of the run's end, the examples are not such as it has learned from, or
+            no shard has such a split that can be read here.
+    """
+    job, shards = read_job_of(run, trusted), shards_at(data)
+    taken = spec_of(run, job) or shards.spec
+    check_fit(run, data, shards.spec, taken, force)
+    check_classes(run, data, shards.spec, taken)
+    silos = [entry.model_copy(update={"name": name}) for name, entry in shards.entries.items()]
+    spec = shards.spec.model_copy(update={"silos": silos, "test": None, "public": None})
+    trained = Trained(run, job, shards.folder, spec)
+    found = score_silos(trained, FlatModel(module_of(run, job, taken, best)), split, SPLITS)
+    _tell(found)
+    write_figures(file, {"run": str(run), "model": name_of(best), "data": str(data), **in_full(found)})
+
+
+def _tell(found: SilosScored) -> None:
+    """Print the figures of silos, and which are left out."""
     screen = wide_console()
     screen.print(found.table())
     for name, why in found.left_out.items():
         screen.print(f"silo {name} left out: {why}", soft_wrap=True)
-    write_figures(file, {"run": str(run), "model": name_of(best), **in_full(found)})
 
 
 def name_of(best: bool) -> str:

@@ -3,56 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from mpifl.common import InputError, Names, suggested
-from mpifl.data import Ragged, Targets, each, rows
+from mpifl.common import InputError, suggested
+from mpifl.data import rows
 from mpifl.data.batches import Batches
 from mpifl.data.shards import (
     SPLITS,
-    AnySpec,
     FederationSpec,
+    Provenance,
     ShardEntry,
     Split,
-    by_path,
     open_shard,
-    read_federation,
-    read_spec,
+    provenance_of,
+    texts_of,
 )
 from mpifl.learning.tasks import Task
-from mpifl.report.judging.prediction_tables import FLAT, Append, Columns, check_ending, written
+from mpifl.report.judging.answers import answered, check_flat, unpadded
+from mpifl.report.judging.given_shards import PredictedShards, check_fit, shards_at, spec_of
+from mpifl.report.judging.prediction_tables import Append, Columns, check_ending, written
+from mpifl.report.judging.row_order import RowOrder, SplitRows, in_order
 from mpifl.report.judging.trained import module_of, read_job_of
-from mpifl.report.runs import read_shards
-from mpifl.run.folder import describe, read_environment, same_data
 from mpifl.run.job import Job
 from mpifl.silo import as_fits
 from mpifl.silo.parameters import FlatModel
 from mpifl.silo.steps import EvaluationBatch
-
-FITTED = "cut the table by the spec of the training as `data-prep fit` states it"
-"""What helps where a table's columns became other features than those of the training."""
-
-
-@dataclass(frozen=True)
-class PredictedShards:
-    """The shards that are to be predicted.
-
-    Attributes:
-        folder: Where they lie.
-        spec: What they have in common.
-        entries: Each by the silo's name.
-    """
-
-    folder: Path
-    spec: FederationSpec
-    entries: dict[str, ShardEntry]
 
 
 def predict_run(
@@ -62,6 +41,7 @@ def predict_run(
     trusted: Collection[str] = (),
     best: bool = False,
     split: str | None = None,
+    force: bool = False,
 ) -> None:
     """Write a table with a row for each example of some shards: what the model of a run says of it.
 
@@ -72,24 +52,22 @@ def predict_run(
         trusted: The plug-ins that the run's job may import.
         best: Take the model of the best round.
         split: Predict this split alone; by default all of them.
+        force: Take shards that another spec has cut.
 
     Raises:
-        InputError: there is no such model, the examples have another shape than it takes, a shard cannot be
-            read, or the file not written.
+        InputError: there is no such model, the examples have another shape than it takes or were cut by
+            another spec, a shard cannot be read, or the file not written.
     """
     check_asked(out, split)
-    job, shards = read_job_of(run, trusted), _shards_at(data)
-    spec = _spec_of(run, job, shards.spec)
-    found, wanted = (each(lambda one: list(one.shape), one.features) for one in (shards.spec, spec))
-    if not _fit(shards.spec, spec):
-        cut = "" if spec.feature_names is None else f"; {FITTED}"
-        raise InputError(f"{data}: features of shape {found}, the model of {run} takes {wanted}{cut}")
-    check_names(data, shards.spec.feature_names, spec.feature_names)
+    job, shards = read_job_of(run, trusted), shards_at(data)
+    spec = spec_of(run, job) or shards.spec
+    check_fit(run, data, shards.spec, spec, force)
     task = job.build_algorithm().for_federation(spec).task
     model = FlatModel(module_of(run, job, spec, best))
-    with table_of(out, data, split) as append:
+    with table_of(out, data, split) as append, in_order(_rows_of(shards, split), out, append) as take:
         for columns in _predicted(model, task, shards, split, job.evaluate.batch_size):
-            append(columns)
+            check_flat(out, columns)
+            take(columns)
 
 
 @contextlib.contextmanager
@@ -108,8 +86,7 @@ def table_of(out: Path, data: Path, split: str | None) -> Iterator[Append]:
 
     def take(columns: Columns) -> None:
         nonlocal rows
-        if out.suffix in FLAT:
-            _check_flat(out, columns)
+        check_flat(out, columns)
         append(columns)
         rows += len(next(iter(columns.values())))
 
@@ -135,80 +112,81 @@ def check_asked(out: Path, split: str | None) -> None:
         raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}{suggested(split, SPLITS)}")
 
 
-def _fit(given: FederationSpec, taken: FederationSpec) -> bool:
-    """Whether examples have the shape that a model takes; ragged ones may be shorter."""
-    found, wanted = (by_path("x", spec.features) for spec in (given, taken))
-    return found.keys() == wanted.keys() and all(
-        found[path].ragged == one.ragged
-        and found[path].shape[one.ragged :] == one.shape[one.ragged :]
-        and (not one.ragged or found[path].shape[0] <= one.shape[0])
-        for path, one in wanted.items()
-    )
+@torch.no_grad()
+def predict_pieces(
+    run: Path,
+    job: Job,
+    spec: FederationSpec,
+    pieces: Iterable[tuple[np.ndarray, Provenance]],
+    out: Path,
+    data: Path,
+    best: bool = False,
+) -> None:
+    """Write a table with a row for each of some examples without targets, in their order.
 
-
-def check_names(data: Path, given: Sequence[str] | None, taken: Sequence[str] | None) -> None:
-    """Refuse a table's columns that are called otherwise than those that a model has learned from.
+    Args:
+        run: The run folder.
+        job: Its job.
+        spec: What it was trained on.
+        pieces: Features [m, *shape] as shards store them, and where they were given.
+        out: The file.
+        data: Where the examples are from, for the error.
+        best: Take the model of the best round.
 
     Raises:
-        InputError: one is.
+        InputError: there is no such model, there are no examples, or the file cannot be written.
     """
-    for column, (found, learned) in enumerate(zip(given or (), taken or (), strict=False)):
-        if found != learned:
-            raise InputError(f"{data}: column {column} is '{found}', the model learned '{learned}'; {FITTED}")
-
-
-def _shards_at(data: Path) -> PredictedShards:
-    """Return the shards of a folder, or the one that is named."""
-    if not data.is_file():
-        spec = read_federation(data)
-        return PredictedShards(data, spec, _by_name(spec.silos))
-    for beside in (data.with_name("federation.json"), data.with_suffix(".json")):
-        if beside.is_file():
-            spec = read_spec(beside)
-            entries = {**_by_name(spec.silos), **{e.name: e for e in (spec.test, spec.public) if e}}
-            if named := {name: entry for name, entry in entries.items() if entry.file == data.name}:
-                return PredictedShards(data.parent, spec, named)
-    what = f"neither federation.json nor {data.with_suffix('.json').name} beside it says what it holds"
-    raise InputError(f"{data}: {what}; name a shard folder, as `data-prep partition` makes of any data")
-
-
-def _by_name(entries: Sequence[ShardEntry]) -> dict[str, ShardEntry]:
-    names = Names([entry.name for entry in entries])
-    return {names[i]: entry for i, entry in enumerate(entries)}
-
-
-def _spec_of(run: Path, job: Job, other: FederationSpec) -> FederationSpec:
-    """Return what the run was trained on; what is to be predicted where that cannot be read here."""
-    environment = read_environment(run)
-    with contextlib.suppress(InputError):
-        _, spec = read_shards(job.shards, environment)
-        if isinstance(spec, FederationSpec) and same_data(environment.get("data", {}), describe(spec)):
-            return spec
-    return other
+    task = job.build_algorithm().for_federation(spec).task
+    model = FlatModel(module_of(run, job, spec, best))
+    module, size = model.module.eval(), job.evaluate.batch_size
+    with table_of(out, data, None) as append:
+        for x, given in pieces:
+            if x.shape[1:] != spec.single.shape:
+                what = f"features of shape {list(x.shape[1:])}, the model of {run} takes"
+                raise InputError(f"{data}: {what} {list(spec.single.shape)}; the run's record is damaged")
+            examples, row = Split(x, np.zeros(len(x), np.int64)), 0
+            batches = Batches(examples, spec.features, model.device)
+            for batch, _ in batches.in_order(_fitting(model, task, batches, size)) if len(x) else ():
+                found = task.predict(task.outputs(module, batch))
+                here = given.take(np.arange(row, row + len(found)))
+                about = {} if here.rows is None else {"row": here.rows}
+                about |= {} if here.ids is None else {"id": texts_of(here.ids)}
+                append({**about, **answered(found, None, task, spec)})
+                row += len(found)
 
 
 @torch.no_grad()
 def _predicted(
     model: FlatModel, task: Task, shards: PredictedShards, wanted: str | None, size: EvaluationBatch
 ) -> Iterator[Columns]:
-    """Yield the rows of all shards, so many at a time."""
-    module, longest = model.module.eval(), max(map(len, shards.entries))
-    for name, entry in shards.entries.items():
+    """Yield the predictions of all shards, so many rows at a time."""
+    module = model.module.eval()
+    for entry in shards.entries.values():
         shard = open_shard(shards.folder, entry, shards.spec)
-        for split, examples in shard.splits.items():
-            if wanted not in (None, split) or not len(examples):
-                continue
+        for split in _splits_of(entry, wanted):
+            examples = shard[split]
             batches, row = Batches(examples, shards.spec.features, model.device), 0
             for x, y in batches.in_order(_fitting(model, task, batches, size)):
                 found, many = task.predict(task.outputs(module, x)), rows(y)
-                about = {
-                    "silo": np.full(many, name, f"U{longest}"),
-                    "split": np.full(many, split, f"U{max(map(len, SPLITS))}"),
-                    "row": np.arange(row, row + many),
-                }
                 columns = answered(found, y, task, shards.spec)
-                yield {**about, **_unpadded(columns, examples[row : row + many])}
+                yield unpadded(columns, examples[row : row + many])
                 row += many
+
+
+def _splits_of(entry: ShardEntry, wanted: str | None) -> list[str]:
+    """Return the splits of a shard that are predicted, in their order."""
+    return [split for split in SPLITS if wanted in (None, split) and entry.examples.get(split)]
+
+
+def _rows_of(shards: PredictedShards, wanted: str | None) -> RowOrder:
+    """Return whose the predictions of all shards are, in the order in which these come."""
+    parts, by_sites = [], shards.spec.scheme.get("name") == "import"
+    for number, (name, entry) in enumerate(shards.entries.items()):
+        given = provenance_of(shards.folder, entry)
+        for split in _splits_of(entry, wanted):
+            numbering = number if by_sites else 0
+            parts.append(SplitRows(name, split, numbering, entry.examples[split], given.get(split)))
+    return RowOrder(parts)
 
 
 def _fitting(model: FlatModel, task: Task, batches: Batches, size: EvaluationBatch) -> int:
@@ -220,63 +198,3 @@ def _fitting(model: FlatModel, task: Task, batches: Batches, size: EvaluationBat
         return size
 
     return as_fits(model, size, first) if size == "auto" else size
-
-
-def answered(found: Tensor, y: Any, task: Task, spec: AnySpec) -> dict[str, np.ndarray]:
-    """Return targets and predictions as columns, named after classes, labels or values, else numbered.
-
-    A single target is `y`; what has more dimensions stays as it is.
-    """
-    if found.dim() > 2 or (isinstance(spec.targets, Targets) and spec.targets.ragged):
-        return {**_named(y), task.answers: found.float().cpu().numpy()}
-    names = (spec.targets.names if isinstance(spec.targets, Targets) else None) or ()
-    columns, single = found.reshape(len(found), -1), isinstance(y, Tensor) and y.dim() > 1
-    targets = _columns(y.flatten(1), "y", names) if single else _named(y)
-    classes = list(spec.class_names or map(str, range(spec.classes or 0)))
-    yes = spec.classes == 2 and columns.shape[1] == 1 and task.answers == "p"
-    return targets | _columns(columns, task.answers, classes[1:] if yes else names or classes)
-
-
-def _unpadded(columns: dict[str, Any], examples: Split) -> Columns:
-    """Return columns with what belongs to rows of ragged arrays as ragged arrays: no row is padding.
-
-    Targets are as they were stored. Answers at as many places as a ragged array has in this batch are those
-    at its rows, [places, ..., classes].
-    """
-    y = {("y" if path == "y" else f"y_{path[2:]}"): one for path, one in by_path("y", examples.y).items()}
-    ragged = {name: one for name, one in {**y, **by_path("x", examples.x)}.items() if isinstance(one, Ragged)}
-    found = {}
-    for name, column in columns.items():
-        for of, one in ragged.items():
-            at = 1 if name == of or column.ndim == 2 else 2
-            longest = max(1, int(one.lengths.max()))
-            if (name == of or name not in y) and column.ndim > at and column.shape[at] == longest:
-                inside = np.arange(longest) < one.lengths[:, np.newaxis]
-                rows = np.moveaxis(column, 1, -1) if at == 2 else column
-                column = Ragged.flat(rows[inside], one.lengths)
-                break
-        found[name] = column
-    return found
-
-
-def _named(y: Any) -> dict[str, np.ndarray]:
-    """Return targets as they are: `y`, or `y_NAME` where they have names."""
-    if isinstance(y, Tensor):
-        return {"y": y.cpu().numpy()}
-    return {f"y_{name}": one.cpu().numpy() for name, one in y.items()}
-
-
-def _columns(values: Tensor, kind: str, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the columns of a matrix by their names where these are as many and all different."""
-    count = values.shape[1]
-    called = names if len(set(names)) == count == len(names) else [str(i) for i in range(count)]
-    kept = (values.float() if values.is_floating_point() else values).cpu().numpy()
-    return {f"{kind}_{name}": kept[:, i] for i, name in enumerate(called)}
-
-
-def _check_flat(out: Path, columns: Columns) -> None:
-    """See that each value of a row is one number or text."""
-    for name, column in columns.items():
-        if column.ndim > 1:
-            what = f"'{name}' has shape {list(column.shape[1:])} in each row, which no table takes"
-            raise InputError(f"--out {out}: {what}; take a name that ends in .npz")

@@ -7,6 +7,7 @@ from .checkpoint import (
 )
 from .data_digest import (
     describe as describe,
+    kept_of as kept_of,
     same_data as same_data,
 )
 from .environment import (

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from mpifl.data.shards import AnySpec, by_path
+from mpifl.data.shards import AnySpec, FederationSpec, by_path, encoding_of
 
 
 def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -26,3 +26,14 @@ def describe(spec: AnySpec) -> dict[str, str]:
         name: entry.sha256 if entry else "" for name, entry in (("public", spec.public), ("test", spec.test))
     }
     return {"form": form, "sha256": hashlib.sha256("".join(told).encode()).hexdigest(), **shared}
+
+
+def kept_of(spec: AnySpec) -> dict[str, Any]:
+    """Return what a run folder keeps of the description of its shards, so that new examples can be predicted
+    where the shards are not: what an example is and how it became numbers, and nothing of a silo."""
+    if not isinstance(spec, FederationSpec):
+        return {}
+    encoding = encoding_of(spec.source)
+    bare: dict[str, Any] = {"silos": [], "test": None, "public": None, "scheme": {}}
+    bare["source"] = {"encoding": encoding} if encoding else {}
+    return {"federation": spec.model_copy(update=bare).model_dump(mode="json")}

@@ -50,7 +50,7 @@ def predicted(run, out, data=None, **more):
 def test_every_example_has_its_probabilities(tmp_path, ending, capsys):
     run, _ = make_run(tmp_path, valid=5, evaluate={"batch_size": 8})
     found = predicted(run, tmp_path / f"predictions.{ending}")
-    assert list(found) == ["silo", "split", "row", "y", "p_0", "p_1", "p_2"]
+    assert list(found) == ["silo", "split", "place", "y", "p_0", "p_1", "p_2"]
     spec, at = read_federation(tmp_path / "shards"), 0
     model = Run(run, read_job(run / "job.toml"), True).model().eval()
     for entry in spec.silos:
@@ -58,12 +58,12 @@ def test_every_example_has_its_probabilities(tmp_path, ending, capsys):
             here = slice(at, at := at + len(split))
             assert set(found["silo"][here]) == {str(entry.silo)}
             assert set(found["split"][here]) == {name}
-            assert [int(row) for row in found["row"][here]] == list(range(len(split)))
+            assert [int(row) for row in found["place"][here]] == list(range(len(split)))
             assert [int(y) for y in found["y"][here]] == split.y.tolist()
             own = model(torch.from_numpy(split.x.copy())).softmax(1).detach().numpy()
             given = np.stack([found[f"p_{k}"][here].astype(float) for k in range(3)], 1)
             np.testing.assert_allclose(given, own, rtol=1e-6, atol=1e-7)
-    assert at == len(found["row"]) == 60 + 3 * 12
+    assert at == len(found["place"]) == 60 + 3 * 12
     assert f"predictions: {tmp_path}/predictions.{ending}, 96 rows" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir() if "predictions" in path.name] == [
         f"predictions.{ending}"
@@ -72,10 +72,10 @@ def test_every_example_has_its_probabilities(tmp_path, ending, capsys):
 
 def test_one_split_or_one_shard_can_be_asked(tmp_path):
     run, _ = make_run(tmp_path, valid=5, test=9)
-    assert len(predicted(run, tmp_path / "a.npz", split="valid")["row"]) == 15
+    assert len(predicted(run, tmp_path / "a.npz", split="valid")["place"]) == 15
     one = predicted(run, tmp_path / "b.npz", tmp_path / "shards" / "silo_0001.h5", split="test")
-    assert (set(one["silo"]), len(one["row"])) == ({"1"}, 7)
-    assert len(predicted(run, tmp_path / "c.npz", tmp_path / "shards" / "test.h5")["row"]) == 9
+    assert (set(one["silo"]), len(one["place"])) == ({"1"}, 7)
+    assert len(predicted(run, tmp_path / "c.npz", tmp_path / "shards" / "test.h5")["place"]) == 9
     with pytest.raises(InputError, match="--split all: is none of train, valid, test"):
         predicted(run, tmp_path / "d.npz", split="all")
     with pytest.raises(InputError, match="has no examples of a split 'public'"):
@@ -95,7 +95,7 @@ def test_other_shards_of_the_same_features_are_predicted_where_the_runs_own_are_
     both = [predicted(run, tmp_path / "a.npz", tmp_path / "elsewhere")]
     (tmp_path / "shards").rename(tmp_path / "moved")
     both.append(predicted(run, tmp_path / "b.npz", tmp_path / "elsewhere"))
-    assert len(both[0]["row"]) == 4
+    assert len(both[0]["place"]) == 4
     for name, column in both[0].items():
         assert np.array_equal(column, both[1][name])
 
@@ -135,7 +135,7 @@ def test_a_sites_own_shard_is_predicted_by_the_entry_beside_it(tmp_path):
     (tmp_path / "shards" / name).rename(tmp_path / "site" / name)
     own = spec.model_copy(update={"silos": [spec.silos[2]]})
     (tmp_path / "site" / "silo_0002.json").write_text(own.model_dump_json())
-    assert len(predicted(run, tmp_path / "a.npz", tmp_path / "site" / name)["row"]) == 37
+    assert len(predicted(run, tmp_path / "a.npz", tmp_path / "site" / name)["place"]) == 37
 
 
 def places(shape, classes):
@@ -193,7 +193,7 @@ def test_values_learned_in_deviations_are_predicted_in_their_own_unit(run_of_kin
 def test_columns_are_named_after_classes_labels_and_values(run_of_kind, kind, tmp_path):
     run = run_of_kind(kind)
     found = predicted(run, tmp_path / "a.npz", trusted=[f"{__name__}:places"])
-    assert list(found) == ["silo", "split", "row", *KINDS[kind][-1]]
+    assert list(found) == ["silo", "split", "place", *KINDS[kind][-1]]
     assert set(found["silo"]) == {"north"}
     if kind == "segmentation":
         assert (found["y"].shape, found["p"].shape) == ((12, 5, 2), (12, CLASSES, 5, 2))

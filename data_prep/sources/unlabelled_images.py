@@ -1,0 +1,89 @@
+"""Images without labels, brought to the form that a model has learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.sources.pictures import ENDINGS, Form, ImageRows, form_of, parsed_ground, pillow
+from data_prep.sources.reading import held_in
+from mpifl.common import InputError
+from mpifl.data.shards import Provenance, ids_of
+
+PIECE = 256
+"""Images that are decoded at a time."""
+MOST_NAMED = 20
+"""Files in a line."""
+
+
+class UnlabelledImages:
+    """All images in a folder and below, in the order of their paths; hidden files are left out.
+
+    Args:
+        folder: The folder.
+        record: The encoding of the training's images.
+
+    Attributes:
+        told: Lines about files that are there and not read.
+
+    Raises:
+        InputError: there are none, or one is of another size or kind than the training's.
+    """
+
+    def __init__(self, folder: Path, record: Mapping[str, Any]) -> None:
+        pillow()
+        if not folder.is_dir():
+            raise InputError(f"--images {folder}: is not a folder; name one of {', '.join(ENDINGS)} files")
+        there = sorted(path for path in folder.rglob("*") if path.is_file() and not _hidden(folder, path))
+        self._folder = folder
+        self._paths = [held_in(folder, path) for path in there if path.suffix.lower() in ENDINGS]
+        if not self._paths:
+            raise InputError(f"--images {folder}: has no images; there must be {', '.join(ENDINGS)} files")
+        form, resize = _form(folder, record)
+        for path in self._paths:
+            _check(path, form_of(path), form, resize=resize, grey=bool(record.get("grey")))
+        self._rows = ImageRows(self._paths, form, resize, parsed_ground(str(record.get("ground", "white"))))
+        others = [path.relative_to(folder).as_posix() for path in there if path.suffix.lower() not in ENDINGS]
+        more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
+        self.told = (
+            [f"{folder}: not read, no images: {', '.join(others[:MOST_NAMED])}{more}"] if others else []
+        )
+
+    def read(self) -> Iterator[tuple[np.ndarray, Provenance]]:
+        """Yield the images [m, channels, height, width], some at a time, with their places and paths."""
+        names = ids_of(path.relative_to(self._folder).as_posix() for path in self._paths)
+        for start in range(0, len(self._paths), PIECE):
+            places = np.arange(start, min(start + PIECE, len(self._paths)))
+            yield self._rows[places], Provenance(places, names[places])
+
+
+def _hidden(folder: Path, path: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _form(folder: Path, record: Mapping[str, Any]) -> tuple[Form, bool]:
+    """Return what the training's images were brought to, and whether others are resized."""
+    try:
+        channels, depth, (height, width) = record["channels"], record["depth"], record["size"]
+        form = Form(int(channels), int(height), int(width), str(depth))
+        _ = form.scale
+    except (KeyError, TypeError, ValueError):
+        what = "the run keeps no whole record of its images"
+        raise InputError(f"{folder}: {what}; cut these by data-prep, and name them by --data") from None
+    return form, bool(record.get("resize"))
+
+
+def _check(path: Path, found: Form, learned: Form, *, resize: bool, grey: bool) -> None:
+    """Refuse an image that cannot become one as the training's were."""
+    if not resize and found[1:3] != learned[1:3]:
+        wanted = f"the model learned from {learned.width}x{learned.height}"
+        raise InputError(f"{path}: {found.width}x{found.height} pixels, {wanted}; resize it")
+    if found.depth != learned.depth:
+        raise InputError(
+            f"{path}: pixels are {found.depth}, the model learned from {learned.depth}; convert it"
+        )
+    if found.channels > learned.channels and not grey:
+        raise InputError(f"{path}: is in colour, the model learned from grey images; convert it")

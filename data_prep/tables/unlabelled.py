@@ -1,0 +1,77 @@
+"""Rows of a table without labels, by the spec of a training with all stated that was learned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from data_prep.tables.encoding import Encoded, Encoder
+from data_prep.tables.files import column_names
+from data_prep.tables.spec import TableSpec
+from mpifl.common import InputError
+
+OF_TRAINING = ("label", "classes", "threshold", "silo", "group", "order", "held_out")
+"""Keys of a spec that rows to be predicted need not have."""
+MOST_NAMED = 20
+"""Columns in a line."""
+
+
+class UnlabelledTable:
+    """A table whose rows are to be predicted: each row becomes one example, in the order of the file.
+
+    Args:
+        kind: `csv` or `parquet`.
+        path: The table.
+        stated: The spec of the training, as `Encoder.fitted` returns it.
+
+    Attributes:
+        told: Lines about columns that are there and not read.
+
+    Raises:
+        InputError: a column is missing, or the spec is none.
+    """
+
+    def __init__(self, kind: str, path: Path, stated: Mapping[str, Any]) -> None:
+        self._path = path
+        spec = _unlabelled(path, stated)
+        names = column_names(kind, path, spec)
+        if spec.id is not None and spec.id not in names:
+            spec = spec.model_copy(update={"id": None})
+        self._encoder = Encoder(kind, path, spec)
+        self.has_ids = spec.id is not None
+        unread = [name for name in names if name not in spec.columns]
+        more = f" and {len(unread) - MOST_NAMED:,} more" if len(unread) > MOST_NAMED else ""
+        said = f"{path}: columns that the model does not take are not read"
+        self.told = [f"{said}: {', '.join(unread[:MOST_NAMED])}{more}"] if unread else []
+
+    def read(self) -> Iterator[Encoded]:
+        """Yield all rows as numbers, piece by piece.
+
+        Raises:
+            InputError: a row lacks a value that the model needs, or has one that it does not know.
+        """
+        self._encoder.refuse_gaps()
+        yield from self._encoder.read(self._path)
+
+
+def _unlabelled(path: Path, stated: Mapping[str, Any]) -> TableSpec:
+    """Return a spec without a label, that leaves no row out."""
+    told = {key: value for key, value in stated.items() if key not in OF_TRAINING}
+    features = told.get("features")
+    if isinstance(features, dict):
+        told["features"] = {
+            name: {key: value for key, value in one.items() if (key, value) != ("missing", "drop")}
+            if isinstance(one, dict)
+            else one
+            for name, one in features.items()
+        }
+    try:
+        return TableSpec.model_validate(told)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        what = f"the training's spec, as the run keeps it, is damaged ({where}: {first['msg'][:200]})"
+        raise InputError(f"{path}: {what}; cut the rows by data-prep, and name them by --data") from None

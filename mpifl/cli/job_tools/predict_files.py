@@ -1,0 +1,99 @@
+"""`mpifl predict` of a table or a folder of images that was never cut into shards."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpifl.common import InputError, one_line
+from mpifl.data.shards import FederationSpec, Provenance, encoding_of
+from mpifl.report.judging import check_asked, learned_from, predict_pieces
+
+Pieces = Iterator[tuple[np.ndarray, Provenance]]
+MADE_BY = {"table": "a table of a csv or parquet source", "images": "images"}
+
+
+def predict_table(
+    run: Path, table: Path, out: Path, trusted: Collection[str] = (), best: bool = False
+) -> None:
+    """Write what the model of a run says of each row of a table, in the order of the table.
+
+    Args:
+        run: The run folder.
+        table: CSV, or Parquet by its ending; it needs no label, and no row is left out.
+        out: The file, `.parquet`, `.csv` or `.npz`.
+        trusted: The plug-ins that the run's job may import.
+        best: Take the model of the best round.
+
+    Raises:
+        InputError: the run keeps no spec of a table, a column is missing, a value cannot be encoded, or the
+            file cannot be written.
+    """
+    from data_prep.tables import UnlabelledTable, kind_of
+
+    def rows(record: dict[str, Any]) -> tuple[list[str], Pieces]:
+        given = UnlabelledTable(kind_of(table), table, record["spec"])
+        return given.told, _of_table(given)
+
+    _predict(run, table, out, trusted, best, kind="table", made=rows)
+
+
+def _of_table(given: Any) -> Pieces:
+    """Yield the features of the rows of a table, and where they were given."""
+    from mpifl.data.shards import ids_of
+
+    for piece in given.read():
+        yield piece.x, Provenance(piece.row, ids_of(piece.id) if given.has_ids else None)
+
+
+def predict_images(
+    run: Path, folder: Path, out: Path, trusted: Collection[str] = (), best: bool = False
+) -> None:
+    """Write what the model of a run says of each image in a folder, in the order of their paths.
+
+    Args:
+        run: The run folder.
+        folder: The images, in folders of it, too.
+        out: The file, `.parquet`, `.csv` or `.npz`.
+        trusted: The plug-ins that the run's job may import.
+        best: Take the model of the best round.
+
+    Raises:
+        InputError: the run keeps no form of images, one is of another, or the file cannot be written.
+    """
+    from data_prep.sources import UnlabelledImages
+
+    def rows(record: dict[str, Any]) -> tuple[list[str], Pieces]:
+        given = UnlabelledImages(folder, record)
+        return given.told, given.read()
+
+    _predict(run, folder, out, trusted, best, kind="images", made=rows)
+
+
+def _predict(
+    run: Path, data: Path, out: Path, trusted: Collection[str], best: bool, *, kind: str, made: Any
+) -> None:
+    check_asked(out, None)
+    job, spec = learned_from(run, trusted)
+    told, pieces = made(_record(run, data, spec, kind))
+    for line in told:
+        print(one_line(line), file=sys.stderr)
+    predict_pieces(run, job, spec, pieces, out, data, best=best)
+
+
+def _record(run: Path, data: Path, spec: FederationSpec, kind: str) -> dict[str, Any]:
+    """Return how the training's examples became numbers."""
+    record = encoding_of(spec.source)
+    if record is None:
+        what = (
+            "does not say how its examples became numbers (shards of an older version, or of another source)"
+        )
+        raise InputError(f"{run}: {what}; cut {data} by data-prep as those were, and name it by --data")
+    if record["kind"] != kind:
+        learned = MADE_BY.get(record["kind"], record["kind"])
+        raise InputError(f"{run}: was trained on {learned}; {data} is {MADE_BY[kind]}")
+    return record

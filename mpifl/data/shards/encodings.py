@@ -1,0 +1,78 @@
+"""How examples became numbers: the record `encoding` of `source` in `federation.json`, by which new examples
+become the same numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+MOST_SHOWN = 60
+"""Characters of a value in a line."""
+
+
+def record_of(kind: str, **facts: Any) -> dict[str, Any]:
+    """Return the record of an encoding with its digest.
+
+    Args:
+        kind: `table` or `images`.
+        **facts: Of a table `spec`, its spec with all stated that was learned; of images what they are
+            brought to.
+    """
+    record = {"kind": kind, **facts}
+    told = json.dumps(_numbers_by(record), sort_keys=True)
+    return {"kind": kind, "digest": hashlib.sha256(told.encode()).hexdigest(), **facts}
+
+
+def encoding_of(source: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the record in `source` of a `federation.json`; None if it has none of a known form."""
+    record = source.get("encoding")
+    if not isinstance(record, dict) or not all(
+        isinstance(record.get(key), str) for key in ("kind", "digest")
+    ):
+        return None
+    if record["kind"] == "table" and not isinstance(record.get("spec"), dict):
+        return None
+    return record
+
+
+def unlike(given: Mapping[str, Any] | None, learned: Mapping[str, Any] | None) -> str | None:
+    """Return how two encodings differ, for a message; None if they do not, or one is unknown."""
+    if given is None or learned is None or given["digest"] == learned["digest"]:
+        return None
+    ours, theirs = _numbers_by(given), _numbers_by(learned)
+    for name in dict.fromkeys([*theirs, *ours]):
+        one, other = ours.get(name), theirs.get(name)
+        if one != other and isinstance(one, dict) and isinstance(other, dict):
+            key = next(key for key in dict.fromkeys([*other, *one]) if one.get(key) != other.get(key))
+            return f"{name} has {key} {_shown(one.get(key))}, the model learned from {_shown(other.get(key))}"
+        if one != other:
+            return f"{name} is {_shown(one)}, the model learned from {_shown(other)}"
+    return "it says other numbers"
+
+
+def _numbers_by(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a record decides which numbers an example becomes; where gaps are is not of it."""
+    if record.get("kind") != "table":
+        return {key: value for key, value in record.items() if key not in ("digest", "size", "resize")}
+    features = record["spec"].get("features")
+    return {name: _column(one) for name, one in features.items()} if isinstance(features, dict) else {}
+
+
+def _column(told: Any) -> Any:
+    if not isinstance(told, dict):
+        return told
+    kept = {key: told[key] for key in ("kind", "encoding", "since", "deviation") if key in told}
+    if "deviation" in told:
+        kept["mean"] = told.get("mean")
+    if isinstance(levels := told.get("levels"), list):
+        kept["levels"] = [one[0] if isinstance(one, list) and one else one for one in levels]
+    return kept
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = "none" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
