@@ -18,6 +18,7 @@ from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import (
     Group,
     Held,
+    Rival,
     Standing,
     Summary,
     columns_of,
@@ -27,6 +28,7 @@ from mpifl.report.runs import (
     level_of,
     metrics_of,
     read_runs,
+    rivals,
     settings,
     standings_of,
     to_target,
@@ -37,6 +39,11 @@ from mpifl.report.runs import (
 from mpifl.run.folder import number, read_environment, same_data
 
 MOST_SILOS = 200
+TESTED = ("behind the first", "95 % interval", "p")
+HOLM = (
+    "Each setting is held against the first by a t-test over the seeds. It is paired where both have the "
+    "same seeds, else Welch's. p is corrected by Holm for all pairs of settings, the interval is not."
+)
 
 
 def compare_page(
@@ -121,21 +128,36 @@ def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> Fold
 def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Figure:
     """Return a row for each setting, the best first: its mean, a dot a seed, what it cost."""
     metric, place = found[0].metric, _places(found)
-    heads = [metric.name, "a dot a seed", "worst silo"]
+    others = rivals(found)
+    tested = any(one.test for one in others)
+    heads = [metric.name, "a dot a seed", *(TESTED if tested else ()), "worst silo"]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
-    for one in found:
+    for one, rival in zip(found, [None, *others], strict=True):
         best = best_run(one.group.runs)
         ends = (place(one.mean - one.deviation), place(one.mean + one.deviation)) if one.deviation else None
         dots = Cell("; ".join(map(metric.write, one.ends)), dots=list(map(place, one.ends)), span=ends)
         row = [Cell(one.name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
+        row += _against(rival) if tested else []
         row.append(_mean(one, target, metric.write, f"{metric.silo}_worst"))
         row += [] if target is None else [_mean(one, target, "{:.0f}".format, "rounds_to_target")]
         row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
     note = "A dot is a run with a seed of its own, and the line is mean ± deviation over the seeds."
+    note += f" {HOLM}" if tested else ""
     table = Table(["setting", *heads, "traffic", "time"], rows, sort=True)
     return Figure("Settings, the best first", note, [table], wide=True)
+
+
+def _against(rival: Rival | None) -> list[Cell]:
+    """Return what TESTED says of a setting; nothing of the first."""
+    if rival is None:
+        return [Cell("", 0.0), Cell("", ""), Cell("", "")]
+    behind, reach, _, p, name = rival.cells()
+    if rival.test is None or rival.p is None:
+        return [Cell(behind, rival.behind), Cell("–", ""), Cell("–", "")]
+    look = "worst" if rival.seen else ""
+    return [Cell(behind, rival.behind, look), Cell(reach, rival.test.low), Cell(f"{p} {name}", rival.p, look)]
 
 
 def _places(found: Sequence[Standing]) -> Callable[[float], float]:

@@ -54,8 +54,10 @@ from .silo_data import (
     trained_on as trained_on,
 )
 from .standings import (
+    Rival as Rival,
     Standing as Standing,
     judged_figure as judged_figure,
+    rivals as rivals,
     standings_of as standings_of,
     verdict as verdict,
 )

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os.path import commonpath
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -31,22 +27,13 @@ from mpifl.report.runs.compared_columns import (
     metrics_of,
     whose,
 )
+from mpifl.report.runs.compared_files import LeftOut, as_csv, as_json
 from mpifl.report.runs.runs import Summary, read_run
-from mpifl.report.runs.seeds import (
-    Group,
-    groups,
-    on_other_shards,
-    settings,
-    shown,
-    table_of_differences,
-    varying,
-)
-from mpifl.report.runs.standings import COLUMNS, of_runs, standings_of, verdict
+from mpifl.report.runs.seeds import Group, groups, on_other_shards, table_of_differences, varying
+from mpifl.report.runs.standings import standings_of, table_of_settings, verdict
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import read_kept
 
-LeftOut = dict[Path, str]
-"""Why runs cannot be read."""
 Build = Callable[[Sequence[ComparedColumn]], Table]
 """Makes a table of these columns."""
 
@@ -106,8 +93,11 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
         _print(console, summaries, lambda columns: table_over_seeds(together, target, columns))
     if keys := varying(summaries):
         console.print(table_of_differences(summaries, keys))
+    found = standings_of(summaries)
+    if tested := table_of_settings(found):
+        console.print(tested)
     remarks = [f"{summary.run}: {remark}" for summary in summaries for remark in summary.remarks]
-    said = [*verdict(standings_of(summaries)), whose(summaries), *remarks]
+    said = [*verdict(found), whose(summaries), *remarks]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
     _write(summaries, left_out, target, output, console)
@@ -259,64 +249,6 @@ def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None]
         return f"reached by {sum(run.reached(target) is not None for run in group.runs)} of {len(group.runs)}"
     told = [column for column in TO_TARGET if column.figure in spread]
     return ", ".join(column.show_spread(spread[column.figure]) for column in told)
-
-
-def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
-    """Return a line for every run: its state, settings in which the runs differ, its figures in full."""
-    keys = varying(summaries)
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    names = list(dict.fromkeys(name for summary in summaries for name in summary.figures(target)))
-    setting = of_runs(summaries)
-    writer.writerow(["run", "finished", "remarks", *keys, *names, *COLUMNS])
-    for summary in summaries:
-        job = settings(summary.job)
-        state = [summary.run, str(summary.finished).lower(), "; ".join(summary.remarks)]
-        own = [shown(job[key]) if key in job else "" for key in keys]
-        values = map(summary.figures(target).get, names)
-        told = ["" if value is None else repr(value) for value in values]
-        standing = setting.get(summary.run) or [None] * len(COLUMNS)
-        writer.writerow([*state, *own, *told, *("" if value is None else value for value in standing)])
-    return content.getvalue()
-
-
-def as_json(summaries: Sequence[Summary], left_out: LeftOut, target: float | None) -> str:
-    """Return the runs, the means over seeds and what was left out, as one JSON object."""
-    keys = varying(summaries)
-    found: dict[str, Any] = {
-        "_".join(["target", *(metric.name for metric in metrics_of(summaries))]): target,
-        "runs": [_run_as_json(summary, keys, target) for summary in summaries],
-        "over_seeds": [_group_as_json(group, target) for group in groups(summaries) if len(group.runs) > 1],
-        "left_out": [{"run": str(run), "reason": reason} for run, reason in left_out.items()],
-    }
-    return json.dumps(found, indent=1, default=str, allow_nan=False) + "\n"
-
-
-def _run_as_json(summary: Summary, keys: Sequence[str], target: float | None) -> dict[str, Any]:
-    return {
-        "run": str(summary.run),
-        "finished": summary.finished,
-        "remarks": list(summary.remarks),
-        "settings": _plain({key: value for key, value in settings(summary.job).items() if key in keys}),
-        **summary.figures(target),
-        "worst_silo": summary.worst_silo,
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON has words for: times and numbers that are not finite become text."""
-    return json.loads(json.dumps(value, default=str), parse_constant=str)
-
-
-def _group_as_json(group: Group, target: float | None) -> dict[str, Any]:
-    spread = group.spread(target)
-    return {
-        "name": group.name,
-        "runs": [str(run.run) for run in group.runs],
-        "seeds": _plain([run.job["seed"] for run in group.runs]),
-        "mean": {name: each[0] for name, each in spread.items() if each},
-        "std": {name: each[1] for name, each in spread.items() if each},
-    }
 
 
 def wide_console() -> Console:
