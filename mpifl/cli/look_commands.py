@@ -55,6 +55,10 @@ def compare(
         ),
     ] = None,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page: .html.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="SETTING", help="With --page: what silos are held against, by its name there."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
     all_panels: Annotated[
         bool, typer.Option("--all-panels", help="With --plot: the silos' mean and the loss, too.")
@@ -66,7 +70,7 @@ def compare(
     what differs by seed alone also by its mean."""
     from mpifl.report.runs import Output, compare_runs
 
-    compare_runs(runs, target, Output(plot, csv, json, page, all_panels))
+    compare_runs(runs, target, Output(plot, csv, json, page, all_panels, against))
 
 
 def report(

@@ -14,12 +14,12 @@ import numpy as np
 from mpifl.common import InputError
 from mpifl.common.machine import floors
 from mpifl.learning.metrics import MetricInfo
+from mpifl.report.pages.group_colours import GroupLook, group_looks
 from mpifl.report.runs import Group, Summary, legends
 from mpifl.run.folder import number
 
 LOSS = ("training loss", "train_loss", 1.0)
 AXES = (("round", 0), ("MB between server and silos", 1), ("seconds", 2), ("virtual seconds", 3))
-STYLES = ("-", "--", ":", "-.")
 MOST_LINES = 10
 """Lines that have a name at their end."""
 ROOM = 7.0
@@ -34,6 +34,10 @@ class Curve:
     """[4, n]: the round, and the MB, seconds and virtual seconds until its end; NaN if not known."""
     mean: np.ndarray
     deviation: np.ndarray
+
+
+Drawn = tuple[str, GroupLook, Curve | None]
+"""A line: what it is called, how it is drawn, and where it lies."""
 
 
 def curve(group: Group, figure: str, scale: float = 1.0) -> Curve | None:
@@ -94,6 +98,9 @@ def draw(groups: Sequence[Group], path: Path, target: float | None = None, all_p
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(f"--plot {path}: ends in '{path.suffix}'; it must be .png, .svg or .pdf")
     pyplot = _pyplot()
+    named = zip(group_looks(groups), legends(groups), groups, strict=True)
+    ranked = sorted(named, key=lambda one: one[0].rank)
+    groups = [group for _, _, group in ranked]
     metrics = list(dict.fromkeys(run.metric for group in groups for run in group.runs))
     offered, tested = panels_of(metrics), {metric.test for metric in metrics}
     curves = {name: [curve(group, name, scale) for group in groups] for _, name, scale in offered}
@@ -105,10 +112,10 @@ def draw(groups: Sequence[Group], path: Path, target: float | None = None, all_p
     figure, grid = pyplot.subplots(
         len(panels), len(along), figsize=(13 / 3 * len(along), high), layout="constrained", squeeze=False
     )
-    names = legends(groups)
     for row, (label, name, scale) in zip(grid, panels, strict=True):
         marked = scale * target if name in tested and target is not None else None
-        _row(row, along, label, name, list(zip(names, curves[name], strict=True)), marked)
+        drawn = [(called, look, each) for (look, called, _), each in zip(ranked, curves[name], strict=True)]
+        _row(row, along, label, name, drawn, marked)
     if len(groups) > MOST_LINES:
         _legend(figure, grid)
     try:
@@ -136,14 +143,14 @@ def _row(
     over: Sequence[tuple[str, int]],
     label: str,
     name: str,
-    drawn: Sequence[tuple[str, Curve | None]],
+    drawn: Sequence[Drawn],
     marked: float | None,
 ) -> None:
     """Draw one figure of all groups over some of AXES; `marked` is its target."""
     for axes, (along, which) in zip(row, over, strict=True):
-        for nth, (called, found) in enumerate(drawn):
+        for called, look, found in drawn:
             if found is not None:
-                _line(axes, found, which, nth, called)
+                _line(axes, found, which, look, called)
         axes.set(xlabel=along, ylabel=label if which == 0 else "")
         axes.set_yscale("log" if name == "train_loss" else "linear")
         axes.grid(alpha=0.3)
@@ -151,20 +158,20 @@ def _row(
         if marked is not None:
             axes.axhline(marked, color="grey", linewidth=0.8, linestyle=(0, (4, 3)))
     if 1 < len(drawn) <= MOST_LINES:
-        _name_ends(row[-1], [(called, found) for called, found in drawn])
+        _name_ends(row[-1], drawn)
 
 
-def _name_ends(axes: Any, drawn: Sequence[tuple[str, Curve | None]]) -> None:
+def _name_ends(axes: Any, drawn: Sequence[Drawn]) -> None:
     """Write the names of lines beside the panel, as high as they end, none over another."""
     scale = axes.transData + axes.transAxes.inverted()
     axes.autoscale_view()
-    ends = [(scale.transform((found.at[0][-1], found.mean[-1]))[1], called, nth)
-            for nth, (called, found) in enumerate(drawn) if found is not None]  # fmt: skip
+    ends = [(scale.transform((found.at[0][-1], found.mean[-1]))[1], called, look)
+            for called, look, found in drawn if found is not None]  # fmt: skip
     ends.sort(key=lambda one: -one[0])
     tops = apart([100 - 100 * float(min(max(up, 0.0), 1.0)) for up, _, _ in ends], ROOM)
-    for top, (_, called, nth) in zip(tops, ends, strict=True):
+    for top, (_, called, look) in zip(tops, ends, strict=True):
         text = axes.annotate(called, (1.02, 1 - top / 100), xycoords="axes fraction", va="center",
-                             color=f"C{nth % 10}", fontsize=9, annotation_clip=False)  # fmt: skip
+                             color=look.colour, fontsize=9, annotation_clip=False)  # fmt: skip
         text.set_parse_math(False)  # a name with dollars is no formula
 
 
@@ -176,13 +183,14 @@ def _legend(figure: Any, grid: np.ndarray) -> None:
         text.set_parse_math(False)
 
 
-def _line(axes: Any, found: Curve, which: int, nth: int, called: str) -> None:
-    colour, style = f"C{nth % 10}", STYLES[nth // 10 % len(STYLES)]
+def _line(axes: Any, found: Curve, which: int, look: GroupLook, called: str) -> None:
     marker = "o" if len(found.mean) == 1 else ""
-    axes.plot(found.at[which], found.mean, style, color=colour, label=called, marker=marker, linewidth=1.5)
+    axes.plot(
+        found.at[which], found.mean, look.style, color=look.colour, label=called, marker=marker, linewidth=1.5
+    )
     if found.deviation.any():
         low, high = found.mean - found.deviation, found.mean + found.deviation
-        axes.fill_between(found.at[which], low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(found.at[which], low, high, color=look.colour, alpha=0.15, linewidth=0)
 
 
 def apart(tops: Sequence[float], gap: float) -> list[float]:

@@ -6,6 +6,9 @@ from . import (
 from .after import (
     show_next as show_next,
 )
+from .chance import (
+    Difference as Difference,
+)
 from .compared_columns import (
     columns_of as columns_of,
     level_of as level_of,
@@ -58,6 +61,7 @@ from .standings import (
     Standing as Standing,
     judged_figure as judged_figure,
     rivals as rivals,
+    standings as standings,
     standings_of as standings_of,
     verdict as verdict,
 )

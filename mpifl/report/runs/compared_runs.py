@@ -48,6 +48,8 @@ class Output:
     page: Path | None = None
     all_panels: bool = False
     """Whether curves are drawn of the silos' mean and the loss, too."""
+    against: str | None = None
+    """The setting that the page holds silos' figures against."""
 
 
 def show_run(run: Path) -> None:
@@ -155,7 +157,8 @@ def _write(
         from mpifl.report.pages import compare_page
 
         title = f"Runs in {common_folder(summaries)}"
-        write_page("--page", output.page, compare_page(summaries, left_out, target, output.page, title))
+        page = compare_page(summaries, left_out, target, output.page, title, output.against)
+        write_page("--page", output.page, page)
         console.print(f"page: {output.page}", soft_wrap=True)
     if output.plot is not None:
         from mpifl.report.pages import draw

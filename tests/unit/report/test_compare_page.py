@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ from scipy import stats
 from unit.builders import write_folder
 
 from mpifl.common import InputError
-from mpifl.common.pages import Mark
+from mpifl.common.pages import Mark, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.comparison_page import write_best
 from mpifl.report.pages.grid import Tried, grid, ordered
+from mpifl.report.pages.group_colours import COLOURS, _look, group_looks
 from mpifl.report.runs import chance
 from mpifl.report.runs.compared_runs import Output, compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
@@ -264,3 +266,73 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
     )
     write_environment(runs[2], data=describe(write_folder(tmp_path / "others", [5, 4, 4])))
     assert "Which silos gain?" not in written(runs, tmp_path / "c.html")[1].text, "they hold other data"
+
+
+def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_path):
+    """Silo 1 gains in each of three seeds alike, and silo 0 in one alone: by examples, both gain."""
+    spec = write_folder(tmp_path / "shards", [4, 4], silos_test=1000)
+    runs = [
+        make_run(
+            tmp_path / f"{name}{seed}", 0.5 + 0.1 * shift, seed, {"0": first, "1": 0.6 + shift + seed / 100},
+            shards=tmp_path / "shards", algorithm={"name": name, **more},
+        )
+        for name, shift, firsts, more in (
+            ("fedavg", 0, (0.5, 0.5, 0.5), {}), ("fedprox", 0.2, (0.5, 0.5, 0.9), {"mu": 0.1}))
+        for seed, first in enumerate(firsts)
+    ]  # fmt: skip
+    for run in runs:
+        write_environment(run, data=describe(spec))
+    words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
+    assert "Against fedavg 1 of 2 silos gain and 0 lose; no difference is seen at 1." in words
+    assert (
+        "Which silos gain? On what each silo holds out, the mean over seeds, and the change against" in words
+    )
+    assert "more than chance makes of the seeds and of the examples held out, each silo for itself." in words
+    assert "0 50.00% 63.33% 1 61.00% 81.00% +20.00" in words
+    words = " ".join(written([runs[0], runs[5]], tmp_path / "c.html")[1].titles())
+    assert "0 50.00% 90.00% +40.00" in words
+    assert "of the examples held out, each silo for itself; of the seeds nobody can tell" in words
+
+
+def test_without_a_clear_reference_no_silo_gains_and_one_may_be_named(tmp_path):
+    runs = [
+        make_run(tmp_path / f"{nth}", 0.5 + nth / 10, 1, {"0": 0.5 + nth / 10, "1": 0.6}, local={"lr": lr})
+        for nth, lr in enumerate((0.1, 0.2, 0.3))
+    ]
+    words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
+    assert "What each silo has On what each silo holds out. No setting is a clear reference" in words
+    assert "Against" not in words
+    assert "silo lr 0.3 lr 0.2 lr 0.1 1 60.00% 60.00% 60.00% 0 70.00% 60.00% 50.00%" in words
+    compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 0.2"))
+    words = " ".join(Reader((tmp_path / "c.html").read_text()).titles())
+    assert "and the change against lr 0.2. Nobody can tell what of it is chance." in words
+    with pytest.raises(InputError, match=r"--against lr 9: .* they are: lr 0\.3; lr 0\.2; lr 0\.1$"):
+        compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 9"))
+
+
+def test_a_setting_has_one_colour_on_the_page_and_in_the_picture(tmp_path):
+    """Whatever order the runs come in; and the colours of pictures are those of the pages."""
+    pytest.importorskip("matplotlib")
+    runs = [
+        make_run(tmp_path / f"{lr}", end, local={"lr": lr})
+        for lr, end in ((0.1, 0.5), (0.2, 0.9), (0.3, 0.7))
+    ]
+    style = (Path(charts.__file__).parent / "templates" / "page.css").read_text().partition("@media")[0]
+    assert tuple(re.search(rf"--{name}: (#\w+);", style)[1] for name in charts.COLOURS) == COLOURS
+    for order in (runs, runs[::-1]):
+        compare_runs(order, output=Output(page=tmp_path / "c.html", plot=tmp_path / "c.svg"))
+        drawn = re.findall(r"stroke: (#\w+); stroke-width: 1\.5", (tmp_path / "c.svg").read_text())
+        page = (tmp_path / "c.html").read_text()
+        first = page[page.index("Accuracy over rounds") :]
+        assert re.findall(r'class="(s\d)"></i><bdi>lr (0\.\d)', first)[:3] == [
+            ("s0", "0.2"),
+            ("s1", "0.3"),
+            ("s2", "0.1"),
+        ]
+        assert list(dict.fromkeys(drawn)) == list(COLOURS[:3])
+        found = groups([read_run(run) for run in order])
+        looks = zip(found, group_looks(found), strict=True)
+        assert {one.runs[0].run.name: look.page for one, look in looks} == {
+            "0.2": "s0", "0.3": "s1", "0.1": "s2"}  # fmt: skip
+    many = [_look(rank) for rank in range(24)]
+    assert len({(look.colour, look.style) for look in many}) == 24, "each line has a look of its own"
