@@ -15,6 +15,7 @@ from .compared_columns import (
     metrics_of as metrics_of,
 )
 from .compared_runs import (
+    Drawing as Drawing,
     Output as Output,
     compare_runs as compare_runs,
     read_runs as read_runs,

@@ -27,7 +27,7 @@ from mpifl.report.runs.compared_columns import (
     metrics_of,
     whose,
 )
-from mpifl.report.runs.compared_files import LeftOut, as_csv, as_json
+from mpifl.report.runs.compared_files import LeftOut, as_csv, as_json, as_latex
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_shards, table_of_differences, varying
 from mpifl.report.runs.standings import standings_of, table_of_settings, verdict
@@ -39,6 +39,24 @@ Build = Callable[[Sequence[ComparedColumn]], Table]
 
 
 @dataclass(frozen=True)
+class Drawing:
+    """What is drawn of a comparison by matplotlib, and how.
+
+    Attributes:
+        all_panels: Whether also the silos' mean and the loss are drawn.
+        panels: Which panels are: `test`, `silos`, `loss`; `rounds`, `bytes`, `seconds`, `virtual`; or one of
+            both as `test/rounds`.
+        size: Width and height in inches.
+        style: The name of a style of matplotlib, or its file.
+    """
+
+    all_panels: bool = False
+    panels: Sequence[str] = ()
+    size: tuple[float, float] | None = None
+    style: str | None = None
+
+
+@dataclass(frozen=True)
 class Output:
     """Where a comparison goes besides the terminal."""
 
@@ -46,8 +64,9 @@ class Output:
     csv: Path | None = None
     json: Path | None = None
     page: Path | None = None
-    all_panels: bool = False
-    """Whether curves are drawn of the silos' mean and the loss, too."""
+    latex: Path | None = None
+    drawing: Drawing = Drawing()
+    """How curves are drawn."""
     against: str | None = None
     """The setting that the page holds silos' figures against."""
 
@@ -80,6 +99,8 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     """
     if output.page is not None:
         check_page("--page", output.page)
+    if output.plot is None and output.drawing != Drawing():
+        raise InputError("--panel, --all-panels, --size and --style: are for --plot FILE; give that, too")
     summaries, left_out = read_runs([run for folder in runs for run in _runs_in(folder)])
     if target is not None and not math.isfinite(target):
         raise InputError(f"--target {target:g}: is no value of a metric")
@@ -148,6 +169,7 @@ def _write(
     contents: list[tuple[str, Path | None, Callable[[], str]]] = [
         ("csv", output.csv, lambda: as_csv(summaries, target)),
         ("json", output.json, lambda: as_json(summaries, left_out, target)),
+        ("latex", output.latex, lambda: as_latex(summaries, target)),
     ]
     for option, path, content in contents:
         if path is not None:
@@ -163,7 +185,7 @@ def _write(
     if output.plot is not None:
         from mpifl.report.pages import draw
 
-        draw(groups(summaries), output.plot, target, output.all_panels)
+        draw(groups(summaries), output.plot, target, output.drawing)
         console.print(f"curves: {output.plot}", soft_wrap=True)
 
 

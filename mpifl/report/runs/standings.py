@@ -137,6 +137,11 @@ def rivals(found: Sequence[Standing]) -> list[Rival]:
     ]
 
 
+def crowned(found: Sequence[Standing]) -> bool:
+    """Return whether the first of several settings is ahead of each other one by more than chance makes."""
+    return len(found) > 1 and all(one.seen for one in rivals(found))
+
+
 def _test(one: Standing, other: Standing) -> Difference | None:
     """Hold a setting against one that is no better; positive is better."""
     sign = 1 if one.metric.higher_is_better else -1
@@ -194,7 +199,7 @@ def _rest(others: Sequence[Rival]) -> list[str]:
     if not ahead or len(ahead) == len(others):
         return []
     said = [f"It is ahead of {_listed(ahead)}."]
-    said += [f"No difference seen to {_listed(level)}."] if level else []
+    said += [f"No difference seen between it and {_listed(level)}."] if level else []
     return [*said, *([f"With a single seed nobody can tell of {_listed(single)}."] if single else [])]
 
 

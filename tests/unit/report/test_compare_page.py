@@ -12,14 +12,17 @@ from pages import Reader, check_whole
 from scipy import stats
 from unit.builders import write_folder
 
+from mpifl.cli import app
 from mpifl.common import InputError
 from mpifl.common.pages import Mark, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.comparison_page import write_best
 from mpifl.report.pages.grid import Tried, grid, ordered
 from mpifl.report.pages.group_colours import COLOURS, _look, group_looks
+from mpifl.report.pages.picture import draw
 from mpifl.report.runs import chance
-from mpifl.report.runs.compared_runs import Output, compare_runs
+from mpifl.report.runs.compared_files import escaped
+from mpifl.report.runs.compared_runs import Drawing, Output, compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
 from mpifl.report.runs.runs import read_run
 from mpifl.report.runs.seeds import Group, groups
@@ -162,7 +165,10 @@ def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
         "by a paired t-test over 4 seeds, corrected by Holm for all 3 pairs of settings."
     )
     assert found[2].startswith("It is ahead of lr 0.3")
-    assert found[3:] == ["No difference seen to lr 0.2.", "With a single seed nobody can tell of lr 0.4."]
+    assert found[3:] == [
+        "No difference seen between it and lr 0.2.",
+        "With a single seed nobody can tell of lr 0.4.",
+    ]
 
 
 def test_differences_over_seeds_are_those_of_scipy():
@@ -336,3 +342,128 @@ def test_a_setting_has_one_colour_on_the_page_and_in_the_picture(tmp_path):
             "0.2": "s0", "0.3": "s1", "0.1": "s2"}  # fmt: skip
     many = [_look(rank) for rank in range(24)]
     assert len({(look.colour, look.style) for look in many}) == 24, "each line has a look of its own"
+
+
+def cells_of(latex):
+    """Return the rows of a LaTeX table, its headings first, as lists of cells."""
+    rows = [line.removesuffix(r" \\") for line in latex.splitlines() if line.endswith(r" \\")]
+    return [row.split(" & ") for row in rows]
+
+
+def test_a_table_for_latex_has_the_best_in_bold_only_where_it_is_ahead(tmp_path, capsys):
+    runs = settings_of(tmp_path / "a", [0.80, 0.81, 0.83], [0.70, 0.72, 0.73], evaluate={"target": 0.9})
+    compare_runs(runs, output=Output(latex=tmp_path / "c.tex"))
+    text = (tmp_path / "c.tex").read_text()
+    heads, first, second = cells_of(text)
+    assert heads == ["setting", "seeds", r"accuracy (\%)", "MB"], (
+        "no silo was scored, and none is at the target"
+    )
+    assert first == ["lr 0.1", "3", r"$\mathbf{81.33 \pm 1.53}$", "2.0"]
+    assert second == ["lr 0.2", "3", r"$71.67 \pm 1.53$", "2.0"]
+    assert text.startswith("% lr 0.1 is best: accuracy 81.33 ± 1.53%, the mean of 3 seeds. Next is ")
+    assert r"\begin{tabular}{lrrr}" in text
+    compare_runs(
+        settings_of(tmp_path / "b", [0.8, 0.84], [0.7, 0.92]), output=Output(latex=tmp_path / "c.tex")
+    )
+    assert "mathbf" not in (tmp_path / "c.tex").read_text()
+    assert "latex: " in capsys.readouterr().out
+
+
+def test_names_are_text_to_latex(tmp_path):
+    assert escaped(r"a_b & 50% #1 {x} ~^\ <$>") == (
+        r"a\_b \& 50\% \#1 \{x\} \textasciitilde{}\textasciicircum{}\textbackslash{} "
+        r"\textless{}\$\textgreater{}"
+    )
+    runs = [make_run(tmp_path / name, 0.5, seed=3) for name in ("a_1", "b\nc")]
+    compare_runs(runs, output=Output(latex=tmp_path / "c.tex"))
+    assert {row[0] for row in cells_of((tmp_path / "c.tex").read_text())[1:]} == {r"a\_1", "b c"}
+
+
+def test_runs_that_no_metric_ranks_have_no_table_for_latex(tmp_path):
+    run = make_run(tmp_path / "a", 0.5)
+    (run / "metrics.jsonl").write_bytes(encode_record({"round": 1, "train_loss": 1.0}))
+    with pytest.raises(InputError, match="--latex: the runs have no main metric in common"):
+        compare_runs([run], output=Output(latex=tmp_path / "c.tex"))
+
+
+@pytest.fixture
+def drawn(tmp_path, monkeypatch):
+    """Draw settings of three seeds whose loss falls a hundredfold; return the figure."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    runs = settings_of(tmp_path, [0.8, 0.82, 0.81], [0.7, 0.7, 0.72])
+    for run in runs:
+        each = {"seconds": 0.2, "bytes_sent": 1000, "bytes_received": 10}
+        records = [
+            {"round": n, "test_accuracy": 0.2 * n, "train_loss": 3 / n**3, **each} for n in range(1, 5)
+        ]
+        (run / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    found = groups([read_run(run) for run in runs])
+
+    def draw_and_keep(**how):
+        kept = []
+        monkeypatch.setattr(pyplot, "close", kept.append)
+        draw(found, tmp_path / "c.png", 0.5, Drawing(**how))
+        monkeypatch.undo()
+        (figure,) = kept
+        figure.canvas.draw()
+        pyplot.close(figure)
+        return figure
+
+    return draw_and_keep
+
+
+def labels_of(figure):
+    return [(axes.get_xlabel(), axes.get_ylabel()) for axes in figure.axes]
+
+
+def test_a_picture_has_the_panels_and_the_size_that_are_asked_for(drawn):
+    figure = drawn(all_panels=True)
+    assert labels_of(figure)[::3] == [("round", "test accuracy (%)"), ("round", "training loss")]
+    assert len({round(axes.yaxis.label.get_window_extent().x0) for axes in figure.axes[::3]}) == 1, "aligned"
+    figure = drawn(panels=["test/rounds"], size=(3.5, 2.5))
+    assert labels_of(figure) == [("round", "test accuracy (%)")]
+    assert figure.get_size_inches().tolist() == [3.5, 2.5]
+    assert "target 50%" in [text.get_text() for text in figure.axes[0].texts]
+    figure = drawn(panels=["loss", "bytes", "seconds"])
+    assert labels_of(figure) == [("MB between server and silos", "training loss"), ("seconds", "")]
+    with pytest.raises(
+        InputError, match=r"--panel virtual: .* they are loss, test, rounds, bytes, seconds, or"
+    ):
+        drawn(panels=["virtual"])
+    with pytest.raises(InputError, match=r"--panel tset: 'tset' is none .* did you mean 'test'\?"):
+        drawn(panels=["tset"])
+
+
+def test_the_marks_of_a_picture_are_plain_numbers(drawn):
+    (axes,) = drawn(panels=["loss/rounds"]).axes
+    assert axes.get_yscale() == "log"
+    marks = [label.get_text() for label in axes.get_yticklabels()]
+    assert marks == ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2", "5"]
+    assert not axes.get_yticklabels(minor=True)
+    assert all(label.get_text().isdecimal() for label in axes.get_xticklabels())
+
+
+def test_a_picture_is_drawn_in_a_style_of_matplotlib(drawn, tmp_path):
+    before = dict(pytest.importorskip("matplotlib").rcParams)
+    assert drawn(style="dark_background").get_facecolor()[:3] == (0, 0, 0)
+    (tmp_path / "own.mplstyle").write_text("figure.facecolor: red\n")
+    assert drawn(style=str(tmp_path / "own.mplstyle")).get_facecolor()[:3] == (1, 0, 0)
+    with pytest.raises(
+        InputError, match=r"--style ggplo: is no style of matplotlib; did you mean 'ggplot'\?"
+    ):
+        drawn(style="ggplo")
+    assert dict(pytest.importorskip("matplotlib").rcParams) == before
+
+
+def test_how_a_picture_is_drawn_is_told_by_options(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr("mpifl.report.runs.compare_runs", lambda *all: given.append(all[2]))
+    how = ["--panel", "test", "--panel", "rounds", "--size", "3.5x2", "--style", "x"]
+    app(["compare", "a", "--plot", "c.pdf", *how], standalone_mode=False)
+    assert given[0] == Output(Path("c.pdf"), drawing=Drawing(False, ["test", "rounds"], (3.5, 2.0), "x"))
+    for wrong in ("3", "3x", "0.5x2", "ax2", "100x2"):
+        with pytest.raises(InputError, match=f"--size {wrong}: is no width and height from 1 to 99 inches"):
+            app(["compare", "a", "--plot", "c.pdf", "--size", wrong], standalone_mode=False)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="are for --plot FILE; give that, too"):
+        compare_runs([tmp_path], output=Output(drawing=Drawing(size=(1, 1))))
