@@ -19,7 +19,8 @@ from unit.builders import CLASSES, FEATURES, write_folder
 from mpifl.common.errors import InputError
 from mpifl.learning import models
 from mpifl.report.judging.evaluate import evaluate_run
-from mpifl.report.pages.curves import curve, draw
+from mpifl.report.pages.curves import curve
+from mpifl.report.pages.picture import draw
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs.compared_runs import Output, compare_runs, show_run
 from mpifl.report.runs.runs import Summary, read_run
