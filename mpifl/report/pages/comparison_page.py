@@ -22,7 +22,7 @@ from mpifl.report.runs import (
     Summary,
     columns_of,
     curve_legends,
-    judged_figure,
+    judged_by_all,
     level_of,
     metrics_of,
     read_runs,
@@ -33,7 +33,6 @@ from mpifl.report.runs import (
     units,
     verdict,
 )
-from mpifl.run.folder import number
 
 TESTED = ("behind the first", "95 % interval", "p")
 HOLM = (
@@ -65,6 +64,7 @@ def compare_page(
     """
     found, drawn = standings_of(summaries), list[Figure | None]()
     said = verdict(found)
+    said += [f"Judged by {found[0].judged.words()}."] if found and found[0].judged else []
     if found:
         drawn = [_settings(found, target, path), _grid(found, path), *_panels(found, target)]
         reference = reference_of(found, against)
@@ -102,7 +102,8 @@ def write_best(runs: Sequence[Path]) -> None:
 
 
 def _end(run: Summary) -> float | None:
-    return number(run.last, judged_figure([run], run.metric))
+    judged = judged_by_all([Group("", [run])])
+    return judged.value(run) if judged else None
 
 
 def _place(run: Summary) -> tuple[bool, float]:
@@ -195,7 +196,8 @@ def _grid(found: Sequence[Standing], path: Path) -> Figure | None:
 def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | None]:
     """Draw the main metric of the best settings over rounds, over bytes and over seconds."""
     metric, most = found[0].metric, len(charts.COLOURS)
-    figure = judged_figure([run for one in found for run in one.group.runs], metric)
+    runs = [run for one in found for run in one.group.runs]
+    figure = next((run.judged_by for run in runs if run.judged_by), metric.test)
     looks = group_looks([one.group for one in found])
     curves = [(one.name, each, look.page) for one, look in zip(found[:most], looks, strict=False)
               if (each := curve(one.group, figure)) is not None]  # fmt: skip

@@ -67,7 +67,9 @@ def silos(
     columns.append(("missed", [Cell(str(len(out.get(name, ())) or ""), look="worst") for name in called]))
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
-    note = f"Round {summary.last['round']}, on what each silo holds out."
+    by_valid = summary.job.get("evaluate", {}).get("split") and not summary.at_end.get("silos")
+    whose = "the valid rows of each silo" if by_valid else "what each silo holds out"
+    note = f"Round {summary.last['round']}, on {whose}."
     note += f" The {MOST_ROWS} worst of {len(order):,}." if len(order) > MOST_ROWS else ""
     table = Table([head for head, _ in shown], rows, sort=True, silos=True)
     return [Figure("Silos, the worst first", note + _noted(shown), [table], wide=True),

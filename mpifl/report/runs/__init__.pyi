@@ -32,6 +32,9 @@ from .following import (
     State as State,
     leaving_in_order as leaving_in_order,
 )
+from .judged import (
+    judged_by_all as judged_by_all,
+)
 from .rule_weights import (
     edges_of_silos as edges_of_silos,
     weights_of_silos as weights_of_silos,
@@ -60,7 +63,6 @@ from .silo_data import (
 from .standings import (
     Rival as Rival,
     Standing as Standing,
-    judged_figure as judged_figure,
     rivals as rivals,
     standings as standings,
     standings_of as standings_of,

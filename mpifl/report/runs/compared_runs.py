@@ -120,7 +120,8 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     if tested := table_of_settings(found):
         console.print(tested)
     remarks = [f"{summary.run}: {remark}" for summary in summaries for remark in summary.remarks]
-    said = [*verdict(found), whose(summaries), *remarks]
+    judged = [f"Judged by {found[0].judged.words()}."] if found and found[0].judged else []
+    said = [*verdict(found), *(judged if len(found) > 1 else []), f"Figures: {whose(summaries)}.", *remarks]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
     _write(summaries, left_out, target, output, console)

@@ -51,6 +51,8 @@ class Summary:
     """The main metric: the one that it is judged by."""
     beside: tuple[MetricInfo, ...] = ()
     """The others, as far as it notes them."""
+    own_models: bool = False
+    """Whether its silos are scored with models of their own."""
 
     @property
     def rounds(self) -> int:
@@ -69,6 +71,11 @@ class Summary:
         scored = (*self.metric.judged_by, f"{self.metric.silo}_mean")
         evaluated = (r for r in reversed(self.records) if any(name in r for name in scored))
         return next(evaluated, self.records[-1])
+
+    @property
+    def at_end(self) -> Record:
+        """What was scored once, at the end, of a run whose rounds look at valid rows; empty of another."""
+        return self.records[-1].get("final") or {}
 
     @property
     def target(self) -> float | None:
@@ -90,7 +97,7 @@ class Summary:
 
     def final(self) -> float | None:
         """Return the main metric on test data, where that was scored at the end alone."""
-        found = judged(self.last.get("final") or {}, self.metric)
+        found = judged(self.at_end, self.metric)
         return found and found[1]
 
     @property
@@ -192,6 +199,7 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         forced=forced,
         metric=metric,
         beside=_infos(environment.get("metrics", ())),
+        own_models=environment.get("own_models") is True,
     )
     version = environment.get("versions", {}).get("mpifl")
     remarks = (*_gaps(summary), *wrong, *_remarks(summary, lost, version))

@@ -15,12 +15,12 @@ from mpifl.report.runs import chance, units
 from mpifl.report.runs.chance import LEVEL, Difference
 from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.curve_legends import legends
+from mpifl.report.runs.judged import Judged, judged_by_all
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups
-from mpifl.run.folder import number
 
 OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen")
-COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST)))
+COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
 """What the file of all runs says of each run's setting."""
 HEADS = ("behind the first", "95 % interval", "p", "p (Holm)", "test")
 """What tables say of a setting beside the one with the best mean."""
@@ -38,6 +38,8 @@ class Standing:
     ends: list[float]
     seeds: list[Hashable] = field(default_factory=list)
     """The seed of each end."""
+    judged: Judged | None = None
+    """What the ends are of."""
 
     @property
     def mean(self) -> float:
@@ -94,13 +96,6 @@ def name_of(test: Difference) -> str:
     return "paired" if test.paired else "Welch"
 
 
-def judged_figure(runs: Sequence[Summary], metric: MetricInfo) -> str:
-    """Return the figure by which runs are judged: on the test set, else on all that silos hold out."""
-    if any(number(run.last, metric.test) is not None for run in runs):
-        return metric.test
-    return next((run.together for run in runs), metric.pooled)
-
-
 def standings_of(summaries: Sequence[Summary]) -> list[Standing]:
     """Return the settings of runs, the best first; none where runs are judged by several metrics."""
     return standings(groups(summaries)) if summaries else []
@@ -112,13 +107,15 @@ def standings(found: Sequence[Group]) -> list[Standing]:
     if len(metrics_of(summaries)) != 1:
         return []
     metric, each = summaries[0].metric, list[Standing]()
-    figure = judged_figure(summaries, metric)
+    if (judged := judged_by_all(found)) is None:
+        return []
     for name, group in zip(legends(found), found, strict=True):
-        told = [(run.job.get("seed"), number(run.last, figure)) for run in group.runs]
+        told = [(run.job.get("seed"), judged.value(run)) for run in group.runs]
         ends = [(seed, end) for seed, end in told if end is not None]
         name = name.removesuffix(f", {len(group.runs)} seed{'s' * (len(group.runs) > 1)}")
         if ends:
-            each.append(Standing(name, group, metric, [end for _, end in ends], [seed for seed, _ in ends]))
+            seeds, values = [seed for seed, _ in ends], [end for _, end in ends]
+            each.append(Standing(name, group, metric, values, seeds, judged))
     return sorted(each, key=lambda one: one.mean, reverse=metric.higher_is_better)
 
 
@@ -144,6 +141,8 @@ def crowned(found: Sequence[Standing]) -> bool:
 
 def _test(one: Standing, other: Standing) -> Difference | None:
     """Hold a setting against one that is no better; positive is better."""
+    if one.judged and one.judged.apart:
+        return None
     sign = 1 if one.metric.higher_is_better else -1
     first, second = ({seed: sign * end for seed, end in of.by_seed.items()} for of in (one, other))
     return chance.over_seeds(first, second)
@@ -151,10 +150,17 @@ def _test(one: Standing, other: Standing) -> Difference | None:
 
 def verdict(found: Sequence[Standing]) -> list[str]:
     """Say which of several settings is best, if one is by more than chance makes over the seeds."""
-    if len(found) < 2:
+    if not found:
         return []
+    judged = found[0].judged
+    without = [str(run.run) for run in judged.without] if judged else []
+    left_out = [f"Not judged, for they have no such figure: {_listed(without)}."] if without else []
+    if len(found) < 2:
+        return left_out
+    if judged and judged.apart:
+        return ["The runs are judged on different rows, so none is called best.", *left_out]
     others = rivals(found)
-    return [_head(found[0], others), _next(found, others), *_rest(others)]
+    return [_head(found[0], others), _next(found, others), *_rest(others), *left_out]
 
 
 def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
@@ -231,7 +237,8 @@ def of_settings(found: Sequence[Standing]) -> list[dict[str, object]]:
         said = [one.name, len(one.ends), one.mean, one.deviation, rival.behind if rival else 0.0]
         said += [test.low, test.high, test.p] if test else [None] * 3
         said += [rival.p if rival else None, name_of(test) if test else None]
-        told.append(dict(zip(COLUMNS, [*said, rival.seen if test and rival else None], strict=True)))
+        said += [rival.seen if test and rival else None, one.judged.words() if one.judged else None]
+        told.append(dict(zip(COLUMNS, said, strict=True)))
     return told
 
 

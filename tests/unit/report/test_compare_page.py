@@ -157,6 +157,59 @@ def test_settings_are_told_apart_only_by_more_than_seeds_make(tmp_path, capsys, 
     assert ("p (Holm)" in printed) == ("Each setting is held against the first" in " ".join(reader.text))
 
 
+def judged_run(folder, valid, test=None, silos=None, seed=1, data="one", own=False, **more):
+    """A run whose rounds were scored on valid rows, and its end on the server's or the silos' test rows."""
+    evaluate = {"split": "valid"}
+    make_run(folder, 0.5, seed, evaluate=evaluate, **more)
+    records = [{"round": n, "train_loss": 1.0, "seconds": 1.0, "silo_accuracy_pooled": valid} for n in (1, 2)]
+    final = {} if test is None else {"test_accuracy": test}
+    final |= {} if silos is None else {"silo_accuracy_pooled": silos}
+    records[-1] |= {"final": final} if final else {}
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    write_environment(folder, data={"sha256": data, "test": data, "form": "f", "public": ""}, own_models=own)
+    return folder
+
+
+def judged(*runs):
+    found = standings_of([read_run(run) for run in runs])
+    said = found[0].judged.words() if found else ""
+    return [one.name for one in found], said, " ".join(verdict(found))
+
+
+def test_the_figure_that_stands_first_is_of_test_rows_where_all_have_them(tmp_path):
+    """By valid rows the first is better, by test rows the second."""
+    one = judged_run(tmp_path / "one", 0.93, 0.91, 0.94, local={"lr": 0.1})
+    other = judged_run(tmp_path / "two", 0.92, 0.92, 0.93, local={"lr": 0.2})
+    names, said, _ = judged(one, other)
+    assert (names, said) == (["lr 0.2", "lr 0.1"], "accuracy of the server's test set, after round 2")
+    valid = judged_run(tmp_path / "three", 0.99, local={"lr": 0.3})
+    names, said, told = judged(one, other, valid)
+    assert names == ["lr 0.3", "lr 0.1", "lr 0.2"]
+    assert said == "accuracy of the silos' valid rows, after round 2"
+    assert "Not judged" not in told
+
+
+def test_silos_with_models_of_their_own_are_judged_by_these(tmp_path):
+    alone = {"name": "ditto", "lambda": 0.0}
+    one = judged_run(tmp_path / "one", 0.93, 0.93, 0.94, local={"lr": 0.1})
+    own = judged_run(tmp_path / "own", 0.92, 0.92, 0.95, own=True, algorithm=alone)
+    names, said, _ = judged(one, own)
+    assert names[0].startswith("ditto")
+    assert said == (
+        "accuracy of the rows that silos hold out, after round 2, by the model that a silo uses; silos of "
+        "some runs have models of their own"
+    )
+    none = judged_run(tmp_path / "none", 0.5, 0.9, local={"lr": 0.4})
+    (none / "metrics.jsonl").write_bytes(encode_record({"round": 1, "train_loss": 1.0}))
+    assert judged(one, own, none)[2].endswith(f"Not judged, for they have no such figure: {none}.")
+
+
+def test_runs_on_other_rows_are_not_ranked(tmp_path):
+    runs = [judged_run(tmp_path / f"{name}-{seed}", 0.9, 0.5 + 0.1 * (name == "b") + 0.01 * seed, seed=seed,
+                       data=name, shards=name) for name in "ab" for seed in (1, 2)]  # fmt: skip
+    assert judged(*runs)[2] == "The runs are judged on different rows, so none is called best."
+
+
 def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
     ends = [0.80, 0.81, 0.83, 0.82], [0.80, 0.812, 0.828, 0.82], [0.5, 0.51, 0.53, 0.52], [0.7]
     found = verdict(standings_of([read_run(run) for run in settings_of(tmp_path, *ends)]))
