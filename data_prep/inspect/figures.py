@@ -23,9 +23,9 @@ from mpifl.common.pages import (
     Place,
     Plot,
     address,
-    charts,
     coloured,
     heat,
+    numbered,
     ramp,
 )
 
@@ -72,7 +72,7 @@ def moments(of_silo: Sequence[FeatureMoments], what: str) -> Plot:
         marks,
         (len(mean), 100),
         levels=levels,
-        ticks=charts.numbered(len(mean)),
+        ticks=numbered(len(mean)),
         unit="silo",
         high=110,
     )

@@ -265,6 +265,11 @@ class Algorithm(BaseModel, ABC):
         return self.task.objective(module, x, y)
 
     @property
+    def own_models(self) -> bool:
+        """Whether silos use models of their own, which are no part of the server's."""
+        return type(self).personal_model is not Algorithm.personal_model
+
+    @property
     def distillation(self) -> LocalTraining | None:
         """How the server trains the model on public examples, or None."""
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -9,11 +10,21 @@ import typer
 
 from mpifl.cli import completing, ending
 from mpifl.cli.command_options import Run
+from mpifl.common import InputError
 
 if TYPE_CHECKING:
     from mpifl.report.runs import State
 
 Every = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Between two looks.")]
+
+Panel = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="With --plot: test, silos, loss; rounds, bytes, ...; test/rounds."),
+]
+Size = Annotated[str | None, typer.Option(metavar="WxH", help="With --plot: inches, such as 3.5x2.5.")]
+Style = Annotated[
+    str | None, typer.Option(metavar="NAME", help="With --plot: a style of matplotlib, or its file.")
+]
 
 
 def watch(
@@ -55,18 +66,39 @@ def compare(
         ),
     ] = None,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page: .html.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="SETTING", help="With --page: what silos are held against, by its name there."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
     all_panels: Annotated[
         bool, typer.Option("--all-panels", help="With --plot: the silos' mean and the loss, too.")
     ] = False,
+    panel: Panel = None,
+    size: Size = None,
+    style: Style = None,
+    latex: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a row for every setting (booktabs).")
+    ] = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a line for every run.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
 ) -> None:
     """Compare runs by main metric, loss, rounds, bytes and seconds;
     what differs by seed alone also by its mean."""
-    from mpifl.report.runs import Output, compare_runs
+    from mpifl.report.runs import Drawing, Output, compare_runs
 
-    compare_runs(runs, target, Output(plot, csv, json, page, all_panels))
+    drawing = Drawing(all_panels, panel or (), _inches(size), style)
+    compare_runs(runs, target, Output(plot, csv, json, page, latex, drawing=drawing, against=against))
+
+
+def _inches(given: str | None) -> tuple[float, float] | None:
+    """Read a width and a height."""
+    if given is None:
+        return None
+    found = re.fullmatch(r"(\d{1,2}(?:\.\d+)?)x(\d{1,2}(?:\.\d+)?)", given)
+    if not found or min(map(float, found.groups())) < 1:
+        raise InputError(f"--size {given}: is no width and height from 1 to 99 inches; write them as 3.5x2.5")
+    return float(found[1]), float(found[2])
 
 
 def report(

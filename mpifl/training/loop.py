@@ -255,7 +255,8 @@ def _describe_run(
     trim_metrics(t.out, done)
     more: dict[str, Any] = {"silos": told} if (told := t.exchange.names.told) else {}
     more |= {"mpi": library(), "ranks": ranks, "data": describe(t.spec), "metric": t.metric.model_dump()}
-    more |= {"resumed_after_round": done, **kept_of(t.spec)}
+    more["metrics"] = [info.model_dump() for info in t.algorithm.task.infos.values()]
+    more |= {"resumed_after_round": done, "own_models": t.algorithm.own_models, **kept_of(t.spec)}
     more |= told_once({*more, *OWN}, t.wings, lambda wing: wing.environment(), "of the run's environment")
     changes = [f"{change} after round {done}" for change in claimed.changes]
     write_environment(t.out, changes, **more)

@@ -40,3 +40,8 @@ from .rendering import (
     render as render,
     write_page as write_page,
 )
+from .tick_names import (
+    across as across,
+    named as named,
+    numbered as numbered,
+)

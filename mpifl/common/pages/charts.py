@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot, SplitBars
+from mpifl.common.pages.tick_names import across, numbered
 
 COLOURS = tuple(f"s{nth}" for nth in range(6))
 """Looks of things side by side, by rank."""
@@ -21,8 +22,8 @@ CUT = 4
 """A first value of more than so many times the highest of the others is cut."""
 NOTHING = 1e-300
 """Below this a span counts as none: a tenth of it may be 0."""
-STEPS = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 10**3, 10**4, 10**6)
-"""By how many things beside each other are numbered."""
+WHOLE = ("round", "step")
+"""Along these, marks are whole numbers; along seconds and bytes they need not be."""
 Points = Sequence[tuple[float, float | None]]
 Write = Callable[[float], str]
 Levels = tuple[list[float], Write]
@@ -142,7 +143,8 @@ def lines(
     marks += [mark for line in shown for mark in _path(line, x, y)]
     marks += [Mark("under", _spans(sorted(under.said), x))] if under and under.said else []
     marks += [Mark("target", f"M0 {up(y, target)}H{WIDE}")] if target is not None else []
-    plot = Plot(title, marks, levels=beside(y, levels, tell if marked else write), ticks=below(x), unit=along,
+    plot = Plot(title, marks, levels=beside(y, levels, tell if marked else write),
+                ticks=below(x, along in WHOLE), unit=along,
                 told=_told(shown, under, x, write, along), scales=(x, y),
                 high=260 if wide else 190)  # fmt: skip
     return Figure(title, note.strip(), [plot], keys, wide)
@@ -186,10 +188,10 @@ def beside(y: Scale, levels: Sequence[float], write: Write) -> list[Place]:
     return [Place(100 - 100 * y(level), write(level)) for level in levels]
 
 
-def below(x: Scale) -> list[Place]:
-    """Return the whole numbers below a drawing."""
-    whole = sorted({round(level) for level in ticks(x.low, x.high, 6) if x.low <= round(level) <= x.high})
-    return [Place(100 * x(level), f"{level}") for level in whole]
+def below(x: Scale, whole: bool = True) -> list[Place]:
+    """Return the round numbers below a drawing: whole ones of what is counted, as rounds are."""
+    levels: set[float] = {round(level) if whole else level for level in ticks(x.low, x.high, 6)}
+    return [Place(100 * x(level), f"{level:,.10g}") for level in sorted(levels) if x.low <= level <= x.high]
 
 
 def _path(line: Line, x: Scale, y: Scale) -> list[Mark]:
@@ -246,8 +248,18 @@ def _told(shown: Sequence[Line], under: Under | None, x: Scale, write: Write, al
     return {"x": [round(100 * x(one), 2) for one in chosen], "heads": heads, "lines": told}
 
 
-def columns(values: Sequence[float], what: str, most: float, unit: str = "silo", high: int = 110) -> Plot:
-    """Draw a number of each of many things as bars side by side; one of `most` has the full height."""
+def columns(
+    values: Sequence[float],
+    what: str,
+    most: float,
+    unit: str = "silo",
+    high: int = 110,
+    names: Sequence[str] = (),
+) -> Plot:
+    """Draw a number of each of many things as bars side by side; one of `most` has the full height.
+
+    They are called by their names, as far as these have room, else by numbers.
+    """
     gap = 0.15 if len(values) <= 150 else 0.0
     path = "".join(
         f"M{nth + gap:g} 100V{100 - 100 * value / (most or 1):.2f}H{nth + 1 - gap:g}V100Z"
@@ -256,19 +268,7 @@ def columns(values: Sequence[float], what: str, most: float, unit: str = "silo",
     said = f"{what} of every {unit}, {min(values):,} to {max(values):,}"
     levels = [Place(0, f"{round(most):,}"), Place(50, f"{round(most) // 2:,}"), Place(100, "0")]
     return Plot(said, [Mark("area one", path)], (len(values), 100), levels=levels,
-                ticks=numbered(len(values)), unit=unit, high=high)  # fmt: skip
-
-
-def numbered(many: int) -> list[Place]:
-    """Number things beside each other, a dozen of them at most."""
-    step = next(step for step in STEPS if many / step <= 13)
-    return [Place(100 * (nth + 0.5) / many, str(nth)) for nth in range(0, many, step)]
-
-
-def named(names: Sequence[str], most: int = 30) -> list[Place]:
-    """Name rows above each other, the first at the top; of too many, every so manieth."""
-    step = -(-len(names) // most)
-    return [Place(100 * (nth + 0.5) / len(names), name) for nth, name in enumerate(names) if nth % step == 0]
+                ticks=across(names) if names else numbered(len(values)), unit=unit, high=high)  # fmt: skip
 
 
 Row = tuple[str, Sequence[float], str]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpifl.common.pages.charts import named, numbered
 from mpifl.common.pages.parts import Plot, Ramp
 from mpifl.common.pages.png import WORST_TO_BEST, Colours, address, coloured
+from mpifl.common.pages.tick_names import named, numbered
 
 OUT = (213, 94, 0)
 """The colour of what was left out."""

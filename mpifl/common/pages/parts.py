@@ -99,10 +99,11 @@ class Key(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A text beside or below a drawing."""
+    """A text beside or below a drawing; a spare one is not shown on a phone."""
 
     at: float
     text: str
+    spare: bool = False
 
 
 class Mark(NamedTuple):

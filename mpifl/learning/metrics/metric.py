@@ -95,6 +95,12 @@ class MetricInfo(BaseModel):
         """Write a value for people."""
         return f"{value:.2%}" if self.share else f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3g}"
 
+    def write_spread(self, value: float, deviation: float | None) -> str:
+        """Write a mean and its deviation in one unit: `79.67 ± 1.93%`; of a single value the value."""
+        if deviation is None:
+            return self.write(value)
+        return f"{self.write(value).rstrip('%')} ± {self.write(deviation)}"
+
     def write_briefly(self, value: float) -> str:
         """Write a target, or a mark of an axis: four digits at most."""
         return f"{100 * value:.4g}%" if self.share else f"{value:.4g}"

@@ -2,11 +2,11 @@ from .comparison_page import (
     compare_page as compare_page,
     write_best as write_best,
 )
-from .curves import (
-    draw as draw,
-)
 from .live_page import (
     keep_report as keep_report,
+)
+from .picture import (
+    draw as draw,
 )
 from .run_page import (
     write_report as write_report,

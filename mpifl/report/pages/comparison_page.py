@@ -6,41 +6,48 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 from urllib.parse import quote
 
-from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Fold, Table, charts, render, there
+from mpifl.report.pages.compared_silos import called_in_words, held_by, reference_of, silos_of_settings
 from mpifl.report.pages.curves import AXES, Curve, curve
-from mpifl.report.pages.gains import Gain, gained, gains, values
+from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
+from mpifl.report.pages.group_colours import group_looks
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import (
     Group,
-    Held,
+    Rival,
     Standing,
     Summary,
     columns_of,
     curve_legends,
-    examples,
-    judged_figure,
+    judged_by_all,
     level_of,
     metrics_of,
     read_runs,
+    rivals,
     settings,
     standings_of,
     to_target,
-    trained_on,
     units,
     verdict,
 )
-from mpifl.run.folder import number, read_environment, same_data
 
-MOST_SILOS = 200
+TESTED = ("behind the first", "95 % interval", "p")
+HOLM = (
+    "Each setting is held against the first by a t-test over the seeds. It is paired where both have the "
+    "same seeds, else Welch's. p is corrected by Holm for all pairs of settings, the interval is not."
+)
 
 
 def compare_page(
-    summaries: Sequence[Summary], left_out: Mapping[Path, str], target: float | None, path: Path, title: str
+    summaries: Sequence[Summary],
+    left_out: Mapping[Path, str],
+    target: float | None,
+    path: Path,
+    title: str,
+    against: str | None = None,
 ) -> str:
     """Return the page of some runs.
 
@@ -50,16 +57,20 @@ def compare_page(
         target: A value of the main metric to mark.
         path: Where the page will lie: links to the runs' own pages start there.
         title: Its heading.
+        against: The setting that silos' figures are held against, by its name on the page.
+
+    Raises:
+        InputError: there is no such setting.
     """
-    found, held = standings_of(summaries), _held(summaries)
-    drawn: list[Figure | None] = []
+    found, drawn = standings_of(summaries), list[Figure | None]()
     said = verdict(found)
+    said += [f"Judged by {found[0].judged.words()}."] if found and found[0].judged else []
     if found:
-        against = _reference(found)
         drawn = [_settings(found, target, path), _grid(found, path), *_panels(found, target)]
-        drawn.append(_silos(found, against, held))
-        if against is not found[0] and (over := _over(found[0], against, held)):
-            said.append(gained(over, _called(against)))
+        reference = reference_of(found, against)
+        silos, over = silos_of_settings(found, reference, held_by(summaries))
+        drawn.append(silos)
+        said += [gained(over, called_in_words(reference))] if reference and over else []
     return render(
         "compare.html",
         title=title,
@@ -91,7 +102,8 @@ def write_best(runs: Sequence[Path]) -> None:
 
 
 def _end(run: Summary) -> float | None:
-    return number(run.last, judged_figure([run], run.metric))
+    judged = judged_by_all([Group("", [run])])
+    return judged.value(run) if judged else None
 
 
 def _place(run: Summary) -> tuple[bool, float]:
@@ -121,21 +133,36 @@ def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> Fold
 def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Figure:
     """Return a row for each setting, the best first: its mean, a dot a seed, what it cost."""
     metric, place = found[0].metric, _places(found)
-    heads = [metric.name, "a dot a seed", "worst silo"]
+    others = rivals(found)
+    tested = any(one.test for one in others)
+    heads = [metric.name, "a dot a seed", *(TESTED if tested else ()), "worst silo"]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
-    for one in found:
+    for one, rival in zip(found, [None, *others], strict=True):
         best = best_run(one.group.runs)
         ends = (place(one.mean - one.deviation), place(one.mean + one.deviation)) if one.deviation else None
         dots = Cell("; ".join(map(metric.write, one.ends)), dots=list(map(place, one.ends)), span=ends)
         row = [Cell(one.name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
+        row += _against(rival) if tested else []
         row.append(_mean(one, target, metric.write, f"{metric.silo}_worst"))
         row += [] if target is None else [_mean(one, target, "{:.0f}".format, "rounds_to_target")]
         row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
     note = "A dot is a run with a seed of its own, and the line is mean ± deviation over the seeds."
+    note += f" {HOLM}" if tested else ""
     table = Table(["setting", *heads, "traffic", "time"], rows, sort=True)
     return Figure("Settings, the best first", note, [table], wide=True)
+
+
+def _against(rival: Rival | None) -> list[Cell]:
+    """Return what TESTED says of a setting; nothing of the first."""
+    if rival is None:
+        return [Cell("", 0.0), Cell("", ""), Cell("", "")]
+    behind, reach, _, p, name = rival.cells()
+    if rival.test is None or rival.p is None:
+        return [Cell(behind, rival.behind), Cell("–", ""), Cell("–", "")]
+    look = "worst" if rival.seen else ""
+    return [Cell(behind, rival.behind, look), Cell(reach, rival.test.low), Cell(f"{p} {name}", rival.p, look)]
 
 
 def _places(found: Sequence[Standing]) -> Callable[[float], float]:
@@ -154,70 +181,6 @@ def _mean(one: Standing, target: float | None, write: Callable[[float], str], *f
     return Cell(write(fmean(sums)), fmean(sums)) if len(sums) == len(each) else Cell("–", "")
 
 
-def _reference(found: Sequence[Standing]) -> Standing:
-    """Return what silos are held against: each alone (Ditto with lambda 0), else fedavg, else the best."""
-    alone = [one for one in found if _algorithm(one).get("lambda") == 0]
-    usual = [one for one in found if _algorithm(one).get("name") == "fedavg"]
-    return alone[0] if alone else usual[0] if len(usual) == 1 else found[0]
-
-
-def _called(one: Standing) -> str:
-    """Return what silos are held against in words."""
-    return f"each silo alone ({one.name})" if _algorithm(one).get("lambda") == 0 else one.name
-
-
-def _algorithm(one: Standing) -> Mapping[str, Any]:
-    """Return the table of a setting's algorithm."""
-    found = one.group.runs[0].job.get("algorithm")
-    return found if isinstance(found, Mapping) else {}
-
-
-def _held(summaries: Sequence[Summary]) -> dict[str, Held]:
-    """Return what each silo holds, where all runs are of the same shards and these can be read."""
-    first = summaries[0]
-    environment = read_environment(first.run)
-    if any(not same_data(first.data, run.data) for run in summaries):
-        return {}
-    return examples(first, trained_on(first, environment), Names(environment.get("silos", ())))
-
-
-def _values(one: Standing) -> dict[str, float]:
-    """Return each silo's main metric, the mean over the seeds, of silos that all of them have scored."""
-    each = [values(run) for run in one.group.runs]
-    common = [name for name in each[0] if all(name in other for other in each)]
-    return {name: fmean(other[name] for other in each) for name in common}
-
-
-def _over(one: Standing, against: Standing, held: Mapping[str, Held]) -> dict[str, Gain]:
-    same = same_data(one.group.runs[0].data, against.group.runs[0].data)
-    return gains(_values(one), _values(against), one.metric, held) if same else {}
-
-
-def _silos(found: Sequence[Standing], against: Standing, held: Mapping[str, Held]) -> Figure | None:
-    """Return a row for each silo: what the best settings give it, and the change against the reference."""
-    metric, base = against.metric, _values(against)
-    shown = [one for one in found if one is not against][: len(charts.COLOURS)]
-    over = [_over(one, against, held) for one in shown]
-    if not base or not any(over):
-        return None
-    sign, rows = 1 if metric.higher_is_better else -1, []
-    for name, value in list(base.items())[:MOST_SILOS]:
-        cells = [Cell(name), Cell(metric.write(value), value)]
-        for gain in (of.get(name) for of in over):
-            if gain is None:
-                cells.append(Cell("–", ""))
-                continue
-            served = value + sign * gain.by
-            change = "" if gain.seen is False else f" {gain.write(metric)}"
-            cells.append(Cell(metric.write(served) + change, served, gain.look))
-        rows.append(cells)
-    known = all(gain.seen is not None for of in over for gain in of.values())
-    note = f"On what each silo holds out, and the change against {_called(against)}"
-    note += ", where it is more than chance." if known else "; nobody can tell what of it is chance."
-    table = Table(["silo", _called(against), *(one.name for one in shown)], rows, sort=True)
-    return Figure("Which silos gain?", note, [table], wide=True)
-
-
 def _grid(found: Sequence[Standing], path: Path) -> Figure | None:
     """Draw what came of the settings that tell the runs apart."""
     keys = curve_legends.telling_keys([one.group for one in found])
@@ -233,22 +196,25 @@ def _grid(found: Sequence[Standing], path: Path) -> Figure | None:
 def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | None]:
     """Draw the main metric of the best settings over rounds, over bytes and over seconds."""
     metric, most = found[0].metric, len(charts.COLOURS)
-    figure = judged_figure([run for one in found for run in one.group.runs], metric)
-    curves = [(one.name, each) for one in found[:most] if (each := curve(one.group, figure)) is not None]
+    runs = [run for one in found for run in one.group.runs]
+    figure = next((run.judged_by for run in runs if run.judged_by), metric.test)
+    looks = group_looks([one.group for one in found])
+    curves = [(one.name, each, look.page) for one, look in zip(found[:most], looks, strict=False)
+              if (each := curve(one.group, figure)) is not None]  # fmt: skip
     note = f"The {most} best of {len(found)}." if len(found) > most else ""
     note += " Each is the mean of its seeds." if any(len(one.ends) > 1 for one in found) else ""
     panels = []
     for along, which in AXES:
-        lines = [_line(name, each, which, nth) for nth, (name, each) in enumerate(curves)]
+        lines = [_line(name, each, which, look) for name, each, look in curves]
         title = f"{metric.name[:1].upper()}{metric.name[1:]} over {along}{'s' if which == 0 else ''}"
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=note, along=along,
                                    wide=which == 0))  # fmt: skip
     return panels
 
 
-def _line(name: str, each: Curve, which: int, nth: int) -> charts.Line:
+def _line(name: str, each: Curve, which: int, look: str) -> charts.Line:
     points = [(float(at), float(value)) for at, value in zip(each.at[which], each.mean, strict=True)]
-    return charts.Line(name, points, charts.COLOURS[nth])
+    return charts.Line(name, points, look)
 
 
 def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fold:

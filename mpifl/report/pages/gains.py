@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from mpifl.common import InputError
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import ranked, scores
-from mpifl.report.runs import Held, Summary, chance
+from mpifl.report.runs import Difference, Held, Summary, chance
 from mpifl.run.folder import same_data
 
 NONE_SEEN = "no difference seen"
+SEEDS, EXAMPLES = "the seeds", "the examples held out"
+"""What chance comes from."""
 
 
 class Gain(NamedTuple):
     """What a silo has by the other model, and how much better than that it is served, in the metric's unit.
 
-    `seen` says whether that is more than chance makes by the examples held out; None where nobody can tell.
+    `seen` says whether that is more than chance makes by each of what it is `held` against; None where nobody
+    can tell.
     """
 
     other: float
     by: float
     seen: bool | None
+    held: tuple[str, ...] = ()
 
     @property
     def look(self) -> str:
@@ -38,16 +42,43 @@ class Gain(NamedTuple):
 
 
 def gains(
-    served: Mapping[str, float], beside: Mapping[str, float], metric: MetricInfo, held: Mapping[str, Held]
+    served: Mapping[str, float],
+    beside: Mapping[str, float],
+    metric: MetricInfo,
+    held: Mapping[str, Held],
+    over_seeds: Mapping[str, Difference | None] | None = None,
 ) -> dict[str, Gain]:
-    """Return the gain of each silo that has both values."""
+    """Return the gain of each silo that has both values.
+
+    Args:
+        served: Each silo's value by the one model.
+        beside: Each silo's value by the other.
+        metric: What the values are of.
+        held: How many examples each silo holds out, as far as that is known.
+        over_seeds: The difference of each silo over seeds, where both models were trained with several.
+    """
     sign, found = 1 if metric.higher_is_better else -1, {}
     for name in (name for name in served if name in beside):
         of, (one, other) = held.get(name), (served[name], beside[name])
-        known = chance.counts(metric) and of is not None and of.out > 0
-        seen = chance.differ(one, other, of.out) if known and of else None
-        found[name] = Gain(other, sign * (one - other), seen)
+        seen = {}
+        if test := (over_seeds or {}).get(name):
+            seen[SEEDS] = test.seen
+        if chance.counts(metric) and of is not None and of.out > 0:
+            seen[EXAMPLES] = chance.differ(one, other, of.out)
+        found[name] = Gain(other, sign * (one - other), all(seen.values()) if seen else None, tuple(seen))
     return found
+
+
+def held_against(found: Iterable[Gain]) -> str:
+    """Say where changes are written: where they are more than chance makes of what."""
+    told = [gain.held for gain in found]
+    parts = [what for what in (SEEDS, EXAMPLES) if any(what in held for held in told)]
+    if not parts or not all(told):
+        return "Nobody can tell what of it is chance."
+    said = (
+        f"It is written where it is more than chance makes of {' and of '.join(parts)}, each silo for itself"
+    )
+    return said + ("." if SEEDS in parts else "; of the seeds nobody can tell, where a setting has one.")
 
 
 def values(summary: Summary) -> dict[str, float]:

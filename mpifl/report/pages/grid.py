@@ -11,6 +11,8 @@ WIDE, HIGH = 1000, 100
 FAINT = 0.08
 """How strong the colour of the worst is."""
 SHADES = 5
+FEWEST_LINES = 8
+"""Of fewer runs, parallel coordinates say less than their table."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,12 @@ def grid(
     write: Callable[[float], str],
     best: Callable[..., float],
 ) -> Figure | None:
-    """Draw a grid of runs by what they are judged by; None of a single key, or of fewer than two values."""
+    """Draw a grid of runs by what they are judged by; None of a single key, or of fewer than two values.
+
+    More than two keys are drawn as parallel coordinates, of FEWEST_LINES on.
+    """
     points = [one for one in tried if one.value is not None]
-    if len(keys) < 2 or len(points) < 2:
+    if len(keys) < 2 or len(points) < (2 if len(keys) == 2 else FEWEST_LINES):
         return None
     scaled = Scaled(keys, points, write, best(one.value for one in points))
     listed = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))

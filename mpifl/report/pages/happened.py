@@ -37,21 +37,34 @@ def verdict(summary: Summary) -> list[str]:
 
 def _reached(summary: Summary) -> str:
     """Say what the model reached by what it is judged by, and when it was at the target."""
-    metric, judged = summary.metric, summary.judged_by
+    metric, judged, final = summary.metric, summary.judged_by, summary.final()
     name = metric.name[:1].upper() + metric.name[1:]
+    if final is not None:
+        whose = "the server's test set" if metric.test in summary.at_end else "the test rows of all silos"
+        said = f"{name} is {metric.write(final)} on {whose}, scored once, at the end"
+        return f"{said}{_of_target(summary, None)}."
     if judged is None or (value := summary.figure(judged)) is None:
-        final = summary.final()
-        if final is None:
-            return "No round was scored."
-        return f"{name} is {metric.write(final)}, scored once, at the end."
+        return "No round was scored."
     of = {metric.test: "on the server's test set", metric.pooled: "on all that silos hold out"}
     said = f"{name} is {metric.write(value)} {of.get(judged, 'in the mean of the silos by their examples')}"
+    return f"{said}{_of_target(summary, value)}."
+
+
+def _of_target(summary: Summary, value: float | None) -> str:
+    """Say when the model was at the target by the rows that rounds look at.
+
+    Args:
+        summary: The run.
+        value: What it ended with on these rows, None where that is not told.
+    """
     if summary.target is None:
-        return f"{said}."
-    target, at = metric.write_briefly(summary.target), summary.reached(summary.target)
+        return ""
+    target, at = summary.metric.write_briefly(summary.target), summary.reached(summary.target)
     when = f"was reached in round {at:,}" if at else f"was not reached{'' if summary.finished else ' yet'}"
-    when += ", and lost again by the end" if at and not metric.reaches(value, summary.target) else ""
-    return f"{said}; the target, {target}, {when}."
+    lost = at and value is not None and not summary.metric.reaches(value, summary.target)
+    by_valid = summary.job.get("evaluate", {}).get("split") is not None
+    where = " on the silos' valid rows" if by_valid else ""
+    return f"; the target, {target}, {when}{where}{', and lost again by the end' if lost else ''}"
 
 
 def _of_silos(summary: Summary) -> str:

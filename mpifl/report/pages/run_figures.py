@@ -105,7 +105,9 @@ def _more_metrics(summary: Summary) -> list[Figure | None]:
     for name in (name for name in dict.fromkeys(tested + means) if name not in ("loss", summary.metric.name)):
         of = [_line(summary, "test set", f"test_{name}", "test")]
         of.append(_line(summary, "silos' mean", f"silo_{name}_mean", "mean"))
-        found.append(charts.lines(f"{name[:1].upper()}{name[1:]}", of, write="{:.4g}".format))
+        found.append(
+            charts.lines(f"{name[:1].upper()}{name[1:]}", of, write=summary.info(name).write_briefly)
+        )
     return found
 
 

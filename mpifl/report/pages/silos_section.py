@@ -7,7 +7,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mpifl.common import LARGEST_FIGURE, Names
-from mpifl.common.pages import WORST_TO_BEST, Block, Cell, Figure, Key, Plot, Table, charts, ramp, strips
+from mpifl.common.pages import (
+    WORST_TO_BEST,
+    Block,
+    Cell,
+    Figure,
+    Key,
+    Plot,
+    Table,
+    charts,
+    named,
+    ramp,
+    strips,
+)
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.pages.gains import NONE_SEEN, Gain
@@ -51,11 +63,13 @@ def silos(
         *_gained(called, gained, metric),
         *_traced(rounds, values, main),
     ]
-    columns += _sizes(called, held) + _others(called, found, metric)
+    columns += _sizes(called, held) + _others(called, found, summary)
     columns.append(("missed", [Cell(str(len(out.get(name, ())) or ""), look="worst") for name in called]))
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
-    note = f"Round {summary.last['round']}, on what each silo holds out."
+    by_valid = summary.job.get("evaluate", {}).get("split") and not summary.at_end.get("silos")
+    whose = "the valid rows of each silo" if by_valid else "what each silo holds out"
+    note = f"Round {summary.last['round']}, on {whose}."
     note += f" The {MOST_ROWS} worst of {len(order):,}." if len(order) > MOST_ROWS else ""
     table = Table([head for head, _ in shown], rows, sort=True, silos=True)
     return [Figure("Silos, the worst first", note + _noted(shown), [table], wide=True),
@@ -158,16 +172,19 @@ def _count(many: int) -> Cell:
 
 
 def _others(
-    called: Sequence[str], found: Mapping[str, Mapping[str, object]], metric: MetricInfo
+    called: Sequence[str], found: Mapping[str, Mapping[str, object]], summary: Summary
 ) -> list[Column]:
-    """Return the loss and the other metrics."""
+    """Return the loss and the other metrics, each as it is written everywhere."""
     heads = [
-        head for head in dict.fromkeys(key for each in found.values() for key in each) if head != metric.name
+        head
+        for head in dict.fromkeys(key for each in found.values() for key in each)
+        if head != summary.metric.name
     ]
     columns = []
     for head in heads:
         each = [number(found[name], head) for name in called]
-        columns.append((head, [Cell("–", "") if one is None else Cell(f"{one:.4f}", one) for one in each]))
+        write = summary.info(head).write
+        columns.append((head, [Cell("–", "") if one is None else Cell(write(one), one) for one in each]))
     return columns
 
 
@@ -214,7 +231,7 @@ def _map(
     short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in called]
     drawn: list[Block] = [
         Plot(f"{metric.name} of every silo in every round", image=strips(shades, missing), lined=False,
-             unit="round", levels=charts.named(short),
+             unit="round", levels=named(short),
              ticks=charts.below(charts.Scale(rounds[0], rounds[-1])),
              high=min(max(18 * len(called), 60), 560), named=max(map(len, short)) > SHORT),
         ramp(metric.write_briefly(float(ends[0])), WORST_TO_BEST, metric.write_briefly(float(ends[1]))),

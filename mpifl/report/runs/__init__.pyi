@@ -6,12 +6,16 @@ from . import (
 from .after import (
     show_next as show_next,
 )
+from .chance import (
+    Difference as Difference,
+)
 from .compared_columns import (
     columns_of as columns_of,
     level_of as level_of,
     metrics_of as metrics_of,
 )
 from .compared_runs import (
+    Drawing as Drawing,
     Output as Output,
     compare_runs as compare_runs,
     read_runs as read_runs,
@@ -27,6 +31,9 @@ from .following import (
     Look as Look,
     State as State,
     leaving_in_order as leaving_in_order,
+)
+from .judged import (
+    judged_by_all as judged_by_all,
 )
 from .rule_weights import (
     edges_of_silos as edges_of_silos,
@@ -54,8 +61,10 @@ from .silo_data import (
     trained_on as trained_on,
 )
 from .standings import (
+    Rival as Rival,
     Standing as Standing,
-    judged_figure as judged_figure,
+    rivals as rivals,
+    standings as standings,
     standings_of as standings_of,
     verdict as verdict,
 )

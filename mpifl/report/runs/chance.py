@@ -1,10 +1,16 @@
-"""What chance makes of a share of right answers, by the examples that it is of."""
+"""What chance makes: of a share of right answers by its examples, and of a difference by the seeds."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from math import sqrt
+from statistics import fmean, variance
 
 from mpifl.learning.metrics import MetricInfo
+
+LEVEL = 0.05
+"""A difference whose p is at most this is more than chance makes."""
 
 Z = 1.96
 """Deviations of a normal distribution within which 95 % of it lie."""
@@ -31,3 +37,65 @@ def differ(one: float, other: float, examples: int) -> bool:
 def counts(metric: MetricInfo) -> bool:
     """Return whether a metric is a share of right answers, whose chance the number of examples tells."""
     return metric.share and metric.name.endswith("accuracy")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference of two means over seeds: the first less the second.
+
+    Attributes:
+        by: The difference.
+        low: Where its 95 % interval begins.
+        high: Where that ends.
+        p: The two-sided p of its t-test.
+        paired: Whether the test is of pairs, a pair a seed; else it is Welch's (1947).
+    """
+
+    by: float
+    low: float
+    high: float
+    p: float
+    paired: bool
+
+    @property
+    def seen(self) -> bool:
+        """Whether it is more than chance makes, by this test alone."""
+        return self.p <= LEVEL
+
+
+def over_seeds(one: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> Difference | None:
+    """Return the difference of two settings by their values for each seed; None where one has a single seed.
+
+    Settings of the same seeds are compared pair by pair: a seed draws the same batches and silos for both.
+    """
+    if len(one) < 2 or len(other) < 2:
+        return None
+    if paired := one.keys() == other.keys():
+        pairs = [value - other[seed] for seed, value in one.items()]
+        by, error, freedom = fmean(pairs), sqrt(variance(pairs) / len(pairs)), len(pairs) - 1.0
+    else:
+        by = fmean(one.values()) - fmean(other.values())
+        parts = [(variance(of.values()) / len(of), len(of) - 1) for of in (one, other)]
+        square = sum(part for part, _ in parts)
+        shares = sum((part / square) ** 2 / many for part, many in parts) if square else 0.0
+        error, freedom = sqrt(square), 1 / shares if shares else float(len(one) + len(other) - 2)
+    return _tested(by, error, freedom, paired)
+
+
+def _tested(by: float, error: float, freedom: float, paired: bool) -> Difference:
+    """Hold a difference against its standard error by Student's t."""
+    if not error:  # all seeds say the same
+        return Difference(by, by, by, 0.0 if by else 1.0, paired)
+    from scipy import special  # tenths of a second, which only comparisons need
+
+    reach = error * float(special.stdtrit(freedom, 1 - LEVEL / 2))
+    return Difference(by, by - reach, by + reach, 2 * float(special.stdtr(freedom, -abs(by / error))), paired)
+
+
+def holm(found: Sequence[float]) -> list[float]:
+    """Return p of several tests, corrected for their number by Holm (1979), in the order that was given."""
+    corrected, least = [0.0] * len(found), 0.0
+    for nth, at in enumerate(sorted(range(len(found)), key=found.__getitem__)):
+        least = max(least, min(1.0, (len(found) - nth) * found[at]))
+        corrected[at] = least
+    return corrected

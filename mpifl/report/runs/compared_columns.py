@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mpifl.learning.metrics import ACCURACY, MetricInfo
-from mpifl.report.runs.runs import Summary
+from mpifl.report.runs.runs import Record, Summary
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,23 @@ def metrics_of(summaries: Sequence[Summary]) -> list[MetricInfo]:
 
 def whose(summaries: Sequence[Summary]) -> str:
     """Say whose rows the figures of runs are of: the server's test set, or what silos hold out."""
-    scored = [(one.metric, {**r, **(r.get("final") or {})}) for one in summaries for r in one.records]
-    tested = list(dict.fromkeys(metric.name for metric, record in scored if metric.test in record))
-    at_silos = any(name.startswith(f"{metric.silo}_") for metric, record in scored for name in record)
-    if tested:
-        silos = "; a silo's figure is of the rows that it holds out" if at_silos else ""
-        return f"{', '.join(tested)} of the test set{silos}"
-    return "no test set: figures are of the rows that silos hold out" if at_silos else "nothing was scored"
+    rounds = [(one, record) for one in summaries for record in one.records]
+    tested = list(dict.fromkeys(one.metric.name for one, record in rounds if one.metric.test in record))
+    ends = [(one.metric, final) for one in summaries if (final := one.records[-1].get("final"))]
+    splits = {one.job.get("evaluate", {}).get("split") for one, record in rounds if _at_silos(one, record)}
+    said = [f"{', '.join(tested)} of the server's test set"] if tested else []
+    if ends:
+        by_server = any(metric.test in final for metric, final in ends)
+        said.append(f"'test at the end' of {'the server' if by_server else 'a silo'}'s test rows")
+    of = {None: "the rows that it holds out", "valid": "its valid rows"}
+    said += [f"a silo's figure is of {' or '.join(of[one] for one in of if one in splits)}"] if splits else []
+    own = any(summary.own_models for summary in summaries)
+    said += ["with a model of its own where the algorithm makes one"] if own else []
+    return "; ".join(said) or "nothing was scored"
+
+
+def _at_silos(run: Summary, record: Record) -> bool:
+    return any(name.startswith(f"{run.metric.silo}_") for name in record)
 
 
 def _column(heading: str, figure: str, metric: MetricInfo, several: bool) -> ComparedColumn:

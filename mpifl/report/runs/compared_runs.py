@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os.path import commonpath
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -31,24 +27,33 @@ from mpifl.report.runs.compared_columns import (
     metrics_of,
     whose,
 )
+from mpifl.report.runs.compared_files import LeftOut, as_csv, as_json, as_latex
 from mpifl.report.runs.runs import Summary, read_run
-from mpifl.report.runs.seeds import (
-    Group,
-    groups,
-    on_other_shards,
-    settings,
-    shown,
-    table_of_differences,
-    varying,
-)
-from mpifl.report.runs.standings import COLUMNS, of_runs, standings_of, verdict
+from mpifl.report.runs.seeds import Group, groups, on_other_shards, table_of_differences, varying
+from mpifl.report.runs.standings import standings_of, table_of_settings, verdict
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import read_kept
 
-LeftOut = dict[Path, str]
-"""Why runs cannot be read."""
 Build = Callable[[Sequence[ComparedColumn]], Table]
 """Makes a table of these columns."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What is drawn of a comparison by matplotlib, and how.
+
+    Attributes:
+        all_panels: Whether also the silos' mean and the loss are drawn.
+        panels: Which panels are: `test`, `silos`, `loss`; `rounds`, `bytes`, `seconds`, `virtual`; or one of
+            both as `test/rounds`.
+        size: Width and height in inches.
+        style: The name of a style of matplotlib, or its file.
+    """
+
+    all_panels: bool = False
+    panels: Sequence[str] = ()
+    size: tuple[float, float] | None = None
+    style: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,11 @@ class Output:
     csv: Path | None = None
     json: Path | None = None
     page: Path | None = None
-    all_panels: bool = False
-    """Whether curves are drawn of the silos' mean and the loss, too."""
+    latex: Path | None = None
+    drawing: Drawing = Drawing()
+    """How curves are drawn."""
+    against: str | None = None
+    """The setting that the page holds silos' figures against."""
 
 
 def show_run(run: Path) -> None:
@@ -91,6 +99,8 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     """
     if output.page is not None:
         check_page("--page", output.page)
+    if output.plot is None and output.drawing != Drawing():
+        raise InputError("--panel, --all-panels, --size and --style: are for --plot FILE; give that, too")
     summaries, left_out = read_runs([run for folder in runs for run in _runs_in(folder)])
     if target is not None and not math.isfinite(target):
         raise InputError(f"--target {target:g}: is no value of a metric")
@@ -106,8 +116,12 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
         _print(console, summaries, lambda columns: table_over_seeds(together, target, columns))
     if keys := varying(summaries):
         console.print(table_of_differences(summaries, keys))
+    found = standings_of(summaries)
+    if tested := table_of_settings(found):
+        console.print(tested)
     remarks = [f"{summary.run}: {remark}" for summary in summaries for remark in summary.remarks]
-    said = [*verdict(standings_of(summaries)), whose(summaries), *remarks]
+    judged = [f"Judged by {found[0].judged.words()}."] if found and found[0].judged else []
+    said = [*verdict(found), *(judged if len(found) > 1 else []), f"Figures: {whose(summaries)}.", *remarks]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
     _write(summaries, left_out, target, output, console)
@@ -156,6 +170,7 @@ def _write(
     contents: list[tuple[str, Path | None, Callable[[], str]]] = [
         ("csv", output.csv, lambda: as_csv(summaries, target)),
         ("json", output.json, lambda: as_json(summaries, left_out, target)),
+        ("latex", output.latex, lambda: as_latex(summaries, target)),
     ]
     for option, path, content in contents:
         if path is not None:
@@ -165,12 +180,13 @@ def _write(
         from mpifl.report.pages import compare_page
 
         title = f"Runs in {common_folder(summaries)}"
-        write_page("--page", output.page, compare_page(summaries, left_out, target, output.page, title))
+        page = compare_page(summaries, left_out, target, output.page, title, output.against)
+        write_page("--page", output.page, page)
         console.print(f"page: {output.page}", soft_wrap=True)
     if output.plot is not None:
         from mpifl.report.pages import draw
 
-        draw(groups(summaries), output.plot, target, output.all_panels)
+        draw(groups(summaries), output.plot, target, output.drawing)
         console.print(f"curves: {output.plot}", soft_wrap=True)
 
 
@@ -259,64 +275,6 @@ def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None]
         return f"reached by {sum(run.reached(target) is not None for run in group.runs)} of {len(group.runs)}"
     told = [column for column in TO_TARGET if column.figure in spread]
     return ", ".join(column.show_spread(spread[column.figure]) for column in told)
-
-
-def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
-    """Return a line for every run: its state, settings in which the runs differ, its figures in full."""
-    keys = varying(summaries)
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    names = list(dict.fromkeys(name for summary in summaries for name in summary.figures(target)))
-    setting = of_runs(summaries)
-    writer.writerow(["run", "finished", "remarks", *keys, *names, *COLUMNS])
-    for summary in summaries:
-        job = settings(summary.job)
-        state = [summary.run, str(summary.finished).lower(), "; ".join(summary.remarks)]
-        own = [shown(job[key]) if key in job else "" for key in keys]
-        values = map(summary.figures(target).get, names)
-        told = ["" if value is None else repr(value) for value in values]
-        standing = setting.get(summary.run) or [None] * len(COLUMNS)
-        writer.writerow([*state, *own, *told, *("" if value is None else value for value in standing)])
-    return content.getvalue()
-
-
-def as_json(summaries: Sequence[Summary], left_out: LeftOut, target: float | None) -> str:
-    """Return the runs, the means over seeds and what was left out, as one JSON object."""
-    keys = varying(summaries)
-    found: dict[str, Any] = {
-        "_".join(["target", *(metric.name for metric in metrics_of(summaries))]): target,
-        "runs": [_run_as_json(summary, keys, target) for summary in summaries],
-        "over_seeds": [_group_as_json(group, target) for group in groups(summaries) if len(group.runs) > 1],
-        "left_out": [{"run": str(run), "reason": reason} for run, reason in left_out.items()],
-    }
-    return json.dumps(found, indent=1, default=str, allow_nan=False) + "\n"
-
-
-def _run_as_json(summary: Summary, keys: Sequence[str], target: float | None) -> dict[str, Any]:
-    return {
-        "run": str(summary.run),
-        "finished": summary.finished,
-        "remarks": list(summary.remarks),
-        "settings": _plain({key: value for key, value in settings(summary.job).items() if key in keys}),
-        **summary.figures(target),
-        "worst_silo": summary.worst_silo,
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON has words for: times and numbers that are not finite become text."""
-    return json.loads(json.dumps(value, default=str), parse_constant=str)
-
-
-def _group_as_json(group: Group, target: float | None) -> dict[str, Any]:
-    spread = group.spread(target)
-    return {
-        "name": group.name,
-        "runs": [str(run.run) for run in group.runs],
-        "seeds": _plain([run.job["seed"] for run in group.runs]),
-        "mean": {name: each[0] for name, each in spread.items() if each},
-        "std": {name: each[1] for name, each in spread.items() if each},
-    }
 
 
 def wide_console() -> Console:

@@ -26,6 +26,8 @@ RANK = re.compile("[0-9]{1,9}")
 HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
 """What changes begin or end with on which nothing that is trained depends."""
 A_RUN = "name the folder of a run (mpifl train ... --out RUN)"
+PLAIN = MetricInfo(name="figure")
+"""How figures are written of which nothing is known."""
 MOST_GAPS = 5
 """How many gaps between its rounds a remark names."""
 
@@ -47,6 +49,10 @@ class Summary:
     """What of its training was changed on the way, by --force."""
     metric: MetricInfo = ACCURACY
     """The main metric: the one that it is judged by."""
+    beside: tuple[MetricInfo, ...] = ()
+    """The others, as far as it notes them."""
+    own_models: bool = False
+    """Whether its silos are scored with models of their own."""
 
     @property
     def rounds(self) -> int:
@@ -67,9 +73,18 @@ class Summary:
         return next(evaluated, self.records[-1])
 
     @property
+    def at_end(self) -> Record:
+        """What was scored once, at the end, of a run whose rounds look at valid rows; empty of another."""
+        return self.records[-1].get("final") or {}
+
+    @property
     def target(self) -> float | None:
         """The value of the main metric that its job waits for."""
         return _target(self.job)
+
+    def info(self, name: str) -> MetricInfo:
+        """Return how a metric of this name is written; a plain number if the run notes none of that name."""
+        return next((one for one in (self.metric, *self.beside) if one.name == name), PLAIN)
 
     def figure(self, name: str) -> float | None:
         """Return a figure of the last evaluated round."""
@@ -82,7 +97,7 @@ class Summary:
 
     def final(self) -> float | None:
         """Return the main metric on test data, where that was scored at the end alone."""
-        found = judged(self.last.get("final") or {}, self.metric)
+        found = judged(self.at_end, self.metric)
         return found and found[1]
 
     @property
@@ -183,6 +198,8 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         data=environment.get("data", {}),
         forced=forced,
         metric=metric,
+        beside=_infos(environment.get("metrics", ())),
+        own_models=environment.get("own_models") is True,
     )
     version = environment.get("versions", {}).get("mpifl")
     remarks = (*_gaps(summary), *wrong, *_remarks(summary, lost, version))
@@ -228,10 +245,15 @@ def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
 
 def metric_of(environment: Mapping[str, Any]) -> MetricInfo:
     """Return the main metric that a run notes; of one that notes none the accuracy."""
+    return next(iter(_infos([environment.get("metric")])), ACCURACY)
+
+
+def _infos(noted: Sequence[object]) -> tuple[MetricInfo, ...]:
+    """Return metrics that a run notes; none if it notes what this program does not write."""
     try:
-        return MetricInfo.model_validate(environment["metric"])
-    except (KeyError, ValidationError):
-        return ACCURACY
+        return tuple(map(MetricInfo.model_validate, noted))
+    except ValidationError:
+        return ()
 
 
 def _target(job: Mapping[str, Any]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpifl.common import InputError, Names
-from mpifl.common.pages import BLUES, Fold, Said, charts, heat, ramp
+from mpifl.common.pages import BLUES, Fold, Said, across, charts, heat, ramp
 from mpifl.data.shards import FederationSpec, VerticalSpec, held_out, read_any
 from mpifl.report.runs.runs import Summary
 from mpifl.run.folder import describe, same_data
@@ -50,7 +50,7 @@ def examples(summary: Summary, spec: Told, names: Names) -> dict[str, Held]:
     """Return what each silo holds, by its name, as far as that is known."""
     if not isinstance(spec, FederationSpec):
         return {}
-    given = summary.job.get("evaluate", {}).get("split")
+    given = None if summary.at_end.get("silos") else summary.job.get("evaluate", {}).get("split")
     counts = {names[entry.silo or 0]: entry.examples for entry in spec.silos}
     return {name: Held(of["train"], of.get(given or held_out(of) or "", 0)) for name, of in counts.items()}
 
@@ -89,8 +89,14 @@ def _drawn_columns(spec: VerticalSpec) -> Fold:
         f"{spec.name}: {len(sizes):,} silos with {sum(sizes):,} columns of the same {spec.rows['train']:,} "
     )
     note += f"training rows; silo {holder} holds the targets{told and f' ({told})'}."
-    drawn = charts.columns(sizes, "Columns", max(sizes))
+    drawn = charts.columns(sizes, "Columns", max(sizes), names=called([entry.name for entry in spec.silos]))
     return Fold("The data: columns of every silo", [Said(note), drawn])
+
+
+def called(names: Sequence[str]) -> list[str]:
+    """Return what silos are called, if any has a name that says more than its number; else nothing."""
+    found = Names(names)
+    return [found[silo] for silo in range(len(names))] if found.told else []
 
 
 def _drawn(spec: FederationSpec) -> Fold:
@@ -105,15 +111,17 @@ def _drawn(spec: FederationSpec) -> Fold:
         parts = np.array_split(np.arange(len(sizes)), MOST_SILOS)
         shares, sizes = (np.array([each[part].mean(axis=0) for part in parts]) for each in (shares, sizes))
         note += f" Each of the {MOST_SILOS} columns is the mean of neighbouring silos."
-    called = Names([entry.name for entry in spec.silos])
-    if called.told and len(sizes) <= MOST_NAMED:
-        note += f" From the left: {', '.join(called[silo] for silo in range(len(sizes)))}."
+    beside = called([entry.name for entry in spec.silos]) if len(sizes) == len(spec.silos) else []
+    if beside and len(across(beside)) < len(beside) <= MOST_NAMED:  # some have no room below
+        note += f" From the left: {', '.join(beside)}."
     if spec.classes is None:  # values, of which federation.json counts nothing
         return Fold("The data", [Said(note)])
     names = [name[:8] for name in spec.class_names or map(str, range(spec.classes))][::-1]
     most = float(shares.max()) or 1.0
     drawn = [
-        charts.columns([round(size) for size in sizes.tolist()], "Training examples", max(sizes.max(), 1)),
+        charts.columns(
+            list(map(round, sizes.tolist())), "Training examples", max(sizes.max(), 1), names=beside
+        ),
         heat(shares.T[::-1] / most, BLUES, "The share of each label in every silo", names),
         ramp("0 %", BLUES, f"{most:.0%} of a silo’s examples"),
     ]

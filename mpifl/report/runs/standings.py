@@ -1,25 +1,31 @@
-"""Which setting wins, and whether by more than seeds make differ."""
+"""Which setting wins, and whether by more than chance makes over the seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import sqrt
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
 
+from rich.table import Table
+
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.runs import units
+from mpifl.report.runs import chance, units
+from mpifl.report.runs.chance import LEVEL, Difference
 from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.curve_legends import legends
+from mpifl.report.runs.judged import Judged, judged_by_all
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups
-from mpifl.run.folder import number
 
-MORE, CLEARLY = 2, 3
-"""A difference of more than so many standard errors is more than seeds make, or clearly so."""
-COLUMNS = ("setting", "setting_seeds", "setting_mean", "setting_deviation", "setting_behind", "setting_error")
+OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen")
+COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
 """What the file of all runs says of each run's setting."""
+HEADS = ("behind the first", "95 % interval", "p", "p (Holm)", "test")
+"""What tables say of a setting beside the one with the best mean."""
+MOST_NAMED = 5
+"""Settings that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,10 @@ class Standing:
     group: Group
     metric: MetricInfo
     ends: list[float]
+    seeds: list[Hashable] = field(default_factory=list)
+    """The seed of each end."""
+    judged: Judged | None = None
+    """What the ends are of."""
 
     @property
     def mean(self) -> float:
@@ -41,60 +51,199 @@ class Standing:
         """The sample standard deviation over its seeds; None of a single one."""
         return stdev(self.ends) if len(self.ends) > 1 else None
 
+    @property
+    def by_seed(self) -> dict[Hashable, float]:
+        """How it ended for each seed."""
+        return dict(zip(self.seeds, self.ends, strict=True))
+
     def written(self) -> str:
         """Write its mean and its deviation."""
-        spread = "" if self.deviation is None else f" ± {self.metric.write(self.deviation).rstrip('%')}"
-        return self.metric.write(self.mean) + spread
-
-    def error(self, other: Standing) -> float | None:
-        """Return the standard error of the difference of two means; None where one has a single seed."""
-        if self.deviation is None or other.deviation is None:
-            return None
-        return sqrt(self.deviation**2 / len(self.ends) + other.deviation**2 / len(other.ends))
+        return self.metric.write_spread(self.mean, self.deviation)
 
 
-def judged_figure(runs: Sequence[Summary], metric: MetricInfo) -> str:
-    """Return the figure by which runs are judged: on the test set, else on all that silos hold out."""
-    if any(number(run.last, metric.test) is not None for run in runs):
-        return metric.test
-    return next((run.together for run in runs), metric.pooled)
+@dataclass(frozen=True)
+class Rival:
+    """A setting beside the one with the best mean.
+
+    Attributes:
+        standing: The setting.
+        behind: How much worse its mean is.
+        test: The difference, positive where the first is better; None where one has a single seed.
+        p: Its p, corrected by Holm for the pairs of all settings.
+    """
+
+    standing: Standing
+    behind: float
+    test: Difference | None
+    p: float | None
+
+    @property
+    def seen(self) -> bool:
+        """Whether it is behind by more than chance makes."""
+        return self.p is not None and self.p <= LEVEL
+
+    def cells(self) -> list[str]:
+        """Return what HEADS says of it."""
+        metric = self.standing.metric
+        if self.test is None or self.p is None:
+            return [units.points(self.behind, metric), "-", "-", "-", "-"]
+        found = [units.points(self.behind, metric), units.between(self.test.low, self.test.high, metric)]
+        return [*found, units.probability(self.test.p), units.probability(self.p), name_of(self.test)]
+
+
+def name_of(test: Difference) -> str:
+    """Return what a test is called in a table."""
+    return "paired" if test.paired else "Welch"
 
 
 def standings_of(summaries: Sequence[Summary]) -> list[Standing]:
     """Return the settings of runs, the best first; none where runs are judged by several metrics."""
+    return standings(groups(summaries)) if summaries else []
+
+
+def standings(found: Sequence[Group]) -> list[Standing]:
+    """Return groups of runs as settings, the best first; none where runs are judged by several metrics."""
+    summaries = [run for group in found for run in group.runs]
     if len(metrics_of(summaries)) != 1:
         return []
-    metric, found = summaries[0].metric, groups(summaries)
-    figure, each = judged_figure(summaries, metric), []
+    metric, each = summaries[0].metric, list[Standing]()
+    if (judged := judged_by_all(found)) is None:
+        return []
     for name, group in zip(legends(found), found, strict=True):
-        ends = [end for run in group.runs if (end := number(run.last, figure)) is not None]
+        told = [(run.job.get("seed"), judged.value(run)) for run in group.runs]
+        ends = [(seed, end) for seed, end in told if end is not None]
         name = name.removesuffix(f", {len(group.runs)} seed{'s' * (len(group.runs) > 1)}")
-        each += [Standing(name, group, metric, ends)] if ends else []
+        if ends:
+            seeds, values = [seed for seed, _ in ends], [end for _, end in ends]
+            each.append(Standing(name, group, metric, values, seeds, judged))
     return sorted(each, key=lambda one: one.mean, reverse=metric.higher_is_better)
 
 
+def rivals(found: Sequence[Standing]) -> list[Rival]:
+    """Return what each setting but the first is behind it.
+
+    The first is chosen by the results themselves. So p is corrected for the pairs of all settings, not only
+    for those that the first is in: else the best of six equal ones would be ahead in one case of ten.
+    """
+    ways = list(combinations(range(len(found)), 2))
+    tests = {way: test for way in ways if (test := _test(found[way[0]], found[way[1]])) is not None}
+    corrected = dict(zip(tests, chance.holm([test.p for test in tests.values()]), strict=True))
+    return [
+        Rival(one, abs(one.mean - found[0].mean), tests.get((0, nth)), corrected.get((0, nth)))
+        for nth, one in enumerate(found[1:], 1)
+    ]
+
+
+def crowned(found: Sequence[Standing]) -> bool:
+    """Return whether the first of several settings is ahead of each other one by more than chance makes."""
+    return len(found) > 1 and all(one.seen for one in rivals(found))
+
+
+def _test(one: Standing, other: Standing) -> Difference | None:
+    """Hold a setting against one that is no better; positive is better."""
+    if one.judged and one.judged.apart:
+        return None
+    sign = 1 if one.metric.higher_is_better else -1
+    first, second = ({seed: sign * end for seed, end in of.by_seed.items()} for of in (one, other))
+    return chance.over_seeds(first, second)
+
+
 def verdict(found: Sequence[Standing]) -> list[str]:
-    """Say which of several settings is best, and whether it is so by more than seeds make differ."""
-    if len(found) < 2:
+    """Say which of several settings is best, if one is by more than chance makes over the seeds."""
+    if not found:
         return []
-    (first, second), seeds = found[:2], len(found[0].ends)
+    judged = found[0].judged
+    without = [str(run.run) for run in judged.without] if judged else []
+    left_out = [f"Not judged, for they have no such figure: {_listed(without)}."] if without else []
+    if len(found) < 2:
+        return left_out
+    if judged and judged.apart:
+        return ["The runs are judged on different rows, so none is called best.", *left_out]
+    others = rivals(found)
+    return [_head(found[0], others), _next(found, others), *_rest(others), *left_out]
+
+
+def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
+    """Say how far the second is behind, and what chance makes of that."""
+    first, second = found[0], others[0]
+    gap = f"{units.points(second.behind, first.metric)} behind" if second.behind else "level with it"
+    said = f"Next is {second.standing.name} ({second.standing.written()}), {gap}"
+    if second.test is None or second.p is None:
+        return f"{said}; with a single seed nobody can tell whether that is chance."
+    reach = units.between(second.test.low, second.test.high, first.metric)
+    name = f"a paired t-test over {len(first.ends)} seeds" if second.test.paired else "Welch's t-test"
+    by = f", corrected by Holm for {_pairs(found)}" if len(others) > 1 else ""
+    equal = "p " if second.p < units.LEAST else "p = "
+    return f"{said}: 95 % interval {reach}, {equal}{units.probability(second.p)} by {name}{by}."
+
+
+def _pairs(found: Sequence[Standing]) -> str:
+    several = sum(len(one.ends) > 1 for one in found)
+    return f"all {several * (several - 1) // 2:,} pairs of settings"
+
+
+def _head(first: Standing, others: Sequence[Rival]) -> str:
+    """Say whether the first is best, or only has the best mean."""
+    seeds = len(first.ends)
     of = f"the mean of {seeds} seeds" if seeds > 1 else "with one seed"
-    said = [f"{first.name} is best: {first.metric.name} {first.written()}, {of}."]
-    gap, error = abs(first.mean - second.mean), first.error(second)
-    ahead = f"{units.points(gap, first.metric)} ahead of" if gap else "level with"
-    ahead = f"It is {ahead} {second.name} ({second.written()})"
-    if error is None:
-        return [*said, f"{ahead}; where one has a single seed, nobody can tell whether that is chance."]
-    much = "clearly more" if gap > CLEARLY * error else "more" if gap > MORE * error else "no more"
-    error_of = f"the standard error of the difference is {units.points(error, first.metric)}"
-    return [*said, f"{ahead}, {much} than seeds make differ; {error_of}."]
+    figure = f"{first.metric.name} {first.written()}, {of}"
+    if all(one.seen for one in others):
+        return f"{first.name} is best: {figure}."
+    if any(one.seen for one in others):
+        return f"No single setting is best. {first.name} has the best mean: {figure}."
+    many = f"the {len(others) + 1:,} settings" if len(others) > 1 else "the two settings"
+    tested = any(one.test for one in others)
+    told = f"No difference seen between {many}" if tested else "No setting is known to be best"
+    return f"{told}. {first.name} has the best {'mean' if seeds > 1 else 'figure'}: {figure}."
+
+
+def _rest(others: Sequence[Rival]) -> list[str]:
+    """Say which of several settings the first is ahead of, where it is ahead of some and not of others."""
+    ahead = [one.standing.name for one in others if one.seen]
+    level = [one.standing.name for one in others if one.test and not one.seen]
+    single = [one.standing.name for one in others if not one.test]
+    if not ahead or len(ahead) == len(others):
+        return []
+    said = [f"It is ahead of {_listed(ahead)}."]
+    said += [f"No difference seen between it and {_listed(level)}."] if level else []
+    return [*said, *([f"With a single seed nobody can tell of {_listed(single)}."] if single else [])]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [*names[:MOST_NAMED]]
+    shown += [f"{len(names) - MOST_NAMED:,} more"] if len(names) > MOST_NAMED else []
+    return " and ".join(filter(None, ["; ".join(shown[:-1]), shown[-1]]))
+
+
+def table_of_settings(found: Sequence[Standing]) -> Table | None:
+    """Return a table of the settings, the best first, where seeds tell of a difference."""
+    others = rivals(found)
+    if not any(one.test for one in others):
+        return None
+    table = Table()
+    table.add_column("setting", overflow="fold")
+    for heading in (found[0].metric.name, "seeds", *HEADS):
+        table.add_column(heading, justify="right")
+    for one, cells in zip(found, [[""] * len(HEADS), *(rival.cells() for rival in others)], strict=True):
+        table.add_row(one.name, one.written(), str(len(one.ends)), *cells)
+    return table
+
+
+def of_settings(found: Sequence[Standing]) -> list[dict[str, object]]:
+    """Return what COLUMNS says of each setting, the best first; None is what nobody can tell."""
+    told = []
+    for one, rival in zip(found, [None, *rivals(found)], strict=True):
+        test = rival.test if rival else None
+        said = [one.name, len(one.ends), one.mean, one.deviation, rival.behind if rival else 0.0]
+        said += [test.low, test.high, test.p] if test else [None] * 3
+        said += [rival.p if rival else None, name_of(test) if test else None]
+        said += [rival.seen if test and rival else None, one.judged.words() if one.judged else None]
+        told.append(dict(zip(COLUMNS, said, strict=True)))
+    return told
 
 
 def of_runs(summaries: Sequence[Summary]) -> dict[Path, list[object]]:
     """Return what COLUMNS says of each run that has been judged."""
-    found, told = standings_of(summaries), dict[Path, list[object]]()
-    for one in found:
-        behind, error = abs(one.mean - found[0].mean), one.error(found[0])
-        said = [one.name, len(one.ends), one.mean, one.deviation, behind, error]
-        told |= {run.run: said for run in one.group.runs}
-    return told
+    found = standings_of(summaries)
+    told = [list(one.values()) for one in of_settings(found)]
+    return {run.run: said for one, said in zip(found, told, strict=True) for run in one.group.runs}

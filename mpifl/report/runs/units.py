@@ -9,6 +9,8 @@ from mpifl.learning.metrics import MetricInfo
 
 UNITS = ((1, 0.001, "ms"), (100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h"))
 """Durations below so many seconds are marked in this unit, which has so many seconds."""
+LEAST = 0.001
+"""The least p that is written in digits."""
 
 
 def clock(most: float) -> charts.Levels:
@@ -38,4 +40,19 @@ def size(value: float) -> str:
 
 def points(change: float, metric: MetricInfo) -> str:
     """Write a difference of a metric's values: of per cents in points."""
-    return f"{100 * change:.2f} points" if metric.share else metric.write(change)
+    return f"{_change(change, metric)} points" if metric.share else _change(change, metric)
+
+
+def between(low: float, high: float, metric: MetricInfo) -> str:
+    """Write where a difference of a metric's values lies: `−0.31 to 2.05 points`."""
+    return f"{_change(low, metric)} to {points(high, metric)}"
+
+
+def _change(change: float, metric: MetricInfo) -> str:
+    written = f"{100 * change:.2f}" if metric.share else metric.write(change)
+    return written.replace("-", "−") if change < 0 else written
+
+
+def probability(p: float) -> str:
+    """Write a p as papers do."""
+    return f"{p:.3f}" if p >= LEAST else f"< {LEAST}"

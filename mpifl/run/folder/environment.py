@@ -18,7 +18,7 @@ from mpifl import __version__
 from mpifl.common import LARGEST_FILE, read_whole, write_atomic, write_needed
 
 _KINDS = {"versions": dict, "ranks": dict, "data": dict, "metric": dict, "silos": list, "changes": list}
-_KINDS |= {"directory": str, "released": str}
+_KINDS |= {"directory": str, "released": str, "metrics": list}
 """The types of the entries of `environment.json` that are read again."""
 OWN = ("versions", "platform", "command", "started", "directory", "changes", "lost")
 """The entries of `environment.json` that this module writes."""

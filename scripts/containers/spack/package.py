@@ -35,6 +35,7 @@ class PyMpifl(PythonPackage):
         depends_on("py-pydantic@2.11:")
         depends_on("py-rich@14.3:")
         depends_on("py-safetensors@0.7:")
+        depends_on("py-scipy@1.11:")
         depends_on("py-tomli@2.0:", when="^python@:3.10")
         depends_on("py-tomli-w@1.0:")
         depends_on("py-torch@2.6:")

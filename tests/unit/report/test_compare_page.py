@@ -2,21 +2,31 @@
 
 import csv
 import itertools
+import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pages import Reader, check_whole
+from scipy import stats
 from unit.builders import write_folder
 
+from mpifl.cli import app
 from mpifl.common import InputError
-from mpifl.common.pages import Mark
+from mpifl.common.pages import Mark, charts
+from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.comparison_page import write_best
 from mpifl.report.pages.grid import Tried, grid, ordered
-from mpifl.report.runs.compared_runs import Output, compare_runs
+from mpifl.report.pages.group_colours import COLOURS, _look, group_looks
+from mpifl.report.pages.picture import draw
+from mpifl.report.runs import chance
+from mpifl.report.runs.compared_files import escaped
+from mpifl.report.runs.compared_runs import Drawing, Output, compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
 from mpifl.report.runs.runs import read_run
-from mpifl.report.runs.seeds import groups
-from mpifl.report.runs.standings import standings_of, verdict
+from mpifl.report.runs.seeds import Group, groups
+from mpifl.report.runs.standings import Standing, rivals, standings_of, verdict
 from mpifl.run.folder.environment import write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
@@ -83,7 +93,7 @@ def test_more_keys_are_parallel_axes_and_a_lower_value_may_be_the_better():
     best = Mark("line best", "M0 100.0L333 100.0L667 100.0L1000 100.0", "a 1, b 1, c 1: 0", 1.0)
     assert plot.marks[-1] == best
     assert "a 2, b 2, c 2: 7" in [mark.title for mark in plot.marks]
-    assert grid(["a", "b", "c"], tried[:1], "error", "{:g}".format, min) is None
+    assert grid(["a", "b", "c"], tried[:7], "error", "{:g}".format, min) is None, "the table says as much"
     assert grid(["a"], tried, "error", "{:g}".format, min) is None, "a row of the table says as much"
     assert ordered(["10", "9", "adam", "1e-3", "sgd"]) == ["1e-3", "9", "10", "adam", "sgd"]
 
@@ -114,36 +124,175 @@ def settings_of(folder, *ends, **more):
     ]
 
 
-@pytest.mark.parametrize(
-    ("ends", "said"),
-    [
-        (([0.8, 0.82], [0.6, 0.61]), "20.50 points ahead of lr 0.2 (60.50% ± 0.71), clearly more than seeds"),
-        (([0.8, 0.86], [0.7, 0.76]), "10.00 points ahead of lr 0.2 (73.00% ± 4.24), more than seeds"),
-        (([0.8, 0.84], [0.7, 0.92]), "1.00 points ahead of lr 0.2 (81.00% ± 15.56), no more than seeds"),
-        (([0.9], [0.7, 0.8]), "15.00 points ahead of lr 0.2 (75.00% ± 7.07); where one has a single seed"),
-    ],
-    ids=["clearly", "more", "within", "one seed"],
+SEEN = "lr 0.1 is best: accuracy 81.33 ± 1.53%, the mean of 3 seeds."
+LEVEL = "No difference seen between the two settings. lr 0.1 has the best mean: accuracy 82.00 ± 2.83%, "
+SINGLE = "No setting is known to be best. lr 0.1 has the best figure: accuracy 90.00%, with one seed."
+NEXT = (
+    "Next is lr 0.2 (71.67 ± 1.53%), 9.67 points behind: 95 % interval 8.23 to 11.10 points, p = 0.001 by a "
+    "paired t-test over 3 seeds."
 )
-def test_settings_are_told_apart_only_by_more_than_seeds_make(tmp_path, capsys, ends, said):
+APART = (
+    "1.00 points behind: 95 % interval −113.36 to 115.36 points, p = 0.930 by a paired t-test over 2 seeds."
+)
+UNTOLD = "Next is lr 0.2 (75.00 ± 7.07%), 15.00 points behind; with a single seed nobody can tell"
+TOLD = [
+    (([0.80, 0.81, 0.83], [0.70, 0.72, 0.73]), SEEN, NEXT),
+    (([0.8, 0.84], [0.7, 0.92]), LEVEL, APART),
+    (([0.9], [0.7, 0.8]), SINGLE, UNTOLD),
+    (([0.8, 0.8], [0.8, 0.8]), "No difference seen between the two", "level with it: 95 % interval 0.00 to "),
+]
+"""How settings ended, and what is said first and next of them."""
+
+
+@pytest.mark.parametrize(("ends", "first", "then"), TOLD, ids=["seen", "within", "one seed", "the same"])
+def test_settings_are_told_apart_only_by_more_than_seeds_make(tmp_path, capsys, ends, first, then):
     runs = settings_of(tmp_path, *ends)
     _, reader = written(runs, tmp_path / "c.html")
     found = verdict(standings_of([read_run(run) for run in runs]))
-    assert found[0].startswith("lr 0.1 is best: accuracy ")
-    assert said in found[1]
+    assert found[0].startswith(first)
+    assert then in found[1]
     assert set(found) <= set(reader.text), "the page and the terminal say the same"
-    assert all(one in " ".join(capsys.readouterr().out.split()) for one in found[:1])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert all(" ".join(one.split()) in printed for one in found)
+    assert ("p (Holm)" in printed) == ("Each setting is held against the first" in " ".join(reader.text))
 
 
-def test_a_single_lucky_run_is_not_best_and_the_file_has_each_runs_setting(tmp_path):
+def judged_run(folder, valid, test=None, silos=None, seed=1, data="one", own=False, **more):
+    """A run whose rounds were scored on valid rows, and its end on the server's or the silos' test rows."""
+    evaluate = {"split": "valid"}
+    make_run(folder, 0.5, seed, evaluate=evaluate, **more)
+    records = [{"round": n, "train_loss": 1.0, "seconds": 1.0, "silo_accuracy_pooled": valid} for n in (1, 2)]
+    final = {} if test is None else {"test_accuracy": test}
+    final |= {} if silos is None else {"silo_accuracy_pooled": silos}
+    records[-1] |= {"final": final} if final else {}
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    write_environment(folder, data={"sha256": data, "test": data, "form": "f", "public": ""}, own_models=own)
+    return folder
+
+
+def judged(*runs):
+    found = standings_of([read_run(run) for run in runs])
+    said = found[0].judged.words() if found else ""
+    return [one.name for one in found], said, " ".join(verdict(found))
+
+
+def test_the_figure_that_stands_first_is_of_test_rows_where_all_have_them(tmp_path):
+    """By valid rows the first is better, by test rows the second."""
+    one = judged_run(tmp_path / "one", 0.93, 0.91, 0.94, local={"lr": 0.1})
+    other = judged_run(tmp_path / "two", 0.92, 0.92, 0.93, local={"lr": 0.2})
+    names, said, _ = judged(one, other)
+    assert (names, said) == (["lr 0.2", "lr 0.1"], "accuracy of the server's test set, after round 2")
+    valid = judged_run(tmp_path / "three", 0.99, local={"lr": 0.3})
+    names, said, told = judged(one, other, valid)
+    assert names == ["lr 0.3", "lr 0.1", "lr 0.2"]
+    assert said == "accuracy of the silos' valid rows, after round 2"
+    assert "Not judged" not in told
+
+
+def test_silos_with_models_of_their_own_are_judged_by_these(tmp_path):
+    alone = {"name": "ditto", "lambda": 0.0}
+    one = judged_run(tmp_path / "one", 0.93, 0.93, 0.94, local={"lr": 0.1})
+    own = judged_run(tmp_path / "own", 0.92, 0.92, 0.95, own=True, algorithm=alone)
+    names, said, _ = judged(one, own)
+    assert names[0].startswith("ditto")
+    assert said == (
+        "accuracy of the rows that silos hold out, after round 2, by the model that a silo uses; silos of "
+        "some runs have models of their own"
+    )
+    none = judged_run(tmp_path / "none", 0.5, 0.9, local={"lr": 0.4})
+    (none / "metrics.jsonl").write_bytes(encode_record({"round": 1, "train_loss": 1.0}))
+    assert judged(one, own, none)[2].endswith(f"Not judged, for they have no such figure: {none}.")
+
+
+def test_runs_on_other_rows_are_not_ranked(tmp_path):
+    runs = [judged_run(tmp_path / f"{name}-{seed}", 0.9, 0.5 + 0.1 * (name == "b") + 0.01 * seed, seed=seed,
+                       data=name, shards=name) for name in "ab" for seed in (1, 2)]  # fmt: skip
+    assert judged(*runs)[2] == "The runs are judged on different rows, so none is called best."
+
+
+def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
+    ends = [0.80, 0.81, 0.83, 0.82], [0.80, 0.812, 0.828, 0.82], [0.5, 0.51, 0.53, 0.52], [0.7]
+    found = verdict(standings_of([read_run(run) for run in settings_of(tmp_path, *ends)]))
+    assert found[0].startswith("No single setting is best. lr 0.1 has the best mean")
+    assert found[1].endswith(
+        "by a paired t-test over 4 seeds, corrected by Holm for all 3 pairs of settings."
+    )
+    assert found[2].startswith("It is ahead of lr 0.3")
+    assert found[3:] == [
+        "No difference seen between it and lr 0.2.",
+        "With a single seed nobody can tell of lr 0.4.",
+    ]
+
+
+def test_differences_over_seeds_are_those_of_scipy():
+    one, other = [0.81, 0.79, 0.84, 0.8], [0.78, 0.8, 0.79, 0.77]
+    found = chance.over_seeds(dict(enumerate(one)), dict(enumerate(other)))
+    told = stats.ttest_rel(one, other)
+    assert found.paired
+    assert (found.p, found.low, found.high) == pytest.approx((told.pvalue, *told.confidence_interval()))
+    found = chance.over_seeds(dict(enumerate(one)), dict(enumerate(other[:3], 9)))
+    told = stats.ttest_ind(one, other[:3], equal_var=False)
+    assert not found.paired
+    assert (found.p, found.low, found.high) == pytest.approx((told.pvalue, *told.confidence_interval()))
+    assert chance.over_seeds({1: 0.5}, {1: 0.4, 2: 0.5}) is None
+    assert chance.over_seeds({1: 0.5, 2: 0.5}, {1: 0.4, 2: 0.4}).p == pytest.approx(0)
+    assert chance.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def equal_settings(draws, settings, seeds, same):
+    """Settings that differ by chance alone; those of the same seeds have a part in common."""
+    for drawn in np.random.default_rng(5).normal(size=(draws, settings + 1, seeds)):
+        ends = drawn[1:] + (drawn[0] if same else 0)
+        each = [
+            Standing(
+                f"s{nth}", Group("", []), ACCURACY, of.tolist(), [(nth * (not same), s) for s in range(seeds)]
+            )
+            for nth, of in enumerate(ends)
+        ]
+        yield sorted(each, key=lambda one: -one.mean)
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["paired", "Welch"])
+@pytest.mark.parametrize(("settings", "seeds"), [(2, 3), (2, 5), (6, 5)])
+def test_equal_settings_are_told_apart_in_about_one_case_of_twenty(settings, seeds, same):
+    """With Holm's correction at most so often; Welch's test keeps below its level where seeds are few."""
+    draws = 1500
+    told = [rivals(found) for found in equal_settings(draws, settings, seeds, same)]
+    false = sum(any(one.seen for one in of) for of in told) / draws
+    assert false < 0.065
+    assert settings > 2 or false > (0.035 if same else 0.02)
+
+
+def test_a_lower_value_may_be_the_better():
+    loss = MetricInfo(name="rmse", higher_is_better=False)
+    low, high = (
+        Standing(str(ends[0]), Group("", []), loss, ends, [1, 2, 3]) for ends in ([1, 1.1, 1.3], [3, 3, 3.3])
+    )
+    (rival,) = rivals([low, high])
+    assert rival.seen
+    assert rival.test.low > 0, "how far behind is positive"
+    assert verdict([low, high])[0] == "1 is best: rmse 1.1333 ± 0.1528, the mean of 3 seeds."
+
+
+def test_a_single_lucky_run_is_not_best_and_the_files_have_each_runs_setting(tmp_path):
     runs = settings_of(tmp_path, [0.95, 0.55], [0.8, 0.82])
-    compare_runs(runs, output=Output(csv=tmp_path / "c.csv"))
+    compare_runs(runs, output=Output(csv=tmp_path / "c.csv", json=tmp_path / "c.json"))
     rows = list(csv.DictReader((tmp_path / "c.csv").open()))
     assert [row["setting"] for row in rows] == ["lr 0.1", "lr 0.1", "lr 0.2", "lr 0.2"]
     assert [float(row["setting_mean"]) for row in rows] == pytest.approx([0.75, 0.75, 0.81, 0.81])
     assert [float(row["setting_behind"]) for row in rows] == pytest.approx([0.06, 0.06, 0, 0])
-    error = ((0.2828427**2 + 0.0141421**2) / 2) ** 0.5
-    assert [float(row["setting_error"]) for row in rows[:2]] == pytest.approx([error] * 2)
+    told = stats.ttest_rel([0.8, 0.82], [0.95, 0.55])
+    for name, value in zip(("p", "low", "high"), (told.pvalue, *told.confidence_interval()), strict=True):
+        assert float(rows[0][f"setting_{name}"]) == pytest.approx(value)
+        assert rows[2][f"setting_{name}"] == ""
+    assert [(row["setting_test"], row["setting_seen"]) for row in rows[1:3]] == [
+        ("paired", "False"),
+        ("", ""),
+    ]
     assert [row["setting_seeds"] for row in rows] == ["2"] * 4
+    first, second = json.loads((tmp_path / "c.json").read_text())["settings"]
+    assert (first["setting"], first["setting_p"]) == ("lr 0.2", None)
+    assert (second["setting_seen"], second["setting_p_holm"]) == (False, pytest.approx(told.pvalue))
 
 
 def test_a_setting_has_a_dot_for_each_seed_and_a_line_of_its_deviation(tmp_path):
@@ -176,3 +325,198 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
     )
     write_environment(runs[2], data=describe(write_folder(tmp_path / "others", [5, 4, 4])))
     assert "Which silos gain?" not in written(runs, tmp_path / "c.html")[1].text, "they hold other data"
+
+
+def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_path):
+    """Silo 1 gains in each of three seeds alike, and silo 0 in one alone: by examples, both gain."""
+    spec = write_folder(tmp_path / "shards", [4, 4], silos_test=1000)
+    runs = [
+        make_run(
+            tmp_path / f"{name}{seed}", 0.5 + 0.1 * shift, seed, {"0": first, "1": 0.6 + shift + seed / 100},
+            shards=tmp_path / "shards", algorithm={"name": name, **more},
+        )
+        for name, shift, firsts, more in (
+            ("fedavg", 0, (0.5, 0.5, 0.5), {}), ("fedprox", 0.2, (0.5, 0.5, 0.9), {"mu": 0.1}))
+        for seed, first in enumerate(firsts)
+    ]  # fmt: skip
+    for run in runs:
+        write_environment(run, data=describe(spec))
+    words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
+    assert "Against fedavg 1 of 2 silos gain and 0 lose; no difference is seen at 1." in words
+    assert (
+        "Which silos gain? On what each silo holds out, the mean over seeds, and the change against" in words
+    )
+    assert "more than chance makes of the seeds and of the examples held out, each silo for itself." in words
+    assert "0 50.00% 63.33% 1 61.00% 81.00% +20.00" in words
+    words = " ".join(written([runs[0], runs[5]], tmp_path / "c.html")[1].titles())
+    assert "0 50.00% 90.00% +40.00" in words
+    assert "of the examples held out, each silo for itself; of the seeds nobody can tell" in words
+
+
+def test_without_a_clear_reference_no_silo_gains_and_one_may_be_named(tmp_path):
+    runs = [
+        make_run(tmp_path / f"{nth}", 0.5 + nth / 10, 1, {"0": 0.5 + nth / 10, "1": 0.6}, local={"lr": lr})
+        for nth, lr in enumerate((0.1, 0.2, 0.3))
+    ]
+    words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
+    assert "What each silo has On what each silo holds out. No setting is a clear reference" in words
+    assert "Against" not in words
+    assert "silo lr 0.3 lr 0.2 lr 0.1 1 60.00% 60.00% 60.00% 0 70.00% 60.00% 50.00%" in words
+    compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 0.2"))
+    words = " ".join(Reader((tmp_path / "c.html").read_text()).titles())
+    assert "and the change against lr 0.2. Nobody can tell what of it is chance." in words
+    with pytest.raises(InputError, match=r"--against lr 9: .* they are: lr 0\.3; lr 0\.2; lr 0\.1$"):
+        compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 9"))
+
+
+def test_a_setting_has_one_colour_on_the_page_and_in_the_picture(tmp_path):
+    """Whatever order the runs come in; and the colours of pictures are those of the pages."""
+    pytest.importorskip("matplotlib")
+    runs = [
+        make_run(tmp_path / f"{lr}", end, local={"lr": lr})
+        for lr, end in ((0.1, 0.5), (0.2, 0.9), (0.3, 0.7))
+    ]
+    style = (Path(charts.__file__).parent / "templates" / "page.css").read_text().partition("@media")[0]
+    assert tuple(re.search(rf"--{name}: (#\w+);", style)[1] for name in charts.COLOURS) == COLOURS
+    for order in (runs, runs[::-1]):
+        compare_runs(order, output=Output(page=tmp_path / "c.html", plot=tmp_path / "c.svg"))
+        drawn = re.findall(r"stroke: (#\w+); stroke-width: 1\.5", (tmp_path / "c.svg").read_text())
+        page = (tmp_path / "c.html").read_text()
+        first = page[page.index("Accuracy over rounds") :]
+        assert re.findall(r'class="(s\d)"></i><bdi>lr (0\.\d)', first)[:3] == [
+            ("s0", "0.2"),
+            ("s1", "0.3"),
+            ("s2", "0.1"),
+        ]
+        assert list(dict.fromkeys(drawn)) == list(COLOURS[:3])
+        found = groups([read_run(run) for run in order])
+        looks = zip(found, group_looks(found), strict=True)
+        assert {one.runs[0].run.name: look.page for one, look in looks} == {
+            "0.2": "s0", "0.3": "s1", "0.1": "s2"}  # fmt: skip
+    many = [_look(rank) for rank in range(24)]
+    assert len({(look.colour, look.style) for look in many}) == 24, "each line has a look of its own"
+
+
+def cells_of(latex):
+    """Return the rows of a LaTeX table, its headings first, as lists of cells."""
+    rows = [line.removesuffix(r" \\") for line in latex.splitlines() if line.endswith(r" \\")]
+    return [row.split(" & ") for row in rows]
+
+
+def test_a_table_for_latex_has_the_best_in_bold_only_where_it_is_ahead(tmp_path, capsys):
+    runs = settings_of(tmp_path / "a", [0.80, 0.81, 0.83], [0.70, 0.72, 0.73], evaluate={"target": 0.9})
+    compare_runs(runs, output=Output(latex=tmp_path / "c.tex"))
+    text = (tmp_path / "c.tex").read_text()
+    heads, first, second = cells_of(text)
+    assert heads == ["setting", "seeds", r"accuracy (\%)", "MB"], (
+        "no silo was scored, and none is at the target"
+    )
+    assert first == ["lr 0.1", "3", r"$\mathbf{81.33 \pm 1.53}$", "2.0"]
+    assert second == ["lr 0.2", "3", r"$71.67 \pm 1.53$", "2.0"]
+    assert text.startswith("% lr 0.1 is best: accuracy 81.33 ± 1.53%, the mean of 3 seeds. Next is ")
+    assert r"\begin{tabular}{lrrr}" in text
+    compare_runs(
+        settings_of(tmp_path / "b", [0.8, 0.84], [0.7, 0.92]), output=Output(latex=tmp_path / "c.tex")
+    )
+    assert "mathbf" not in (tmp_path / "c.tex").read_text()
+    assert "latex: " in capsys.readouterr().out
+
+
+def test_names_are_text_to_latex(tmp_path):
+    assert escaped(r"a_b & 50% #1 {x} ~^\ <$>") == (
+        r"a\_b \& 50\% \#1 \{x\} \textasciitilde{}\textasciicircum{}\textbackslash{} "
+        r"\textless{}\$\textgreater{}"
+    )
+    runs = [make_run(tmp_path / name, 0.5, seed=3) for name in ("a_1", "b\nc")]
+    compare_runs(runs, output=Output(latex=tmp_path / "c.tex"))
+    assert {row[0] for row in cells_of((tmp_path / "c.tex").read_text())[1:]} == {r"a\_1", "b c"}
+
+
+def test_runs_that_no_metric_ranks_have_no_table_for_latex(tmp_path):
+    run = make_run(tmp_path / "a", 0.5)
+    (run / "metrics.jsonl").write_bytes(encode_record({"round": 1, "train_loss": 1.0}))
+    with pytest.raises(InputError, match="--latex: the runs have no main metric in common"):
+        compare_runs([run], output=Output(latex=tmp_path / "c.tex"))
+
+
+@pytest.fixture
+def drawn(tmp_path, monkeypatch):
+    """Draw settings of three seeds whose loss falls a hundredfold; return the figure."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    runs = settings_of(tmp_path, [0.8, 0.82, 0.81], [0.7, 0.7, 0.72])
+    for run in runs:
+        each = {"seconds": 0.2, "bytes_sent": 1000, "bytes_received": 10}
+        records = [
+            {"round": n, "test_accuracy": 0.2 * n, "train_loss": 3 / n**3, **each} for n in range(1, 5)
+        ]
+        (run / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    found = groups([read_run(run) for run in runs])
+
+    def draw_and_keep(**how):
+        kept = []
+        monkeypatch.setattr(pyplot, "close", kept.append)
+        draw(found, tmp_path / "c.png", 0.5, Drawing(**how))
+        monkeypatch.undo()
+        (figure,) = kept
+        figure.canvas.draw()
+        pyplot.close(figure)
+        return figure
+
+    return draw_and_keep
+
+
+def labels_of(figure):
+    return [(axes.get_xlabel(), axes.get_ylabel()) for axes in figure.axes]
+
+
+def test_a_picture_has_the_panels_and_the_size_that_are_asked_for(drawn):
+    figure = drawn(all_panels=True)
+    assert labels_of(figure)[::3] == [("round", "test accuracy (%)"), ("round", "training loss")]
+    assert len({round(axes.yaxis.label.get_window_extent().x0) for axes in figure.axes[::3]}) == 1, "aligned"
+    figure = drawn(panels=["test/rounds"], size=(3.5, 2.5))
+    assert labels_of(figure) == [("round", "test accuracy (%)")]
+    assert figure.get_size_inches().tolist() == [3.5, 2.5]
+    assert "target 50%" in [text.get_text() for text in figure.axes[0].texts]
+    figure = drawn(panels=["loss", "bytes", "seconds"])
+    assert labels_of(figure) == [("MB between server and silos", "training loss"), ("seconds", "")]
+    with pytest.raises(
+        InputError, match=r"--panel virtual: .* they are loss, test, rounds, bytes, seconds, or"
+    ):
+        drawn(panels=["virtual"])
+    with pytest.raises(InputError, match=r"--panel tset: 'tset' is none .* did you mean 'test'\?"):
+        drawn(panels=["tset"])
+
+
+def test_the_marks_of_a_picture_are_plain_numbers(drawn):
+    (axes,) = drawn(panels=["loss/rounds"]).axes
+    assert axes.get_yscale() == "log"
+    marks = [label.get_text() for label in axes.get_yticklabels()]
+    assert marks == ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2", "5"]
+    assert not axes.get_yticklabels(minor=True)
+    assert all(label.get_text().isdecimal() for label in axes.get_xticklabels())
+
+
+def test_a_picture_is_drawn_in_a_style_of_matplotlib(drawn, tmp_path):
+    before = dict(pytest.importorskip("matplotlib").rcParams)
+    assert drawn(style="dark_background").get_facecolor()[:3] == (0, 0, 0)
+    (tmp_path / "own.mplstyle").write_text("figure.facecolor: red\n")
+    assert drawn(style=str(tmp_path / "own.mplstyle")).get_facecolor()[:3] == (1, 0, 0)
+    with pytest.raises(
+        InputError, match=r"--style ggplo: is no style of matplotlib; did you mean 'ggplot'\?"
+    ):
+        drawn(style="ggplo")
+    assert dict(pytest.importorskip("matplotlib").rcParams) == before
+
+
+def test_how_a_picture_is_drawn_is_told_by_options(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr("mpifl.report.runs.compare_runs", lambda *all: given.append(all[2]))
+    how = ["--panel", "test", "--panel", "rounds", "--size", "3.5x2", "--style", "x"]
+    app(["compare", "a", "--plot", "c.pdf", *how], standalone_mode=False)
+    assert given[0] == Output(Path("c.pdf"), drawing=Drawing(False, ["test", "rounds"], (3.5, 2.0), "x"))
+    for wrong in ("3", "3x", "0.5x2", "ax2", "100x2"):
+        with pytest.raises(InputError, match=f"--size {wrong}: is no width and height from 1 to 99 inches"):
+            app(["compare", "a", "--plot", "c.pdf", "--size", wrong], standalone_mode=False)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="are for --plot FILE; give that, too"):
+        compare_runs([tmp_path], output=Output(drawing=Drawing(size=(1, 1))))

@@ -19,7 +19,8 @@ from unit.builders import CLASSES, FEATURES, write_folder
 from mpifl.common.errors import InputError
 from mpifl.learning import models
 from mpifl.report.judging.evaluate import evaluate_run
-from mpifl.report.pages.curves import curve, draw
+from mpifl.report.pages.curves import curve
+from mpifl.report.pages.picture import draw
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs.compared_runs import Output, compare_runs, show_run
 from mpifl.report.runs.runs import Summary, read_run
@@ -126,7 +127,9 @@ def test_a_comparison_has_a_row_for_every_run(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     headings, one, other = table_of(out)
     found = dict(zip(headings, one, strict=True))
-    assert "accuracy of the test set; a silo's figure is of the rows that it holds out" in out
+    assert (
+        "Figures: accuracy of the server's test set; a silo's figure is of the rows that it holds out." in out
+    )
     assert found == {
         "run": "a",
         "rounds": "5",
@@ -676,10 +679,11 @@ def test_without_a_test_set_the_target_is_for_what_the_silos_hold_out_and_this_i
 def test_whose_rows_figures_are_of_is_said_once(tmp_path, capsys):
     tested = [write(tmp_path / name) for name in "ab"]
     without = [make_run(tmp_path / name, HELD_OUT) for name in "cd"]
+    of_silos = "a silo's figure is of the rows that it holds out."
     said = {
-        "accuracy of the test set; a silo's figure is of the rows that it holds out": tested,
-        "no test set: figures are of the rows that silos hold out": without,
-        "nothing was scored": [write(tmp_path / "e", [{"round": 1, "train_loss": 1.0}])],
+        f"Figures: accuracy of the server's test set; {of_silos}": tested,
+        f"Figures: {of_silos}": without,
+        "Figures: nothing was scored.": [write(tmp_path / "e", [{"round": 1, "train_loss": 1.0}])],
     }
     for line, runs in said.items():
         compare_runs(runs)

@@ -15,10 +15,10 @@ from unit.builders import write_folder, write_vertical_folder
 from mpifl.common.errors import InputError
 from mpifl.common.pages import charts
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.pages.curves import apart
 from mpifl.report.pages.gains import Gain, gained, gains
+from mpifl.report.pages.picture import apart
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs import Held, chance, units
+from mpifl.report.runs import Held, chance, data, units
 from mpifl.run.folder.environment import write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
@@ -165,6 +165,18 @@ def test_a_fall_of_one_round_in_thousands_is_on_the_map_and_on_the_small_curve(t
     assert falling.count("V") == 1
     assert "V" not in level
     assert "each column is the worst of 21 rounds" in " ".join(reader.titles()).lower()
+
+
+@pytest.mark.parametrize("span", [(0.4, 0.93), (0, 1.2), (7.31, 7.34), (0, 3.0e6), (1, 2)])
+def test_an_axis_of_seconds_or_bytes_has_marks_enough(span):
+    points = [(span[0], 0.1), (span[1], 0.9)]
+    (plot,) = charts.lines("t", [charts.Line("a", points)], along="seconds").blocks
+    assert 3 <= len(plot.ticks) <= 13
+    for tick in plot.ticks:
+        value = float(tick.text.replace(",", ""))
+        assert tick.at == pytest.approx(100 * (value - span[0]) / (span[1] - span[0]), abs=0.01)
+    (plot,) = charts.lines("t", [charts.Line("a", [(1, 0.1), (2, 0.9)])]).blocks
+    assert [tick.text for tick in plot.ticks] == ["1", "2"], "rounds are whole"
 
 
 @pytest.mark.parametrize(("many", "rounds", "most"), [(100, 1000, 500_000), (200, 5000, 900_000)])
@@ -406,7 +418,39 @@ def test_the_silos_that_are_drawn_are_named(tmp_path):
     run = make_run(tmp_path / "run", SHAPES["some"], shards=tmp_path / "shards")
     write_environment(run, data=describe(spec))
     _, reader = read(run)
-    assert "From the left: ohio, '<b>'." in " ".join(reader.titles())
+    words = " ".join(reader.titles())
+    assert "ohio '<b>' silo" in words, "below the bars"
+    assert "From the left" not in words
+    named = [
+        entry.model_copy(update={"name": f"hospital of town {nth}"})
+        for nth, entry in enumerate(spec.silos * 6)
+    ]
+    drawn = data(spec.model_copy(update={"silos": named}))
+    assert "From the left: 'hospital of town 0', 'hospital of town 1'," in drawn.blocks[0].text
+    ticks = drawn.blocks[1].ticks
+    assert [tick.text for tick in ticks] == ["'hospital o…"] * 6
+    assert [tick.spare for tick in ticks] == [False, True, True, True, True, False], (
+        "a phone has room for two"
+    )
+
+
+def test_what_is_beside_the_main_metric_is_written_as_it_is_everywhere(tmp_path):
+    """In per cent if it is a share, as in `mpifl evaluate`; a run that notes nothing of it has numbers."""
+    silos = {"a": {"accuracy": 0.5, "f1": 0.7297, "mae": 2.0}, "b": {"accuracy": 1.0, "f1": 0.25, "mae": 1.0}}
+    run = make_run(tmp_path, [record(n, test_f1=0.5 + n / 8, silos=silos) for n in (1, 2)])
+    words = " ".join(read(run)[1].titles())
+    assert "0.7297 2.0000" in words
+    noted = [
+        {"name": "f1", "higher_is_better": True, "share": True},
+        {"name": "mae", "higher_is_better": False},
+    ]
+    write_environment(run, metrics=noted)
+    words = " ".join(read(run)[1].titles())
+    assert "72.97% 2.0000" in words
+    assert re.search(r"F1 test set 75% .*62.5%", words), "its chart"
+    for wrong in ([{"name": "a b"}], ["f1"], {"f1": 1}):
+        write_environment(run, metrics=wrong)
+        assert "0.7297 2.0000" in " ".join(read(run)[1].titles())
 
 
 def test_the_columns_of_vertical_silos_are_drawn(tmp_path):

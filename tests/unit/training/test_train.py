@@ -18,6 +18,7 @@ from unit.builders import Alone, write_folder
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.common.machine import signals
+from mpifl.learning.metrics import ACCURACY
 from mpifl.report.pages.run_page import write_report
 from mpifl.run.folder import checkpoint, serialization
 from mpifl.run.folder.environment import read_environment
@@ -318,7 +319,9 @@ def test_silos_are_told_by_their_names(run, tmp_path, capsys, monkeypatch):
     assert "silo 'long beach' failed:\nTraceback" in said
     assert "round 2: without silo 'long beach': RuntimeError: not yet" in said
     assert "silo 2 not evaluated" in said
-    assert read_environment(tmp_path / "run")["silos"] == ["cleveland", "long beach", "silo 2"]
+    about = read_environment(tmp_path / "run")
+    assert about["silos"] == ["cleveland", "long beach", "silo 2"]
+    assert about["metrics"] == [about["metric"]] == [ACCURACY.model_dump()]
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(RoundLost, match="answered, all alike: silo cleveland: KeyError"):
         run(algorithm={"name": "unit.training.test_train:Mistaken"}, names=NAMES)

@@ -1,0 +1,134 @@
+"""The silos under each of several settings, and what they gain over a reference that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from mpifl.common import InputError, Names
+from mpifl.common.pages import Cell, Figure, Table, charts
+from mpifl.report.pages.gains import Gain, gains, held_against, values
+from mpifl.report.runs import Held, Standing, Summary, chance, examples, trained_on
+from mpifl.run.folder import read_environment, same_data
+
+MOST_SILOS = 200
+NO_REFERENCE = (
+    "No setting is a clear reference, as each silo alone or a single one of fedavg is, so no gain is told. "
+    "Name one by --against."
+)
+
+
+def reference_of(found: Sequence[Standing], against: str | None) -> Standing | None:
+    """Return what silos are held against: what is named, else each alone, else the one setting of fedavg.
+
+    Each alone is Ditto with lambda 0. Where there is neither, there is no reference: the best is none.
+
+    Raises:
+        InputError: no setting has the name that is given.
+    """
+    if against is not None:
+        if named := [one for one in found if against in (one.name, one.group.name)]:
+            return named[0]
+        offered = "; ".join(one.name for one in found)
+        raise InputError(f"--against {against}: is no setting of these runs; they are: {offered}")
+    alone = [one for one in found if _algorithm(one).get("lambda") == 0]
+    usual = [one for one in found if _algorithm(one).get("name") == "fedavg"]
+    return alone[0] if alone else usual[0] if len(usual) == 1 else None
+
+
+def called_in_words(one: Standing) -> str:
+    """Return what silos are held against in words."""
+    return f"each silo alone ({one.name})" if _algorithm(one).get("lambda") == 0 else one.name
+
+
+def _algorithm(one: Standing) -> Mapping[str, Any]:
+    """Return the table of a setting's algorithm."""
+    found = one.group.runs[0].job.get("algorithm")
+    return found if isinstance(found, Mapping) else {}
+
+
+def held_by(summaries: Sequence[Summary]) -> dict[str, Held]:
+    """Return what each silo holds, where all runs are of the same shards and these can be read."""
+    first = summaries[0]
+    environment = read_environment(first.run)
+    if any(not same_data(first.data, run.data) for run in summaries):
+        return {}
+    return examples(first, trained_on(first, environment), Names(environment.get("silos", ())))
+
+
+def _by_seed(one: Standing) -> dict[str, dict[Hashable, float]]:
+    """Return each silo's main metric for each seed, of silos that all its runs have scored."""
+    each = {run.job.get("seed"): values(run) for run in one.group.runs}
+    common = set.intersection(*(set(of) for of in each.values()))
+    first = next(iter(each.values()))
+    return {name: {seed: of[name] for seed, of in each.items()} for name in first if name in common}
+
+
+def _means(one: Standing) -> dict[str, float]:
+    return {name: fmean(of.values()) for name, of in _by_seed(one).items()}
+
+
+def _over(one: Standing, against: Standing, held: Mapping[str, Held]) -> dict[str, Gain]:
+    """Return what each silo gains by a setting; nothing where the settings are of other shards."""
+    if not same_data(one.group.runs[0].data, against.group.runs[0].data):
+        return {}
+    served, beside = _by_seed(one), _by_seed(against)
+    tests = {name: chance.over_seeds(of, beside[name]) for name, of in served.items() if name in beside}
+    return gains(_means(one), _means(against), one.metric, held, tests)
+
+
+def silos_of_settings(
+    found: Sequence[Standing], against: Standing | None, held: Mapping[str, Held]
+) -> tuple[Figure | None, dict[str, Gain]]:
+    """Return a row for each silo: what settings give it; and what the best gives over the reference.
+
+    Args:
+        found: The settings, the best first.
+        against: The reference, if there is one.
+        held: What each silo holds, as far as that is known.
+    """
+    if against is None:
+        return _without_reference(found), {}
+    metric, base = against.metric, _means(against)
+    shown = [one for one in found if one is not against][: len(charts.COLOURS)]
+    over = [_over(one, against, held) for one in shown]
+    if not base or not any(over):
+        return None, {}
+    sign, rows = 1 if metric.higher_is_better else -1, []
+    for name, value in list(base.items())[:MOST_SILOS]:
+        cells = [Cell(name), Cell(metric.write(value), value)]
+        for gain in (of.get(name) for of in over):
+            if gain is None:
+                cells.append(Cell("–", ""))
+                continue
+            served = value + sign * gain.by
+            change = "" if gain.seen is False else f" {gain.write(metric)}"
+            cells.append(Cell(metric.write(served) + change, served, gain.look))
+        rows.append(cells)
+    note = (
+        f"On what each silo holds out{_of_seeds(found)}, and the change against {called_in_words(against)}. "
+    )
+    note += held_against(gain for of in over for gain in of.values())
+    table = Table(["silo", called_in_words(against), *(one.name for one in shown)], rows, sort=True)
+    return Figure("Which silos gain?", note, [table], wide=True), over[0] if shown[0] is found[0] else {}
+
+
+def _without_reference(found: Sequence[Standing]) -> Figure | None:
+    """Return what each silo has by each of the best settings, where nothing is to hold that against."""
+    shown = [(one.name, means) for one in found[: len(charts.COLOURS)] if (means := _means(one))]
+    if len(shown) < 2:
+        return None
+    metric, names = found[0].metric, list(dict.fromkeys(name for _, of in shown for name in of))[:MOST_SILOS]
+    each = [[of.get(name) for _, of in shown] for name in names]
+    rows = [
+        [Cell(name), *(Cell("–", "") if one is None else Cell(metric.write(one), one) for one in row)]
+        for name, row in zip(names, each, strict=True)
+    ]
+    note = f"On what each silo holds out{_of_seeds(found)}. {NO_REFERENCE}"
+    table = Table(["silo", *(name for name, _ in shown)], rows, sort=True)
+    return Figure("What each silo has", note, [table], wide=True)
+
+
+def _of_seeds(found: Sequence[Standing]) -> str:
+    return ", the mean over seeds" if any(len(one.group.runs) > 1 for one in found) else ""

@@ -1,0 +1,161 @@
+"""Runs side by side as files for other programs: CSV, JSON and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from mpifl.common import InputError, one_line
+from mpifl.learning.metrics import MetricInfo
+from mpifl.report.runs.compared_columns import metrics_of
+from mpifl.report.runs.runs import Summary
+from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
+from mpifl.report.runs.standings import (
+    COLUMNS,
+    Standing,
+    crowned,
+    of_runs,
+    of_settings,
+    standings_of,
+    verdict,
+)
+
+LeftOut = Mapping[Path, str]
+"""Why runs cannot be read."""
+
+
+def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
+    """Return a line for every run: its state, settings in which the runs differ, its figures in full."""
+    keys = varying(summaries)
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    names = list(dict.fromkeys(name for summary in summaries for name in summary.figures(target)))
+    setting = of_runs(summaries)
+    writer.writerow(["run", "finished", "remarks", *keys, *names, *COLUMNS])
+    for summary in summaries:
+        job = settings(summary.job)
+        state = [summary.run, str(summary.finished).lower(), "; ".join(summary.remarks)]
+        own = [shown(job[key]) if key in job else "" for key in keys]
+        values = map(summary.figures(target).get, names)
+        told = ["" if value is None else repr(value) for value in values]
+        standing = setting.get(summary.run) or [None] * len(COLUMNS)
+        writer.writerow([*state, *own, *told, *("" if value is None else value for value in standing)])
+    return content.getvalue()
+
+
+def as_json(summaries: Sequence[Summary], left_out: LeftOut, target: float | None) -> str:
+    """Return the runs, the means over seeds and what was left out, as one JSON object."""
+    keys = varying(summaries)
+    found: dict[str, Any] = {
+        "_".join(["target", *(metric.name for metric in metrics_of(summaries))]): target,
+        "runs": [_run_as_json(summary, keys, target) for summary in summaries],
+        "settings": of_settings(standings_of(summaries)),
+        "over_seeds": [_group_as_json(group, target) for group in groups(summaries) if len(group.runs) > 1],
+        "left_out": [{"run": str(run), "reason": reason} for run, reason in left_out.items()],
+    }
+    return json.dumps(found, indent=1, default=str, allow_nan=False) + "\n"
+
+
+def _run_as_json(summary: Summary, keys: Sequence[str], target: float | None) -> dict[str, Any]:
+    return {
+        "run": str(summary.run),
+        "finished": summary.finished,
+        "remarks": list(summary.remarks),
+        "settings": _plain({key: value for key, value in settings(summary.job).items() if key in keys}),
+        **summary.figures(target),
+        "worst_silo": summary.worst_silo,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has words for: times and numbers that are not finite become text."""
+    return json.loads(json.dumps(value, default=str), parse_constant=str)
+
+
+def _group_as_json(group: Group, target: float | None) -> dict[str, Any]:
+    spread = group.spread(target)
+    return {
+        "name": group.name,
+        "runs": [str(run.run) for run in group.runs],
+        "seeds": _plain([run.job["seed"] for run in group.runs]),
+        "mean": {name: each[0] for name, each in spread.items() if each},
+        "std": {name: each[1] for name, each in spread.items() if each},
+    }
+
+
+LATEX = r"""% {}
+% Needs \usepackage{{booktabs}}.
+\begin{{tabular}}{{l{}}}
+\toprule
+{} \\
+\midrule
+{}
+\bottomrule
+\end{{tabular}}
+"""
+SPECIAL = {one: rf"\{one}" for one in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}",
+}  # fmt: skip
+"""Characters that mean something to LaTeX."""
+
+
+def as_latex(summaries: Sequence[Summary], target: float | None) -> str:
+    """Return a table of the settings, the best first: mean ± sample deviation over seeds.
+
+    The best is bold only where it is ahead of every other setting by more than chance makes.
+
+    Raises:
+        InputError: the runs are judged by several metrics, or were never scored.
+    """
+    if not (found := standings_of(summaries)):
+        raise InputError("--latex: the runs have no main metric in common by which settings could be ranked")
+    metric, won = found[0].metric, crowned(found)
+    worst, traffic = f"{metric.silo}_worst", ("bytes_sent", "bytes_received")
+    columns = (
+        [("seeds", [str(len(one.ends)) for one in found])] if any(one.deviation for one in found) else []
+    )
+    unit = r" (\%)" if metric.share else ""
+    main = [_spread(one.ends, metric, won and one is found[0]) for one in found]
+    columns.append((escaped(metric.name) + unit, main))
+    silos = [_figures(one, target, worst) for one in found]
+    columns.append(("worst silo" + unit, [_spread(each, metric) for each in silos]))
+    if target is not None:
+        level = escaped(metric.write_briefly(target))
+        rounds = [_figures(one, target, "rounds_to_target") for one in found]
+        columns.append((f"rounds to {level}", [f"{fmean(each):.0f}" if each else "--" for each in rounds]))
+    sent = [_figures(one, target, *traffic) for one in found]
+    columns.append(("MB", [f"{fmean(each) / 1e6:,.1f}" if each else "--" for each in sent]))
+    columns = [column for column in columns if {*column[1]} != {"--"}]
+    heads = " & ".join(["setting", *(head for head, _ in columns)])
+    rows = [
+        " & ".join([escaped(one.name), *(cells[nth] for _, cells in columns)]) + r" \\"
+        for nth, one in enumerate(found)
+    ]
+    said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
+    return LATEX.format(one_line(said), "r" * len(columns), heads, "\n".join(rows))
+
+
+def _figures(one: Standing, target: float | None, *names: str) -> list[float]:
+    """Return the sum of some figures of each run; nothing where a run lacks one."""
+    each = [[run.figures(target).get(name) for name in names] for run in one.group.runs]
+    sums = [sum(value for value in of if value is not None) for of in each if None not in of]
+    return sums if len(sums) == len(each) else []
+
+
+def _spread(values: Sequence[float], metric: MetricInfo, bold: bool = False) -> str:
+    if not values:
+        return "--"
+    told = metric.write_spread(fmean(values), stdev(values) if len(values) > 1 else None)
+    told = told.rstrip("%").replace("±", r"\pm")
+    return rf"$\mathbf{{{told}}}$" if bold else f"${told}$"
+
+
+def escaped(text: str) -> str:
+    """Return a text as LaTeX prints it."""
+    return "".join(SPECIAL.get(one, one) for one in text)

@@ -1,0 +1,82 @@
+"""By which figure runs are judged: whose rows it is of and which model's, the same for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mpifl.report.runs.runs import Summary
+from mpifl.report.runs.seeds import Group
+from mpifl.run.folder import number
+
+SERVER, TEST, VALID = "the server's test set", "the rows that silos hold out", "the silos' valid rows"
+"""Whose rows a figure is of. With `[evaluate] split = "valid"` the first two are scored once, at the end."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What runs are judged by.
+
+    Attributes:
+        rows: SERVER, TEST or VALID.
+        of: The runs that have such a figure.
+        without: Those that have none.
+        own: Whether silos of some are scored with models of their own.
+        apart: Whether the rows of some are others.
+    """
+
+    rows: str
+    of: Sequence[Summary]
+    without: Sequence[Summary] = ()
+    own: bool = False
+    apart: bool = False
+
+    def value(self, run: Summary) -> float | None:
+        """Return a run's figure."""
+        return dict(_offered(run)).get(self.rows)
+
+    def words(self) -> str:
+        """Say what the figure is of."""
+        rounds = {run.last["round"] for run in self.of}
+        last = f"round {rounds.pop():,}" if len(rounds) == 1 else "each run's last scored round"
+        said = f"{self.of[0].metric.name} of {self.rows}, after {last}"
+        if not self.own:
+            return said
+        model = "the server's model" if self.rows == SERVER else "the model that a silo uses"
+        return f"{said}, by {model}; silos of some runs have models of their own"
+
+
+def judged_by_all(found: Sequence[Group]) -> Judged | None:
+    """Return what groups of runs, all of one main metric, are judged by; None if none was scored.
+
+    It is a figure that all have: of test rows before valid rows. Where silos are scored with models of their
+    own, the silos' rows come first: the server's test set would judge a model that they do not use.
+    """
+    runs = [run for group in found for run in group.runs]
+    offered = {run.run: dict(_offered(run)) for run in runs}
+    own = any(run.own_models for run in runs)
+    order = (TEST, VALID, SERVER) if own else (SERVER, TEST, VALID)
+    counts = {rows: sum(rows in each for each in offered.values()) for rows in order}
+    if not (most := max(counts.values(), default=0)):
+        return None
+    rows = next(rows for rows in order if counts[rows] == most)
+    parts: tuple[list[Summary], list[Summary]] = ([], [])
+    for run in runs:
+        parts[rows not in offered[run.run]].append(run)
+    data = {run.data.get("test" if rows == SERVER else "sha256") for run in parts[0]}
+    return Judged(rows, *parts, own, apart=len(data - {None}) > 1)
+
+
+def _offered(run: Summary) -> Iterator[tuple[str, float]]:
+    """Yield the figures by which a run could be judged, each kind of rows once."""
+    metric, final, last = run.metric, run.records[-1].get("final") or {}, run.last
+    by_valid = run.job.get("evaluate", {}).get("split") is not None
+    at_test = final if final or by_valid else last
+    for rows, record, keys in (
+        (SERVER, at_test, (metric.test,)),
+        (TEST, at_test, (metric.pooled, metric.weighted)),
+        (VALID, last if by_valid else {}, (metric.pooled, metric.weighted)),
+    ):
+        values = (number(record, key) for key in keys)
+        if (value := next((one for one in values if one is not None), None)) is not None:
+            yield rows, value
