@@ -233,7 +233,7 @@ def test_a_single_lucky_run_is_not_best_and_the_files_have_each_runs_setting(tmp
         assert float(rows[0][f"setting_{name}"]) == pytest.approx(value)
         assert rows[2][f"setting_{name}"] == ""
     assert [(row["setting_test"], row["setting_seen"]) for row in rows[1:3]] == [
-        ("paired", "False"),
+        ("paired", "false"),
         ("", ""),
     ]
     assert [row["setting_seeds"] for row in rows] == ["2"] * 4
