@@ -11,6 +11,7 @@ from .chance import (
 )
 from .compared_columns import (
     columns_of as columns_of,
+    fitting as fitting,
     level_of as level_of,
     metrics_of as metrics_of,
 )
