@@ -1,5 +1,5 @@
 from .algorithms import Algorithm as Algorithm, Cohort as Cohort, FedAvg as FedAvg, Server as Server
-from .cli import Run as Run, train as train
+from .cli import Run as Run, Sweep as Sweep, train as train
 from .common import InputError as InputError, RoundLost as RoundLost
 from .learning.models import Classifier as Classifier
 from .learning.tasks import Task as Task

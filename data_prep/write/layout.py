@@ -129,7 +129,7 @@ class Gathering:
             yield section, slot, own, block[begin - piece.start : end - piece.start]
 
 
-class Sweep:
+class SweptReading:
     """Sections of rows that are cheap only in their own order, read once from front to back."""
 
     def __init__(self, sections: Sequence[Section]) -> None:
@@ -156,13 +156,13 @@ class Sweep:
             yield section, bucket.start + int(begins[at]), ids, block[ids - piece.start]
 
 
-def passes(sections: Sequence[Section]) -> list[Gathering | Sweep]:
+def passes(sections: Sequence[Section]) -> list[Gathering | SweptReading]:
     """Group sections by the rows they are taken from; each group is read by itself."""
     groups: dict[int, list[Section]] = {}
     for section in sections:
         if len(section):
             groups.setdefault(id(section.rows), []).append(section)
-    return [Sweep(group) if group[0].swept else Gathering(group) for group in groups.values()]
+    return [SweptReading(group) if group[0].swept else Gathering(group) for group in groups.values()]
 
 
 def sequential(rows: Rows) -> bool:

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from data_prep.model import all_seen, fields, release
-from data_prep.write.layout import Arrival, Gathering, Section, Sweep
+from data_prep.write.layout import Arrival, Gathering, Section, SweptReading
 from mpifl.common import InputError, sha256_of
 from mpifl.data import OFFSETS, Aims, Features, Inputs, Ragged, aims_by_path, check_arrays, label_counts
 from mpifl.data.hdf5 import WrittenFile
@@ -84,7 +84,7 @@ class Writer:
         with h5py.File(raw if raw.exists() else self.folder / shard.file, "r", locking=False) as file:
             return _offsets(file)
 
-    def fill(self, reading: Gathering | Sweep, piece: range, offsets: dict[str, Offsets]) -> None:
+    def fill(self, reading: Gathering | SweptReading, piece: range, offsets: dict[str, Offsets]) -> None:
         """Read a piece, alter its rows and write them to their shards."""
         for arrival in reading.read(piece):
             self._store(arrival, offsets[arrival[0].file])

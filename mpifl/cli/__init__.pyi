@@ -8,5 +8,6 @@ from .commands import (
 )
 from .scripting import (
     Run as Run,
+    Sweep as Sweep,
     train as train,
 )

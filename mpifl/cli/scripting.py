@@ -21,6 +21,7 @@ from mpifl.data.hdf5 import start_parser
 from mpifl.data.shards import read_federation
 from mpifl.learning import models
 from mpifl.report.observers import Progress, Record, judged
+from mpifl.report.runs import as_rows, common_target, read_runs, runs_in, varying
 from mpifl.run.folder import load_final, read_metrics
 from mpifl.run.job import Job, read_job
 from mpifl.training import loop
@@ -83,10 +84,7 @@ class Run:
         Raises:
             InputError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError:
-            raise InputError("Run.frame needs pandas; pip install pandas, or take Run.metrics") from None
+        pandas = _pandas("Run.frame", "Run.metrics")
         found = pandas.json_normalize(self.metrics)
         return found if found.empty else found.set_index("round")
 
@@ -117,6 +115,78 @@ class Run:
         task = self.job.build_task().for_federation(spec)
         given = (table.arguments, spec.features, task.width(spec), self.job.seed, task)
         return models.build(factory or table.name, *given)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The runs of a sweep, or of any folder of runs, side by side.
+
+    Attributes:
+        folder: The folder that they lie in.
+        runs: The run folders that can be read.
+        left_out: The others, and why they cannot be read.
+    """
+
+    folder: Path
+    runs: tuple[Path, ...]
+    left_out: Mapping[Path, str]
+
+    @classmethod
+    def of(cls, folder: str | os.PathLike[str]) -> Sweep:
+        """Return the runs in a folder. This imports no code that their jobs name.
+
+        Raises:
+            InputError: there is no run that can be read.
+        """
+        path = Path(folder)
+        found, left_out = read_runs(runs_in(path))
+        if not found:
+            raise InputError("; ".join(left_out.values()))
+        return cls(path, tuple(run.run for run in found), left_out)
+
+    def rows(self, target: float | None = None) -> list[dict[str, Any]]:
+        """Return what `mpifl compare --csv` writes of each run; None is what there is not.
+
+        Args:
+            target: A value of the main metric; by default the one that all jobs wait for.
+        """
+        found, _ = read_runs(self.runs)
+        return as_rows(found, common_target(found) if target is None else target) if found else []
+
+    def frame(self, rounds: bool = False, target: float | None = None) -> Any:
+        """Return the runs as one pandas DataFrame, by the names of their folders.
+
+        A row is a run. Its columns are the settings in which the runs differ, such as `local.lr` and `seed`,
+        its figures as in `mpifl compare --csv`, and what is told of its setting.
+
+        Args:
+            rounds: Have a row for each round of each run, with the settings, and with the figures of
+                `Run.frame`. The index is then of the run and the round.
+            target: A value of the main metric; by default the one that all jobs wait for.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        pandas = _pandas("Sweep.frame", "Sweep.rows()")
+        rows = [{**row, "run": row["run"].absolute().name} for row in self.rows(target)]
+        if not rounds:
+            return pandas.DataFrame(rows).set_index("run")
+        keys, parts = varying(read_runs(self.runs)[0]), []
+        for run, row in zip(self.runs, rows, strict=True):
+            part = pandas.json_normalize(read_metrics(run))
+            part["run"] = row["run"]
+            for key in keys:
+                part[key] = [row[key]] * len(part)  # a setting may be a list
+            parts.append(part)
+        return pandas.concat(parts).set_index(["run", "round"])
+
+
+def _pandas(needs: str, instead: str) -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise InputError(f"{needs} needs pandas; pip install pandas, or take {instead}") from None
+    return pandas
 
 
 def train(

@@ -524,4 +524,4 @@ def test_sections_are_grouped_by_what_they_are_read_from():
     x, y = example(10)
     other = Swept(x)
     sections = [Section("a", "train", 0, rows, y, np.arange(5)) for rows in (x, other, x)]
-    assert [type(one).__name__ for one in passes(sections)] == ["Gathering", "Sweep"]
+    assert [type(one).__name__ for one in passes(sections)] == ["Gathering", "SweptReading"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from urllib.parse import quote
 
-from mpifl.common.pages import Cell, Figure, Fold, Table, charts, render, there
+from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.pages.compared_silos import called_in_words, held_by, reference_of, silos_of_settings
 from mpifl.report.pages.curves import AXES, Curve, curve
 from mpifl.report.pages.gains import gained
@@ -22,6 +22,7 @@ from mpifl.report.runs import (
     Summary,
     columns_of,
     curve_legends,
+    fitting,
     judged_by_all,
     level_of,
     metrics_of,
@@ -34,6 +35,8 @@ from mpifl.report.runs import (
     verdict,
 )
 
+ROOM, LONGEST, BESIDE = 120, 28, 9
+"""Characters of a row of all runs on a desk, of a run's name there at most, and of a setting."""
 TESTED = ("behind the first", "95 % interval", "p")
 HOLM = (
     "Each setting is held against the first by a t-test over the seeds. It is paired where both have the "
@@ -75,7 +78,7 @@ def compare_page(
         "compare.html",
         title=title,
         every=None,
-        broad=False,
+        broad=True,
         words=f"{_many(len(summaries), 'run')}, {_many(len(found), 'setting')}",
         verdict=said,
         figures=there(drawn),
@@ -221,9 +224,12 @@ def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fo
     """Return a row for each run: its settings that differ, and all figures."""
     summaries = sorted(summaries, key=_place)
     figures = [run.figures(target) for run in summaries]
-    columns = [c for c in columns_of(summaries) if any(each.get(c.figure) is not None for each in figures)]
     keys = curve_legends.telling_keys([Group(str(run.run), [run]) for run in summaries])
     level, rows = level_of(summaries, target), []
+    offered = [c for c in columns_of(summaries) if any(each.get(c.figure) is not None for each in figures)]
+    name = min(max(len(called(run)) for run in summaries), LONGEST)
+    room = ROOM - name - BESIDE * (len(keys) + 3 * (level is not None))
+    columns = fitting(offered, figures, room, metrics_of(summaries))
     for run, each in zip(summaries, figures, strict=True):
         job, row = settings(run.job), [Cell(called(run), str(run.run), link=_link(run, path))]
         row += [Cell(curve_legends.value(job.get(key)), str(job.get(key, ""))) for key in keys]
@@ -237,5 +243,8 @@ def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fo
         rows.append(row)
     named = [curve_legends.short(key, keys) or key for key in keys]
     heads = [*(column.heading for column in columns), *([f"to {level}"] if level else [])]
-    found = Table(["run", *named, "rounds", *heads], rows, sort=True)
-    return Fold("Every run", [found])
+    found: list[Block] = [Table(["run", *named, "rounds", *heads], rows, sort=True)]
+    if len(columns) < len(offered):
+        more = ", ".join(column.heading for column in offered if column not in columns)
+        found.append(Said(f"Left out for want of room: {more}; --csv has them.", "soft"))
+    return Fold("Every run", found)

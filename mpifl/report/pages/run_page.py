@@ -92,7 +92,7 @@ def page(summary: Summary, every: float | None = None, alone: Summary | None = N
         title=title_of(summary.run, summary.job),
         name=str(summary.job.get("name", summary.run.name)),
         every=every,
-        broad=False,
+        broad=alone is not None,  # its table of silos has two more columns
         state=_state(summary, every),
         head=_head(summary, environment, names, every, over),
         cards=_cards(summary),

@@ -11,14 +11,20 @@ from .chance import (
 )
 from .compared_columns import (
     columns_of as columns_of,
+    fitting as fitting,
     level_of as level_of,
     metrics_of as metrics_of,
+)
+from .compared_files import (
+    as_rows as as_rows,
 )
 from .compared_runs import (
     Drawing as Drawing,
     Output as Output,
+    common_target as common_target,
     compare_runs as compare_runs,
     read_runs as read_runs,
+    runs_in as runs_in,
     show_run as show_run,
     to_target as to_target,
     wide_console as wide_console,
@@ -52,6 +58,7 @@ from .seeds import (
     Group as Group,
     groups as groups,
     settings as settings,
+    varying as varying,
 )
 from .silo_data import (
     Held as Held,

@@ -29,22 +29,31 @@ LeftOut = Mapping[Path, str]
 """Why runs cannot be read."""
 
 
-def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
-    """Return a line for every run: its state, settings in which the runs differ, its figures in full."""
-    keys = varying(summaries)
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
+def as_rows(summaries: Sequence[Summary], target: float | None) -> list[dict[str, Any]]:
+    """Return of every run its state, settings in which the runs differ, its figures, and its setting's.
+
+    All have the same keys, and None is what there is not.
+    """
+    keys, setting = varying(summaries), of_runs(summaries)
     names = list(dict.fromkeys(name for summary in summaries for name in summary.figures(target)))
-    setting = of_runs(summaries)
-    writer.writerow(["run", "finished", "remarks", *keys, *names, *COLUMNS])
+    found = []
     for summary in summaries:
-        job = settings(summary.job)
-        state = [summary.run, str(summary.finished).lower(), "; ".join(summary.remarks)]
-        own = [shown(job[key]) if key in job else "" for key in keys]
-        values = map(summary.figures(target).get, names)
-        told = ["" if value is None else repr(value) for value in values]
+        job, figures = settings(summary.job), summary.figures(target)
+        state = {"run": summary.run, "finished": summary.finished, "remarks": "; ".join(summary.remarks)}
         standing = setting.get(summary.run) or [None] * len(COLUMNS)
-        writer.writerow([*state, *own, *told, *("" if value is None else value for value in standing)])
+        row = {**state, **{key: job.get(key) for key in keys}, **{name: figures.get(name) for name in names}}
+        found.append({**row, **dict(zip(COLUMNS, standing, strict=True))})
+    return found
+
+
+def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
+    """Return `as_rows` as a table with a line for every run, figures in full."""
+    content, rows = io.StringIO(), as_rows(summaries, target)
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(rows[0])
+    for row in rows:
+        told = (str(value) if isinstance(value, Path) else value for value in row.values())
+        writer.writerow("" if value is None else shown(value) for value in told)
     return content.getvalue()
 
 

@@ -101,7 +101,7 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
         check_page("--page", output.page)
     if output.plot is None and output.drawing != Drawing():
         raise InputError("--panel, --all-panels, --size and --style: are for --plot FILE; give that, too")
-    summaries, left_out = read_runs([run for folder in runs for run in _runs_in(folder)])
+    summaries, left_out = read_runs([run for folder in runs for run in runs_in(folder)])
     if target is not None and not math.isfinite(target):
         raise InputError(f"--target {target:g}: is no value of a metric")
     if target is not None and all(one.share for one in metrics_of(summaries)) and not 0 < target <= 1:
@@ -127,7 +127,7 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     _write(summaries, left_out, target, output, console)
 
 
-def _runs_in(folder: Path) -> list[Path]:
+def runs_in(folder: Path) -> list[Path]:
     """Return the runs in a folder that is none itself; else the folder, or what else it is."""
     if _may_be_run(folder, "job.toml", "metrics.jsonl"):
         return [folder]

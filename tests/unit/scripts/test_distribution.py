@@ -30,6 +30,15 @@ def floors(requirements):
 def test_the_citation_is_of_this_version():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert (cited["version"], cited["license"]) == (mpifl.__version__, PROJECT["license"])
+    bibtex = dict(re.findall(r"(\w+) += \{(.*)\},?\n", (ROOT / "docs" / "cite.md").read_text()))
+    plain = {key: re.sub("[{}]", "", value) for key, value in bibtex.items()}
+    assert plain == {
+        "author": cited["authors"][0]["name"],
+        "title": cited["title"],
+        "version": cited["version"],
+        "year": str(cited["date-released"])[:4],
+        "license": cited["license"],
+    }
 
 
 def test_all_extras_are_those_that_users_want():

@@ -3,9 +3,10 @@
 import sys
 
 import pytest
+from unit.report.test_compare_page import settings_of
 from unit.report.test_evaluate import make_run
 
-from mpifl import Run
+from mpifl import Run, Sweep
 from mpifl.common.errors import InputError
 from mpifl.run.job import read_job
 
@@ -37,3 +38,48 @@ def test_without_pandas_a_line_says_what_to_install(trained, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match=r"needs pandas; pip install pandas, or take Run\.metrics"):
         trained[0].frame()
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Two settings of a list, with two seeds each, and a folder that is no run."""
+    for nth, hidden in enumerate(([8], [8, 8])):
+        model = {"name": "mlp", "hidden": hidden}
+        settings_of(tmp_path / "sweep", [0.8 + nth / 10, 0.82 + nth / 10], model=model, name=f"m{nth}")
+        for run in list((tmp_path / "sweep").glob("0-*")):
+            run.rename(run.with_name(f"{nth + 1}-{run.name[2:]}"))
+    broken = tmp_path / "sweep" / "broken"
+    broken.mkdir()
+    (broken / "job.toml").touch()
+    return Sweep.of(tmp_path / "sweep")
+
+
+def test_a_sweep_is_a_frame_with_a_row_for_each_run(sweep):
+    pytest.importorskip("pandas")
+    frame = sweep.frame()
+    assert frame.index.tolist() == ["1-1", "1-2", "2-1", "2-2"]
+    assert frame["model.hidden"].tolist() == [[8], [8], [8, 8], [8, 8]]
+    assert frame["seed"].tolist() == [1, 2, 1, 2]
+    assert frame["test_accuracy"].tolist() == pytest.approx([0.8, 0.82, 0.9, 0.92])
+    assert frame.groupby("setting")["test_accuracy"].mean().tolist() == pytest.approx([0.91, 0.81])
+    assert frame["setting_behind"].tolist() == pytest.approx([0.1, 0.1, 0, 0])
+    assert sweep.frame(target=0.81)["rounds_to_target"].fillna(0).tolist() == [0, 2, 2, 2]
+    assert list(sweep.left_out) == [sweep.folder / "broken"]
+
+
+def test_a_sweep_is_a_frame_with_a_row_for_each_round_of_each_run(sweep):
+    pytest.importorskip("pandas")
+    frame = sweep.frame(rounds=True)
+    assert frame.index.names == ["run", "round"]
+    assert frame.loc[("2-1", 1), "test_accuracy"] == pytest.approx(0.45)
+    assert frame["model.hidden"].tolist() == [[8]] * 4 + [[8, 8]] * 4
+    assert "local.lr" not in frame, "all runs have the same"
+
+
+def test_a_folder_without_a_run_is_no_sweep(tmp_path, sweep, monkeypatch):
+    with pytest.raises(InputError, match="name the folder of a run"):
+        Sweep.of(sweep.folder / "broken")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert [row["seed"] for row in sweep.rows()] == [1, 2, 1, 2]
+    with pytest.raises(InputError, match=r"Sweep.frame needs pandas; .* or take Sweep\.rows\(\)"):
+        sweep.frame()

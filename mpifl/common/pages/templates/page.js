@@ -1,6 +1,21 @@
 "use strict";
 // A page says all that it says without this. Here its tables are sorted and searched, the values of its charts are
-// told, and the silo that the page's address names (#silo=NAME) is drawn in the first chart.
+// told, and the silo that the page's address names (#silo=NAME) is drawn in the first chart. On a phone, a table that
+// is too wide has its rows stacked, a figure a line, named by its heading.
+const phone = matchMedia("(max-width: 760px)");
+const stack = () => {
+  for (const table of document.querySelectorAll(".scroll > table:not(.grid-of)")) {
+    const place = table.parentElement, heads = [...table.tHead?.rows[0].cells ?? []];
+    table.classList.remove("stacked");
+    if (!phone.matches || !heads.length || place.scrollWidth <= place.clientWidth) continue;
+    for (const row of table.tBodies[0].rows) {
+      heads.forEach((head, nth) => { row.cells[nth].dataset.head = head.textContent; });
+    }
+    table.classList.add("stacked");
+  }
+};
+addEventListener("resize", stack);
+document.addEventListener("toggle", stack, true);
 for (const table of document.querySelectorAll("table.sort")) {
   const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
   const value = (row, nth) => row.cells[nth].dataset.value ?? row.cells[nth].textContent;
@@ -80,3 +95,4 @@ for (const table of document.querySelectorAll("table.silos")) {
   };
   if (rows.length > 8) table.parentElement.before(find);
 }
+stack();
