@@ -25,10 +25,10 @@ from data_prep.model import changes_of, doubts
 from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
-from mpifl.common import InputError, one_line
+from mpifl.common import CommandLine, InputError, one_line
 from mpifl.data.shards import FederationSpec, VerticalSpec
 
-app = typer.Typer(
+app = CommandLine(
     help="Partition a data set over silos, and see what every silo holds.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,

@@ -16,10 +16,10 @@ from data_prep.model import changes_of
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
-from mpifl.common import InputError, choices, one_line, visible, write_atomic
+from mpifl.common import CommandLine, InputError, choices, one_line, visible, write_atomic
 from mpifl.data.shards import FederationSpec, is_vertical, read_spec
 
-app = typer.Typer()
+app = CommandLine()
 
 
 @app.command("import")
