@@ -124,7 +124,12 @@ def spec(
 
 @app.command()
 def draft(
-    table: Annotated[Path, typer.Argument(help="A table: Parquet by its ending, else CSV.")],
+    tables: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TABLE...", help="A table, Parquet by its ending, else CSV; or one of each site."
+        ),
+    ],
     label: Annotated[
         str, typer.Option(help="The column that is learned; several by commas, of survival TIME,EVENT.")
     ],
@@ -143,7 +148,11 @@ def draft(
     """Guess what a table's columns mean, and write it as a spec to read through."""
     from data_prep.tables import KINDS, Learned, check_encoding, draft as guess, spec_beside
 
-    spec = out or spec_beside(table)
+    if out is None and len(tables) > 1:
+        raise InputError(
+            "--out: not given; say what the spec of several tables is called, as --out columns.toml"
+        )
+    spec = out or spec_beside(tables[0])
     if kind not in KINDS:
         raise InputError(f"--kind: '{kind}' given; {choices(kind, KINDS)}")
     if os.path.lexists(spec) and not force:
@@ -153,9 +162,10 @@ def draft(
     except ValueError as error:
         raise InputError(f"--encoding: {error}") from None
     learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()), group, encoding)
-    drafted = guess(table, learned)
+    drafted = guess(tables, learned)
     _write_spec(spec, drafted.text)
-    typer.echo(f"{spec}: guessed from the table; read it through before you partition")
+    read = "the table" if len(tables) == 1 else f"{len(tables)} tables"
+    typer.echo(f"{spec}: guessed from {read}; read it through before you partition")
     for line in drafted.told:
         typer.echo(one_line(line))
 

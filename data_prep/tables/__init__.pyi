@@ -16,6 +16,7 @@ from .files import (
     size_of_array as size_of_array,
     spec_beside as spec_beside,
 )
-from .spec import Column as Column, Spelled as Spelled, TableSpec as TableSpec, read_spec as read_spec
+from .spec import TableSpec as TableSpec, read_spec as read_spec
 from .surveying import survey as survey
+from .table_column import Column as Column, Spelled as Spelled
 from .values import Changes as Changes, ordered as ordered, told_of as told_of

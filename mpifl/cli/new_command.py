@@ -108,7 +108,7 @@ def _measured(answers: Answers) -> Answers:
     if answers.template.label != "numeric":
         return answers
     try:
-        moments = tuple(label_moments(Path(answers.data), name) for name in answers.label.split(","))
+        moments = tuple(label_moments([Path(answers.data)], name) for name in answers.label.split(","))
     except InputError as error:
         said = f"data-prep inspect shards/{answers.name} --features"
         typer.echo(f"{error}\n[task] mean and deviation are left out: {said} will say them", err=True)
