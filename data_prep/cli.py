@@ -17,6 +17,7 @@ from data_prep.commands import (
     TestLast,
     app as site_commands,
     check_order,
+    sites,
     with_scheme_options,
 )
 from data_prep.cut import WriteOptions, partition as cut_into_silos
@@ -35,6 +36,7 @@ app = CommandLine(
     rich_markup_mode="rich",
 )
 app.add_typer(site_commands)
+app.command()(sites)
 
 
 Source = Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}, or MODULE:FUNCTION.", show_default=False)]

@@ -7,3 +7,4 @@ from .holding_options import (
     check_order as check_order,
 )
 from .site_commands import app as app
+from .sites_command import sites as sites

@@ -11,11 +11,13 @@ from .files import (
     check_encoding as check_encoding,
     check_method as check_method,
     check_unpacked as check_unpacked,
+    is_table as is_table,
     kind_of as kind_of,
     opened_zip as opened_zip,
     size_of_array as size_of_array,
     spec_beside as spec_beside,
 )
+from .pooled import SiteTable as SiteTable, pooled as pooled
 from .spec import TableSpec as TableSpec, read_spec as read_spec
 from .surveying import survey as survey
 from .table_column import Column as Column, Spelled as Spelled

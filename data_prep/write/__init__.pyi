@@ -4,6 +4,7 @@ from .compression import (
     filters_of as filters_of,
 )
 from .folder import (
+    AGREED as AGREED,
     check_free as check_free,
     check_room as check_room,
     partial as partial,

@@ -1,6 +1,6 @@
 from .arrow import library as library
 from .delimiters import header_of as header_of, separated as separated
-from .folders import parts_of as parts_of
+from .folders import is_table as is_table, parts_of as parts_of
 from .keeping import Kept as Kept
 from .opening import (
     check_encoding as check_encoding,
