@@ -14,7 +14,7 @@ import typer
 from data_prep.commands.holding_options import Group, Order, Stratify, TestLast, check_order
 from data_prep.model import changes_of
 from data_prep.schemes import Shares
-from data_prep.sources import SOURCES, kept_words
+from data_prep.sources import SOURCES, kept_words, scale_of
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import CommandLine, InputError, choices, one_line, visible, write_atomic
 from mpifl.data.shards import FederationSpec, is_vertical, read_spec
@@ -85,7 +85,7 @@ def spec(
     classes: Annotated[
         int | None, typer.Option(help="How many classes there are; as many as --class-names.")
     ] = None,
-    scale: Annotated[float | None, typer.Option(help="What a model multiplies stored features by.")] = None,
+    scale: Annotated[str | None, typer.Option(help="What a model multiplies features by: 1/255.")] = None,
     offset: Annotated[float | None, typer.Option(help="What a model adds to scaled features; 0.")] = None,
     class_names: Annotated[str | None, typer.Option(help="Their names in order, as cat,dog.")] = None,
     feature_names: Annotated[str | None, typer.Option(help="A table's columns, as age,sex.")] = None,
@@ -109,7 +109,8 @@ def spec(
     from data_prep.site import new_spec
 
     before = _before(like, table)
-    features, names = _described(before, shape, dtype, scale, offset), _listed(class_names)
+    factor = scale_of(scale or "", "--scale: ")
+    features, names = _described(before, shape, dtype, factor, offset), _listed(class_names)
     targets = _targets(before, target_dtype, target_shape, target_names, ignore)
     given = classes if classes is not None else len(names) if names else before.classes if before else None
     given = 0 if given is None and not targets else given
