@@ -65,7 +65,7 @@ OF_DATA_PREP = {"mpifl.common", "mpifl.data"}
 JOINED = {
     "mpifl.cli.align_command": {"data_prep.schemes", "data_prep.site"},
     "mpifl.cli.listing": {"data_prep.schemes", "data_prep.sources"},
-    "mpifl.cli.new_command": {"data_prep.tables"},
+    "mpifl.cli.new_data": {"data_prep.tables"},
 }
 """What a command may import of `data_prep`: where a party's table meets the ranks, both are told of, or a job
 begins with a table."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.tables.files import header_of, kind_of, names_of_parquet, parts_of, separated
+from data_prep.tables.files import header_of, kind_of, names_of_parquet, parts_of, separated, spec_beside
 from data_prep.tables.guessing import Guess, classes_of, counted_classes, guessed, quoted
 from data_prep.tables.label import TAKES
 from data_prep.tables.spec import TableSpec
@@ -63,20 +63,20 @@ class Learned:
 
 
 class Drafted(NamedTuple):
-    """A spec of a table, what its owner should hear of it, a line each, and how many rows a label of two
-    categories has of each; None for another label."""
+    """A spec of a table, what its owner should hear of it, a line each, and how many rows each class of a
+    label of categories has, in the order of the classes."""
 
     text: str
     told: list[str]
-    binary: tuple[int, int] | None
+    classes: dict[str, int]
 
 
 def draft(tables: Path | Sequence[Path], learned: Learned) -> Drafted:
     """Return a spec for a table, CSV or Parquet by its ending, or one for the tables of several sites.
 
     The kinds of columns are guessed from all rows: numbers, dates, or a few texts. Another column is left
-    out, in a comment, and told. Of several tables the columns that all have are taken, and levels and classes
-    are stated.
+    out, in a comment, and told. Of several tables the columns that all have are taken, levels and classes are
+    stated, and statistics are those of all sites.
 
     Raises:
         InputError: a table cannot be read, or lacks a column that is named.
@@ -106,7 +106,7 @@ def draft(tables: Path | Sequence[Path], learned: Learned) -> Drafted:
         *(guess.line for guess in of_label if guess.line),
         *_grouped(group),
         f"missing = [{', '.join(map(quoted, MISSING))}]",
-        'standardise = "own"',
+        _standardised(paths),
         *_delimited(paths, spec),
         *([f"encoding = {quoted(learned.encoding)}"] if learned.encoding != Learned.encoding else []),
         *notation.written(),
@@ -114,7 +114,8 @@ def draft(tables: Path | Sequence[Path], learned: Learned) -> Drafted:
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
     told = [*_told([*guesses.values()], of_label), *lacking]
     told += [*_whole(guesses, group), *_marked(tallies), *_written(tallies, notation)]
-    return Drafted(text, told, _binary(learned, tallies))
+    counts = counted_classes(tallies[learned.columns[0]]) if of_label else {}
+    return Drafted(text, told, counts)
 
 
 def _shared_names(paths: Sequence[Path], learned: Learned) -> tuple[list[str], list[str]]:
@@ -137,20 +138,20 @@ def _shared_names(paths: Sequence[Path], learned: Learned) -> tuple[list[str], l
     return shared, told
 
 
+def _standardised(paths: Sequence[Path]) -> str:
+    """Return the line of how numbers are standardised: of several sites by what each may share."""
+    if len(paths) == 1:
+        return 'standardise = "own"'
+    files = ", ".join(quoted(f"{spec_beside(path).stem}.json") for path in paths)
+    return f"standardise = [{files}]  # of `data-prep statistics`, one of each site"
+
+
 def _delimited(paths: Sequence[Path], spec: TableSpec) -> list[str]:
     """Return the line of the delimiter, if all files have one that is no comma."""
     tables = [path for path in paths if kind_of(path) == "csv"]
     parts = [part for path in tables for part in parts_of("csv", path)]
     found = {separated(part.path, spec, part.columns).delimiter for part in parts} - {None}
     return [f"delimiter = {quoted(one)}" for one in found if one and one != ","] if len(found) == 1 else []
-
-
-def _binary(learned: Learned, tallies: Mapping[str, Tally]) -> tuple[int, int] | None:
-    """Return how many rows a label of two categories has of each, in their order; None for another label."""
-    if learned.kind != "categorical" or len(learned.columns) != 1:
-        return None
-    counts = counted_classes(tallies[learned.columns[0]])
-    return (counts[0], counts[1]) if len(counts) == 2 else None
 
 
 def _told(features: list[Guess], of_label: list[Guess]) -> list[str]:
@@ -223,13 +224,14 @@ def _written(tallies: Mapping[str, Tally], notation: Notation) -> list[str]:
     return [f"numbers: {' and '.join(notation.written())}, as in {name} {first}"]
 
 
-def label_moments(paths: Sequence[Path], column: str) -> tuple[float, float]:
+def label_moments(paths: Sequence[Path], column: str, encoding: str = "utf-8") -> tuple[float, float]:
     """Return mean and deviation of a column of numbers in tables, gaps left out; 0 and 1 without any.
 
     Raises:
         InputError: a table cannot be read, lacks the column, or it is none of numbers.
     """
     only: dict[str, Any] = {"features": {column: "numeric"}, "missing": MISSING, "standardise": "own"}
+    only["encoding"] = encoding
     _, _, way = tallied(paths, TableSpec.model_validate(only))
     only |= {"decimal": way.decimal, "thousands": way.thousands or None}
     spec, total = TableSpec.model_validate(only), Moments(columns={})

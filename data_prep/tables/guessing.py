@@ -105,10 +105,10 @@ def classes_of(name: str, tally: Tally, *, stated: bool = False) -> Guess:
     return Guess(f"classes = {listing}" if listing else "", told)
 
 
-def counted_classes(tally: Tally) -> list[int]:
+def counted_classes(tally: Tally) -> dict[str, int]:
     """Return how many rows a label has of each class, in the order of the classes."""
     found = _by_spelling(tally)
-    return [sum(tally.texts[text] for text in found[first]) for first in ordered(set(found))]
+    return {first: sum(tally.texts[text] for text in found[first]) for first in ordered(set(found))}
 
 
 def _by_spelling(tally: Tally) -> dict[str, tuple[str, ...]]:
