@@ -11,7 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from data_prep.commands.flags import only
 from data_prep.commands.holding_options import Group, Order, Stratify, TestLast, check_order
+from data_prep.commands.source_flags import with_source_options, words_of
 from data_prep.model import changes_of
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words, scale_of
@@ -23,6 +25,8 @@ app = CommandLine()
 
 
 @app.command("import")
+@only
+@with_source_options
 def import_own(
     source: Annotated[
         str, typer.Argument(help=f"{', '.join(SOURCES)}, or MODULE:FUNCTION.", show_default=False)
@@ -47,10 +51,12 @@ def import_own(
     order: Order = None,
     test_last: TestLast = 0.0,
     option: Annotated[
-        list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")
+        list[str] | None,
+        typer.Option(help="An option of the source as KEY=VALUE, as spec=FILE of a table; many."),
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4.")] = None,
     compression: Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}.")] = "none",
+    **options: Any,
 ) -> None:
     """Turn a site's own data into its shard, silo_N.h5,
     and silo_N.json, the entry that the others may see."""
@@ -62,7 +68,7 @@ def import_own(
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression)
     check_order(order, test_last)
     site, shares = Site(silo, name), Shares(valid, test, 0.0, test_last, stratify)
-    words = kept_words(source, group, order, option or ())
+    words = kept_words(source, group, order, words_of(source, option, options))
     more: dict[str, Any] = {"shares": shares, "source_options": words, "manner": manner}
     made = import_site(source, data, spec, out, site, seed, **more)
     _tell(made, out, site.stem)

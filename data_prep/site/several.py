@@ -54,6 +54,9 @@ def sites_of(given: Sequence[Path]) -> dict[str, Path]:
     if len(paths) < 2:
         what = f"{len(paths)} found; name a table or folder of each site, or a folder that holds them"
         raise InputError(f"{given[0]}: has tables of at least 2 sites, {what}")
+    if empty := [one for one in paths if one.is_dir() and not any(map(is_table, one.rglob("*")))]:
+        images = "folders of images become silos by: partition images --silo parent --scheme natural"
+        raise InputError(f"{empty[0]}: has no tables; {images}")
     names = [spec_beside(path).stem for path in paths]
     if twice := [name for name, times in Counter(names).items() if times > 1]:
         here = " and ".join(str(path) for path, name in zip(paths, names, strict=True) if name == twice[0])

@@ -25,12 +25,12 @@ class OnceEach(TyperCommand):
             seen: list[Any] = self.make_parser(ctx).parse_args(args=[*args])[2]
             for one in dict.fromkeys(seen):
                 if one.param_type_name == "option" and not one.multiple:
-                    _check_once(one, seen.count(one), args)
+                    _check_once(one, seen.count(one), args, (ctx.obj or {}).get(one.name, "leave one out"))
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
 
-def _check_once(option: Any, times: int, words: Sequence[str]) -> None:
+def _check_once(option: Any, times: int, words: Sequence[str], remedy: str) -> None:
     names = [*option.opts, *option.secondary_opts]
     given = [word for word in words if word.partition("=")[0] in names]
     if times < 2 or (option.is_flag and len(set(given)) < 2):  # a flag said again says the same
@@ -38,7 +38,7 @@ def _check_once(option: Any, times: int, words: Sequence[str]) -> None:
     if option.is_flag:
         raise InputError(f"{given[0]}: given with {next(w for w in given if w != given[0])}; leave one out")
     values = " and ".join(_values(names, words))
-    raise InputError(f"{option.opts[0]}: given {times} times ({values}), and takes one value; leave one out")
+    raise InputError(f"{option.opts[0]}: given {times} times ({values}), and takes one value; {remedy}")
 
 
 def _values(names: Sequence[str], words: Sequence[str]) -> list[str]:
@@ -49,7 +49,10 @@ def _values(names: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 class CommandLine(typer.Typer):
-    """A typer app whose commands take an option once, as `OnceEach` does."""
+    """A typer app whose commands take an option once, as `OnceEach` does.
+
+    `context_settings={"obj": {NAME: REMEDY}}` says by an option's name what would do where it is given twice.
+    """
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[Any], Any]:
         """Return the decorator that makes a function a command."""

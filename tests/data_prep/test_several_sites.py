@@ -98,6 +98,10 @@ def test_a_site_has_its_own_names_and_units_by_the_spec_beside_its_table(clinics
         (["clinics/east.csv", "clinics/west.csv"], r"clinics/west.csv: is not there; name a table, or"),
         (["clinics/east.csv", "east.csv"], r"clinics/east.csv and east.csv: are both of a site 'east'"),
         (["clinics"], r"--spec: not given, and east has none beside its table \(clinics/east.toml\)"),
+        (
+            ["clinics/east.csv", "scans"],
+            r"scans: has no tables; folders of images become silos by",
+        ),
         (["clinics", "--spec", "none.toml"], r"none.toml: cannot be read"),
         (["clinics", "--spec", "wrong.toml"], r"clinics/east.csv: column 'weight' of the spec is not there"),
         (["clinics", "--spec", "columns.toml", "--test", "2"], r"--test: "),
@@ -105,6 +109,8 @@ def test_a_site_has_its_own_names_and_units_by_the_spec_beside_its_table(clinics
 )
 def test_what_cannot_be_is_one_line_and_nothing_is_left(clinics: Path, words: list[str], line: str) -> None:
     Path("east.csv").write_text("age\n1\n")
+    Path("scans").mkdir()
+    Path("scans/a.png").touch()
     Path("wrong.toml").write_text(SPEC + 'weight = "numeric"\n')
     before = sorted(Path.cwd().rglob("*"))
     with pytest.raises(InputError, match=line):

@@ -76,7 +76,7 @@ TEMPLATES: dict[str, Template] = {
         "a folder of images for each class, or of such folders for each site",
         "images",
         {"model": {"name": "cnn"}, "local": _SGD},
-        words=("--option", "size=32x32", "--test", "0.2"),
+        words=("--size", "32x32", "--test", "0.2"),
     ),
     "segmentation": Template(
         "a folder of images, and one of masks: the class of a pixel",
@@ -87,13 +87,13 @@ TEMPLATES: dict[str, Template] = {
             "local": {**_ADAM, "batch_size": 8},
         },
         label=MASKS,
-        words=("--option", "size=64x64", "--test", "0.2"),
+        words=("--size", "64x64", "--test", "0.2"),
     ),
     "text": Template(
         "a text file, or a folder with one for each site: the next character",
         "text",
         {"model": {"name": "gpt", "width": 64, "layers": 2, "heads": 4}, "local": _ADAM},
-        words=("--option", "roles=false", "--test", "0.2"),
+        words=("--no-roles", "--test", "0.2"),
     ),
     "vertical": Template(
         "a CSV table whose columns lie with several parties: the class of a row",
@@ -226,9 +226,9 @@ class Answers:
         """Return the words of a partition that say what is read."""
         template = self.template
         cut = ["data-prep", "partition", source, *(word for path in self.data for word in ("--data", path))]
-        cut += ["--option", f"spec={self.columns}"] if template.of_table else []
-        cut += ["--option", f"masks={self.label}"] if template.label == MASKS else []
-        return [*cut, *(["--option", "silo=parent"] if self.parted and source == "images" else [])]
+        cut += ["--spec", self.columns] if template.of_table else []
+        cut += ["--masks", self.label] if template.label == MASKS else []
+        return [*cut, *(["--silo", "parent"] if self.parted and source == "images" else [])]
 
     def _scheme(self) -> list[str]:
         """Return the words of a partition that say how silos are made, and what is held out."""

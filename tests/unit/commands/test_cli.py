@@ -121,6 +121,14 @@ def test_a_flag_and_its_contrary_are_refused_and_a_flag_said_again_is_not() -> N
         CliRunner().invoke(data_prep_app, [*words, "--duplicates"], catch_exceptions=False)
 
 
+def test_tables_of_which_one_would_be_left_out_are_for_another_command() -> None:
+    words = ["partition", "csv", "--data", "a.csv", "--data", "b.csv", "--out", "c", "--scheme", "iid"]
+    with pytest.raises(
+        InputError, match=r"takes one value; of several sites' tables `data-prep sites` makes"
+    ):
+        CliRunner().invoke(data_prep_app, words, catch_exceptions=False)
+
+
 def test_an_option_given_twice_is_one_line_in_both_programs() -> None:
     for words in (
         ["mpifl", "new", "--kind", "a", "--kind", "b"],

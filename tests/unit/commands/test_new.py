@@ -104,7 +104,7 @@ def test_a_comment_stands_above_each_key_and_says_what_it_means() -> None:
     new("--kind", "table", *GIVEN["table"], "--algorithm", "fedprox")
     lines = Path("table.toml").read_text().splitlines()
     assert lines[0] == "#:schema ./job.schema.json"
-    cut = "# data-prep partition csv --data own.csv --option spec=table-columns.toml --out shards/table"
+    cut = "# data-prep partition csv --data own.csv --spec table-columns.toml --out shards/table"
     assert any(line.startswith(cut) for line in lines)
     for key in ('name = "table"', 'optimizer = "sgd"', 'name = "mlp"', "every = 10"):
         assert lines[lines.index(key) - 1].startswith("# ")
