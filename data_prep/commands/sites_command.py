@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from data_prep.commands.holding_options import Group, Order, Stratify, TestLast, check_order
-from data_prep.model import changes_of, doubts
+from data_prep.model import doubts
 from data_prep.schemes import Shares
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import one_line
@@ -49,5 +49,5 @@ def sites(
     typer.echo(
         f"{out / 'federation.json'}: {len(made.silos)} silos; {out / 'agreed'} has specs and statistics"
     )
-    for told in [*changes_of(made.source).values(), *(doubt.what for doubt in doubts(made))]:
-        typer.echo(f"warning: {one_line(told)}", err=True)
+    for doubt in doubts(made):
+        typer.echo(f"warning: {one_line(doubt.what)}", err=True)

@@ -142,7 +142,10 @@ def _standardised(paths: Sequence[Path]) -> str:
     """Return the line of how numbers are standardised: of several sites by what each may share."""
     if len(paths) == 1:
         return 'standardise = "own"'
-    files = ", ".join(quoted(f"{spec_beside(path).stem}.json") for path in paths)
+    names = [spec_beside(path).stem for path in paths]
+    if twice := [path for path, name in zip(paths, names, strict=True) if names.count(name) > 1]:
+        raise InputError(f"{twice[0]} and {twice[1]}: tables of two sites are called alike; rename one")
+    files = ", ".join(quoted(f"{name}.json") for name in names)
     return f"standardise = [{files}]  # of `data-prep statistics`, one of each site"
 
 

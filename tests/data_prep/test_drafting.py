@@ -372,6 +372,8 @@ def test_the_tables_of_several_sites_have_one_spec_with_all_their_levels(tmp_pat
     tables = [tmp_path / "a.csv", tmp_path / "b.csv"]
     with pytest.raises(InputError, match=r"^--out: not given; say what the spec of several tables is called"):
         run("draft", *tables, "--label", "ill")
+    with pytest.raises(InputError, match=r"a.csv and .*a.csv: tables of two sites are called alike; rename"):
+        run("draft", tables[0], tables[0], "--label", "ill", "--out", tmp_path / "both.toml")
     told = run("draft", *tables, "--label", "ill", "--out", tmp_path / "both.toml").splitlines()
     assert told == [
         f"{tmp_path / 'both.toml'}: guessed from 2 tables; read it through before you partition",
