@@ -18,7 +18,11 @@ from data_prep.commands import (
     TestLast,
     app as site_commands,
     check_order,
+    only,
+    sites,
     with_scheme_options,
+    with_source_options,
+    words_of,
 )
 from data_prep.cut import WriteOptions, partition as cut_into_silos
 from data_prep.inspect import counted, held
@@ -26,22 +30,24 @@ from data_prep.model import changes_of, doubts
 from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
-from mpifl.common import InputError, one_line
+from mpifl.common import CommandLine, InputError, one_line
 from mpifl.data.shards import FederationSpec, VerticalSpec
 
-app = typer.Typer(
+app = CommandLine(
     help="Partition a data set over silos, and see what every silo holds.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
     rich_markup_mode="rich",
+    context_settings={"obj": {"data": "of several sites' tables `data-prep sites` makes shards"}},
 )
 app.add_typer(site_commands)
+app.command()(sites)
 
 
 Source = Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}, or MODULE:FUNCTION.", show_default=False)]
 Out = Annotated[Path, typer.Option(help="The folder to make; it must not exist, or be empty.")]
 Scheme = Annotated[str, typer.Option(help=f"{', '.join(SCHEMES)}, or MODULE:FUNCTION.")]
-_DATA = "The source's folder, or npz's file; the default is $MPIFL_DATA/SOURCE. None for digits."
+_DATA = "The source's file or folder; $MPIFL_DATA/SOURCE. Tables of several sites: data-prep sites."
 Data = Annotated[Path | None, typer.Option(help=_DATA)]
 Silos = Annotated[int | None, typer.Option(help="How many silos; natural has its own number, or fewer.")]
 Seed = Annotated[int, typer.Option(help="What all randomness is derived from.")]
@@ -50,7 +56,10 @@ Test = Annotated[float, typer.Option(help="The share of a silo's examples it kee
 _PUBLIC = "The share of all training examples that belongs to no silo, for algorithms that ask."
 Public = Annotated[float, typer.Option(help=_PUBLIC)]
 Name = Annotated[str | None, typer.Option(help="The federation's name; SOURCE-SCHEME.")]
-SourceOptions = Annotated[list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")]
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option(help="An option of the source, KEY=VALUE; many."),
+]
 Fetch = Annotated[bool, typer.Option("--fetch", help="Download a known set into --data first.")]
 Jobs = Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4; vertical 1.")]
 Compression = Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}; only none maps into memory.")]
@@ -58,6 +67,8 @@ Resume = Annotated[bool, typer.Option(help="Keep what is done if interrupted, an
 
 
 @app.command()
+@only
+@with_source_options
 @with_scheme_options
 def partition(
     source: Source,
@@ -89,7 +100,7 @@ def partition(
         data = download(source, data)
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression, resume)
     check_order(order, test_last, cut_by=find_scheme(scheme).takes_order)
-    words = kept_words(source, group, order, option or (), keep=keep)
+    words = kept_words(source, group, order, words_of(source, option, options), keep=keep)
     more: dict[str, Any] = {"name": name, "source_options": words, "manner": manner, "keep": keep}
     more |= {"options": options, "shares": Shares(valid, test, public, test_last, stratify)}
     if find_scheme(scheme).layout == "vertical":

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import suite_shards
@@ -77,6 +78,12 @@ def _warm() -> str:
     script.write_text(f'#!/bin/sh\n{forked}\nexec {plain} "$@"\n')
     script.chmod(0o755)
     return socket
+
+
+def with_usual(more: Sequence[Any], **usual: Any) -> list[Any]:
+    """Return words of a command: the usual options, but for those that `more` gives, and these."""
+    left = {f"--{name.replace('_', '-')}": value for name, value in usual.items()}
+    return [*(word for name, value in left.items() if name not in more for word in (name, value)), *more]
 
 
 def python(sessions: Path | str = "") -> list[str]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from data_prep.check.duplicates import Equal, Hashes, duplicates
 from data_prep.check.groups import parted, unseen as unseen_groups
 from data_prep.model import all_seen, doubts, release, row_bytes, unseen
-from data_prep.write import PIECE
+from data_prep.write import AGREED, PIECE
 from mpifl.common import ShardError, visible
 from mpifl.data import Column, Features, Inputs, Ragged, flat, label_counts
 from mpifl.data.shards import (
@@ -173,8 +173,9 @@ def _pieces(split: Split) -> Iterator[tuple[int, dict[str, Column]]]:
 
 
 def strays(folder: Path, files: set[str]) -> Iterator[CheckFinding]:
-    """Find what lies in the folder and is not described; a site's own entry belongs to its shard."""
-    expected = files | {"federation.json"} | {str(Path(file).with_suffix(".json")) for file in files}
+    """Find what lies in the folder and is not described; a site's own entry belongs to its shard, and to all
+    what sites had agreed on."""
+    expected = files | {"federation.json", AGREED} | {str(Path(file).with_suffix(".json")) for file in files}
     for path in sorted(folder.iterdir()):
         if path.name not in expected:
             yield CheckFinding(path.name, "extra", "federation.json does not name it; remove it")

@@ -1,4 +1,4 @@
-from .flags import with_scheme_options as with_scheme_options
+from .flags import only as only, with_scheme_options as with_scheme_options
 from .holding_options import (
     Group as Group,
     Keep as Keep,
@@ -8,3 +8,5 @@ from .holding_options import (
     check_order as check_order,
 )
 from .site_commands import app as app
+from .sites_command import sites as sites
+from .source_flags import with_source_options as with_source_options, words_of as words_of

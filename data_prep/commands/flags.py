@@ -4,7 +4,7 @@ what a scheme takes by keyword, the command line takes too."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Optional, get_type_hints
 
 import typer
@@ -36,13 +36,25 @@ HELP = {
 
 def with_scheme_options(command: Callable[..., None]) -> Callable[..., None]:
     """Have a command with a parameter `**options` take every scheme's options, None where not given."""
+    return taken_too(command, [_parameter(name, kind) for name, kind in _kinds().items()])
+
+
+def taken_too(command: Callable[..., None], more: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """Have a command with a parameter `**options` take more options."""
     own, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
-    plain = [
-        p.replace(annotation=hints[p.name]) for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD
-    ]
-    taken = [_parameter(name, kind) for name, kind in _kinds().items()]
-    command.__signature__ = own.replace(parameters=[*plain, *taken])  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in (*plain, *taken)}
+    others = [p for p in own.parameters.values() if p.kind is p.VAR_KEYWORD]
+    plain = [p.replace(annotation=hints[p.name]) for p in own.parameters.values() if p not in others]
+    taken = [*plain, *more]
+    command.__signature__ = own.replace(parameters=[*taken, *others])  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in taken}
+    return command
+
+
+def only(command: Callable[..., None]) -> Callable[..., None]:
+    """Have a command take no options beside those that it now has."""
+    own = inspect.signature(command)
+    kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    command.__signature__ = own.replace(parameters=kept)  # type: ignore[attr-defined]
     return command
 
 

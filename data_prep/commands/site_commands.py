@@ -11,18 +11,22 @@ from typing import Annotated, Any
 
 import typer
 
+from data_prep.commands.flags import only
 from data_prep.commands.holding_options import Group, Keep, Order, Stratify, TestLast, check_order
+from data_prep.commands.source_flags import with_source_options, words_of
 from data_prep.model import changes_of
 from data_prep.schemes import Shares
-from data_prep.sources import SOURCES, kept_words
+from data_prep.sources import SOURCES, kept_words, scale_of
 from data_prep.write import COMPRESSIONS, default_jobs
-from mpifl.common import InputError, choices, one_line, visible, write_atomic
+from mpifl.common import CommandLine, InputError, choices, one_line, visible, write_atomic
 from mpifl.data.shards import FederationSpec, encoding_of, is_vertical, read_spec
 
-app = typer.Typer()
+app = CommandLine()
 
 
 @app.command("import")
+@only
+@with_source_options
 def import_own(
     source: Annotated[
         str, typer.Argument(help=f"{', '.join(SOURCES)}, or MODULE:FUNCTION.", show_default=False)
@@ -48,10 +52,12 @@ def import_own(
     test_last: TestLast = 0.0,
     keep: Keep = None,
     option: Annotated[
-        list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")
+        list[str] | None,
+        typer.Option(help="An option of the source as KEY=VALUE, as spec=FILE of a table; many."),
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4.")] = None,
     compression: Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}.")] = "none",
+    **options: Any,
 ) -> None:
     """Turn a site's own data into its shard, silo_N.h5,
     and silo_N.json, the entry that the others may see."""
@@ -63,7 +69,7 @@ def import_own(
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression)
     check_order(order, test_last)
     site, shares = Site(silo, name), Shares(valid, test, 0.0, test_last, stratify)
-    words = kept_words(source, group, order, option or (), keep=keep)
+    words = kept_words(source, group, order, words_of(source, option, options), keep=keep)
     more: dict[str, Any] = {"shares": shares, "source_options": words, "manner": manner, "keep": keep}
     made = import_site(source, data, spec, out, site, seed, **more)
     _tell(made, out, site.stem)
@@ -96,7 +102,7 @@ def spec(
     classes: Annotated[
         int | None, typer.Option(help="How many classes there are; as many as --class-names.")
     ] = None,
-    scale: Annotated[float | None, typer.Option(help="What a model multiplies stored features by.")] = None,
+    scale: Annotated[str | None, typer.Option(help="What a model multiplies features by: 1/255.")] = None,
     offset: Annotated[float | None, typer.Option(help="What a model adds to scaled features; 0.")] = None,
     class_names: Annotated[str | None, typer.Option(help="Their names in order, as cat,dog.")] = None,
     feature_names: Annotated[str | None, typer.Option(help="A table's columns, as age,sex.")] = None,
@@ -120,7 +126,8 @@ def spec(
     from data_prep.site import new_spec
 
     before = _before(like, table)
-    features, names = _described(before, shape, dtype, scale, offset), _listed(class_names)
+    factor = scale_of(scale or "", "--scale: ")
+    features, names = _described(before, shape, dtype, factor, offset), _listed(class_names)
     targets = _targets(before, target_dtype, target_shape, target_names, ignore)
     given = classes if classes is not None else len(names) if names else before.classes if before else None
     given = 0 if given is None and not targets else given
@@ -137,7 +144,12 @@ def spec(
 
 @app.command()
 def draft(
-    table: Annotated[Path, typer.Argument(help="A table: Parquet by its ending, else CSV.")],
+    tables: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TABLE...", help="A table, Parquet by its ending, else CSV; or one of each site."
+        ),
+    ],
     label: Annotated[
         str, typer.Option(help="The column that is learned; several by commas, of survival TIME,EVENT.")
     ],
@@ -156,7 +168,11 @@ def draft(
     """Guess what a table's columns mean, and write it as a spec to read through."""
     from data_prep.tables import KINDS, Learned, check_encoding, draft as guess, spec_beside
 
-    spec = out or spec_beside(table)
+    if out is None and len(tables) > 1:
+        raise InputError(
+            "--out: not given; say what the spec of several tables is called, as --out columns.toml"
+        )
+    spec = out or spec_beside(tables[0])
     if kind not in KINDS:
         raise InputError(f"--kind: '{kind}' given; {choices(kind, KINDS)}")
     if os.path.lexists(spec) and not force:
@@ -166,9 +182,10 @@ def draft(
     except ValueError as error:
         raise InputError(f"--encoding: {error}") from None
     learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()), group, encoding)
-    drafted = guess(table, learned)
+    drafted = guess(tables, learned)
     _write_spec(spec, drafted.text)
-    typer.echo(f"{spec}: guessed from the table; read it through before you partition")
+    read = "the table" if len(tables) == 1 else f"{len(tables)} tables"
+    typer.echo(f"{spec}: guessed from {read}; read it through before you partition")
     for line in drafted.told:
         typer.echo(one_line(line))
 

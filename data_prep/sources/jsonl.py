@@ -16,7 +16,9 @@ from data_prep.model import Beside, Dataset
 from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.sources.spool import UnevenSpool
 from data_prep.sources.table import Keys
+from data_prep.sources.text import text_of
 from data_prep.sources.tokens import Tokens, tokens_of
+from data_prep.sources.within import silo_files
 from mpifl.common import InputError
 from mpifl.data import Column, Ragged, Targets
 
@@ -25,6 +27,8 @@ IGNORE = -100
 MOST_LINE = 1 << 24
 """Bytes that a line has fewer of."""
 MOST_LENGTH = 1 << 20
+ENDINGS = (".jsonl", ".txt")
+"""Of files in a folder."""
 LINES = 1 << 10
 """Lines whose tokens are made together."""
 FORM = 'a line is {"text": "..."}, or {"prompt": "...", "completion": "..."}'
@@ -64,12 +68,14 @@ def read_jsonl(
 
     With `ragged` nothing is filled: a sequence has at most `length` tokens, and batches are padded. `inputs`
     then may say what a model calls the tokens, and their mask: `input_ids,attention_mask`.
+
+    A folder is a silo for each file, by the files' names: .jsonl files, and .txt files of one text each.
     """
     path = needed("jsonl", data, "notes.jsonl")
     if not 1 <= length <= MOST_LENGTH:
         raise InputError(f"--option: length={length} given; it must be from 1 to {MOST_LENGTH:,}")
     files: dict[str, str] = {}
-    noted(path, files)
+    _note(path, silo, files)
     named = _named(inputs, ragged)
     cutter = Cutter(tokens_of(tokenizer, end, files), length, silo, group, ragged)
     silos, groups, records, of_test = Keys(), Keys(), Keys(), Keys()
@@ -77,11 +83,19 @@ def read_jsonl(
     held = cutter.read(noted(Path(test), files), Keys(), groups, of_test) if test else None
     x, held = named(x), held and (named(held[0]), held[1])
     targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE, ragged=ragged)
-    numbers, names = silos.numbered() if silo else (None, None)
+    numbers, names = silos.numbered() if silo or path.is_dir() else (None, None)
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
     more["groups"] = groups.groups(group, len(y), tested=bool(test))
     more |= {"given": records.provenance(), "given_of_test": of_test.provenance() if test else None}
     return Dataset(str(path), x, y, cutter.tokens.size, files, **more)
+
+
+def _note(path: Path, silo: str, files: dict[str, str]) -> None:
+    """Note the sha256 of a file, or of all files of a folder, which are the silos then."""
+    if path.is_dir() and silo:
+        raise InputError(f"--option: silo={silo} given; {path}: its files are the silos, leave it out")
+    for file in silo_files(path, ENDINGS).values() if path.is_dir() else [path]:
+        noted(file, files)
 
 
 @dataclass(frozen=True)
@@ -106,7 +120,7 @@ class Cutter:
         """Read a file: sequences and their targets, [n, length], in files that are mapped; note whose each
         is, and the number of its text."""
         x, y = UnevenSpool(ragged=True), UnevenSpool(ragged=True)
-        lines = _lines(path, self.silo, self.group)
+        lines = _of_files(path, self.group) if path.is_dir() else _lines(path, self.silo, self.group)
         while some := list(islice(lines, LINES)):
             prompts = self.tokens.encode([line.prompt for line in some])
             texts = self.tokens.encode([line.text for line in some])
@@ -114,7 +128,8 @@ class Cutter:
                 own_x, own_y = self.cut(prompt, text)
                 if not len(own_x):
                     said = "has no token to predict; write more text, or remove the line"
-                    raise InputError(f"{path}: line {line.number}: {said}")
+                    file = silo_files(path, ENDINGS)[line.silo] if path.is_dir() and line.silo else path
+                    raise InputError(f"{file}: line {line.number}: {said}")
                 x.append(own_x)
                 y.append(own_y)
                 for keys, name in ((silos, line.silo), (groups, line.group), (records, str(line.number))):
@@ -160,6 +175,18 @@ def _named(inputs: str, ragged: bool) -> Callable[[Any], Any]:
     if not re.fullmatch(r"[A-Za-z_]\w{0,31}", name, re.ASCII):
         raise InputError(f"--option: inputs={inputs} given; it must be as input_ids,attention_mask")
     return lambda x: Beside({name: replace(x, mask=mask or None)})
+
+
+def _of_files(folder: Path, group: str) -> Iterator[TextLine]:
+    """Yield the texts of all files of a folder, each of the silo that the file is called by."""
+    for name, path in silo_files(folder, ENDINGS).items():
+        if path.suffix.lower() == ".txt":
+            if group:
+                raise InputError(f"{path}: has no field '{group}', which --group names; leave it out")
+            yield TextLine(1, "", text_of(path), name, None)
+            continue
+        for line in _lines(path, "", group):
+            yield line._replace(silo=name)
 
 
 def _lines(path: Path, silo: str, group: str) -> Iterator[TextLine]:

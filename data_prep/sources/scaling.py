@@ -8,8 +8,11 @@ from data_prep.model import LARGEST, SMALLEST
 from mpifl.common import InputError
 
 
-def scale_of(given: str) -> float | None:
-    """Return what a model multiplies features by: a number, or a quotient of two; None if none is given."""
+def scale_of(given: str, option: str = "--option: scale=") -> float | None:
+    """Return what a model multiplies features by: a number, or a quotient of two; None if none is given.
+
+    `option` is what messages call it.
+    """
     if not given:
         return None
     above, _, below = given.partition("/")
@@ -18,7 +21,7 @@ def scale_of(given: str) -> float | None:
     except (ValueError, ZeroDivisionError):
         scale = math.nan
     if not 0 < scale < math.inf:
-        raise InputError(f"--option: scale={given} given; it must be a number above 0, such as 1/255")
+        raise InputError(f"{option}{given} given; it must be a number above 0, such as 1/255")
     if not SMALLEST <= scale <= LARGEST:
-        raise InputError(f"--option: scale={given} given; float32 has {SMALLEST:.3g} to {LARGEST:.3g}")
+        raise InputError(f"{option}{given} given; float32 has {SMALLEST:.3g} to {LARGEST:.3g}")
     return scale

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from data_prep.model import Dataset
 from data_prep.sources.reading import held_in, known_folder, needed, noted, unreadable
 from data_prep.sources.roles import find_roles
+from data_prep.sources.within import silo_files
 from data_prep.tables import check_method, opened_zip
 from mpifl.common import InputError
 
@@ -53,12 +54,17 @@ def read_text(
     cut into x [n, length] and y [n, length], which is x moved by one character. What is left at the end (less
     than a sequence and the character after it) is dropped. So is a role that has no whole sequence to train
     on. The classes are the characters that occur, in their order; `class_names` is the vocabulary.
+
+    A folder of .txt files is a silo for each file, by the files' names, and the last fifth of a file's lines
+    is its silo's test split.
     """
     path = needed("text", data, "book.txt")
     if length < 1 or min_lines < 2:
         raise InputError(f"--option: length={length}, min_lines={min_lines} given; take at least 1 and 2")
     files: dict[str, str] = {}
-    text = _text(noted(path, files))
+    if path.is_dir():
+        return _of_silos(path, files, length)
+    text = text_of(noted(path, files))
     speakers = find_roles(text) if roles else {("", "text"): text.splitlines()}
     if not speakers:
         looked = "no speaking roles ('ROLE:' before a speech, or Gutenberg's Shakespeare)"
@@ -66,7 +72,7 @@ def read_text(
     chosen = {
         " / ".join(filter(None, key)): lines for key, lines in speakers.items() if len(lines) >= min_lines
     }
-    vocabulary = sorted(set("\n").union(*(character for lines in chosen.values() for character in lines)))
+    vocabulary = _vocabulary(chosen)
     cut = {name: _train_and_held(lines, vocabulary, length) for name, lines in chosen.items()}
     kept = {name: windows for name, windows in cut.items() if len(windows[0][0])}
     if not kept:
@@ -74,6 +80,24 @@ def read_text(
             f"{path}: no text has a sequence of {length} characters; lower --option length or min_lines"
         )
     return _dataset(path, files, vocabulary, kept, by_role=roles)
+
+
+def _of_silos(folder: Path, files: dict[str, str], length: int) -> Dataset:
+    """Read a folder of texts, one for each silo."""
+    paths = silo_files(folder, (".txt",))
+    lines = {name: text_of(noted(path, files)).splitlines() for name, path in paths.items()}
+    vocabulary = _vocabulary(lines)
+    cut = {name: _train_and_held(own, vocabulary, length) for name, own in lines.items()}
+    for name, ((x, _), _) in cut.items():
+        if not len(x):
+            what = f"has no sequence of {length} characters before the last fifth of its lines"
+            raise InputError(f"{paths[name]}: {what}; lower --option length, or break its lines")
+    return _dataset(folder, files, vocabulary, cut, by_role=True)
+
+
+def _vocabulary(texts: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the characters that occur in lines, in their order."""
+    return sorted(set("\n").union(*(character for lines in texts.values() for character in lines)))
 
 
 def _dataset(
@@ -130,7 +154,8 @@ def _windows(lines: Sequence[str], vocabulary: Sequence[str], length: int) -> Wi
     return x.astype(np.uint8 if len(vocabulary) <= 256 else np.int32), y.astype(np.int64)
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Return the text of a file, or of the one in a zip archive; refuse what is none in UTF-8."""
     try:
         content = _member(path) if zipfile.is_zipfile(path) else path.read_bytes()
         if (at := content.find(b"\0")) >= 0:

@@ -41,6 +41,27 @@ def silo_folders(folder: Path) -> list[str]:
     return [path.name for path in found]
 
 
+def silo_files(folder: Path, endings: Sequence[str]) -> dict[str, Path]:
+    """Return the files of a folder, each of which is a silo's, by the silos' names: those of the files.
+
+    Raises:
+        InputError: there are none, others, or two are called alike.
+    """
+    found = dict[str, Path]()
+    for path in inside(folder, folder):
+        if path.suffix.lower() not in endings or not path.is_file():
+            what = f"in a folder with a file for each silo, which end in {' or '.join(endings)}"
+            raise InputError(f"{path}: {what}; take it away")
+        if path.stem in found:
+            raise InputError(
+                f"{path}: {found[path.stem].name} is there, too; name each silo's file otherwise"
+            )
+        found[path.stem] = path
+    if not found:
+        raise InputError(f"{folder}: has no files; put one for each silo there, as north{endings[0]}")
+    return found
+
+
 def check_beside(folder: Path, named: Path, taken: Sequence[str], endings: Sequence[str]) -> None:
     """Refuse folders, and files with these endings, that lie beside those taken: they would be left out."""
     for path in inside(folder, named):

@@ -11,12 +11,15 @@ from .files import (
     check_encoding as check_encoding,
     check_method as check_method,
     check_unpacked as check_unpacked,
+    is_table as is_table,
     kind_of as kind_of,
     opened_zip as opened_zip,
     size_of_array as size_of_array,
     spec_beside as spec_beside,
 )
-from .spec import Column as Column, Spelled as Spelled, TableSpec as TableSpec, read_spec as read_spec
+from .pooled import SiteTable as SiteTable, pooled as pooled
+from .spec import TableSpec as TableSpec, read_spec as read_spec
 from .surveying import is_needed as is_needed, survey as survey
+from .table_column import Column as Column, Spelled as Spelled
 from .unlabelled import UnlabelledTable as UnlabelledTable
 from .values import Changes as Changes, ordered as ordered, told_of as told_of

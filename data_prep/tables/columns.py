@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.tables.spec import Column, TableSpec
+from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import Survey
+from data_prep.tables.table_column import Column
 from data_prep.tables.values import ordered
 from mpifl.common import InputError
 

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.tables.files import Lines, kind_of, names_of_parquet, opened, parts_of
-from data_prep.tables.guessing import Guess, classes_of, guessed, quoted
+from data_prep.tables.files import header_of, kind_of, names_of_parquet, parts_of, separated, spec_beside
+from data_prep.tables.guessing import Guess, classes_of, counted_classes, guessed, quoted
 from data_prep.tables.label import TAKES
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import survey
-from data_prep.tables.values import MISSING, PLAIN, Notation, Tally, is_of_persons, number, tallied
+from data_prep.tables.values import MISSING, PLAIN, Moments, Notation, Tally, is_of_persons, number, tallied
 from mpifl.common import InputError, did_you_mean, visible
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
 """What a label may be."""
 FEWEST_ROWS = 3
 """Rows from which on a first line that is unlike all others is taken for names."""
-DELIMITERS = ",;\t|"
-MOST_NAMES = 1 << 20
-"""Characters of a table's first line that are looked at."""
 
 
 @dataclass(frozen=True)
@@ -68,57 +63,98 @@ class Learned:
 
 
 class Drafted(NamedTuple):
-    """A spec of a table, and what its owner should hear of it, a line each."""
+    """A spec of a table, what its owner should hear of it, a line each, and how many rows each class of a
+    label of categories has, in the order of the classes."""
 
     text: str
     told: list[str]
+    classes: dict[str, int]
 
 
-def draft(path: Path, learned: Learned) -> Drafted:
-    """Return a spec for a table, CSV or Parquet by its ending.
+def draft(tables: Path | Sequence[Path], learned: Learned) -> Drafted:
+    """Return a spec for a table, CSV or Parquet by its ending, or one for the tables of several sites.
 
-    The kinds of columns are guessed from all rows of the table: numbers, dates, or a few texts.
-    Another column is left out, in a comment, and told.
+    The kinds of columns are guessed from all rows: numbers, dates, or a few texts. Another column is left
+    out, in a comment, and told. Of several tables the columns that all have are taken, levels and classes are
+    stated, and statistics are those of all sites.
 
     Raises:
-        InputError: the table cannot be read, or lacks a column that is named.
+        InputError: a table cannot be read, or lacks a column that is named.
     """
-    kind = kind_of(path)
-    names, delimiter = _header(kind, path, learned.encoding)
-    if learned.names and kind == "parquet":
-        raise InputError(f"--names: {path} is Parquet, which names its columns; leave it out")
-    names = [*learned.names] or names
-    features = _features(path, learned, names)
-    given: dict[str, Any] = {
-        "features": dict.fromkeys(names, "categorical"),
-        "delimiter": delimiter,
-        "encoding": learned.encoding,
-        "missing": (),
-    }
-    spec = TableSpec.model_validate({**given, "names": learned.names or None})
-    tallies, rows, notation = tallied(kind, path, spec)
+    paths = [tables] if isinstance(tables, Path) else [*tables]
+    names, lacking = _shared_names(paths, learned)
+    features = _features(paths, learned, names)
+    known: dict[str, Any] = {"encoding": learned.encoding, "missing": (), "names": learned.names or None}
+    spec = TableSpec.model_validate({**known, "features": dict.fromkeys(names, "categorical")})
+    tallies, rows, notation = tallied(paths, spec)
     if not rows:
-        raise InputError(f"{path}: has no rows")
+        raise InputError(f"{paths[0]}: has no rows")
     if learned.names:
-        _check_first(path, tallies)
-    guesses = {name: guessed(name, tallies[name]) for name in features}
-    of_label = [classes_of(name, tallies[name]) for name in learned.columns if learned.kind == "categorical"]
+        _check_first(paths[0], tallies)
+    apart = len(paths) > 1
+    guesses = {name: guessed(name, tallies[name], stated=apart) for name in features}
+    of_label = [
+        classes_of(name, tallies[name], stated=apart)
+        for name in learned.columns
+        if learned.kind == "categorical"
+    ]
     group = learned.group or _of_persons(guesses)
     lines = [
-        f"# What the columns of {visible(path.name)} mean.",
+        f"# What the columns of {', '.join(visible(path.name) for path in paths)} mean.",
         f"# It is guessed from all {rows:,} rows: read it through.",
         *learned.written(),
         *(guess.line for guess in of_label if guess.line),
         *_grouped(group),
         f"missing = [{', '.join(map(quoted, MISSING))}]",
-        'standardise = "own"',
-        *([f"delimiter = {quoted(delimiter)}"] if delimiter != "," else []),
+        _standardised(paths),
+        *_delimited(paths, spec),
         *([f"encoding = {quoted(learned.encoding)}"] if learned.encoding != Learned.encoding else []),
         *notation.written(),
     ]
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
-    told = _told([*guesses.values()], of_label)
-    return Drafted(text, [*told, *_whole(guesses, group), *_marked(tallies), *_written(tallies, notation)])
+    told = [*_told([*guesses.values()], of_label), *lacking]
+    told += [*_whole(guesses, group), *_marked(tallies), *_written(tallies, notation)]
+    counts = counted_classes(tallies[learned.columns[0]]) if of_label else {}
+    return Drafted(text, told, counts)
+
+
+def _shared_names(paths: Sequence[Path], learned: Learned) -> tuple[list[str], list[str]]:
+    """Return the names of the columns that all tables have, and what to say of the others."""
+    kinds = [kind_of(path) for path in paths]
+    headers = [_header(kind, path, learned.encoding) for kind, path in zip(kinds, paths, strict=True)]
+    if learned.names and "parquet" in kinds:
+        path = paths[kinds.index("parquet")]
+        raise InputError(f"--names: {path} is Parquet, which names its columns; leave it out")
+    if learned.names:
+        return [*learned.names], []
+    named = set(learned.columns) | {learned.silo, learned.group}
+    told, shared = list[str](), list[str]()
+    for name in dict.fromkeys(name for header in headers for name in header):
+        without = [path for path, header in zip(paths, headers, strict=True) if name not in header]
+        if not without or name in named:
+            shared.append(name)
+        else:
+            told.append(f"left out: {name}, which {', '.join(path.name for path in without)} lacks")
+    return shared, told
+
+
+def _standardised(paths: Sequence[Path]) -> str:
+    """Return the line of how numbers are standardised: of several sites by what each may share."""
+    if len(paths) == 1:
+        return 'standardise = "own"'
+    names = [spec_beside(path).stem for path in paths]
+    if twice := [path for path, name in zip(paths, names, strict=True) if names.count(name) > 1]:
+        raise InputError(f"{twice[0]} and {twice[1]}: tables of two sites are called alike; rename one")
+    files = ", ".join(quoted(f"{name}.json") for name in names)
+    return f"standardise = [{files}]  # of `data-prep statistics`, one of each site"
+
+
+def _delimited(paths: Sequence[Path], spec: TableSpec) -> list[str]:
+    """Return the line of the delimiter, if all files have one that is no comma."""
+    tables = [path for path in paths if kind_of(path) == "csv"]
+    parts = [part for path in tables for part in parts_of("csv", path)]
+    found = {separated(part.path, spec, part.columns).delimiter for part in parts} - {None}
+    return [f"delimiter = {quoted(one)}" for one in found if one and one != ","] if len(found) == 1 else []
 
 
 def _told(features: list[Guess], of_label: list[Guess]) -> list[str]:
@@ -156,16 +192,16 @@ def _whole(guesses: Mapping[str, Guess], group: str | None) -> list[str]:
     return [f"repeated: {name}; say group = {quoted(name)} if its rows are one person's" for name in others]
 
 
-def _features(path: Path, learned: Learned, names: Sequence[str]) -> list[str]:
-    """Return the columns of a table that are neither learned nor the silo or the group."""
+def _features(paths: Sequence[Path], learned: Learned, names: Sequence[str]) -> list[str]:
+    """Return the columns of tables that are neither learned nor the silo or the group."""
     own = [*learned.columns, *(name for name in (learned.silo, learned.group) if name)]
     if lacking := [name for name in own if name not in names]:
         there = f"{did_you_mean(lacking[0], names)}there are {', '.join(names)[:300]}"
         hint = "; these look like a row: give the columns' names by --names, or in a line above it"
         headless = any(map(_is_number, names))
-        raise InputError(f"{path}: has no column '{lacking[0]}'; {there}{hint * headless}")
+        raise InputError(f"{paths[0]}: has no column '{lacking[0]}'; {there}{hint * headless}")
     if not (features := [name for name in names if name not in own]):
-        raise InputError(f"{path}: has no column beside {', '.join(own)}; a feature is needed")
+        raise InputError(f"{paths[0]}: has no column beside {', '.join(own)}; a feature is needed")
     return features
 
 
@@ -191,62 +227,27 @@ def _written(tallies: Mapping[str, Tally], notation: Notation) -> list[str]:
     return [f"numbers: {' and '.join(notation.written())}, as in {name} {first}"]
 
 
-def label_moments(path: Path, column: str) -> tuple[float, float]:
-    """Return mean and deviation of a table's column of numbers, gaps left out; 0 and 1 without any.
+def label_moments(paths: Sequence[Path], column: str, encoding: str = "utf-8") -> tuple[float, float]:
+    """Return mean and deviation of a column of numbers in tables, gaps left out; 0 and 1 without any.
 
     Raises:
-        InputError: the table cannot be read, lacks the column, or it is none of numbers.
+        InputError: a table cannot be read, lacks the column, or it is none of numbers.
     """
-    kind = kind_of(path)
-    _, delimiter = _header(kind, path, Learned.encoding)
-    only: dict[str, Any] = {
-        "features": {column: "numeric"},
-        "missing": MISSING,
-        "delimiter": delimiter,
-        "standardise": "own",
-    }
-    _, _, way = tallied(kind, path, TableSpec.model_validate(only))
+    only: dict[str, Any] = {"features": {column: "numeric"}, "missing": MISSING, "standardise": "own"}
+    only["encoding"] = encoding
+    _, _, way = tallied(paths, TableSpec.model_validate(only))
     only |= {"decimal": way.decimal, "thousands": way.thousands or None}
-    found = survey(kind, path, TableSpec.model_validate(only)).moments
-    return found.columns[column].mean, found.columns[column].deviation
+    spec, total = TableSpec.model_validate(only), Moments(columns={})
+    for path in paths:
+        total += survey(kind_of(path), path, spec).moments
+    return total.columns[column].mean, total.columns[column].deviation
 
 
-def _header(kind: str, path: Path, encoding: str) -> tuple[list[str], str]:
-    """Return the names of a table's columns, and what separates them: what a first line has most of."""
+def _header(kind: str, path: Path, encoding: str) -> list[str]:
+    """Return the names of a table's columns."""
     first = parts_of(kind, path)[0]
-    names, delimiter = (
-        (names_of_parquet(first.path), ",") if kind == "parquet" else _first_line(first.path, encoding)
-    )
-    return [*names, *first.columns], delimiter
-
-
-def _first_line(path: Path, encoding: str) -> tuple[list[str], str]:
-    """Return the same of a CSV file."""
-    with opened(path, encoding) as file:
-        line = _whole_line(Lines(path, file))
-    delimiter = max(DELIMITERS, key=line.count)
-    try:
-        words = next(
-            csv.reader(io.StringIO(line, newline=""), delimiter=delimiter, skipinitialspace=True), []
-        )
-    except csv.Error as error:
-        raise InputError(f"{path}: its first line is none of a CSV table ({error})") from None
-    if "\0" in line:
-        raise InputError(f"{path}: line 1: has a NUL character; export the table again in UTF-8")
-    names = [word.strip() for word in words]
-    if not any(names):
-        raise InputError(f"{path}: its first line names no columns")
-    return names, delimiter
-
-
-def _whole_line(lines: Iterable[str]) -> str:
-    """Return the first line, with those that it goes on in while a name in quotes does."""
-    found = ""
-    for line in lines:
-        found += line
-        if found.count('"') % 2 == 0 or len(found) > MOST_NAMES:
-            break
-    return found[:MOST_NAMES]
+    names = names_of_parquet(first.path) if kind == "parquet" else header_of(first.path, encoding)[0]
+    return [*names, *first.columns]
 
 
 def _is_number(text: str) -> bool:

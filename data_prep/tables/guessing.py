@@ -41,8 +41,8 @@ class Guess:
     repeats: bool = False
 
 
-def guessed(name: str, tally: Tally) -> Guess:
-    """Return what a column is taken for."""
+def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
+    """Return what a column is taken for; levels are `stated` where silos are to understand each other."""
     if tally.first is None:
         return _left_out(name, "it has no value")
     if is_index(name) or (is_named_id(name) and (tally.odd or tally.whole) and tally.different > 2):
@@ -63,10 +63,10 @@ def guessed(name: str, tally: Tally) -> Guess:
     if tally.dates:
         mean = ', missing = "mean"' * bool(tally.gaps)
         return Guess(f'{key_of(name)} = {{ kind = "date", since = "{SINCE}"{mean} }}')
-    return _texts(name, tally)
+    return _texts(name, tally, stated)
 
 
-def _texts(name: str, tally: Tally) -> Guess:
+def _texts(name: str, tally: Tally, stated: bool) -> Guess:
     """Return what a column is taken for of which some values are no numbers."""
     if tally.notation in tally.ways.all:
         return _left_out(name, f"{tally.first_odd} is too large a number; correct it, or take another unit")
@@ -80,37 +80,48 @@ def _texts(name: str, tally: Tally) -> Guess:
         return _left_out(
             name, f"{max(tally.different, len(tally.texts)):,} different texts, first {tally.first_odd}"
         )
-    return _levels(name, tally)
+    return _levels(name, tally, stated)
 
 
-def _levels(name: str, tally: Tally) -> Guess:
+def _levels(name: str, tally: Tally, every: bool) -> Guess:
     """Return a column of categories, its levels stated where some are spelled in several ways."""
     levels = sorted(tally.texts)
     shown = ", ".join(itertools.islice(levels, 6)) + (", ..." if len(levels) > 6 else "")
-    gaps, (stated, told) = ', missing = "level"' * bool(tally.gaps), _spelled(name, "levels", tally)
+    gaps, (stated, told) = ', missing = "level"' * bool(tally.gaps), _spelled(name, "levels", tally, every)
     more = f"{f', levels = {stated}' if stated else ''}{gaps}"
     value = f'{{ kind = "categorical"{more} }}' if more else '"categorical"'
     return Guess(f"{key_of(name)} = {value}  # {_one_line(shown)}", told)
 
 
-def classes_of(name: str, tally: Tally) -> Guess:
-    """Return the classes of a label, if some are spelled in several ways; an empty line where none is."""
+def classes_of(name: str, tally: Tally, *, stated: bool = False) -> Guess:
+    """Return the classes of a label, if some are spelled in several ways or all are to be `stated`; else an
+    empty line."""
     if len(tally.texts) > MOST_TEXTS:
         remedy = "see whether it is a category" if tally.odd else "--kind numeric learns it as a number"
         return Guess(
             "", f"label: {name} has over {MOST_TEXTS} different values, first {tally.first}; {remedy}"
         )
-    stated, told = _spelled(name, "classes", tally)
-    return Guess(f"classes = {stated}" if stated else "", told)
+    listing, told = _spelled(name, "classes", tally, stated)
+    return Guess(f"classes = {listing}" if listing else "", told)
 
 
-def _spelled(name: str, key: str, tally: Tally) -> tuple[str, str]:
-    """Return values by their spellings, the more frequent first, and what to say of it; nothing where each
-    has one."""
+def counted_classes(tally: Tally) -> dict[str, int]:
+    """Return how many rows a label has of each class, in the order of the classes."""
+    found = _by_spelling(tally)
+    return {first: sum(tally.texts[text] for text in found[first]) for first in ordered(set(found))}
+
+
+def _by_spelling(tally: Tally) -> dict[str, tuple[str, ...]]:
+    """Return all spellings of each value, the more frequent first, by the first."""
     often = sorted(tally.texts, key=lambda text: (-tally.texts[text], text))
-    found = {one[0]: one for one in spelled(often, lambda text: likely(text, tally.notation))}
-    if len(found) == len(often):
-        return "", ""
+    return {one[0]: (*one,) for one in spelled(often, lambda text: likely(text, tally.notation))}
+
+
+def _spelled(name: str, key: str, tally: Tally, every: bool) -> tuple[str, str]:
+    """Return values by their spellings, and what to say of it; where each has one, nothing or `every` one."""
+    found = _by_spelling(tally)
+    if len(found) == len(tally.texts):
+        return (listed(found[first] for first in ordered(set(found))) if every else ""), ""
     one = next(one for one in found.values() if len(one) > 1)
     counted = " and ".join(f"'{text}' ({tally.texts[text]:,} times)" for text in one)
     said = f"spelled: {name} {counted}, taken for one; take them apart in '{key}' if they are not"

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from data_prep.tables.files import check_encoding
 from data_prep.tables.label import Label
-from data_prep.tables.values import Notation, days_of
+from data_prep.tables.table_column import Column, Spelled, Strict, as_spellings
+from data_prep.tables.values import Notation
 from mpifl.common import InputError, by_weight, closed, hint_of
 
 if sys.version_info >= (3, 11):
@@ -26,92 +25,7 @@ MOST_BYTES = 1 << 20
 """Bytes of a spec: tens of thousands of columns."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-Spelled = Annotated[tuple[str, ...], Field(min_length=1)]
-"""A value of a category, by all its spellings; it is called by the first."""
-
-
-def _spelled(values: Any) -> Any:
-    """Return values of which some have one spelling alone, by their spellings."""
-    one = isinstance(values, (list, tuple))
-    return [[each] if isinstance(each, str) else each for each in values] if one else values
-
-
-class Column(_Strict):
-    """What one feature column holds and how it becomes numbers.
-
-    Attributes:
-        kind: Numbers, values out of a few, or dates, which become days since a date.
-        encoding: categorical: a column of zeros and ones for each level, or the level's number.
-        levels: categorical: the values there may be, each one or a list of spellings, in their order; those
-            that occur, sorted, if not stated. Silos that are to understand each other must state them.
-        missing: What becomes of a missing value: its row is left out, it is the mean (numeric, date), the
-            `constant`, or a level of its own, the last one (categorical). Not stated, it is refused.
-        constant: What stands for a missing value with `missing = "constant"`: a number, (categorical) a
-            level, which need not occur, or a date.
-        mean: numeric, date: a known mean; goes before what the table or the statistics of silos say.
-        deviation: numeric, date: a known standard deviation, likewise.
-        since: date: the day that is 0, as "2000-01-01".
-    """
-
-    kind: Literal["numeric", "categorical", "date"]
-    encoding: Literal["one-hot", "ordinal"] = "one-hot"
-    levels: tuple[Spelled, ...] | None = Field(None, min_length=1)
-    missing: Literal["drop", "mean", "constant", "level"] | None = None
-    constant: float | str | None = None
-    mean: float | None = None
-    deviation: float | None = Field(None, gt=0)
-    since: date | None = None
-
-    _one_spelling = field_validator("levels", mode="before")(_spelled)
-
-    @field_validator("since", mode="before")
-    @classmethod
-    def _day(cls, since: Any) -> Any:
-        if (isinstance(since, str) and np.isnan(days_of(since, date.min))) or isinstance(since, (int, float)):
-            raise ValueError(f"'{since}' is no date; write it as '2000-01-01'")
-        return since
-
-    @model_validator(mode="after")
-    def _fits_its_kind(self) -> Column:
-        if self.counted and (self.levels or self.missing == "level" or self.encoding == "ordinal"):
-            raise ValueError("levels and encodings are for kind = 'categorical'")
-        if self.kind == "categorical" and (self.missing == "mean" or self.mean is not None or self.deviation):
-            raise ValueError("means and deviations are for kind = 'numeric' or 'date'")
-        if (self.kind == "date") != (self.since is not None):
-            raise ValueError("kind = 'date' and since = 'YYYY-MM-DD', the day that is 0, go together")
-        if (self.missing == "constant") != (self.constant is not None):
-            raise ValueError("missing = 'constant' and constant = VALUE go together")
-        if self.kind == "numeric" and isinstance(self.constant, str):
-            raise ValueError("the constant of a numeric column must be a number")
-        if self.kind == "categorical" and isinstance(self.constant, float):
-            raise ValueError(f"the constant of a categorical column must be text, as '{self.constant:g}'")
-        spellings = [spelling for each in self.levels or () for spelling in each]
-        if self.levels and self.constant is not None and self.constant not in spellings:
-            raise ValueError(f"the constant '{self.constant}' is none of the levels")
-        if len(set(spellings)) != len(spellings):
-            raise ValueError("a level, or one of its spellings, is stated twice")
-        if self.since and self.constant is not None and np.isnan(days_of(str(self.constant), self.since)):
-            raise ValueError(f"the constant '{self.constant}' is no date; write it as '2000-01-01'")
-        return self
-
-    @property
-    def counted(self) -> bool:
-        """Tell whether the column is one number for each row, with a mean."""
-        return self.kind != "categorical"
-
-    @property
-    def stand_in(self) -> float | None:
-        """Return the number that stands for a missing one, if the spec says it."""
-        if self.constant is None:
-            return None
-        return days_of(str(self.constant), self.since) if self.since else float(self.constant)
-
-
-class TableSpec(_Strict):
+class TableSpec(Strict):
     """What the columns of a table mean.
 
     Attributes:
@@ -133,7 +47,8 @@ class TableSpec(_Strict):
             statistics, or by those in files that silos made of theirs. The table's own are of all its rows,
             those that silos hold out of it later included. The files hold counts, sums and sums of squares,
             which are added up.
-        delimiter: csv: what separates values.
+        delimiter: csv: what separates values; not stated, that of "," ";" tab and "|" by which a file's first
+            line names the columns, for each file.
         encoding: csv: how characters are written, by Python's name of it: cp1252, utf-16.
         decimal: csv: what stands before the fraction of a number.
         thousands: csv: what parts groups of three digits; " " is a blank of any kind.
@@ -152,7 +67,7 @@ class TableSpec(_Strict):
     held_out: str | None = None
     missing: tuple[str, ...] = ("",)
     standardise: Literal["none", "own"] | tuple[Path, ...] = "none"
-    delimiter: str = Field(",", min_length=1, max_length=1)
+    delimiter: str | None = Field(None, min_length=1, max_length=1)
     encoding: str = "utf-8"
     decimal: Literal[".", ","] = "."
     thousands: Literal[".", ",", " ", "'"] | None = None
@@ -175,7 +90,7 @@ class TableSpec(_Strict):
             name: {"kind": column} if isinstance(column, str) else column for name, column in features.items()
         }
 
-    _one_spelling = field_validator("classes", mode="before")(_spelled)
+    _one_spelling = field_validator("classes", mode="before")(as_spellings)
 
     @field_validator("encoding")
     @classmethod
@@ -198,6 +113,10 @@ class TableSpec(_Strict):
                 raise ValueError(f"{what}; it is no feature and no label")
         if self.order is not None and self.order in self.label.read:
             raise ValueError(f"'{self.order}' is the order, and the label; take another")
+        read = [self.in_file(name) for name in self.columns]
+        if twice := [name for name in self.features if read.count(self.in_file(name)) > 1]:
+            what = f"'{twice[0]}' and another are both the file's column '{self.in_file(twice[0])}'"
+            raise ValueError(f"{what}; a column is read once, see rename")
         if self.thousands == self.decimal:
             raise ValueError(f"decimal and thousands are both '{self.decimal}'; they must differ")
         if self.classes and self.threshold is not None:
@@ -252,6 +171,11 @@ class TableSpec(_Strict):
         others = (self.silo, self.id, self.group, self.order, self.held_out)
         named = [name for name in others if name is not None]
         return list(dict.fromkeys([*self.features, *self.label.read, *named]))
+
+    def in_file(self, name: str) -> str:
+        """Return what a column is called in the file."""
+        column = self.features.get(name)
+        return (column.rename if column else None) or name
 
     def by(self, **columns: str) -> TableSpec:
         """Return the same with another column as its id, group or order; raise InputError if it cannot be."""

@@ -9,7 +9,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from data_prep.tables.files import Kept, pieces
-from data_prep.tables.spec import Column, TableSpec
+from data_prep.tables.spec import TableSpec
+from data_prep.tables.table_column import Column
 from data_prep.tables.values import MARKS, Gaps, Moments, Piece, check_spellings, moments_of, ordered
 from mpifl.common import InputError
 
@@ -77,8 +78,12 @@ def is_needed(spec: TableSpec) -> bool:
 
 
 def numbers(piece: Piece, name: str, column: Column) -> np.ndarray:
-    """Return a column of numbers, or of dates as days, float64 [m], NaN where a value is missing."""
-    return piece.numbers(name) if column.since is None else piece.days(name, column.since)
+    """Return a column of numbers in the unit of the spec, or of dates as days, float64 [m], NaN where a value
+    is missing."""
+    if column.since is not None:
+        return piece.days(name, column.since)
+    values = piece.numbers(name)
+    return values if column.factor is None else values * column.factor
 
 
 def _meet(piece: Piece, name: str, seen: set[str], key: str) -> None:

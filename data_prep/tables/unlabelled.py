@@ -42,7 +42,8 @@ class UnlabelledTable:
             spec = spec.model_copy(update={"id": None})
         self._encoder = Encoder(kind, path, spec)
         self.has_ids = spec.id is not None
-        unread = [name for name in names if name not in spec.columns]
+        wanted = {spec.in_file(name) for name in spec.columns}
+        unread = [name for name in names if name not in wanted]
         more = f" and {len(unread) - MOST_NAMED:,} more" if len(unread) > MOST_NAMED else ""
         said = f"{path}: columns that the model does not take are not read"
         self.told = [f"{said}: {', '.join(unread[:MOST_NAMED])}{more}"] if unread else []

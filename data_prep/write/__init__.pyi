@@ -5,6 +5,7 @@ from .compression import (
     kept_in as kept_in,
 )
 from .folder import (
+    AGREED as AGREED,
     check_free as check_free,
     check_room as check_room,
     partial as partial,

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from mpifl.common import InputError
 
+AGREED = "agreed"
+"""The folder in a shard folder with what sites had in common beforehand: statistics, and specs."""
+
 
 def check_free(out: Path) -> None:
     """Refuse a folder that holds something, or that cannot be made; an empty one may be filled."""

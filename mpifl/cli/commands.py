@@ -22,13 +22,13 @@ from mpifl.cli import (
     privacy_command as of_privacy,
 )
 from mpifl.cli.command_options import DryRun, JobFile, Out, Ranks, Set, write_text
-from mpifl.common import InputError
+from mpifl.common import CommandLine, InputError
 from mpifl.common.machine import imports, runnable, signals, tuning
 
 if TYPE_CHECKING:
     from mpifl.wire import Transport
 
-app = typer.Typer(
+app = CommandLine(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

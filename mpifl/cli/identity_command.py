@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from mpifl.cli import ending
-from mpifl.common import InputError, one_line
+from mpifl.common import CommandLine, InputError, one_line
 
-app = typer.Typer(
+app = CommandLine(
     no_args_is_help=True,
     rich_markup_mode="rich",
     help="Make, show and check by what other sites know this one.",

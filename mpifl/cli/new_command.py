@@ -1,7 +1,9 @@
-"""The command `new`: writes a first job file, and prints the commands that make its shards."""
+"""The command `new`: writes a first job file and a table's spec, and prints the commands that make its
+shards."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -17,11 +19,14 @@ from mpifl.common.machine import runnable
 
 if TYPE_CHECKING:
     from mpifl.cli.job_tools import Answers
+    from mpifl.cli.new_data import NewData
 
 Kind = Annotated[
     str | None,
     typer.Option(
-        "--kind", help="What data there is: digits, table, images, ...", autocompletion=completing.kinds
+        "--kind",
+        help="What data there is: digits, table, images, ...; as --data looks.",
+        autocompletion=completing.kinds,
     ),
 ]
 
@@ -31,7 +36,10 @@ def new(
         str | None, typer.Argument(metavar="[NAME]", help="What the job is called; its kind by default.")
     ] = None,
     kind: Kind = None,
-    data: Annotated[str | None, typer.Option(metavar="PATH", help="The table, text or folder.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="The table, text or folder; for a table of each site, again."),
+    ] = None,
     label: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="What is learned of a table; TIME,EVENT; a folder of masks."),
@@ -46,39 +54,47 @@ def new(
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How many rounds are trained.")] = 30,
+    encoding: Annotated[str, typer.Option(help="How a CSV table's characters are written.")] = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
-    """Write a job file with comments, and print the commands that make its shards and train it.
+    """Write a job file with comments, and a table's spec. Print the commands that make shards and train.
 
     Missing options are asked for, in a terminal.
     """
     from mpifl.cli.job_tools import Answers
+    from mpifl.cli.new_data import kind_seen, looked_at, whose
 
-    kind = kind or _ask("--kind", "What data is there?", "digits", _kinds())
+    kind = kind or _ask("--kind", "What data is there?", kind_seen(data or ()), _kinds())
     answers = Answers(
         name=name or kind,
         kind=kind,
-        data=data or "",
+        data=tuple(data or ()),
         label=label or "",
         silos=silos or "",
         algorithm=algorithm or "",
         rounds=rounds,
     )
-    _write(_measured(_completed(answers)), force)
+    _write(looked_at(_completed(whose(_with_data(answers))), encoding), force)
 
 
 def _kinds() -> str:
     """Return the templates, one line each."""
     from mpifl.cli.job_tools import TEMPLATES
 
-    return "\n".join(f"  {name:<10}  {one.what}" for name, one in TEMPLATES.items())
+    return "\n".join(f"  {name:<12}  {one.what}" for name, one in TEMPLATES.items())
+
+
+def _with_data(answers: Answers) -> Answers:
+    """Ask where the data is, if it is needed and not given."""
+    if answers.template.source == "digits" or answers.data:
+        return answers
+    asked = _ask("--data", "Where is it? A file, or a folder; tables of several sites with blanks between")
+    return replace(answers, data=tuple(shlex.split(asked)))
 
 
 def _completed(answers: Answers) -> Answers:
     """Ask for needed answers that are missing."""
     template = answers.template
-    if template.source != "digits" and not answers.data:
-        answers = replace(answers, data=_ask("--data", "Where is it? A file, or a folder"))
     if template.label and not answers.label:
         question = {
             "survival": "Which columns are learned? TIME,EVENT",
@@ -86,34 +102,12 @@ def _completed(answers: Answers) -> Answers:
         }
         asked = question.get(template.label, "Which column is learned?")
         answers = replace(answers, label=_ask("--label", asked))
-    if not answers.silos:
+    if not (answers.silos or answers.parted):
         more = ", or the column that names them" if template.of_table else ""
         answers = replace(answers, silos=_ask("--silos", f"How many silos{more}?", "4"))
     if not answers.algorithm:
         answers = replace(answers, algorithm=_ask("--algorithm", "Which algorithm?", template.algorithm))
     return answers
-
-
-def _source(answers: Answers) -> str:
-    """Return the source that reads the data: of a table by its ending."""
-    from data_prep.tables import kind_of
-
-    return kind_of(Path(answers.data)) if answers.template.of_table else answers.template.source
-
-
-def _measured(answers: Answers) -> Answers:
-    """Measure mean and deviation of label values, so that a model learns them in units of their deviation."""
-    from data_prep.tables import label_moments
-
-    if answers.template.label != "numeric":
-        return answers
-    try:
-        moments = tuple(label_moments(Path(answers.data), name) for name in answers.label.split(","))
-    except InputError as error:
-        said = f"data-prep inspect shards/{answers.name} --features"
-        typer.echo(f"{error}\n[task] mean and deviation are left out: {said} will say them", err=True)
-        return answers
-    return replace(answers, moments=moments)
 
 
 def _ask(option: str, question: str, usual: str | None = None, choice: str = "") -> str:
@@ -131,24 +125,44 @@ def _ask(option: str, question: str, usual: str | None = None, choice: str = "")
     return answer.strip()
 
 
-def _write(answers: Answers, force: bool) -> None:
-    """Write the job and its schema after a check of the job, and print the next commands."""
+def _write(found: NewData, force: bool) -> None:
+    """Write the job, its schema and a table's spec after a check of the job, and print what was seen and the
+    next commands."""
     from mpifl.cli.job_tools import SCHEMA, commented, schema_text
     from mpifl.run.job import check_job
 
-    path, job, commands = Path(f"{answers.name}.toml"), answers.job(), answers.commands(_source(answers))
+    answers = found.answers
+    path, job, commands = Path(f"{answers.name}.toml"), answers.job(), answers.commands(found.source)
     if path.name != str(path) or path.stem.startswith("-"):
         raise InputError(f"mpifl new {answers.name}: is no name of a file in this folder")
     check_job(job, str(path))
-    if (
-        path.exists()
-        and not force
-        and not (sys.stdin.isatty() and typer.confirm(f"{path} is there; replace it?"))
-    ):
-        raise InputError(f"{path}: is there already; take another name, or --force to write over it")
-    first = "\n".join(["A job of mpifl. Its shards are made by:", *commands])
+    columns = Path(answers.columns)
+    for one in (path, *([columns] if found.spec else [])):
+        _check_free(one, force)
+    apart = answers.commands_apart(found.sites) if found.sites else []
+    other = ["Where each table stays at its site, in place of that:", *apart] if apart else []
+    first = "\n".join(["A job of mpifl. Its shards are made by:", *commands, *other])
+    if found.spec:
+        write_text("mpifl new", columns, found.spec)
+        typer.echo(f"{columns}: written; what the columns mean is guessed, so read it through")
+    for line in found.told:
+        typer.echo(line)
     write_text("mpifl new", path, commented(job, first))
     write_text("mpifl new", Path(SCHEMA), schema_text())
     typer.echo(f"{path}: written; editors complete it by {SCHEMA}. Next:")
     for command in [*commands, f"mpifl train {shlex.quote(str(path))}"]:
         typer.echo(f"  {runnable(command)}")
+    if apart:
+        typer.echo("Where each table stays at its site, in place of the first:")
+    for command in apart:
+        typer.echo(f"    {runnable(command)}")
+
+
+def _check_free(path: Path, force: bool) -> None:
+    """Refuse to write over a file, unless it is said or a terminal is told so."""
+    if (
+        os.path.lexists(path)
+        and not force
+        and not (sys.stdin.isatty() and typer.confirm(f"{path} is there; replace it?"))
+    ):
+        raise InputError(f"{path}: is there already; take another name, or --force to write over it")

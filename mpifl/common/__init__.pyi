@@ -8,6 +8,9 @@ from . import (
 from .bounds import (
     LARGEST_FIGURE as LARGEST_FIGURE,
 )
+from .command_line import (
+    CommandLine as CommandLine,
+)
 from .errors import (
     BeyondRange as BeyondRange,
     BudgetSpent as BudgetSpent,

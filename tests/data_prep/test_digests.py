@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from conftest import with_usual
 
 from data_prep.cli import main
 from data_prep.sources import reading
@@ -33,7 +34,8 @@ WORDS = "--scheme", "iid", "--silos", 2
 @pytest.mark.parametrize("more", [[], ["--resume"], ["--scheme", "vertical"]])
 def test_the_digests_are_those_of_the_files(tmp_path, more):
     folder = arrays(tmp_path / "in")
-    assert command("partition", "npy", "--data", folder, "--out", tmp_path / "out", *WORDS, *more) == 0
+    words = with_usual(more, scheme="iid", silos=2)
+    assert command("partition", "npy", "--data", folder, "--out", tmp_path / "out", *words) == 0
     spec = tmp_path / "out" / "federation.json"
     for name in ("x.npy", "y.npy"):
         assert f'"{name}": "{hashlib.sha256((folder / name).read_bytes()).hexdigest()}"' in spec.read_text()

@@ -100,7 +100,7 @@ def test_numbers_are_written_as_the_whole_table_writes_them(tmp_path, monkeypatc
     assert "numbers: decimal = \",\", as in share '101,5' (line 103)" in capsys.readouterr().out
     assert read_spec(path.with_suffix(".toml")).decimal == ","
     wanted = [at + 0.5 * (at > 100) for at in range(ROWS)]
-    assert label_moments(path, "share") == pytest.approx((np.mean(wanted), np.std(wanted)))
+    assert label_moments([path], "share") == pytest.approx((np.mean(wanted), np.std(wanted)))
 
 
 def test_more_values_than_are_told_apart_are_no_end(tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ def test_more_values_than_are_told_apart_are_no_end(tmp_path, monkeypatch):
     monkeypatch.setattr(tallying, "MOST_DIFFERENT", 32)
     path = tmp_path / "t.csv"
     path.write_text("text,a,y\n" + "".join(f"t{n},{n * n + 3},{'pq'[n % 2]}\n" for n in range(400)))
-    text, told = draft(path, Learned("categorical", ("y",)))
+    text, told, _ = draft(path, Learned("categorical", ("y",)))
     assert "text is left out" in text
     assert any("another whole number in every row" in line for line in told)
 

@@ -223,7 +223,7 @@ def test_few_texts_among_numbers_are_no_categories(tmp_path: Path) -> None:
     spec = tmp_path / "t.toml"
     path = tmp_path / "t.csv"
     path.write_text("age,y\n" + "\n".join(rows) + "\n")
-    text, told = draft(path, Learned("categorical", ("y",)))
+    text, told, _ = draft(path, Learned("categorical", ("y",)))
     assert told == [
         "left out: age, it is of numbers but for 2, first 'unknown' (line 9); "
         "correct it, or list it in 'missing'",
@@ -303,7 +303,7 @@ def test_a_draft_without_a_feature_says_so_and_so_does_its_spec(tmp_path: Path) 
 
 def test_moments_of_a_label_are_read_as_the_table_writes_numbers(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a;y\n1;1.000,5\n2;2.000,5\n3;N/A\n")
-    assert label_moments(tmp_path / "t.csv", "y") == (1500.5, 500.0)
+    assert label_moments([tmp_path / "t.csv"], "y") == (1500.5, 500.0)
 
 
 NAMED = ("id", "ID", "patient_id", "PatientID", "subjectId", "pid", "MRN", "Patient", "record number")
@@ -361,3 +361,25 @@ def test_a_number_comes_back_however_it_is_written(
     assert way.plain(f"{sign}{whole}")
     spoilt = (f"{written}{end}" for end in (" ", "x", way.decimal, "_1"))
     assert not any(map(way.plain, (*spoilt, f"x{written}", "", "nan")))
+
+
+def test_the_tables_of_several_sites_have_one_spec_with_all_their_levels(tmp_path: Path) -> None:
+    for name, head, delimiter in (("a", "n,sex,dose,ill", ","), ("b", "n;sex;dose;ill;extra", ";")):
+        rows = (
+            [f"{n}", f"{name}{n % 2}", f"{n / 2}", f"{n % 2}", "x"][: 4 + (name == "b")] for n in range(1, 21)
+        )
+        (tmp_path / f"{name}.csv").write_text("\n".join([head, *map(delimiter.join, rows)]) + "\n")
+    tables = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    with pytest.raises(InputError, match=r"^--out: not given; say what the spec of several tables is called"):
+        run("draft", *tables, "--label", "ill")
+    with pytest.raises(InputError, match=r"a.csv and .*a.csv: tables of two sites are called alike; rename"):
+        run("draft", tables[0], tables[0], "--label", "ill", "--out", tmp_path / "both.toml")
+    told = run("draft", *tables, "--label", "ill", "--out", tmp_path / "both.toml").splitlines()
+    assert told == [
+        f"{tmp_path / 'both.toml'}: guessed from 2 tables; read it through before you partition",
+        "left out: n, it numbers the rows, first '1' (line 2)",
+        "left out: extra, which a.csv lacks",
+    ]
+    spec = read_spec(tmp_path / "both.toml")
+    assert spec.features["sex"].levels == (("a0",), ("a1",), ("b0",), ("b1",))
+    assert (spec.classes, spec.delimiter, [*spec.features]) == ((("0",), ("1",)), None, ["sex", "dose"])

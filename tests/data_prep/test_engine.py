@@ -15,6 +15,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from conftest import with_usual
 from hypothesis import given, settings, strategies as st
 
 from data_prep.cli import main
@@ -277,8 +278,8 @@ def npz(tmp_path):
 
 
 def words(npz, out, *more):
-    common = ["partition", "npz", "--scheme", "dirichlet", "--silos", 6, "--valid", 0.2]
-    return [*common, "--data", npz, "--out", out, *more]
+    usual = {"scheme": "dirichlet", "silos": 6, "valid": 0.2, "data": npz, "out": out}
+    return ["partition", "npz", *with_usual(more, **usual)]
 
 
 def test_the_bytes_do_not_depend_on_the_threads(tmp_path, npz, monkeypatch):

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from data_prep.cli import app
 from data_prep.tables import Encoder, read_spec
 from data_prep.tables.encoding import Encoded
+from data_prep.tables.values import read_moments
 from mpifl.common import InputError
 
 SPEC = """
@@ -114,3 +115,64 @@ def test_one_class_is_not_stated(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,y\n1,p\n2,p\n")
     with pytest.raises(InputError, match=r"t\.csv: the label is 'p' in every row"):
         run("fit", tmp_path / "t.csv", "--out", tmp_path / "fitted.toml")
+
+
+POUNDS = 0.45359237
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_site_with_another_unit_and_name_makes_the_same_numbers(tmp_path: Path, ending: str) -> None:
+    weights = [50 + n % 37 for n in range(40)]
+    head = 'label = "ill"\nclasses = ["n", "y"]\nmissing = [""]\nstandardise = "own"\n[features]\n'
+    frames = {
+        "kilos": (["weight"], weights, 'weight = { kind = "numeric", missing = "mean" }'),
+        "pounds": (
+            ["mass (lb)"],
+            [one / POUNDS for one in weights],
+            f'weight = {{ kind = "numeric", missing = "mean", rename = "mass (lb)", factor = {POUNDS} }}',
+        ),
+    }
+    found = {}
+    for name, ((column,), values, line) in frames.items():
+        rows = [f"{'' if n == 7 else repr(value)},{'ny'[n % 2]}" for n, value in enumerate(values)]
+        path = tmp_path / f"{name}.csv"
+        path.write_text("\n".join([f"{column},ill", *rows]) + "\n")
+        if ending == "parquet":
+            pytest.importorskip("pandas").read_csv(path).to_parquet(path := path.with_suffix(".parquet"))
+        (tmp_path / f"{name}.toml").write_text(head + line + "\n")
+        run("statistics", ending, "--data", path, "--out", tmp_path / f"{name}.json")
+        run("fit", path, "--out", tmp_path / f"{name}-fitted.toml")
+        fitted = read_spec(tmp_path / f"{name}-fitted.toml")
+        encoder = Encoder(ending, path, fitted)
+        found[name] = next(encoder.read(path)).x, read_moments([tmp_path / f"{name}.json"]), encoder.columns
+    (x, moments, columns), (again, others, renamed) = found.values()
+    np.testing.assert_allclose(x, again, rtol=1e-6)
+    assert columns.feature_names == renamed.feature_names == ("weight",)
+    assert moments.columns["weight"].mean == pytest.approx(others.columns["weight"].mean)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('age = { kind = "date", since = "2000-01-01", factor = 2 }', "a factor is for kind = 'numeric'"),
+        ('age = { kind = "numeric", factor = 0 }', "features.age.factor: "),
+        ('age = { kind = "numeric", rename = "ill" }', "'age' and another are both the file's column 'ill'"),
+        ('age = { kind = "numeric", renamed = "x" }', "did you mean 'rename'"),
+    ],
+)
+def test_a_factor_and_another_name_that_cannot_be_are_one_line(tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / "t.toml").write_text(f'label = "ill"\n[features]\n{line}\n')
+    with pytest.raises(InputError) as refused:
+        read_spec(tmp_path / "t.toml")
+    assert said in str(refused.value)
+
+
+def test_a_column_that_is_called_otherwise_is_named_as_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,ill\n1,n\n2,y\n")
+    (tmp_path / "t.toml").write_text(
+        'label = "ill"\n[features]\nage = { kind = "numeric", rename = "Alter" }\n'
+    )
+    with pytest.raises(
+        InputError, match=r"t.csv: column 'Alter' of the spec is not there; .*there are age, ill"
+    ):
+        run("fit", tmp_path / "t.csv", "--out", tmp_path / "f.toml")

@@ -5,6 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
+from conftest import with_usual
 from hypothesis import assume, given, settings, strategies as st
 
 from data_prep.cli import main
@@ -121,8 +122,8 @@ def write_npz(folder, seed=3, rename=lambda person: person, persons=80, **more):
 
 
 def partition(path, out, *more, source="npz", scheme="iid"):
-    words = ["--scheme", scheme, "--silos", 3, "--valid", 0.1, "--test", 0.2, "--group", "person"]
-    return command("partition", source, "--data", path, "--out", out, *words, *more)
+    usual = {"scheme": scheme, "silos": 3, "valid": 0.1, "test": 0.2, "group": "person"}
+    return command("partition", source, "--data", path, "--out", out, *with_usual(more, **usual))
 
 
 def owners(folder):

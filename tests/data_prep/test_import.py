@@ -370,3 +370,13 @@ def test_a_file_of_the_server_without_a_test_set_is_refused(tmp_path, spec, caps
     (tmp_path / "out" / "test.json").write_bytes(spec.read_bytes())
     assert command("assemble", tmp_path / "out") == 2
     assert "test.json: has no test set" in capsys.readouterr().err
+
+
+def test_a_scale_may_be_a_quotient_as_in_partition(tmp_path, capsys):
+    words = ["--shape", "1,8,8", "--dtype", "uint8", "--classes", 2]
+    assert command("spec", tmp_path / "spec.json", *words, "--scale", "1/255") == 0
+    assert read_spec(tmp_path / "spec.json").features.scale == 1 / 255
+    capsys.readouterr()
+    assert command("spec", tmp_path / "other.json", *words, "--scale", "1/0") == 2
+    told = capsys.readouterr().err
+    assert told == "error: --scale: 1/0 given; it must be a number above 0, such as 1/255\n"

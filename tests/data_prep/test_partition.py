@@ -2,6 +2,8 @@
 one line for wrong input, all of a folder or nothing."""
 
 import errno
+import inspect
+import json
 import os
 import signal
 import subprocess
@@ -12,8 +14,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import typer
+from conftest import with_usual
 
-from data_prep.cli import main
+from data_prep.cli import app, main
+from data_prep.sources import SOURCES
 from data_prep.write.writing import Writer
 from mpifl.data.shards.shards import open_shard, read_federation
 
@@ -40,8 +45,8 @@ def npz(tmp_path):
 
 
 def partition(npz, out, *more):
-    """Partition into 6 silos unless told otherwise; the last of repeated options counts."""
-    return command("partition", "npz", "--data", npz, "--out", out, "--scheme", "iid", "--silos", 6, *more)
+    """Partition into 6 silos by `iid`, unless told otherwise."""
+    return command("partition", "npz", "--data", npz, "--out", out, *with_usual(more, scheme="iid", silos=6))
 
 
 def content(folder):
@@ -160,19 +165,8 @@ def refusal(capsys, tmp_path, *words):
 @pytest.mark.parametrize("fault", BAD_OPTIONS)
 def test_a_bad_option_is_named(tmp_path, npz, capsys, fault):
     words, said = BAD_OPTIONS[fault]
-    common = [
-        "partition",
-        "npz",
-        "--data",
-        npz,
-        "--out",
-        tmp_path / "new" / "out",
-        "--scheme",
-        "iid",
-        "--silos",
-        6,
-    ]
-    assert said in refusal(capsys, tmp_path, *common, *words)
+    usual = {"data": npz, "out": tmp_path / "new" / "out", "scheme": "iid", "silos": 6}
+    assert said in refusal(capsys, tmp_path, "partition", "npz", *with_usual(words, **usual))
 
 
 @pytest.mark.parametrize("scheme", [["natural"], ["mix", "--mix", "natural + rotation"]])
@@ -361,3 +355,51 @@ def test_a_word_that_is_no_text_is_one_line(tmp_path, capsys, option):
     with pytest.raises(SystemExit, match="2"):
         main(words)
     assert capsys.readouterr().err == "error: 'a=?' given, which is not UTF-8; rename it\n"
+
+
+def test_every_option_of_a_source_is_an_option_with_help():
+    parsed = typer.main.get_command(app).commands
+    taken_by = {"partition": {"alpha", "group", "order", "silos", "test"}}
+    taken_by["import"] = taken_by["partition"] | {"silo", "spec"}
+    for name, taken in taken_by.items():
+        help_of = {one.name: one.help for one in parsed[name].params}
+        for source, read in SOURCES.items():
+            for option in inspect.signature(read).parameters.values():
+                if option.kind is option.KEYWORD_ONLY and option.name not in taken:
+                    assert source in help_of[option.name].partition(": ")[0]
+                    assert len(help_of[option.name].partition(": ")[2]) > 10
+
+
+def test_an_option_of_a_source_is_the_same_in_both_forms(tmp_path, npz):
+    own, given = tmp_path / "own.npz", {"scale": "1/255", "class_names": "a,b,c,d,e"}
+    x = np.random.default_rng(0).integers(0, 255, (300, 4)).astype(np.uint8)
+    np.savez(own, x=x, y=np.arange(300) % 5)
+    words = [word for key, value in given.items() for word in ("--option", f"{key}={value}")]
+    assert partition(own, tmp_path / "a", *words) == 0
+    words = ["--scale", "1/255", "--option", "class_names=a,b,c,d,e"]
+    assert partition(own, tmp_path / "b", *words) == 0
+    found = [content(tmp_path / name) for name in "ab"]
+    specs = [json.loads(files.pop("federation.json")) for files in found]
+    assert found[0] == found[1]
+    wanted = ["class_names=a,b,c,d,e", "scale=1/255"]
+    assert [sorted(one["source"].pop("options")) for one in specs] == [wanted, wanted]
+    assert specs[0] == specs[1]
+    words = ["--spec", tmp_path / "b" / "federation.json", "--silo", 0, "--out", tmp_path / "c"]
+    words = ["import", "npz", "--data", own, *words]
+    assert command(*words, "--scale", "1/254") == 2
+    assert command(*words, "--scale", "1/255", "--class-names", "a,b,c,d,e") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--size", "32x32"], "--size: npz has no such option; it is for images"),
+        (["--no-roles"], "--roles: npz has no such option; it is for text"),
+        (["--scale", "x"], "--option: scale=x given; it must be a number above 0, such as 1/255"),
+        (["--scale", "1", "--option", "scale=1"], "--option: scale= is given twice; say it once"),
+    ],
+)
+def test_an_option_that_a_source_has_not_is_one_line(tmp_path, npz, capsys, words, line):
+    assert partition(npz, tmp_path / "out", *words) == 2
+    assert capsys.readouterr().err == f"error: {line}\n"
+    assert not (tmp_path / "out").exists()

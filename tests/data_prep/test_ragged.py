@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from conftest import with_usual
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -111,10 +112,11 @@ def test_ragged_arrays_go_from_a_source_into_shards_to_the_bit(tmp_path, form):
     [("iid", ["--compression", "gzip"]), ("quantity", ["--jobs", 3]), ("iid", ["--resume"])],
 )
 def test_how_they_are_written_is_no_matter(tmp_path, monkeypatch, scheme, more):
-    words = ["--silos", 4, "--valid", 0.2, "--public", 0.1, "--jobs", 1]
-    _, plain = opened(cut(tmp_path, *words, scheme=scheme, out="plain"))
+    words = ["--silos", 4, "--valid", 0.2, "--public", 0.1]
+    _, plain = opened(cut(tmp_path, *words, "--jobs", 1, scheme=scheme, out="plain"))
     monkeypatch.setattr("data_prep.write.layout.PIECE", 50)
     monkeypatch.setattr("data_prep.write.layout.BUCKET", 90)
+    more = with_usual(more, jobs=1)
     _, other = opened(cut(tmp_path, *words, *more, scheme=scheme, out="other"))
     for one, two in zip(plain, other, strict=True):
         assert one.splits.keys() == two.splits.keys()

@@ -275,3 +275,43 @@ def test_tables_of_other_programs_are_refused_by_every_command(tmp_path, name, c
     assert (said := capsys.readouterr().err).count("\n") == 1
     assert f"{name}: " in said
     assert ".to_parquet(" in said
+
+
+SITES = {"north.csv": ",", "south.csv": ";", "east.tsv": "\t"}
+
+
+def sites(folder):
+    """Write a folder of files that are parted by a comma, a semicolon and a tab."""
+    folder.mkdir()
+    for at, (name, delimiter) in enumerate(SITES.items()):
+        rows = [[f"{at + n / 4}", f"x{n % 3}", "uv"[n % 2]] for n in range(40)]
+        lines = map(delimiter.join, [["a", "town", "y"], *rows])
+        (folder / name).write_text("\n".join(lines) + "\n")
+    (folder.parent / f"{folder.name}.toml").write_text(SPEC)
+    return folder
+
+
+def test_each_file_of_a_folder_has_its_own_delimiter(tmp_path):
+    folder = sites(tmp_path / "t")
+    data = find_source("csv")(folder, 0)
+    (tmp_path / "commas").mkdir()
+    for name, delimiter in SITES.items():
+        (tmp_path / "commas" / name).write_text((folder / name).read_text().replace(delimiter, ","))
+    (tmp_path / "commas.toml").write_text(SPEC)
+    plain = find_source("csv")(tmp_path / "commas", 0)
+    assert data.x.tobytes() == plain.x.tobytes()
+    assert command("draft", folder, "--label", "y", "--out", tmp_path / "drafted.toml") == 0
+    assert read_spec(tmp_path / "drafted.toml").delimiter is None
+
+
+def test_a_delimiter_that_the_spec_says_wrongly_is_named(tmp_path):
+    path = written(tmp_path, TEXT.replace(",", ";").encode(), spec=f'delimiter = ","\n{SPEC}')
+    told = "column 'a' of the spec is not there; the line is parted by ';', the spec says delimiter = ','"
+    assert told in refused(path)
+
+
+def test_names_in_the_spec_find_the_delimiter_of_a_file_without_a_header(tmp_path):
+    path = written(
+        tmp_path, b"1;u\n2;v\n", spec='names = ["a", "y"]\nlabel = "y"\n[features]\na = "numeric"\n'
+    )
+    assert find_source("csv")(path, 0).x[:, 0].tolist() == [1.0, 2.0]

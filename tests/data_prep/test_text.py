@@ -362,3 +362,66 @@ def test_a_text_of_few_characters_fits_a_federation_of_many(tmp_path):
     spec, splits = imported(tmp_path, everything, part, length=2)
     train = splits["train"]
     assert (train.x.dtype, spec.class_names[train.x[0, 0]]) == (np.int32, chr(0x4E00 + 260))
+
+
+@pytest.fixture
+def wards(tmp_path):
+    (folder := tmp_path / "wards").mkdir()
+    for at, name in enumerate(("south", "north", "east")):
+        (folder / f"{name}.txt").write_text("\n".join(lines(20 + at, at)) + "\n")
+    return folder
+
+
+def test_each_file_of_a_folder_is_the_text_of_a_silo(wards):
+    dataset = find_source("text", ["length=16"])(wards, 0)
+    assert dataset.silo_names == {0: "east", 1: "north", 2: "south"}
+    for silo, name in dataset.silo_names.items():
+        said = (wards / f"{name}.txt").read_text()
+        mine = dataset.silo == silo
+        train, held = (
+            decode(dataset, dataset.x[mine & (dataset.held == part)].ravel()) for part in (False, True)
+        )
+        assert said.startswith(train)
+        assert held in said[len(train) :]
+    assert set(dataset.files) == {"east.txt", "north.txt", "south.txt"}
+
+
+def test_each_file_of_a_folder_is_the_tokens_of_a_silo(wards):
+    (wards / "west.jsonl").write_text('{"text": "two"}\n{"prompt": "a", "completion": "bc"}\n')
+    dataset = find_source("jsonl", ["length=16"])(wards, 0)
+    assert dataset.silo_names == {0: "east", 1: "north", 2: "south", 3: "west"}
+    x = np.asarray(dataset.x)
+    said = bytes(x[dataset.silo == 1].ravel()[: len((wards / "north.txt").read_bytes())].astype(np.uint8))
+    assert said == (wards / "north.txt").read_bytes()
+    assert x[dataset.silo == 3][:, :4].tolist() == [[*b"two", 256], [*b"abc", 256]]
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "content", "line"),
+    [
+        (
+            "text",
+            "a.md",
+            "x",
+            r"a.md: in a folder with a file for each silo, which end in .txt; take it away",
+        ),
+        (
+            "text",
+            "a.txt",
+            "one line",
+            r"a.txt: has no sequence of 16 characters before the last fifth of its",
+        ),
+        ("text", "a.txt", "\0", r"a.txt: line 1: has a NUL character"),
+        (
+            "jsonl",
+            "north.jsonl",
+            "{}",
+            r"north.txt: north.jsonl is there, too; name each silo's file otherwise",
+        ),
+        ("jsonl", "a.txt", "", r"a.txt: line 1: has no token to predict"),
+    ],
+)
+def test_a_folder_of_texts_that_cannot_be_is_one_line(wards, source, name, content, line):
+    (wards / name).write_text(content)
+    with pytest.raises(InputError, match=line):
+        find_source(source, ["length=16"])(wards, 0)

@@ -1,11 +1,10 @@
 from .arrow import library as library
-from .folders import parts_of as parts_of
+from .delimiters import header_of as header_of, separated as separated
+from .folders import is_table as is_table, parts_of as parts_of
 from .keeping import Kept as Kept
-from .lines import Lines as Lines
 from .opening import (
     check_encoding as check_encoding,
     kind_of as kind_of,
-    opened as opened,
     spec_beside as spec_beside,
 )
 from .parquet_table import names_of_parquet as names_of_parquet

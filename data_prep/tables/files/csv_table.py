@@ -13,6 +13,7 @@ import numpy as np
 from data_prep.tables import TableSpec
 from data_prep.tables.files.arrow import library
 from data_prep.tables.files.blocks import RowBlock, next_block
+from data_prep.tables.files.delimiters import separator
 from data_prep.tables.files.header import positions
 from data_prep.tables.files.lines import CsvRows, Lines
 from data_prep.tables.values import Piece, Texts, padded, stripped
@@ -55,7 +56,7 @@ class CsvTable:
 
     def _at_once(self) -> Piece | None:
         """Return the next rows as Arrow reads them; None if it does not, or there is none."""
-        code, comment = self._spec.delimiter.encode(), (self._spec.comment or "").encode()
+        code, comment = separator(self._spec).encode(), (self._spec.comment or "").encode()
         if len(code) > 1 or code in b' "' or len(self.names) < 2:
             return None
         block = next_block(self._lines, code[0])
@@ -132,7 +133,7 @@ class CsvTable:
         table = csv.read_csv(
             arrow.BufferReader(block.content),
             csv.ReadOptions(column_names=self._numbered, block_size=len(block.content) + 1),
-            csv.ParseOptions(delimiter=self._spec.delimiter, newlines_in_values=b'"' in block.content),
+            csv.ParseOptions(delimiter=separator(self._spec), newlines_in_values=b'"' in block.content),
             csv.ConvertOptions(
                 column_types=kinds,
                 include_columns=list(kinds),
@@ -147,7 +148,7 @@ class CsvTable:
         """Tell whether a row may be that of the names, by the wanted columns alone."""
         rows: Any = True
         for name, texts in columns.items():
-            rows = rows & (texts.are(name) | texts.gaps)
+            rows = rows & (texts.are(self.names[self._wanted[name]]) | texts.gaps)
             if not rows.any():
                 return False
         return True

@@ -51,11 +51,21 @@ def parts_of(kind: str, path: Path) -> list[TableFile]:
     return parts
 
 
+def is_table(path: Path) -> bool:
+    """Tell whether a file is a table by its ending."""
+    return any(_ends(kind, path) for kind in ENDINGS)
+
+
+def _ends(kind: str, name: Path) -> bool:
+    """Tell whether a file's name ends as one of that kind does."""
+    bare = name.with_suffix("") if kind == "csv" and name.suffix in PACKED else name
+    return bare.suffix in ENDINGS[kind]
+
+
 def _checked(kind: str, folder: Path, name: Path) -> Path:
     """Return the path of a file of that kind."""
     check_not_of_others(folder / name)
-    bare = name.with_suffix("") if kind == "csv" and name.suffix in PACKED else name
-    if bare.suffix not in ENDINGS[kind]:
+    if not _ends(kind, name):
         ends = " or ".join(ENDINGS[kind])
         raise InputError(f"{folder / name}: in a folder of {kind} files, which end in {ends}; take it away")
     if not (folder / name).resolve().is_relative_to(folder.resolve()):

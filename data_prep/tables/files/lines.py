@@ -96,10 +96,10 @@ class CsvRows:
     """
 
     def __init__(self, lines: Lines, spec: TableSpec, width: int = 0) -> None:
-        self.commented, self._width, self._delimiter = 0, width, spec.delimiter
+        self.commented, self._width, self._delimiter = 0, width, spec.delimiter or ","
         self._lines, self._comment, self._before = lines, spec.comment, lines.taken
         self._row = self._piece = 0  # characters so far
-        self._reader = csv.reader(self._seen(), delimiter=spec.delimiter, skipinitialspace=True, strict=True)
+        self._reader = csv.reader(self._seen(), delimiter=self._delimiter, skipinitialspace=True, strict=True)
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         try:

@@ -31,8 +31,10 @@ def parquet_pieces(part: TableFile, spec: TableSpec) -> Iterator[Piece]:
     path = part.path
     with _opened(path) as (names, batches):
         own, first = positions(path, names, spec, part.columns), 0
-        for read in batches([*own]):
-            columns = {name: _plain(path, name, read.column(name), spec.missing) for name in own}
+        for read in batches([names[place] for place in own.values()]):
+            columns = {
+                n: _plain(path, n, read.column(names[place]), spec.missing) for n, place in own.items()
+            }
             _check_texts(path, first, columns)
             place = functools.partial(int.__add__, first)
             yield Piece(f"{path}: row", columns, np.arange(read.num_rows), place)

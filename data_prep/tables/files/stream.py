@@ -8,6 +8,7 @@ from pathlib import Path
 
 from data_prep.tables import TableSpec
 from data_prep.tables.files.csv_table import CsvTable
+from data_prep.tables.files.delimiters import separated
 from data_prep.tables.files.folders import TableFile, parts_of
 from data_prep.tables.files.lines import Lines
 from data_prep.tables.files.opening import opened
@@ -25,7 +26,8 @@ def pieces(kind: str, path: Path, spec: TableSpec, gaps: Gaps | None = None) -> 
     """
     first = 0
     for part in parts_of(kind, path):
-        wanted = {name: value for name, value in part.columns.items() if name in spec.columns}
+        own = {name: spec.in_file(name) for name in spec.columns}
+        wanted = {name: part.columns[there] for name, there in own.items() if there in part.columns}
         read = _csv_pieces(part, spec, gaps) if kind == "csv" else parquet_pieces(part, spec)
         for piece in read:
             named = {name: _same(value, len(piece), spec) for name, value in wanted.items()}
@@ -46,6 +48,7 @@ def column_names(kind: str, path: Path, spec: TableSpec) -> list[str]:
 
 
 def _csv_pieces(part: TableFile, spec: TableSpec, gaps: Gaps | None) -> Iterator[Piece]:
+    spec = separated(part.path, spec, part.columns)
     with opened(part.path, spec.encoding) as file:
         yield from (table := CsvTable(Lines(part.path, file), spec, part.columns)).pieces()
         if gaps is not None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_prep.tables import TableSpec
-from data_prep.tables.files import pieces
+from data_prep.tables.files import kind_of, pieces
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
 from data_prep.tables.values.piece import MARKS, Piece, days_of
 from data_prep.tables.values.texts import Texts
@@ -127,7 +127,7 @@ class Tally:
     looked: int = 0
     equal: int = 0
     ways: Ways = field(default_factory=Ways)
-    _last: tuple[str, float] = ("", np.nan)
+    _last: tuple[str, float] | None = None
     _seen: list[np.ndarray] = field(default_factory=list)
     _held: int = 0
 
@@ -152,6 +152,10 @@ class Tally:
     def different(self) -> int:
         """Return how many different values there are, of whole numbers and texts."""
         return len(self.keys)
+
+    def begin(self) -> None:
+        """Begin another table, whose rows may be numbered anew."""
+        self._last = None
 
     def add(self, piece: Piece, name: str) -> None:
         """Look at a column of some rows."""
@@ -189,7 +193,7 @@ class Tally:
     def _add_numbers(self, numbers: np.ndarray, known: np.ndarray) -> None:
         """Look at numbers [m], and those of them that are known."""
         if self.steps:
-            before = [self._last[1]] if self.known > len(numbers) else []
+            before = [self._last[1]] if self._last else []
             with np.errstate(invalid="ignore"):  # of numbers beyond float64
                 self.steps = bool((np.diff(np.concatenate([before, numbers])) == 1).all())
         if len(known):
@@ -214,7 +218,7 @@ class Tally:
         if len(self.texts) <= MOST_TEXTS:
             self.texts.update(values)
         if self.odd or self.whole:
-            self.equal += sum(map(operator.eq, values, [self._last[0], *values]))
+            self.equal += sum(map(operator.eq, values, [self._last[0] if self._last else "", *values]))
             if self._held <= MOST_DIFFERENT:
                 self._add_keys(values)
 
@@ -227,21 +231,24 @@ class Tally:
 
 
 def tallied(
-    kind: str, path: Path, spec: TableSpec, notation: Notation = PLAIN, ways: Mapping[str, Ways] | None = None
+    paths: Sequence[Path], spec: TableSpec, notation: Notation = PLAIN, ways: Mapping[str, Ways] | None = None
 ) -> tuple[dict[str, Tally], int, Notation]:
-    """Read a table once, and again where its numbers turn out to be written otherwise than plainly.
+    """Read tables once, and again where their numbers turn out to be written otherwise than plainly.
 
     Returns:
         what each column of `spec` holds, how many rows there are, and how numbers are written.
     """
     found = {name: Tally(notation, ways=(ways or {}).get(name, Ways())) for name in spec.columns}
-    rows = 0
-    for piece in pieces(kind, path, spec):
-        rows += len(piece)
-        for name, tally in found.items():
-            tally.add(piece, name)
-    if ways is None and kind == "csv" and (way := notation_of(found)) != PLAIN:
-        return tallied(kind, path, spec, way, {name: tally.ways for name, tally in found.items()})
+    rows, kinds = 0, [kind_of(path) for path in paths]
+    for kind, path in zip(kinds, paths, strict=True):
+        for tally in found.values():
+            tally.begin()
+        for piece in pieces(kind, path, spec):
+            rows += len(piece)
+            for name, tally in found.items():
+                tally.add(piece, name)
+    if ways is None and "parquet" not in kinds and (way := notation_of(found)) != PLAIN:
+        return tallied(paths, spec, way, {name: tally.ways for name, tally in found.items()})
     return found, rows, notation
 
 

@@ -5,6 +5,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 python make_texts.py . "${STEPS:-400}"            # in its place: letters.jsonl, and gpt2/ as save_pretrained writes it
 data-prep partition jsonl --data letters.jsonl --out shards --scheme natural --seed 1 --test 0.2 \
-    --option silo=ward --option length=64
+    --silo ward --length 64
 
 mpifl train job.toml --out run "$@"

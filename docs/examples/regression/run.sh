@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 data-prep partition diabetes:examples --out shards --scheme natural --seed 1 --test 0.25 \
-    --option target_names=progression --option silo_names=young,middle,old
+    --target-names progression --silo-names young,middle,old
 data-prep inspect shards --features
 
 mpifl train job.toml --out run "$@"

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 python make_scans.py .                            # in their place: scans/*.png and masks/*.png of your own
-data-prep partition images --data scans --option masks=masks --out shards \
+data-prep partition images --data scans --masks masks --out shards \
     --scheme brightness --factors 1,0.8,0.6 --silos 3 --seed 1 --test 0.25
 
 mpifl train job.toml --out run "$@"

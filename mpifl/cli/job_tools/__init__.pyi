@@ -43,6 +43,7 @@ from .submit import (
     submit_job as submit_job,
 )
 from .templates import (
+    MASKS as MASKS,
     TEMPLATES as TEMPLATES,
     Answers as Answers,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mpifl.common import InputError, Table, choices
 
@@ -52,7 +52,7 @@ TEMPLATES: dict[str, Template] = {
         scheme=("dirichlet", "--alpha", "0.5"),
     ),
     "table": Template(
-        "a CSV table: the class of a row",
+        "a CSV table, or one of each site: the class of a row",
         "csv",
         {"model": _PERCEPTRON, "local": _SGD},
         label="categorical",
@@ -73,10 +73,10 @@ TEMPLATES: dict[str, Template] = {
         words=("--test", "0.2"),
     ),
     "images": Template(
-        "a folder of images for each class",
+        "a folder of images for each class, or of such folders for each site",
         "images",
         {"model": {"name": "cnn"}, "local": _SGD},
-        words=("--option", "size=32x32", "--test", "0.2"),
+        words=("--size", "32x32", "--test", "0.2"),
     ),
     "segmentation": Template(
         "a folder of images, and one of masks: the class of a pixel",
@@ -87,13 +87,13 @@ TEMPLATES: dict[str, Template] = {
             "local": {**_ADAM, "batch_size": 8},
         },
         label=MASKS,
-        words=("--option", "size=64x64", "--test", "0.2"),
+        words=("--size", "64x64", "--test", "0.2"),
     ),
     "text": Template(
-        "a text file: its next character",
+        "a text file, or a folder with one for each site: the next character",
         "text",
         {"model": {"name": "gpt", "width": 64, "layers": 2, "heads": 4}, "local": _ADAM},
-        words=("--option", "roles=false", "--test", "0.2"),
+        words=("--no-roles", "--test", "0.2"),
     ),
     "vertical": Template(
         "a CSV table whose columns lie with several parties: the class of a row",
@@ -112,29 +112,37 @@ TEMPLATES: dict[str, Template] = {
 """The templates by the names that `mpifl new` takes."""
 
 
+RARE = 0.2
+"""The share of the rows of a rarer class below which its errors weigh more."""
+
+
 @dataclass(frozen=True)
 class Answers:
-    """A user's answers for a new job.
+    """A user's answers for a new job, and what was seen in the data.
 
     Attributes:
         name: The job's name.
         kind: One of TEMPLATES.
-        data: The path of the data; "" if the source needs none.
+        data: The paths of the data: several are the tables of several sites; none if the source needs none.
         label: The label's column, or several with commas; the folder of masks; or "" without a label.
-        silos: The number of silos, or the table's column that names them.
+        silos: The number of silos, or the table's column that names them; "" where the data is parted.
         algorithm: The algorithm; "" for the template's.
         rounds: The number of rounds.
         moments: Mean and deviation of each label column of values, if known.
+        classes: The rows of each class of a label of categories, in the order of the classes, if known.
+        parted: Whether the data has a folder or a file for each silo.
     """
 
     name: str
     kind: str
-    data: str = ""
+    data: tuple[str, ...] = ()
     label: str = ""
     silos: str = ""
     algorithm: str = ""
     rounds: int = 30
     moments: tuple[tuple[float, float], ...] = ()
+    classes: Mapping[str, int] = field(default_factory=dict)
+    parted: bool = False
 
     @property
     def template(self) -> Template:
@@ -152,7 +160,24 @@ class Answers:
         by_column = found.of_table and found.scheme[0] != "vertical"
         if self.silos and not self.silos.isdecimal() and not by_column:
             raise InputError(f"--silos {self.silos}: is no number of silos")
+        if self.silos and len(self.data) > 1:
+            raise InputError(f"--silos {self.silos}: each of {len(self.data)} tables is a silo; leave it out")
         return found
+
+    @property
+    def columns(self) -> str:
+        """The spec of the table's columns."""
+        return f"{self.name}-columns.toml"
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether one of two classes is learned."""
+        return self.kind == "table" and len(self.classes) == 2
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether one of the two classes is rare."""
+        return self.is_binary and min(self.classes.values()) < RARE * sum(self.classes.values())
 
     def job(self) -> Table:
         """Return the job."""
@@ -167,23 +192,46 @@ class Answers:
             both = zip(("mean", "deviation"), told, strict=True)
             learned = {key: column if len(column) > 1 else column[0] for key, column in both}
             tables["task"] = {**template.job["task"], **learned}
+        if self.is_binary:
+            tables["task"] = {"name": "binary", **({"weights": "balanced"} if self.is_rare else {})}
         order = ("model", "task", "algorithm", "split", "local", "checkpoint")
         whole: dict[str, Table] = {**template.job, **tables}
         return {**head, **{table: dict(whole[table]) for table in order if table in whole}}
 
     def commands(self, source: str) -> list[str]:
         """Return the commands that make the shards, one line each; `source` is that of the data."""
-        template, counted = self.template, self.silos.isdecimal()
-        columns = f"{self.name}-columns.toml"
-        made = []
-        if template.of_table:
-            drafted = ["data-prep", "draft", self.data, "--label", self.label, "--kind", template.label]
-            made.append([*drafted, *([] if counted else ["--silo", self.silos]), "--out", columns])
-        cut = ["data-prep", "partition", source, *(["--data", self.data] if self.data else [])]
-        cut += ["--option", f"spec={columns}"] if template.of_table else []
-        cut += ["--option", f"masks={self.label}"] if template.label == MASKS else []
-        scheme = [*template.scheme, "--silos", self.silos] if counted else ["natural"]
-        made.append(
-            [*cut, "--out", f"shards/{self.name}", "--scheme", *scheme, *template.words, "--seed", "7"]
-        )
+        out, seed = ["--out", f"shards/{self.name}"], ["--seed", "7"]
+        if len(self.data) > 1:
+            spec = ["--spec", self.columns, "--name", self.name]
+            return [shlex.join(["data-prep", "sites", *self.data, *spec, *self.template.words, *seed, *out])]
+        return [shlex.join([*self._cut(source), *out, *self._scheme(), *seed])]
+
+    def commands_apart(self, kinds: Mapping[str, tuple[str, str]]) -> list[str]:
+        """Return the commands that do so where each table stays at its site; `kinds` says of each table its
+        source and its site's name."""
+        columns, agreed, made = self.columns, f"{self.name}-agreed.json", list[list[str]]()
+        for path, (source, site) in kinds.items():
+            words = ["--data", path, "--spec", columns, "--out", f"{site}.json"]
+            made.append(["data-prep", "statistics", source, *words])
+        made.append(["data-prep", "spec", agreed, "--name", self.name, "--table", columns])
+        out = [*self.template.words, "--seed", "7", "--out", f"shards/{self.name}"]
+        for number, (path, (source, site)) in enumerate(kinds.items()):
+            own = ["--data", path, "--option", f"spec={columns}", "--spec", agreed]
+            whose = ["--silo", str(number), "--name", site]
+            made.append(["data-prep", "import", source, *own, *whose, *out])
+        made.append(["data-prep", "assemble", f"shards/{self.name}"])
         return [shlex.join(words) for words in made]
+
+    def _cut(self, source: str) -> list[str]:
+        """Return the words of a partition that say what is read."""
+        template = self.template
+        cut = ["data-prep", "partition", source, *(word for path in self.data for word in ("--data", path))]
+        cut += ["--spec", self.columns] if template.of_table else []
+        cut += ["--masks", self.label] if template.label == MASKS else []
+        return [*cut, *(["--silo", "parent"] if self.parted and source == "images" else [])]
+
+    def _scheme(self) -> list[str]:
+        """Return the words of a partition that say how silos are made, and what is held out."""
+        scheme = [*self.template.scheme, "--silos", self.silos] if self.silos.isdecimal() else ["natural"]
+        held = () if self.parted and self.template.source == "text" else self.template.words
+        return ["--scheme", *scheme, *held]

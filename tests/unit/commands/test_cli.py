@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from conftest import python, rank_environment
+from typer.testing import CliRunner
 
+from data_prep.cli import app as data_prep_app
+from mpifl.cli import app as mpifl_app
 from mpifl.cli.ending import CUT_OFF, _await_reader, code_of_launched
+from mpifl.common import InputError
 
 
 @pytest.fixture
@@ -80,3 +88,54 @@ def test_a_launched_training_that_is_cut_off_says_what_would_do(
         (tmp_path / "checkpoints" / "round_000001" / "checkpoint.json").touch()
     assert code_of_launched(launch, tmp_path) == (code or CUT_OFF)
     assert capsys.readouterr().err.startswith(f"error: {tmp_path}: {says.format(code=code)}")
+
+
+def commands_of(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every command of a program, by its words."""
+    for name, one in group.commands.items():
+        words = f"{path} {name}".strip()
+        yield from commands_of(one, words) if hasattr(one, "commands") else [(words, one)]
+
+
+@pytest.mark.parametrize("program", [mpifl_app, data_prep_app], ids=["mpifl", "data-prep"])
+def test_every_option_that_takes_one_value_is_refused_when_it_is_given_twice(program: typer.Typer) -> None:
+    tried = 0
+    for words, command in commands_of(typer.main.get_command(program)):
+        for option in command.params:
+            if option.param_type_name == "option" and not option.is_flag and not option.multiple:
+                name, tried = option.opts[0], tried + 1
+                with pytest.raises(
+                    InputError, match=rf"^{name}: given 2 times \(a.csv and b.csv\), and takes"
+                ):
+                    CliRunner().invoke(
+                        program, [*words.split(), name, "a.csv", f"{name}=b.csv"], catch_exceptions=False
+                    )
+    assert tried > 30
+
+
+def test_a_flag_and_its_contrary_are_refused_and_a_flag_said_again_is_not() -> None:
+    words = ["check", "nowhere", "--duplicates"]
+    with pytest.raises(InputError, match=r"^--duplicates: given with --no-duplicates; leave one out"):
+        CliRunner().invoke(data_prep_app, [*words, "--no-duplicates"], catch_exceptions=False)
+    with pytest.raises(InputError, match="nowhere"):
+        CliRunner().invoke(data_prep_app, [*words, "--duplicates"], catch_exceptions=False)
+
+
+def test_tables_of_which_one_would_be_left_out_are_for_another_command() -> None:
+    words = ["partition", "csv", "--data", "a.csv", "--data", "b.csv", "--out", "c", "--scheme", "iid"]
+    with pytest.raises(
+        InputError, match=r"takes one value; of several sites' tables `data-prep sites` makes"
+    ):
+        CliRunner().invoke(data_prep_app, words, catch_exceptions=False)
+
+
+def test_an_option_given_twice_is_one_line_in_both_programs() -> None:
+    for words in (
+        ["mpifl", "new", "--kind", "a", "--kind", "b"],
+        ["data_prep", "spec", "x", "--like", "a", "--like", "b"],
+    ):
+        done = subprocess.run(
+            [*python(), "-m", *words], capture_output=True, text=True, env=rank_environment()
+        )
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert done.stderr.startswith("error: --")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -103,7 +104,8 @@ def test_a_comment_stands_above_each_key_and_says_what_it_means() -> None:
     new("--kind", "table", *GIVEN["table"], "--algorithm", "fedprox")
     lines = Path("table.toml").read_text().splitlines()
     assert lines[0] == "#:schema ./job.schema.json"
-    assert "# data-prep draft own.csv --label ill --kind categorical --out table-columns.toml" in lines
+    cut = "# data-prep partition csv --data own.csv --spec table-columns.toml --out shards/table"
+    assert any(line.startswith(cut) for line in lines)
     for key in ('name = "table"', 'optimizer = "sgd"', 'name = "mlp"', "every = 10"):
         assert lines[lines.index(key) - 1].startswith("# ")
     assert lines[lines.index('name = "fedprox"') - 2].startswith("# FedProx (Li et al. 2020")
@@ -117,14 +119,80 @@ def test_a_job_of_values_learns_them_in_their_deviations() -> None:
     assert [task["mean"], task["deviation"]] == pytest.approx([ages.mean(), ages.std()], rel=1e-3)
 
 
-@pytest.mark.parametrize(("data", "label"), [("elsewhere.csv", "age"), ("own.csv", "ward")])
-def test_values_that_cannot_be_read_yet_are_told(data: str, label: str) -> None:
-    arguments = ["new", "--kind", "regression", "--data", data, "--label", label]
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert "[task] mean and deviation are left out: " in done.stderr
-    assert "data-prep inspect shards/regression --features" in done.stderr
-    assert read_toml(Path("regression.toml"))["task"] == {"name": "regression"}
+def clinics() -> list[str]:
+    """Write the tables of three clinics, parted by other marks, where few have died."""
+    Path("clinics").mkdir()
+    for at, (name, mark) in enumerate({"east": ",", "north": ";", "south": "\t"}.items()):
+        rows = (f"{20 + n % 50 + at},{'abc'[n % 2 + at % 2]},{['no', 'yes'][n % 10 == 3]}" for n in range(60))
+        text = "\n".join(["age,ward,died", *rows]) + "\n"
+        Path("clinics", f"{name}.csv").write_text(text.replace(",", mark))
+    return ["clinics/east.csv", "clinics/north.csv", "clinics/south.csv"]
+
+
+def prepare(*commands: str) -> None:
+    for command in commands:
+        done = CliRunner().invoke(data_prep, shlex.split(command)[1:], catch_exceptions=False)
+        assert not done.exit_code, done.output
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_each_of_several_tables_is_a_silo_here_and_at_its_site(one_by_one: bool) -> None:
+    tables = clinics()
+    given = [word for path in tables for word in ("--data", path)] if one_by_one else ["--data", "clinics"]
+    printed = new("own", *given, "--label", "died")
+    sites, train = printed[:2]
+    assert "data-prep sites clinics/east.csv clinics/north.csv" in sites
+    assert train.endswith("mpifl train own.toml")
+    prepare(sites)
+    job = read_job(Path("own.toml"), ())
+    validate_job(job, "own.toml", wings_of)
+    Path("shards/own").rename("shards/together")
+    prepare(*printed[2:])
+    for number in range(3):
+        own, together = (Path(f"shards/{one}/silo_000{number}.h5") for one in ("own", "together"))
+        assert own.read_bytes() == together.read_bytes()
+    names = [silo["name"] for silo in json.loads(Path("shards/own/federation.json").read_text())["silos"]]
+    assert names == ["east", "north", "south"]
+
+
+def test_a_rare_outcome_is_learned_by_its_weight_and_judged_by_the_roc_curve() -> None:
+    clinics()
+    done = CliRunner().invoke(app, ["new", "rare", "--data", "clinics", "--label", "died"])
+    assert "label: died is 'yes' in 18 of 180 rows; [task] binary, AUROC first, and weights" in done.stdout
+    assert read_toml(Path("rare.toml"))["task"] == {"name": "binary", "weights": "balanced"}
+    new("--kind", "table", *GIVEN["table"], "--silos", "2")
+    assert read_toml(Path("table.toml"))["task"] == {"name": "binary"}
+    new("wards", "--kind", "table", "--data", "own.csv", "--label", "dose", "--silos", "2")
+    assert "task" not in read_toml(Path("wards.toml"))
+
+
+def test_a_spec_that_is_there_is_kept_unless_forced() -> None:
+    Path("table-columns.toml").write_text("mine")
+    with pytest.raises(InputError, match=r"table-columns.toml: is there already; .*--force"):
+        new("--kind", "table", *GIVEN["table"], "--silos", "2")
+    assert Path("table-columns.toml").read_text() == "mine"
+    assert not Path("table.toml").exists()
+
+
+@pytest.mark.parametrize("kind", ["images", "segmentation", "text"])
+def test_a_folder_or_file_of_each_site_is_a_silo(kind: str) -> None:
+    if kind == "text":
+        Path("wards").mkdir()
+        for name in ("east", "west"):
+            Path(f"wards/{name}.txt").write_text(Path("own.txt").read_text())
+    else:
+        (pictures if kind == "images" else scans)()
+        for folder in ("pictures", "scans", "masks"):
+            if Path(folder).exists():
+                shutil.copytree(folder, f"{'wards' if folder != 'masks' else 'drawn'}/east")
+                shutil.copytree(folder, f"{'wards' if folder != 'masks' else 'drawn'}/west")
+    more = ["--kind", "segmentation", "--label", "drawn"] if kind == "segmentation" else []
+    *prepared, _ = new("own", "--data", "wards", *more)
+    prepare(*prepared)
+    validate_job(read_job(Path("own.toml"), ()), "own.toml", wings_of)
+    silos = json.loads(Path("shards/own/federation.json").read_text())["silos"]
+    assert [silo["name"] for silo in silos] == ["east", "west"]
+    assert all("test" in silo["examples"] for silo in silos)
 
 
 def test_a_file_that_is_there_is_kept_unless_forced() -> None:
@@ -146,14 +214,38 @@ def test_a_file_that_is_there_is_kept_unless_forced() -> None:
         ),
         (["--kind", "table"], "--data: not given, and there is no terminal to ask"),
         (["--kind", "table", "--data", "own.csv"], "--label: not given, and there is no terminal to ask"),
-        (["--data", "own.csv"], "--data: --kind digits has no use for it"),
+        (["--data", "own.csv"], "--label: not given, and there is no terminal to ask"),
+        (["--kind", "digits", "--data", "own.csv"], "--data: --kind digits has no use for it"),
+        (["--data", "nowhere.csv", "--label", "ill"], "--data nowhere.csv: is not there"),
+        (["--data", "own.csv", "--label", "il"], "own.csv: has no column 'il'; did you mean 'ill'"),
+        (
+            ["--data", "own.csv", "--kind", "regression", "--label", "ward", "--silos", "2"],
+            r"own.csv: line 2: ward is 'a', not a finite number",
+        ),
+        (
+            ["--data", "own.csv", "--label", "ill", "--encoding", "utf8x", "--silos", "2"],
+            "--encoding: 'utf8x' is no known",
+        ),
+        (
+            ["--data", "own.csv", "--data", "own.txt", "--kind", "table", "--label", "ill", "--silos", "2"],
+            "--silos 2: each of 2 tables is a silo; leave it out",
+        ),
+        (
+            ["--data", "own.txt", "--data", "own.txt", "--kind", "text"],
+            "own.txt and own.txt given, and --kind text takes one; put a folder or file of each site",
+        ),
+        (["--data", "empty", "--kind", "images"], "--data empty: has no files that end in .png, .jpg"),
+        (["--data", "empty", "--kind", "text"], "--data empty: has no files that end in .txt"),
         (["--silos", "ward"], "--silos ward: is no number of silos"),
-        (["--kind", "segmentation", "--data", "scans"], "--label: not given, .*; Where are the masks"),
+        (["--kind", "segmentation", "--data", "flat"], "--label: not given, .*; Where are the masks"),
         (["--algorithm", "fedprx"], r"digits.toml: \[algorithm\]"),
         (["../digits"], "is no name of a file in this folder"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_nothing_is_written(arguments: list[str], line: str) -> None:
+    for folder in ("empty", "flat"):
+        Path(folder).mkdir()
+    Path("flat/a.png").touch()
     before = sorted(Path.cwd().iterdir())
     with pytest.raises(InputError, match=line):
         new(*arguments)

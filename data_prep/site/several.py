@@ -1,0 +1,123 @@
+"""The tables of several sites at one place: statistics, spec, shards and federation in one go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from data_prep.cut import WriteOptions
+from data_prep.schemes import Shares
+from data_prep.site.agreement import assemble, new_spec, spec_of_table
+from data_prep.site.site import Site, import_site
+from data_prep.sources import kept_words
+from data_prep.tables import SiteTable, check_label, is_table, kind_of, pooled, read_spec, spec_beside
+from data_prep.write import AGREED, check_free, written_atomically
+from mpifl.common import InputError, write_atomic
+from mpifl.data.shards import FederationSpec
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What every site holds out, and keeps together.
+
+    Attributes:
+        shares: What is held out.
+        seed: What it is drawn by.
+        group: The column that says whose a row is.
+        order: The column by which the last rows are held out.
+    """
+
+    shares: Shares
+    seed: int = 0
+    group: str | None = None
+    order: str | None = None
+
+
+def sites_of(given: Sequence[Path]) -> dict[str, Path]:
+    """Return the tables of sites by the sites' names, those of the files or folders; a folder alone holds
+    them.
+
+    Raises:
+        InputError: there is one alone, a table is not there, or two are called alike.
+    """
+    paths = list(given)
+    if len(given) == 1 and given[0].is_dir():
+        inside = sorted(path for path in given[0].iterdir() if not path.name.startswith((".", "_")))
+        paths = [path for path in inside if path.is_dir() or is_table(path)]
+    if lacking := [path for path in paths if not path.exists()]:
+        raise InputError(f"{lacking[0]}: is not there; name a table, or a folder of them, of each site")
+    if len(paths) < 2:
+        what = f"{len(paths)} found; name a table or folder of each site, or a folder that holds them"
+        raise InputError(f"{given[0]}: has tables of at least 2 sites, {what}")
+    if empty := [one for one in paths if one.is_dir() and not any(map(is_table, one.rglob("*")))]:
+        images = "folders of images become silos by: partition images --silo parent --scheme natural"
+        raise InputError(f"{empty[0]}: has no tables; {images}")
+    names = [spec_beside(path).stem for path in paths]
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        here = " and ".join(str(path) for path, name in zip(paths, names, strict=True) if name == twice[0])
+        raise InputError(f"{here}: are both of a site '{twice[0]}'; rename one")
+    return dict(zip(names, paths, strict=True))
+
+
+def join_sites(
+    given: Mapping[str, Path],
+    spec: Path | None,
+    out: Path,
+    name: str | None,
+    holding: Holding,
+    manner: WriteOptions | None = None,
+) -> FederationSpec:
+    """Make the shards of several sites' tables, as the sites would one by one.
+
+    Args:
+        given: The tables by the sites' names.
+        spec: What columns mean, where no spec lies beside a site's table.
+        out: The folder to make: shards, `federation.json`, and `agreed/`.
+        name: The federation's name; the folder's by default.
+        holding: What is held out.
+        manner: How shards are written.
+
+    Raises:
+        InputError: something given is wrong; then nothing is left in `out`.
+    """
+    check_free(out)
+    tables = {site: _table(site, path, spec) for site, path in given.items()}
+    found = pooled(tables, [f"{site}.json" for site in given])
+    with written_atomically(out) as folder:
+        agreed = folder / AGREED
+        agreed.mkdir()
+        for site, moments in found.statistics.items():
+            moments.write(agreed / f"{site}.json")
+            write_atomic(agreed / f"{site}.toml", tomli_w.dumps(found.specs[site]).encode())
+        _agree(agreed / "agreed.json", agreed / f"{next(iter(given))}.toml", name or out.resolve().name)
+        for number, (site, path) in enumerate(given.items()):
+            kind, words = kind_of(path), [f"spec={agreed / f'{site}.toml'}"]
+            more: dict[str, Any] = {"shares": holding.shares, "manner": manner}
+            more["source_options"] = kept_words(kind, holding.group, holding.order, words)
+            import_site(kind, path, agreed / "agreed.json", folder, Site(number, site), holding.seed, **more)
+        return assemble(folder)
+
+
+def _table(site: str, path: Path, spec: Path | None) -> SiteTable:
+    """Return a site's table with its spec: the one beside it, or that of all sites."""
+    beside = spec_beside(path)
+    used = beside if beside.exists() else spec
+    if used is None:
+        raise InputError(f"--spec: not given, and {site} has none beside its table ({beside}); draft one")
+    found = read_spec(used)
+    check_label(used, found)
+    return SiteTable(path, found)
+
+
+def _agree(path: Path, table: Path, name: str) -> FederationSpec:
+    """Write the spec of the federation, by the spec of a table."""
+    one = spec_of_table(table)
+    targets = one.targets.model_dump() if one.targets else None  # type: ignore[union-attr]  # a table has one
+    names: dict[str, Any] = {"class_names": one.class_names, "feature_names": one.feature_names}
+    encoding = one.source.get("encoding")
+    return new_spec(path, name, one.single.model_dump(), one.classes, targets, encoding, **names)

@@ -1,0 +1,154 @@
+"""What `mpifl new` sees in the data: its kind, whose it is, a table's spec and its label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mpifl.cli.job_tools import MASKS, Answers
+from mpifl.common import InputError
+
+IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+TEXTS = (".txt",)
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class NewData:
+    """What was seen of the data of a new job.
+
+    Attributes:
+        answers: The user's answers, and what follows of the data.
+        source: The source of `data-prep` that reads it.
+        spec: The text of a table's spec; "" for other data.
+        told: What the owner should hear, a line each.
+        sites: Of several sites' tables by their paths: the source, and the site's name.
+    """
+
+    answers: Answers
+    source: str
+    spec: str = ""
+    told: list[str] = field(default_factory=list)
+    sites: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def kind_seen(data: Sequence[str]) -> str:
+    """Return the kind of job that data looks like, by the endings of its files; digits without any."""
+    if not data:
+        return "digits"
+    endings = {path.suffix.lower() for one in data for path in _files(Path(one))}
+    if endings & {*IMAGES}:
+        return "images"
+    return "text" if endings & {*TEXTS} and endings <= {*TEXTS} else "table"
+
+
+def whose(answers: Answers) -> Answers:
+    """Return answers with the tables of several sites one by one, and whether the data is parted by silo.
+
+    Raises:
+        InputError: data is not there, or there are several where one is taken.
+    """
+    template = answers.template
+    for path in answers.data:
+        if not Path(path).exists():
+            raise InputError(f"--data {path}: is not there")
+    if len(answers.data) > 1 and (not template.of_table or template.scheme[0] == "vertical"):
+        what = f"--kind {answers.kind} takes one; put a folder or file of each site into one folder"
+        raise InputError(f"--data: {' and '.join(answers.data)} given, and {what}")
+    if template.of_table:
+        tables = _tables(answers)
+        return replace(answers, data=tables, parted=len(tables) > 1)
+    if not answers.data:
+        return answers
+    return replace(answers, parted=_is_parted(Path(answers.data[0]), answers))
+
+
+def looked_at(answers: Answers, encoding: str) -> NewData:
+    """Look through the data.
+
+    Raises:
+        InputError: a table cannot be read, or lacks a column that is named; there are no masks.
+    """
+    if answers.template.of_table:
+        return _of_tables(answers, encoding)
+    source = answers.template.source
+    if answers.template.label == MASKS and not Path(answers.label).is_dir():
+        raise InputError(f"--label {answers.label}: is no folder; name that of the masks")
+    told = [f"{answers.data[0]}: a folder or file of each silo is there"] if answers.parted else []
+    return NewData(answers, source, told=told)
+
+
+def _of_tables(answers: Answers, encoding: str) -> NewData:
+    """Look through tables: draft their spec, and see what their label is."""
+    from data_prep.tables import Learned, check_encoding, draft, kind_of, label_moments, spec_beside
+
+    paths, kind = [Path(path) for path in answers.data], answers.template.label
+    try:
+        check_encoding(encoding)
+    except ValueError as error:
+        raise InputError(f"--encoding: {error}") from None
+    silo = answers.silos if answers.silos and not answers.silos.isdecimal() else None
+    columns = tuple(name.strip() for name in answers.label.split(","))
+    drafted = draft(paths, Learned(kind, columns, silo, encoding=encoding))
+    told = list(drafted.told)
+    if kind == "numeric":
+        moments = tuple(label_moments(paths, name, encoding) for name in columns)
+        answers = replace(answers, moments=moments)
+    answers = replace(answers, classes=drafted.classes)
+    if answers.is_binary:
+        told.append(_binary(answers))
+    sites = {str(path): (kind_of(path), spec_beside(path).stem) for path in paths} if len(paths) > 1 else {}
+    return NewData(answers, kind_of(paths[0]), drafted.text, told, sites)
+
+
+def _binary(answers: Answers) -> str:
+    """Say what is learned of a label of two classes."""
+    (_, _), (one, rows) = answers.classes.items()
+    every = sum(answers.classes.values())
+    what = f"label: {answers.label} is '{one}' in {rows:,} of {every:,} rows; [task] binary, AUROC first"
+    return what + (', and weights = "balanced", since a class is rare' if answers.is_rare else "")
+
+
+def _tables(answers: Answers) -> tuple[str, ...]:
+    """Return the tables of sites: those named, or of a folder that no number or column of silos parts."""
+    from data_prep.tables import is_table
+
+    folder = Path(answers.data[0])
+    if len(answers.data) > 1 or answers.silos or not folder.is_dir():
+        return answers.data
+    inside = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "_")))
+    found = [path for path in inside if is_table(path) or path.is_dir()]
+    one = answers.template.scheme[0] == "vertical" or any("=" in path.name for path in found)
+    return answers.data if one or len(found) < 2 else tuple(map(str, found))
+
+
+def _is_parted(folder: Path, answers: Answers) -> bool:
+    """Tell whether images lie in a folder of each silo, or texts in a file of each; one must be there."""
+    source = answers.template.source
+    if source == "text" and folder.is_file():
+        return False
+    endings = TEXTS if source == "text" else IMAGES
+    depths = {
+        len(path.relative_to(folder).parts) for path in _files(folder) if path.suffix.lower() in endings
+    }
+    if not depths:
+        raise InputError(f"--data {folder}: has no files that end in {', '.join(endings)}")
+    if source == "text":
+        return True
+    split = all((folder / part).is_dir() for part in SPLITS)
+    flat = 1 if answers.template.label == MASKS else 2
+    if min(depths) < flat:
+        raise InputError(
+            f"--data {folder}: images lie in no folder of their class; or say --kind segmentation"
+        )
+    return not split and depths == {flat + 1}
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yield a file, or all of a folder that are not hidden."""
+    inside = path.rglob("*") if path.is_dir() else [path]
+    for one in inside:
+        hidden = any(part.startswith(".") for part in one.relative_to(path).parts)
+        if not hidden and not one.is_dir():
+            yield one

@@ -1,0 +1,119 @@
+"""The tables of several sites at one place: the bits of the commands one by one, and what cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from typer.testing import CliRunner
+
+from data_prep.cli import app
+from mpifl.common import InputError
+from mpifl.data.shards import read_federation
+
+CLINICS = {"east": ",", "north": ";", "south": "\t"}
+SPEC = (ROOT / "docs/examples/clinics/columns.toml").read_text()
+
+
+def run(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a table of each clinic, and its spec beside the folder."""
+    monkeypatch.chdir(tmp_path)
+    (folder := tmp_path / "clinics").mkdir()
+    for at, (name, delimiter) in enumerate(CLINICS.items()):
+        rows = (
+            f"{30 + n % (20 + at)},{'fm'[n % 2]},{'' if n % 9 == at else 120 + n % 30 + at},"
+            f"{['no', 'yes'][n % 3 == 0]},{['no', 'yes'][n % 4 == 1]}"
+            for n in range(50 + at)
+        )
+        text = "\n".join(["age,sex,pressure,smoker,ill", *rows]) + "\n"
+        (folder / f"{name}.csv").write_text(text.replace(",", delimiter))
+    (tmp_path / "columns.toml").write_text(SPEC)
+    return folder
+
+
+def test_the_bits_are_those_of_the_commands_one_by_one(clinics: Path) -> None:
+    stated, line = (
+        [f'"{name}.json"' for name in CLINICS],
+        next(one for one in SPEC.splitlines() if "json" in one),
+    )
+    spec = Path("columns.toml")
+    spec.write_text(SPEC.replace(line, f"standardise = [{', '.join(stated)}]"))
+    for name in CLINICS:
+        run("statistics", "csv", "--data", clinics / f"{name}.csv", "--spec", spec, "--out", f"{name}.json")
+    run("spec", "agreed.json", "--name", "clinics", "--table", spec)
+    for number, name in enumerate(CLINICS):
+        words = ["--option", "spec=columns.toml", "--spec", "agreed.json", "--silo", number, "--name", name]
+        run("import", "csv", "--data", clinics / f"{name}.csv", *words, "--test", "0.25", "--out", "single")
+    run("assemble", "single")
+    spec.write_text(SPEC.replace(line, 'standardise = "own"'))
+    said = run("sites", clinics, "--spec", spec, "--name", "clinics", "--test", "0.25", "--out", "joined")
+    assert "joined/federation.json: 3 silos; joined/agreed has specs and statistics" in said
+    assert said.count("warning: ") == 1  # of gaps that were filled
+    for file in ("federation.json", *(f"silo_000{number}.h5" for number in range(3))):
+        assert Path("joined", file).read_bytes() == Path("single", file).read_bytes()
+    for name in CLINICS:
+        assert Path("joined/agreed", f"{name}.json").read_bytes() == Path(f"{name}.json").read_bytes()
+    run("check", "joined")
+
+
+def test_what_a_spec_leaves_to_the_table_is_of_all_sites(clinics: Path) -> None:
+    for name in CLINICS:  # each clinic has a ward that no other has, and one of them no smoker at all
+        lines = (clinics / f"{name}.csv").read_text().splitlines()
+        rows = [f"{line}{CLINICS[name]}{name if n else 'ward'}" for n, line in enumerate(lines)]
+        (clinics / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    Path("columns.toml").write_text(
+        'label = "ill"\nmissing = [""]\n[features]\nward = "categorical"\n'
+        'pressure = { kind = "numeric", missing = "mean" }\n'
+    )
+    run("sites", *(clinics / f"{name}.csv" for name in CLINICS), "--spec", "columns.toml", "--out", "joined")
+    made = read_federation(Path("joined"))
+    assert made.feature_names == ["ward=east", "ward=north", "ward=south", "pressure"]
+    assert (made.class_names, made.name) == (["no", "yes"], "joined")
+    assert [entry.name for entry in made.silos] == [*CLINICS]
+
+
+def test_a_site_has_its_own_names_and_units_by_the_spec_beside_its_table(clinics: Path) -> None:
+    table = clinics / "south.csv"
+    table.write_text(table.read_text().replace("age\t", "months\t", 1))
+    own = SPEC.replace('"numeric"', '{ kind = "numeric", rename = "months", factor = 12 }', 1)
+    (clinics / "south.toml").write_text(own)
+    run("sites", clinics, "--spec", "columns.toml", "--out", "joined")
+    found = json.loads(Path("joined/agreed/south.json").read_text())["columns"]["age"]
+    assert found["sum"] == 12 * sum(30 + n % 22 for n in range(52))
+    assert read_federation(Path("joined")).feature_names[0] == "age"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["clinics/east.csv"], r"clinics/east.csv: has tables of at least 2 sites, 1 found; name a table"),
+        (["clinics/east.csv", "clinics/west.csv"], r"clinics/west.csv: is not there; name a table, or"),
+        (["clinics/east.csv", "east.csv"], r"clinics/east.csv and east.csv: are both of a site 'east'"),
+        (["clinics"], r"--spec: not given, and east has none beside its table \(clinics/east.toml\)"),
+        (
+            ["clinics/east.csv", "scans"],
+            r"scans: has no tables; folders of images become silos by",
+        ),
+        (["clinics", "--spec", "none.toml"], r"none.toml: cannot be read"),
+        (["clinics", "--spec", "wrong.toml"], r"clinics/east.csv: column 'weight' of the spec is not there"),
+        (["clinics", "--spec", "columns.toml", "--test", "2"], r"--test: "),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_nothing_is_left(clinics: Path, words: list[str], line: str) -> None:
+    Path("east.csv").write_text("age\n1\n")
+    Path("scans").mkdir()
+    Path("scans/a.png").touch()
+    Path("wrong.toml").write_text(SPEC + 'weight = "numeric"\n')
+    before = sorted(Path.cwd().rglob("*"))
+    with pytest.raises(InputError, match=line):
+        run("sites", *words, "--out", "joined")
+    assert sorted(Path.cwd().rglob("*")) == before
