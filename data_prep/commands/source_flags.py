@@ -25,6 +25,7 @@ MEANINGS = {
     "grey": "Make all images grey.",
     "ground": "What transparent images lie on: white, black or #808080.",
     "held_out": "The path of the array that says which rows are for testing.",
+    "id": "The column or array that says which example one is, as patient_id.",
     "ignore": "A class number that does not count, as 255 or -100.",
     "iid": "Have all silos alike, in place of alpha and beta.",
     "inputs": "What a model calls the tokens, and their mask, as input_ids,attention_mask.",

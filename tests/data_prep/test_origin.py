@@ -5,6 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
+from conftest import with_usual
 
 from data_prep.check import check, faults
 from data_prep.cli import main
@@ -37,7 +38,7 @@ def table(tmp_path):
 
 
 def cut(source, data, out, *more):
-    words = ["--scheme", "iid", "--silos", 3, "--valid", 0.2, *more]
+    words = with_usual(more, scheme="iid", silos=3, valid=0.2)
     assert command("partition", source, "--data", data, "--out", out, *words) == 0
     return read_federation(out)
 
