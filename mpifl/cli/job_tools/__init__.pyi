@@ -4,6 +4,9 @@ from . import (
 )
 from .beforehand import (
     check_beforehand as check_beforehand,
+    check_whole as check_whole,
+    summary_of as summary_of,
+    whole as whole,
 )
 from .inventory import (
     KINDS as KINDS,
@@ -25,6 +28,7 @@ from .keys import (
 from .shipped import (
     jobs as jobs,
     jobs_folder as jobs_folder,
+    shipped_job as shipped_job,
 )
 from .split_predict import (
     evaluate_together as evaluate_together,

@@ -20,6 +20,16 @@ def jobs() -> dict[str, str]:
     return {str(path.relative_to(folder).with_suffix("")): _sentence(path) for path in paths}
 
 
+def shipped_job(given: Path) -> Path | None:
+    """Return the job of the package that a name or path means, such as `demo` or `jobs/demo.toml`; else
+    None."""
+    parts = given.parts[given.parts[:1] == ("jobs",) :]
+    folder = jobs_folder()
+    path = folder.joinpath(*parts) if parts else folder
+    path = path if path.suffix == ".toml" else path.with_name(f"{path.name}.toml")
+    return path if path.is_relative_to(folder) and ".." not in parts and path.is_file() else None
+
+
 def _sentence(path: Path) -> str:
     lines = path.read_text("utf-8").splitlines()
     comment = [line.removeprefix("#").strip() for line in lines[: lines.index("")] if line.startswith("# ")]
