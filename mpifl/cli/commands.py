@@ -228,6 +228,7 @@ def schema(
 
 
 app.command("list")(listing.list_names)
+app.command()(listing.examples)
 app.command()(of_new.new)
 app.command()(of_demo.demo)
 app.command()(of_align.align)

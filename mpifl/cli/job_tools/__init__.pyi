@@ -8,6 +8,11 @@ from .beforehand import (
     summary_of as summary_of,
     whole as whole,
 )
+from .examples import (
+    copy_example as copy_example,
+    examples as examples,
+    examples_folder as examples_folder,
+)
 from .inventory import (
     KINDS as KINDS,
     Item as Item,

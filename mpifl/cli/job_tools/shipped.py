@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-INSIDE = Path(__file__).parents[2] / "jobs"
+PACKAGE = Path(__file__).parents[2]
+
+
+def beside(inside: str, checkout: str) -> Path:
+    """Return a folder that a wheel has in the package under one path, and a checkout under another."""
+    packed = PACKAGE / inside
+    return packed if packed.is_dir() else PACKAGE.parent / checkout
 
 
 def jobs_folder() -> Path:
     """Return the folder of the jobs."""
-    return INSIDE if INSIDE.is_dir() else INSIDE.parents[1] / "jobs"
+    return beside("jobs", "jobs")
 
 
 def jobs() -> dict[str, str]:
