@@ -25,9 +25,9 @@ def kinds(incomplete: str) -> list[str]:
 
 def examples(incomplete: str) -> list[str]:
     """Return the examples with this prefix."""
-    from mpifl.cli.job_tools import examples
+    from mpifl.cli import job_tools
 
-    return [name for name in examples() if name.startswith(incomplete)]
+    return [name for name in job_tools.examples() if name.startswith(incomplete)]
 
 
 def listed(incomplete: str) -> list[str]:

@@ -52,13 +52,13 @@ def examples(
     ] = None,
 ) -> None:
     """List the examples that come with mpifl, or copy one with all its files."""
-    from mpifl.cli.job_tools import copy_example, examples
+    from mpifl.cli import job_tools
 
     if name is None:
-        _print(["example", "shows"], [list(pair) for pair in examples().items()])
+        _print(["example", "shows"], [list(pair) for pair in job_tools.examples().items()])
         typer.echo("mpifl examples NAME copies one into a folder of its name")
         return
-    copied = copy_example(name, folder := folder or Path(name))
+    copied = job_tools.copy_example(name, folder := folder or Path(name))
     typer.echo(f"{folder}: {', '.join(path.name for path in copied)}")
     typer.echo(f"README.md says what it needs; then: bash {shlex.quote(str(folder / 'run.sh'))}")
 

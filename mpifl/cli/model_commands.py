@@ -1,4 +1,5 @@
-"""The commands `evaluate` and `predict`: score a trained model, and write its predictions."""
+"""The commands `evaluate`, `predict` and `convert`: score a trained model, write its predictions, and take
+weights from another program's file."""
 
 from __future__ import annotations
 
@@ -87,6 +88,24 @@ def predict(
             from mpifl.report.judging import predict_run
 
         predict_run(run, data, out, trust, best, split)
+
+
+def convert(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file of torch.save: .pt, .pth, .ckpt or .bin.")
+    ],
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Which of its sets of weights; by default the largest."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="By default FILE with the ending .safetensors.")
+    ] = None,
+) -> None:
+    """Write the weights of a PyTorch checkpoint as safetensors, for [model] weights. No code of it is run."""
+    from mpifl.run import folder
+
+    typer.echo(folder.convert(file, key, out))
 
 
 def _asked(run: Path, ranks: int | None) -> tuple[bool, Transport | None]:
