@@ -189,9 +189,7 @@ class _Steps:
         """Take a step from the start; return all its results, by their names in messages."""
         self._model.put_back()
         answers: list[Any] = []
-        watch = self._model.module.register_forward_hook(
-            lambda _, given, answer: answers.append(tensor_of(answer))
-        )
+        watch = self._model.module.register_forward_hook(lambda _, x, out: answers.append(tensor_of(out)))
         try:
             silo, local = self._silo(rows), self._learner.local
             run = silo.train_locally(self._start, _one_step(local, rows))
