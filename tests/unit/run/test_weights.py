@@ -156,6 +156,31 @@ def test_strict_is_named_where_it_would_do_and_takes_what_fits(tmp_path):
         assert same_bits(value, source[name])
 
 
+def test_adapters_alone_are_a_whole_file_where_only_they_are_saved(tmp_path):
+    state, own = net(seed=3).state_dict(), net(seed=4)
+    own[0].requires_grad_(False)
+    own.tied = own[0]
+    state |= {f"tied.{name}": state[f"0.{name}"] for name in ("weight", "bias")}
+    adapters = {name: state[name] for name in ("2.weight", "2.bias")}
+    path = saved(tmp_path / "a.safetensors", adapters)
+    with pytest.raises(
+        InputError, match=r"is of another model: has no 0\.weight, 0\.bias, tied\.weight and 1 more; "
+    ):
+        load_initial(own, table(path))
+    own_table = table(path).model_copy(update={"save": "trained"})
+    assert load_initial(own, own_table) == ""
+    first = net(seed=4).state_dict()
+    assert all(
+        same_bits(v, (adapters.get(k, first[k.replace("tied", "0")]))) for k, v in own.state_dict().items()
+    )
+    assert load_initial(own, own_table.model_copy(update={"weights": str(saved(path, state))})) == ""
+    del adapters["2.bias"]
+    for wrong, line in ((adapters, "has no 2.bias"), ({**state, "more": state["2.bias"]}, "more not used")):
+        saved(path, wrong)
+        with pytest.raises(InputError, match=rf"is of another model: {line}; "):
+            load_initial(own, own_table)
+
+
 def test_a_file_of_which_nothing_fits_is_none_for_the_model(tmp_path):
     path = saved(tmp_path / "a.safetensors", {"other": torch.zeros(3)})
     with pytest.raises(InputError, match=r"nothing in it fits the model: has no 0\.weight, .*, other not"):
