@@ -49,6 +49,22 @@ def without_folders(app: Any, name: str, source: list[str]) -> None:
     source[0] = re.sub(r"\[([^\]\[]+)\]\(([^)#:\s]+)\)", plain, source[0])
 
 
+LANGUAGES = {".toml": "toml", ".py": "python", ".sh": "bash", ".sbatch": "bash"}
+
+
+def with_files(app: Any, name: str, source: list[str]) -> None:
+    """Add to an example's page its job, code and scripts; in a folder they lie beside the page."""
+    page = ROOT / f"{name}.md"
+    if page.name != "README.md" or page.parent.parent != ROOT / "docs" / "examples":
+        return
+    files = sorted(path for path in page.parent.iterdir() if path.suffix in LANGUAGES)
+    files.sort(key=lambda path: path.name not in ("job.toml", "run.sh"))
+    block = "```{{literalinclude}} {0}\n:language: {1}\n:caption: {0}\n```\n"
+    shown = [block.format(path.name, LANGUAGES[path.suffix]) for path in files]
+    source[0] = "\n".join([source[0], "## Its files\n", *shown])
+
+
 def setup(app: Any) -> None:
     """Register what this file does."""
     app.connect("source-read", without_folders)
+    app.connect("source-read", with_files)

@@ -39,7 +39,7 @@ from pathlib import Path
 import data_prep
 import mpifl
 from mpifl.sums import kernels
-from mpifl.cli.job_tools import jobs, jobs_folder
+from mpifl.cli.job_tools import examples, examples_folder, jobs, jobs_folder
 
 KINDS = ("*.py", "*.pyi", "*.c", "*.html", "*.css", "*.js", "py.typed")
 package, checkout = Path(mpifl.__file__).parent, Path(sys.argv[1])
@@ -49,12 +49,17 @@ for name in ("mpifl", "data_prep"):
     lacking = sorted(one for one in wanted if not (package.parent / one).is_file())
     assert not lacking, lacking
 assert jobs_folder() == package / "jobs" and len(jobs()) == len(list((checkout / "jobs").rglob("*.toml")))
-print("installed: all modules, stubs, templates and jobs; the loops of C", "are compiled" if kernels.compiled() else "are not to be had")
+assert examples_folder() == package / "examples"
+for name in examples():
+    assert not {p.name for p in (checkout / "docs/examples" / name).iterdir()} - {p.name for p in (examples_folder() / name).iterdir()}, name
+print("installed: all modules, stubs, templates, jobs and examples; the loops of C", "are compiled" if kernels.compiled() else "are not to be had")
 PYTHON
 mpifl demo --ranks 2 >demo.log 2>&1 || { tail -n 20 demo.log >&2; exit 1; }
 tail -n 5 demo.log
 mpifl new --rounds 1
 ln -s mpifl-demo/shards shards
+mpifl check jobs/demo.toml >check.log
+mpifl examples regression && bash regression/run.sh --set rounds=2 >example.log 2>&1 || { tail -n 20 example.log >&2; exit 1; }
 CC=none HOME="$there/bare" mpifl train digits.toml --out without-a-compiler >train.log
 mpifl train digits.toml --out with-a-compiler >train.log
 mpifl report with-a-compiler >report.log && grep -qi "accuracy over rounds" with-a-compiler/report.html

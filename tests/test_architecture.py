@@ -66,7 +66,7 @@ JOINED = {
     "mpifl.cli.align_command": {"data_prep.schemes", "data_prep.site"},
     "mpifl.cli.listing": {"data_prep.schemes", "data_prep.sources"},
     "mpifl.cli.job_tools.predict_files": {"data_prep.sources", "data_prep.tables"},
-    "mpifl.cli.new_data": {"data_prep.tables"},
+    "mpifl.cli.job_tools.new_data": {"data_prep.tables"},
 }
 """What a command may import of `data_prep`: where a party's table meets the ranks, both are told of, a job
 begins with a table, or new examples are to become the numbers that a model has learned from."""
@@ -339,13 +339,20 @@ def allows_pickles(keyword):
     return keyword.arg == "allow_pickle" and getattr(keyword.value, "value", True) is not False
 
 
+def reads_only_weights(path, node):
+    """Whether a call is the one of `mpifl convert`, which a training never makes."""
+    told = {keyword.arg: getattr(keyword.value, "value", None) for keyword in node.keywords}
+    return name_of(path) == "mpifl/run/folder/conversion.py" and told.get("weights_only") is True
+
+
 def pickled(path, tree=None):
     tree = tree or TREES[path]
     found = [(line, f"imports {name}") for line, name in imports(path, tree) if name.split(".")[0] in PICKLES]
     in_transport = path.parent.name == "wire"
     for line, name, node in calls(tree):
         method, owner = name.rpartition(".")[2], name.rpartition(".")[0]
-        if name in ("torch.load", "torch.save") or any(map(allows_pickles, node.keywords)):
+        of_torch = name == "torch.save" or (name == "torch.load" and not reads_only_weights(path, node))
+        if of_torch or any(map(allows_pickles, node.keywords)):
             found.append((line, f"{name} pickles"))
         if (
             owner

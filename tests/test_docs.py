@@ -54,6 +54,45 @@ def test_a_broken_link_is_found() -> None:
     ]
 
 
+NAMED = re.compile(r"[\w./-]+\.(?:toml|py|sh|sbatch|txt|json|csv|png)\b")
+
+
+def unlinked(page: Path, text: str) -> list[str]:
+    """Return the files of the repository that a page names in code, and has no link to."""
+    linked = {(page.parent / link).resolve() for link in re.findall(r"\]\(([^)#\s]+)\)", text)}
+    blocks = re.findall(r"^```.*?^```$|`[^`\n]+`", text, re.DOTALL | re.MULTILINE)
+    names = sorted({name for block in blocks for name in NAMED.findall(block)})
+    return [
+        name
+        for name in names
+        for place in [next((p for p in (page.parent / name, ROOT / name) if p.is_file()), None)]
+        if place is not None and place.resolve() not in linked
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([*ROOT.glob("docs/examples/*/*.md"), *ROOT.glob("docs/tutorial/*.md")]),
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_a_file_that_a_page_to_learn_from_names_can_be_opened(path: Path) -> None:
+    assert unlinked(path, path.read_text()) == []
+
+
+def test_a_file_without_a_link_is_found() -> None:
+    page = ROOT / "docs/examples/clinics/README.md"
+    assert unlinked(page, "`job.toml` and [`run.sh`](run.sh)\n```\nbash scripts/demo.sh north.csv\n```") == [
+        "job.toml",
+        "scripts/demo.sh",
+    ]
+
+
+def test_every_file_of_an_example_stands_on_its_page() -> None:
+    for page in ROOT.glob("docs/examples/*/README.md"):
+        links = {link for link in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()) if "/" not in link}
+        assert links == {path.name for path in page.parent.iterdir()} - {"README.md", "__pycache__"}, page
+
+
 def test_the_page_on_loops_shows_the_example_as_it_is() -> None:
     _, start, rest = (ROOT / "scripts/examples/loader_loop.py").read_text().partition("class LoaderLoop")
     assert start + rest in (ROOT / "docs/howto/own-loop.md").read_text()

@@ -52,15 +52,13 @@ def import_own(
     test_last: TestLast = 0.0,
     keep: Keep = None,
     option: Annotated[
-        list[str] | None,
-        typer.Option(help="An option of the source as KEY=VALUE, as spec=FILE of a table; many."),
+        list[str] | None, typer.Option(help="A source's option as KEY=VALUE, as spec=FILE of a table; many.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4.")] = None,
     compression: Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}.")] = "none",
     **options: Any,
 ) -> None:
-    """Turn a site's own data into its shard, silo_N.h5,
-    and silo_N.json, the entry that the others may see."""
+    """Turn a site's own data into its shard, silo_N.h5, and silo_N.json, which the others may see."""
     from data_prep.cut import WriteOptions
     from data_prep.site import Site, import_site
 

@@ -17,7 +17,7 @@ from .files import (
     size_of_array as size_of_array,
     spec_beside as spec_beside,
 )
-from .pooled import SiteTable as SiteTable, pooled as pooled
+from .pooled_tables import SiteTable as SiteTable, pooled as pooled
 from .spec import TableSpec as TableSpec, read_spec as read_spec
 from .surveying import is_needed as is_needed, survey as survey
 from .table_column import Column as Column, Spelled as Spelled

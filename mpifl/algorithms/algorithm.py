@@ -251,8 +251,7 @@ class Algorithm(BaseModel, ABC):
         raise InputError(f"{what}; give it a method answer(server, everyone, split, take)")
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
-        """Return the parameters, shape [P], that this silo uses when w, shape [shared], is the global
-        model."""
+        """Return the parameters [P] that this silo uses where w [shared] is the global model."""
         return w
 
     def personal_statistics(self, silo: Silo) -> Tensor | None:
@@ -260,8 +259,7 @@ class Algorithm(BaseModel, ABC):
         return None
 
     def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
-        """Return the objective of training: the mean loss over a batch, a scalar. By default it is the
-        task's."""
+        """Return the objective of training, the mean loss over a batch: by default the task's."""
         return self.task.objective(module, x, y)
 
     @property

@@ -14,6 +14,7 @@ from mpifl.algorithms.server import Server
 from mpifl.algorithms.server_optimizers import ServerSGD
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
+from mpifl.learning.tasks import tensor_of
 from mpifl.silo import Silo
 from mpifl.silo.steps import LocalTraining
 from mpifl.wire import Update, uniform
@@ -152,6 +153,6 @@ def divergence(module: nn.Module, x: Tensor, y: Tensor, agreed: Tensor) -> Tenso
     Args:
         agreed: The teachers' mean logits, one row for each example.
     """
-    student: Tensor = module(x)
+    student: Tensor = tensor_of(module(x))
     teacher = F.softmax(agreed.view_as(student), dim=1)
     return F.kl_div(F.log_softmax(student, dim=1), teacher, reduction="sum") / student[:, 0].numel()

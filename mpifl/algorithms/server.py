@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mpifl.common import rng
 from mpifl.data.batches import Batches
-from mpifl.learning.tasks import CLASSIFICATION, Task
+from mpifl.learning.tasks import CLASSIFICATION, Task, tensor_of
 from mpifl.silo import ALONE, Lanes, Score, evaluate
 from mpifl.silo.parameters import FlatModel, Objective
 from mpifl.silo.steps import (
@@ -102,7 +102,7 @@ class Server:
         """Return the number of logits that a model has for all public examples."""
         assert self.public is not None
         one, _ = next(self.public.in_order(1))
-        return len(self.public) * int(self.model.module.eval()(one).numel())
+        return len(self.public) * int(tensor_of(self.model.module.eval()(one)).numel())
 
     def train(
         self,

@@ -8,8 +8,22 @@ import typer
 from mpifl.cli import completing
 from mpifl.common import InputError
 
+
+def _shipped(given: Path) -> Path:
+    """Return a job file, or the job of the package that has this name or path."""
+    from mpifl.cli.job_tools import shipped_job
+
+    return given if given.exists() else shipped_job(given) or given
+
+
 JobFile = Annotated[
-    Path, typer.Argument(metavar="JOB.toml", help="The job file.", autocompletion=completing.job_files)
+    Path,
+    typer.Argument(
+        metavar="JOB.toml",
+        help="The job file, or one of `mpifl list jobs`.",
+        autocompletion=completing.job_files,
+        callback=_shipped,
+    ),
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=completing.runs)]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key: local.lr=0.05")]
@@ -18,6 +32,10 @@ Ranks = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Start so many ranks by the MPI's mpirun.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")]
+Elsewhere = Annotated[
+    bool,
+    typer.Option("--shards-elsewhere", help="The ranks' machines have the shards: look for none here."),
+]
 Trust = Annotated[
     list[str], typer.Option(metavar="MODULE:NAME", help="Import this code, if the run's job names it.")
 ]

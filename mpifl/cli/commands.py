@@ -15,13 +15,14 @@ from mpifl.cli import (
     demo as of_demo,
     ending,
     identity_command,
+    job_commands,
     listing,
     look_commands,
     model_commands,
     new_command as of_new,
     privacy_command as of_privacy,
 )
-from mpifl.cli.command_options import DryRun, JobFile, Out, Ranks, Set, write_text
+from mpifl.cli.command_options import Elsewhere, JobFile, Out, Ranks, Set, write_text
 from mpifl.common import CommandLine, InputError
 from mpifl.common.machine import imports, runnable, signals, tuning
 
@@ -61,17 +62,17 @@ def train(
     ] = False,
     ranks: Ranks = None,
     survive: Annotated[bool, typer.Option("--survive", help="Go on when ranks die (Open MPI 5).")] = False,
+    elsewhere: Elsewhere = False,
 ) -> None:
     """Train a model over the silos of a shard folder, on the ranks that --ranks or mpirun starts."""
     from mpifl.wire.launching import launcher
 
     signals.install()
     run = out or Path("runs") / job.stem
+    starts = ranks is not None and ranks > 1
     if not launcher.launched():  # a launched rank may be on another machine, and rank 0's files count
-        from mpifl.cli.job_tools import check_beforehand
-
-        check_beforehand(job, set_, run, resume, force)
-    if ranks is not None and ranks > 1 and not launcher.launched():
+        job_commands.check_first(job, set_, run, resume, force, starts=starts, elsewhere=elsewhere)
+    if ranks is not None and starts and not launcher.launched():
         raise typer.Exit(ending.code_of_launched(lambda: launcher.launch(ranks, survive), run))
     transport = _joined(ranks, survive)
     from mpifl.training import loop as training
@@ -121,43 +122,11 @@ def _again(job: Path, set_: list[str], run: Path, ranks: int | None, survive: bo
     return runnable(f"{shlex.join(command)} --resume")
 
 
-@app.command()
-def submit(
-    job: JobFile,
-    set_: Set = [],  # noqa: B006
-    out: Out = None,
-    nodes: Annotated[int, typer.Option(min=1)] = 1,
-    ranks: Annotated[
-        int | None,
-        typer.Option("--ranks", "--ntasks", min=1, help="By default a worker a silo, and the server."),
-    ] = None,
-    gpus_per_node: Annotated[int, typer.Option(min=0, help="A worker each.")] = 0,
-    cpus_per_task: Annotated[int | None, typer.Option(min=1, help="The job's threads by default.")] = None,
-    time: Annotated[str | None, typer.Option(help="As sbatch takes it: 30 (minutes), 2:00:00, 1-12.")] = None,
-    partition: Annotated[str | None, typer.Option()] = None,
-    account: Annotated[str | None, typer.Option()] = None,
-    launcher: Annotated[str, typer.Option(help="auto, srun or mpirun.")] = "auto",
-    dry_run: DryRun = False,
-    force: Annotated[bool, typer.Option("--force", help="As of train, for the first start alone.")] = False,
-) -> None:
-    """Train as a SLURM job that queues itself again until it is done."""
-    from mpifl.cli.job_tools import SlurmOptions, submit_job
-
-    wishes = SlurmOptions(
-        nodes=nodes,
-        ranks=ranks,
-        gpus_per_node=gpus_per_node,
-        cpus_per_task=cpus_per_task,
-        time=time,
-        partition=partition,
-        account=account,
-        launcher=launcher,
-    )
-    submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run, force)
-
-
+app.command()(job_commands.check)
+app.command()(job_commands.submit)
 app.command()(model_commands.evaluate)
 app.command()(model_commands.predict)
+app.command()(model_commands.convert)
 
 
 app.command()(look_commands.watch)
@@ -260,6 +229,7 @@ def schema(
 
 
 app.command("list")(listing.list_names)
+app.command()(listing.examples)
 app.command()(of_new.new)
 app.command()(of_demo.demo)
 app.command()(of_align.align)

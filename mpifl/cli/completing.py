@@ -23,6 +23,13 @@ def kinds(incomplete: str) -> list[str]:
     return [kind for kind in TEMPLATES if kind.startswith(incomplete)]
 
 
+def examples(incomplete: str) -> list[str]:
+    """Return the examples with this prefix."""
+    from mpifl.cli import job_tools
+
+    return [name for name in job_tools.examples() if name.startswith(incomplete)]
+
+
 def listed(incomplete: str) -> list[str]:
     """Return the kinds of `mpifl list` with this prefix."""
     from mpifl.cli.listing import kind_names

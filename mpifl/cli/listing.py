@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from itertools import starmap
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,14 +42,35 @@ def list_names(
         _show(kinds[kind], as_json)
 
 
+def examples(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="The example to copy.", autocompletion=completing.examples),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Where to; by default a folder of its name.")
+    ] = None,
+) -> None:
+    """List the examples that come with mpifl, or copy one with all its files."""
+    from mpifl.cli import job_tools
+
+    if name is None:
+        _print(["example", "shows"], [list(pair) for pair in job_tools.examples().items()])
+        typer.echo("mpifl examples NAME copies one into a folder of its name")
+        return
+    copied = job_tools.copy_example(name, folder := folder or Path(name))
+    typer.echo(f"{folder}: {', '.join(path.name for path in copied)}")
+    typer.echo(f"README.md says what it needs; then: bash {shlex.quote(str(folder / 'run.sh'))}")
+
+
 def _kinds() -> dict[str, Kind]:
     """Return the kinds of names for a job and for `data-prep partition`."""
-    from mpifl.cli.job_tools import KINDS, Item, Kind, jobs, jobs_folder
+    from mpifl.cli.job_tools import KINDS, Item, Kind, jobs
 
     return {
         **KINDS,
         "schemes": Kind("data-prep partition --scheme", _schemes),
-        "jobs": Kind(f"mpifl train {jobs_folder()}/NAME.toml", lambda: list(starmap(Item, jobs().items()))),
+        "jobs": Kind("mpifl train NAME", lambda: list(starmap(Item, jobs().items()))),
         "sources": Kind("data-prep partition SOURCE, --option", _sources, OWN_SOURCE),
     }
 

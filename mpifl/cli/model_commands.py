@@ -1,4 +1,5 @@
-"""The commands `evaluate` and `predict`: score a trained model, and write its predictions."""
+"""The commands `evaluate`, `predict` and `convert`: score a trained model, write its predictions, and take
+weights from another program's file."""
 
 from __future__ import annotations
 
@@ -140,6 +141,24 @@ def _check_one(table: Path | None, images: Path | None, data: Path | None, split
         raise InputError(f"--split {split}: is for shards; leave it out, or name them by --data")
     if table is not None and table.suffix in (".h5", ".json"):
         raise InputError(f"{table}: is no table; name shards by --data")
+
+
+def convert(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file of torch.save: .pt, .pth, .ckpt or .bin.")
+    ],
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Which of its sets of weights; by default the largest."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="By default FILE with the ending .safetensors.")
+    ] = None,
+) -> None:
+    """Write the weights of a PyTorch checkpoint as safetensors, for [model] weights. No code of it is run."""
+    from mpifl.run import folder
+
+    typer.echo(folder.convert(file, key, out))
 
 
 def _asked(run: Path, ranks: int | None) -> tuple[bool, Transport | None]:

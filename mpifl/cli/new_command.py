@@ -18,8 +18,7 @@ from mpifl.common import InputError
 from mpifl.common.machine import runnable
 
 if TYPE_CHECKING:
-    from mpifl.cli.job_tools import Answers
-    from mpifl.cli.new_data import NewData
+    from mpifl.cli.job_tools import Answers, NewData
 
 Kind = Annotated[
     str | None,
@@ -61,8 +60,7 @@ def new(
 
     Missing options are asked for, in a terminal.
     """
-    from mpifl.cli.job_tools import Answers
-    from mpifl.cli.new_data import kind_seen, looked_at, whose
+    from mpifl.cli.job_tools import Answers, kind_seen, looked_at, whose
 
     kind = kind or _ask("--kind", "What data is there?", kind_seen(data or ()), _kinds())
     answers = Answers(

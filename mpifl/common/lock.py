@@ -60,11 +60,19 @@ def check(folder: Path) -> None:
         # some network file systems lock only files that are open for writing
         file = os.fdopen(no_link(str(folder / FILE), os.O_RDWR), "r+")
     except FileNotFoundError:
-        return
+        return _check_room_for(folder)
     except OSError as error:
         raise cannot_be_written(folder, error) from None
     with file:
         _lock(file, folder)
+
+
+def _check_room_for(folder: Path) -> None:
+    """Check that a file or a folder could be made here."""
+    there = next((one for one in (folder, *folder.absolute().parents) if one.exists()), Path("/"))
+    if not os.access(there, os.W_OK | os.X_OK):
+        number = errno.EROFS if os.statvfs(there).f_flag & os.ST_RDONLY else errno.EACCES
+        raise cannot_be_written(folder, OSError(number, os.strerror(number)))
 
 
 def look(folder: Path) -> tuple[bool | None, dict[str, Any]]:

@@ -22,7 +22,7 @@ from mpifl.learning.metrics import (
     update_metrics,
     write_states,
 )
-from mpifl.learning.tasks import Task
+from mpifl.learning.tasks import Task, tensor_of
 from mpifl.silo.lanes import ALONE, Given, Lanes, Made
 from mpifl.silo.parameters import Buffers, FlatModel, Objective
 from mpifl.silo.steps import EVALUATION_BATCH, Counted, EvaluationBatch, weighed
@@ -50,7 +50,7 @@ def logits(model: FlatModel, w: Tensor, batches: Batches) -> Tensor:
     """Return the logits of the model w, shape [P], on all examples of `batches`, shape [n, classes, ...]."""
     model.trained.copy_(w)
     model.module.eval()
-    return torch.cat([model.module(x) for x, _ in batches.in_order(EVALUATION_BATCH)])
+    return torch.cat([tensor_of(model.module(x)) for x, _ in batches.in_order(EVALUATION_BATCH)])
 
 
 @torch.no_grad()

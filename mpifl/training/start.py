@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mpifl.common import InputError, RoundLost
+from mpifl.common import RoundLost
 from mpifl.exchange import first_of
 from mpifl.report.observers import Progress, Record
 from mpifl.run.folder import checkpoint, note_lost, read_environment, read_metrics
-from mpifl.training.beforehand import differing, moved
+from mpifl.training.beforehand import differing, moved, notes_on_broken
 from mpifl.training.recovery import latest_mirror, state_of
 from mpifl.training.run_parts import RunTraining
 from mpifl.wire import Load, Open
@@ -25,13 +25,8 @@ def open_shards(t: RunTraining) -> dict[str, dict[str, str]]:
         InputError: a shard is broken, and the quorum does not allow a missing silo.
     """
     faults = t.recovery.ask(Open).faults
-    if faults and t.job.cohort.quorum == 1.0:
-        first, more = first_of(faults, t.exchange.names), len(faults) - 1
-        others = f" (and {more} more silos)" if more else ""
-        without = "" if t.job.split else "; [cohort] quorum below 1 would go on without"
-        raise InputError(f"{first}{others}{without}")
-    for silo, why in faults.items():
-        t.observers.note(f"going on without silo {t.exchange.names[silo]} while it is broken: {why}")
+    for note in notes_on_broken(t.job, faults, t.exchange.names):
+        t.observers.note(note)
     origins, member = t.exchange.transport.origins, t.exchange.membership
     ranks = {str(origins[rank]): about for rank, about in sorted(member.about.items())}
     noted = [

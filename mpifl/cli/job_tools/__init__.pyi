@@ -4,6 +4,9 @@ from . import (
 )
 from .beforehand import (
     check_beforehand as check_beforehand,
+    check_whole as check_whole,
+    summary_of as summary_of,
+    whole as whole,
 )
 from .inventory import (
     KINDS as KINDS,
@@ -22,6 +25,12 @@ from .keys import (
     show_keys as show_keys,
     tables as tables,
 )
+from .new_data import (
+    NewData as NewData,
+    kind_seen as kind_seen,
+    looked_at as looked_at,
+    whose as whose,
+)
 from .predict_files import (
     predict_images as predict_images,
     predict_table as predict_table,
@@ -29,6 +38,12 @@ from .predict_files import (
 from .shipped import (
     jobs as jobs,
     jobs_folder as jobs_folder,
+    shipped_job as shipped_job,
+)
+from .shipped_examples import (
+    copy_example as copy_example,
+    examples as examples,
+    examples_folder as examples_folder,
 )
 from .split_predict import (
     evaluate_together as evaluate_together,

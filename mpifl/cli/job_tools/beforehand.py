@@ -1,8 +1,8 @@
-"""Checks of a training before any rank starts.
+"""Checks of a training before any rank starts, without MPI.
 
-Quick checks need no torch: they compare a job's tables with their pydantic models and with the job's schema.
-If something looks wrong, the whole job is validated, with torch. The ranks would need as long for the same
-message.
+`whole` has them all, for `mpifl check`, `mpifl submit` and `mpifl train --ranks`. A training in one process
+tells the same lines itself, so its checks are quick and need no torch: they compare a job's tables with their
+pydantic models and with the job's schema. If something looks wrong, the whole job is checked.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpifl.cli.job_tools.shipped import jobs_folder
-from mpifl.common import InputError, Table, lock
+from mpifl.common import InputError, Names, Table, lock
 from mpifl.data.shards import AnySpec, VerticalSpec, read_any
 from mpifl.run.job import HARMLESS, Outline, differing_keys, read_outline
+
+if TYPE_CHECKING:
+    from mpifl.run.job import Job
 
 _NAMING = ("model", "task", "algorithm", "server_optimizer")
 """Tables whose other keys depend on their name."""
@@ -36,7 +40,7 @@ Schema = Mapping[str, Any]
 
 
 def check_beforehand(job: Path, overrides: Sequence[str], run: Path, resume: bool, force: bool) -> None:
-    """Check, as far as possible without ranks, that a training would not be refused at its start.
+    """Check quickly, for a training in this process, that it would not be refused at its start.
 
     Args:
         job: The job file.
@@ -51,22 +55,117 @@ def check_beforehand(job: Path, overrides: Sequence[str], run: Path, resume: boo
     outline = read_outline(job, overrides)
     if not (_is_suspect(outline) or _differs(outline, run, resume)):
         lock.check(run)
-        if not _misfits(outline, read_any(Path(outline.shards))):
+        spec = read_any(Path(outline.shards))
+        if not (_misfits(outline, spec) or _lacks_weights(outline)):
             return
-    _check_whole(job, overrides, run, resume, force)
+    check_whole(job, overrides, run, resume, force)
 
 
-def _check_whole(job: Path, overrides: Sequence[str], run: Path, resume: bool, force: bool) -> None:
-    """Validate a job fully, with all code that it names."""
+def check_whole(
+    job: Path, overrides: Sequence[str], run: Path, resume: bool, force: bool, elsewhere: bool = False
+) -> Checked:
+    """Check all that can be told without ranks, with torch and all code that a job names.
+
+    Args:
+        job, overrides, run, resume, force: As for `check_beforehand`.
+        elsewhere: Whether silos' files lie on the ranks' machines only.
+
+    Returns:
+        The job, its federation, and what the user is to know.
+
+    Raises:
+        InputError: the job would be refused; the first of its problems.
+    """
+    checked = whole(job, overrides, run, resume, force, elsewhere)
+    if checked.problems:
+        raise InputError(checked.problems[0])
+    return checked
+
+
+@dataclass
+class Checked:
+    """What the checks of a job found.
+
+    Attributes:
+        job: The job.
+        spec: The federation.
+        problems: A line for each reason why the training would be refused.
+        notes: A line for each thing that the user is to know.
+    """
+
+    job: Job
+    spec: AnySpec
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def whole(
+    job: Path, overrides: Sequence[str], run: Path, resume: bool, force: bool, elsewhere: bool
+) -> Checked:
+    """Return what all checks without ranks find; see `check_whole`.
+
+    Raises:
+        InputError: the job or the shards' `federation.json` cannot be read, or do not fit each other.
+    """
+    read_outline(job, overrides)  # so that a wrong key is told before torch is imported
     from mpifl.run.folder import check_run
     from mpifl.run.job import read_job
-    from mpifl.training.beforehand import validate_job
+    from mpifl.training.beforehand import plan_wings, validate_job
     from mpifl.wings import wings_of
 
-    resolved = read_job(job, overrides)
-    spec = validate_job(resolved, str(job), wings_of)
-    lock.check(run)
-    check_run(run, resolved, resume, force, spec)
+    resolved, source = read_job(job, overrides), str(job)
+    found = Checked(resolved, validate_job(resolved, source, wings_of))
+    spec = found.spec
+    here: set[int] = {*range(len(spec.silos))}
+    looks: list[Callable[[], object]] = [
+        lambda: _look_for_files(found, here, elsewhere),
+        lambda: lock.check(run),
+        lambda: check_run(run, resolved, resume, force, spec),
+        lambda: plan_wings(resolved, spec, source, wings_of(resolved)),
+        lambda: found.notes.extend(_budgets(resolved, spec, here)),
+    ]
+    for look in looks:
+        try:
+            look()
+        except InputError as error:
+            found.problems.append(str(error))
+    return found
+
+
+def summary_of(found: Checked) -> str:
+    """Return what would be trained: algorithm, model, silos and rounds."""
+    job, silos = found.job, len(found.spec.silos)
+    counts = f"{silos} silo{'s' * (silos > 1)}, {job.rounds} round{'s' * (job.rounds > 1)}"
+    return f"{job.algorithm['name']}, {job.model.name}, {counts}"
+
+
+def _look_for_files(found: Checked, here: set[int], elsewhere: bool) -> None:
+    """Look for the shards' files, and keep in `here` the silos whose files lie on this machine."""
+    from mpifl.training.beforehand import broken_files, notes_on_broken
+
+    try:
+        broken = broken_files(found.job, found.spec, elsewhere)
+        here -= broken.keys()
+        if not elsewhere:
+            names = Names([entry.name for entry in found.spec.silos])
+            found.notes += notes_on_broken(found.job, broken, names)
+    except InputError as error:
+        absent = "; if the ranks' machines have it, give --shards-elsewhere" * ("is missing" in str(error))
+        raise InputError(f"{error}{absent}") from None
+
+
+def _budgets(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
+    """Check a job against the rules and budgets of this machine's site."""
+    from mpifl.run.job import is_silo_level
+    from mpifl.wings.site import check_own_rules
+
+    check_own_rules(job)
+    if job.privacy is None or is_silo_level(job):
+        return []
+    from mpifl.wings.dpsgd import check_budgets, plans
+
+    planned = plans(job, spec, job.build_algorithm().for_federation(spec))
+    return check_budgets(job, spec, [plan.noise for plan in planned], sorted(here))
 
 
 def _is_suspect(outline: Outline) -> bool:
@@ -139,6 +238,11 @@ def _differs(outline: Outline, run: Path, resume: bool) -> bool:
     kept = read_outline(path)
     filled = {table: {**getattr(kept, table), **getattr(outline, table)} for table in _NAMING[1:]}
     return bool(differing_keys(kept, outline.model_copy(update=filled), HARMLESS))
+
+
+def _lacks_weights(outline: Outline) -> bool:
+    """Return whether the file of a model's first weights is missing."""
+    return outline.model.weights is not None and not Path(outline.model.weights).is_file()
 
 
 def _misfits(outline: Outline, spec: AnySpec) -> bool:

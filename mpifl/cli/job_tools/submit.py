@@ -10,11 +10,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpifl.cli.job_tools.beforehand import check_whole
 from mpifl.common import InputError, write_atomic
-from mpifl.run.folder import check_run
-from mpifl.run.job import Job, read_job
-from mpifl.training.beforehand import validate_job
-from mpifl.wings import wings_of
+from mpifl.run.job import Job
 
 SECONDS_TO_SAVE = 120
 """The time before the end at which SLURM signals a job to save; SLURM may signal up to a minute earlier."""
@@ -69,6 +67,8 @@ class SlurmOptions:
     partition: str | None = None
     account: str | None = None
     launcher: str = "auto"
+    elsewhere: bool = False
+    """Whether the shards lie on compute nodes only."""
 
 
 def submit_job(
@@ -93,9 +93,10 @@ def submit_job(
         InputError: the job, its model, the shards or a wish is wrong, there is no SLURM here, or SLURM
             refuses.
     """
-    job = read_job(job_file, overrides)
-    spec = validate_job(job, str(job_file), wings_of)
-    check_run(out, job, True, force, spec)
+    found = check_whole(job_file, overrides, out, True, force, wishes.elsewhere)
+    job, spec = found.job, found.spec
+    for note in found.notes:
+        print(note, file=sys.stderr)
     ranks = _ranks(job, len(spec.silos) - (spec.layout == "vertical"), wishes)
     if job.tracking.console is True:  # the log is no terminal
         overrides = (*overrides, "tracking.console=always")

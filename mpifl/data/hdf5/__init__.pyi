@@ -5,6 +5,7 @@ from . import (
 from .hdf5_reading import (
     Opened as Opened,
     StoredArray as StoredArray,
+    check_file as check_file,
     opened as opened,
     start_parser as start_parser,
 )

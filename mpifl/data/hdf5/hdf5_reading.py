@@ -143,6 +143,23 @@ def opened(
         raise ShardError(f"{path}: its data do not fit into memory; write it without compression") from None
 
 
+def check_file(path: Path, nbytes: int) -> None:
+    """Check that a file is there with its size, without reading it.
+
+    Args:
+        path: The file; it must not be a link.
+        nbytes: Its size.
+
+    Raises:
+        ShardError: it is missing, no file, or of another size.
+    """
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            _check_bytes(path, file, nbytes, None)
+    except OSError as error:
+        raise ShardError(f"{path}: {_reason(error)}") from None
+
+
 def _told(
     file: BinaryIO, sha256: str | None, attributes: tuple[str, ...], sets: tuple[str, ...]
 ) -> dict[str, Any]:

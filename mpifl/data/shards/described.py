@@ -29,6 +29,14 @@ class AnyEntry(Protocol):
         """The number of training examples of each class; None if another silo holds the targets."""
 
     @property
+    def file(self) -> str:
+        """Its file in the folder."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of its file."""
+
+    @property
     def sha256(self) -> str:
         """The sha256 of its file."""
 

@@ -13,6 +13,9 @@ from .losses import (
     Summed as Summed,
     mean as mean,
 )
+from .model_answers import (
+    tensor_of as tensor_of,
+)
 from .named import (
     PackageTask as PackageTask,
 )

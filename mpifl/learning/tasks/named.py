@@ -17,6 +17,7 @@ from mpifl.common import InputError
 from mpifl.learning.metrics import Chosen, Metric, MetricEntry, MetricInfo, choose, plugin
 from mpifl.learning.tasks.federation_view import Shards, TaskFacts
 from mpifl.learning.tasks.losses import Summed
+from mpifl.learning.tasks.model_answers import told_of
 from mpifl.learning.tasks.task import Task
 
 
@@ -73,10 +74,15 @@ class PackageTask(Task):
         """Check that the federation fits this task."""
         self.for_federation(spec)
 
+    @property
+    def unwraps(self) -> bool:
+        """Whether the outputs are one tensor, which is taken from a model's dict."""
+        return True
+
     def check_outputs(self, outputs: Any, examples: int, width: int) -> None:
         """Check that a model returns `width` numbers for each target; one number needs no dimension."""
         if not isinstance(outputs, Tensor):
-            raise ValueError(f"it answers with {type(outputs).__name__}, not a tensor")
+            raise ValueError(f"it answers with {told_of(outputs)}")
         found, wanted = list(outputs.shape), [examples, width, *(self.places or ())]
         alike = [wanted, [examples, *wanted[2:]]] if width == 1 else [wanted]
         if (found if self.places is not None else found[:2]) not in alike:

@@ -15,6 +15,7 @@ from mpifl.common import choices
 from mpifl.learning.metrics import Metric, MetricInfo
 from mpifl.learning.tasks.federation_view import Shards as Shards
 from mpifl.learning.tasks.losses import mean
+from mpifl.learning.tasks.model_answers import tensor_of, told_of
 
 
 class Task(BaseModel, ABC):
@@ -51,9 +52,16 @@ class Task(BaseModel, ABC):
     def outputs(self, module: Any, x: Tensor | dict[str, Tensor]) -> Any:
         """Return the model's outputs: one forward pass for both loss and metrics.
 
-        Named inputs become keyword arguments.
+        Named inputs become keyword arguments. Of a dict or a `ModelOutput` the tensor `logits` or `out` is
+        taken, unless the task checks outputs by itself.
         """
-        return module(**x) if isinstance(x, dict) else module(x)
+        answer = module(**x) if isinstance(x, dict) else module(x)
+        return tensor_of(answer) if self.unwraps else answer
+
+    @property
+    def unwraps(self) -> bool:
+        """Whether the outputs are one tensor, which is taken from a model's dict."""
+        return type(self).check_outputs is Task.check_outputs
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return predictions from outputs: probabilities, values or a risk; by default the outputs."""
@@ -127,7 +135,7 @@ class Task(BaseModel, ABC):
             ValueError: they have not; the text names both shapes.
         """
         if not isinstance(outputs, Tensor):
-            raise ValueError(f"it answers with {type(outputs).__name__}, not a tensor of logits")
+            raise ValueError(f"it answers with {told_of(outputs)}")
         if outputs.dim() < 2 or outputs.shape[0] != examples or outputs.shape[1] != width:
             wanted = f"[{examples}, {width}]"
             raise ValueError(f"it answers {examples} examples with shape {list(outputs.shape)}, not {wanted}")

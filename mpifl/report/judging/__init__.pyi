@@ -22,6 +22,10 @@ from .predict import (
     predict_run as predict_run,
     table_of as table_of,
 )
+from .rule_weights import (
+    edges_of_silos as edges_of_silos,
+    weights_of_silos as weights_of_silos,
+)
 from .silo_scores import (
     NAMES as NAMES,
     ranked as ranked,
@@ -30,8 +34,6 @@ from .silo_scores import (
 )
 from .suspicion import (
     Suspicion as Suspicion,
-    edges as edges,
-    relative_weights as relative_weights,
 )
 from .trained import (
     check_plugins as check_plugins,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mpifl.common.pages import charts
-from mpifl.report.runs import Group, standings
+from mpifl.report.runs import Group, standings_of_groups
 
 COLOURS = ("#0b5cad", "#c25700", "#00876c", "#8e44ad", "#a08000", "#5d6d7e")
 """Of charts.COLOURS, as page.css has them on a light page."""
@@ -26,7 +26,7 @@ class GroupLook(NamedTuple):
 
 def group_looks(found: Sequence[Group]) -> list[GroupLook]:
     """Return how each group is drawn, by rank: the best by mean first, those without a figure last."""
-    ranks = {id(one.group): nth for nth, one in enumerate(standings(found))}
+    ranks = {id(one.group): nth for nth, one in enumerate(standings_of_groups(found))}
     for group in found:
         ranks.setdefault(id(group), len(ranks))
     return [_look(ranks[id(group)]) for group in found]

@@ -7,7 +7,8 @@ from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Block, Fold, Said, Table
-from mpifl.report.runs import Summary, edges_of_silos, weights_of_silos
+from mpifl.report.judging import edges_of_silos, weights_of_silos
+from mpifl.report.runs import Summary
 from mpifl.run.folder import number
 
 MOST_SILOS = 200

@@ -41,11 +41,7 @@ from .following import (
 from .judged import (
     judged_by_all as judged_by_all,
 )
-from .rule_weights import (
-    edges_of_silos as edges_of_silos,
-    weights_of_silos as weights_of_silos,
-)
-from .run_headline import (
+from .kept_job import (
     headline as headline,
 )
 from .runs import (
@@ -71,8 +67,8 @@ from .standings import (
     Rival as Rival,
     Standing as Standing,
     rivals as rivals,
-    standings as standings,
     standings_of as standings_of,
+    standings_of_groups as standings_of_groups,
     verdict as verdict,
 )
 from .units import (

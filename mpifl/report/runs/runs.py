@@ -12,9 +12,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from mpifl import __version__
-from mpifl.common import InputError, one_line, tables
+from mpifl.common import InputError, one_line
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.observers import at_end, judged, reached, worst_silo
+from mpifl.report.runs.kept_job import read_tables, target_of
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 
 Record = dict[str, Any]
@@ -80,7 +81,7 @@ class Summary:
     @property
     def target(self) -> float | None:
         """The value of the main metric that its job waits for."""
-        return _target(self.job)
+        return target_of(self.job)
 
     def info(self, name: str) -> MetricInfo:
         """Return how a metric of this name is written; a plain number if the run notes none of that name."""
@@ -256,13 +257,6 @@ def _infos(noted: Sequence[object]) -> tuple[MetricInfo, ...]:
         return ()
 
 
-def _target(job: Mapping[str, Any]) -> float | None:
-    """Return the target in a job's tables, by whichever key it is given."""
-    evaluate = job.get("evaluate", {})
-    found = evaluate.get("target", evaluate.get("target_accuracy"))
-    return None if found is None else float(found)
-
-
 def _checked(run: Path, records: Sequence[Record], metric: MetricInfo) -> list[Record]:
     path = run / "metrics.jsonl"
     before: int = 0
@@ -284,33 +278,9 @@ def _is_round(record: Record, metric: MetricInfo) -> bool:
     return numbers and tables and all(RANK.fullmatch(k) and isinstance(v, dict) for k, v in ranks.items())
 
 
-def read_tables(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return the tables of a job, whatever version wrote them, and what is wrong with the file."""
-    try:
-        job = tables(path)
-    except OSError as error:
-        return {}, [f"job.toml cannot be read ({error.strerror})"]
-    except ValueError:
-        return {}, ["job.toml is torn"]
-    nested = all(
-        isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate", "aggregation")
-    )
-    evaluate = job.get("evaluate", {}) if nested else {}
-    counts = job.get("rounds", 0), evaluate.get("patience", 1)
-    if nested and _targets_are_numbers(evaluate) and all(type(count) is int for count in counts):
-        return job, []
-    return {}, [f"job.toml is none as mpifl {__version__} writes it"]
-
-
-def _targets_are_numbers(evaluate: Mapping[str, Any]) -> bool:
-    share = evaluate.get("target_accuracy", 1)
-    is_share = type(share) in (int, float) and 0 < share <= 1
-    return is_share and number({"target": 0, **evaluate}, "target") is not None
-
-
 def _finished(run: Path, job: Mapping[str, Any], records: list[Record], metric: MetricInfo) -> bool:
     """Whether a run has left its model and has nothing more to do."""
     evaluate, last = job.get("evaluate", {}), records[-1]
-    target = _target(job) if evaluate.get("stop_at_target") else None
+    target = target_of(job) if evaluate.get("stop_at_target") else None
     ended = at_end(last["round"], last, job.get("rounds", 0), target, metric, evaluate.get("patience"))
     return (run / "model.safetensors").exists() and ended

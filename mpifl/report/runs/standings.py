@@ -98,10 +98,10 @@ def name_of(test: Difference) -> str:
 
 def standings_of(summaries: Sequence[Summary]) -> list[Standing]:
     """Return the settings of runs, the best first; none where runs are judged by several metrics."""
-    return standings(groups(summaries)) if summaries else []
+    return standings_of_groups(groups(summaries)) if summaries else []
 
 
-def standings(found: Sequence[Group]) -> list[Standing]:
+def standings_of_groups(found: Sequence[Group]) -> list[Standing]:
     """Return groups of runs as settings, the best first; none where runs are judged by several metrics."""
     summaries = [run for group in found for run in group.runs]
     if len(metrics_of(summaries)) != 1:

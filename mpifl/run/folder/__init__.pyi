@@ -5,6 +5,9 @@ from . import (
 from .checkpoint import (
     CheckpointError as CheckpointError,
 )
+from .conversion import (
+    convert as convert,
+)
 from .data_digest import (
     describe as describe,
     kept_of as kept_of,

@@ -45,19 +45,21 @@ class Found(NamedTuple):
 def load_initial(module: nn.Module, table: Model) -> str:
     """Load the weights that a job starts from into a module; return what was left out, "" if nothing.
 
+    If only trained parameters are saved, a file of them alone is whole: frozen ones keep their values.
+
     Raises:
         InputError: the file cannot be read, or belongs to another model.
     """
     if table.weights is None:
         return ""
-    what = f"[model] weights = '{table.weights}'"
+    what, adapters = f"[model] weights = '{table.weights}'", table.strict and table.save == "trained"
     try:
-        found = load_weights(module, Path(table.weights), what, strict=table.strict)
+        found = load_weights(module, Path(table.weights), what, strict=table.strict, adapters=adapters)
     except OtherModel as error:
         raise InputError(f"{error}; [model] strict = false takes what fits") from None
     if not found.taken:
         raise InputError(f"{what}: nothing in it fits the model: {_said(found)}; take the model's own file")
-    return f"{what}: {_said(found)}" if found.missing or found.unused else ""
+    return f"{what}: {_said(found)}" if not table.strict and (found.missing or found.unused) else ""
 
 
 def load_final(module: nn.Module, table: Model, path: Path) -> None:
@@ -90,7 +92,9 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def load_weights(module: nn.Module, path: Path, what: str, *, strict: bool = True) -> Found:
+def load_weights(
+    module: nn.Module, path: Path, what: str, *, strict: bool = True, adapters: bool = False
+) -> Found:
     """Load the weights of a safetensors file into a module; no other kind of file is read.
 
     Names in the file or the module may have the prefix of torch.compile or DistributedDataParallel. Frozen
@@ -102,6 +106,7 @@ def load_weights(module: nn.Module, path: Path, what: str, *, strict: bool = Tru
         path: The file.
         what: The name of the file in errors.
         strict: Whether the file must hold all of the module's parameters and no others.
+        adapters: Whether it may lack frozen parameters nevertheless, which keep their values.
 
     Raises:
         InputError: the file is missing, of another kind, torn, or belongs to another model. Nothing is taken
@@ -112,8 +117,11 @@ def load_weights(module: nn.Module, path: Path, what: str, *, strict: bool = Tru
         raise InputError(f"{what}: is a pickle, which is a program and not run here; {conversion(path)}")
     try:
         found = _fitting(module.state_dict(), load_file(path))
-        if strict and (found.missing or found.unused):
-            raise OtherModel(f"{what}: is of another model: {_said(found)}")
+        every = module.named_parameters(remove_duplicate=False)  # a tied parameter has several names
+        frozen = {name for name, parameter in every if adapters and not parameter.requires_grad}
+        wrong = found._replace(missing=[name for name in found.missing if name not in frozen])
+        if strict and (wrong.missing or wrong.unused):
+            raise OtherModel(f"{what}: is of another model: {_said(wrong)}")
         module.load_state_dict(found.taken, strict=False)
     except OtherModel:
         raise

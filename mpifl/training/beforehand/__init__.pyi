@@ -32,3 +32,7 @@ from .run_checks import (
     tables_of as tables_of,
     validate_job as validate_job,
 )
+from .shard_files import (
+    broken_files as broken_files,
+    notes_on_broken as notes_on_broken,
+)

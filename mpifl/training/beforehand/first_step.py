@@ -23,7 +23,7 @@ from mpifl.common import InputError, Names, one_line
 from mpifl.data import Inputs
 from mpifl.data.batches import Batches, Change
 from mpifl.data.shards import Shard, Split
-from mpifl.learning.tasks import CLASSIFICATION, Task
+from mpifl.learning.tasks import CLASSIFICATION, Task, tensor_of
 from mpifl.silo import Silo
 from mpifl.silo.parameters import FlatModel, Objective
 from mpifl.silo.steps import LocalRun, LocalTraining, Training, check_batches, has_one_row, train
@@ -189,7 +189,7 @@ class _Steps:
         """Take a step from the start; return all its results, by their names in messages."""
         self._model.put_back()
         answers: list[Any] = []
-        watch = self._model.module.register_forward_hook(lambda _, given, answer: answers.append(answer))
+        watch = self._model.module.register_forward_hook(lambda _, x, out: answers.append(tensor_of(out)))
         try:
             silo, local = self._silo(rows), self._learner.local
             run = silo.train_locally(self._start, _one_step(local, rows))

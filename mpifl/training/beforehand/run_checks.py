@@ -16,6 +16,7 @@ from mpifl.data.batches import Change, load_change
 from mpifl.data.shards import AnySpec, VerticalSpec, read_any
 from mpifl.learning import models
 from mpifl.report.observers import check_tracking
+from mpifl.run.folder import load_initial
 from mpifl.run.job import (
     Job,
     check_as_read,
@@ -66,6 +67,7 @@ def _check_models(job: Job, spec: AnySpec, algorithm: Algorithm) -> None:
     task = algorithm.task
     for nth, table in enumerate(tables_of(job, algorithm)):
         module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
+        load_initial(module, table)
         check_model(job, spec, algorithm, module)
         check_tensors(module)
         rules_of(module, table.buffers, algorithm.personal_names(module))

@@ -1,6 +1,9 @@
 from . import (
     privacy_plan as privacy_plan,
 )
+from .budget_room import (
+    check_budgets as check_budgets,
+)
 from .dpsgd_wing import (
     wing as wing,
 )

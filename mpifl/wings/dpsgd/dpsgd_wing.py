@@ -19,13 +19,12 @@ from mpifl.exchange.worker_side import WorkerContext
 from mpifl.run.job import Job, is_silo_level
 from mpifl.training import Coins, Wing
 from mpifl.transforms import Transform
-from mpifl.wings.dpsgd.budget_room import room_of
+from mpifl.wings.dpsgd.budget_room import check_site_allows, room_of
 from mpifl.wings.dpsgd.privacy_plan import Accounting, SiloPlan, guard_of, plans, stated_noise
 from mpifl.wings.dpsgd.private_silo import PrivateSilo
 from mpifl.wings.dpsgd.question_ledger import Protection
 from mpifl.wings.dpsgd.silo_level_plan import SiloAccounting, account_of, coins_of, mechanism_of, warning_of
-from mpifl.wings.privacy import Draws, Noising, SiteFolder, open_site
-from mpifl.wings.site import SITES_FILE, lists_sites
+from mpifl.wings.privacy import Draws, Noising, open_site
 from mpifl.wire import Transport
 
 _NOISE = TypeAdapter(list[Annotated[float, Field(gt=0, allow_inf_nan=False)]])
@@ -74,7 +73,7 @@ class OfExamples(Wing):
         site = open_site()
         site.entries()  # so that a damaged ledger stops the run before the first round
         guard = guard_of(self._job, context.spec, noise, site)
-        _hold_against_budget(self._job, site)
+        check_site_allows(self._job, site)
         silo, check = partial(PrivateSilo, guard=guard), room_of(self._job, context.spec, guard)
         return dataclasses.replace(context, silo=silo, check=check, sync=site.sync)
 
@@ -170,24 +169,3 @@ def _noise_told(job: Job, spec: AnySpec, told: str) -> list[float]:
             what = f"the server tells a noise of {one:g}; it is broken, or not to be trusted"
             raise InputError(f"[privacy] noise = {stated:g}: {what}")
     return noise
-
-
-def _hold_against_budget(job: Job, site: SiteFolder) -> None:
-    """Check that a job asks a site with a budget for nothing that the budget does not count.
-
-    Raises:
-        InputError: it does.
-    """
-    if site.budget is None or job.privacy is None:
-        return
-    path = site.folder / "budget.toml"
-    if job.privacy.evaluate_unprotected and not site.budget.evaluate_unprotected:
-        what = "has no evaluate_unprotected = true, and the job asks for figures without noise"
-        raise InputError(
-            f"{path}: {what} by this key of [privacy]; write it there, or leave it out of the job"
-        )
-    if job.privacy.in_sum and not lists_sites():
-        what = "noise_at = 'sum' takes the other sites' part of the noise on the server's word"
-        raise InputError(
-            f"{path}: [privacy] {what}; list the sites in {SITES_FILE}, or take noise_at = 'silo'"
-        )

@@ -36,6 +36,7 @@ from .site_ledger import (
     SiteLedger as SiteLedger,
 )
 from .site_wing import (
+    check_own_rules as check_own_rules,
     refuse_unbudgeted as refuse_unbudgeted,
     wing as wing,
 )

@@ -36,16 +36,26 @@ class OwnRules(Wing):
             InputError: the job lacks one of them.
         """
         if transport.rank in transport.workers:
-            if not self._job.secure:
-                refuse_unmasked()
-            if self._job.privacy is None or is_silo_level(self._job):
-                refuse_unbudgeted()
+            check_own_rules(self._job)
         return context
 
 
 def wing(job: Job) -> Wing:
     """Return the wing that enforces the rules of this rank's site."""
     return OwnRules(job)
+
+
+def check_own_rules(job: Job) -> None:
+    """Check that a job has masks if this machine's site lists sites, and noise at the silos if it has a
+    budget.
+
+    Raises:
+        InputError: the job lacks one of them.
+    """
+    if not job.secure:
+        refuse_unmasked()
+    if job.privacy is None or is_silo_level(job):
+        refuse_unbudgeted()
 
 
 def refuse_unmasked() -> None:

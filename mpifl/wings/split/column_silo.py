@@ -13,6 +13,7 @@ from mpifl.common import noted, rng
 from mpifl.data import Features
 from mpifl.data.batches import Batches
 from mpifl.data.shards import Shard
+from mpifl.learning.tasks import tensor_of
 from mpifl.silo import Answering, placed
 from mpifl.silo.parameters import FlatModel
 from mpifl.silo.steps import EVALUATION_BATCH, EvaluationBatch, LocalTraining, steps_of
@@ -105,7 +106,7 @@ class ColumnSilo(Answering):
         index = (self.id, self.round, self._passes)
         where = noted(lambda: f"round {self.round + 1}, step {self._passes}")
         with where, rng.inside(self._seed, "bottom", *index, device=self.model.device):
-            made: Tensor = self.model.module(x)
+            made: Tensor = tensor_of(self.model.module(x))
         return made
 
     @torch.no_grad()
@@ -115,7 +116,7 @@ class ColumnSilo(Answering):
         self.model.module.eval()
         held = self._splits[split]
         for rows in in_order(len(held), self._size):
-            yield self.model.module(held.inputs(rows))
+            yield tensor_of(self.model.module(held.inputs(rows)))
 
 
 def in_order(examples: int, size: EvaluationBatch) -> tuple[Tensor, ...]:

@@ -13,6 +13,7 @@ from mpifl.common import InputError, rng
 from mpifl.data import Features
 from mpifl.data.shards import VerticalSpec
 from mpifl.learning import models
+from mpifl.learning.tasks import tensor_of
 from mpifl.run.folder import MADE_WITH, load_initial, load_weights, metadata_of
 from mpifl.run.job import Job, check_bottom
 from mpifl.run.job.tables import Model
@@ -129,7 +130,7 @@ def check_part(
 
 def _energy(module: Any, x: Any, y: Any) -> Tensor:
     """Return a loss for a bottom's trial step. Any loss will do: the real gradient comes from the top."""
-    loss: Tensor = module(x).square().mean()
+    loss: Tensor = tensor_of(module(x)).square().mean()
     return loss
 
 

@@ -31,6 +31,7 @@ echo "${{COMPREPLY[@]}}"
         ("train ow", "own.toml"),
         ("list sche", "schemes"),
         ("keys coh", "cohort"),
+        ("examples own-a", "own-algorithm"),
     ],
 )
 def test_bash_completes_an_option_and_a_value(words: str, completed: str, tmp_path: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from typer.testing import CliRunner
 
 from data_prep.schemes import SCHEMES
 from data_prep.sources import SOURCES
 from mpifl.cli import app
-from mpifl.cli.job_tools import schema, summary
+from mpifl.cli.job_tools import examples, schema, summary
 from mpifl.cli.listing import _kinds
 from mpifl.common import InputError
 from mpifl.learning.tasks import TASKS
@@ -103,3 +105,38 @@ def test_a_kind_that_there_is_not_is_told_with_those_there_are() -> None:
 def test_a_docstring_becomes_what_a_thing_is() -> None:
     assert summary("Return the mean\nof all.\n\nMore.") == "The mean of all."
     assert summary("w += lr * delta.") == "w += lr * delta."
+
+
+def copied(*arguments: str) -> str:
+    return CliRunner().invoke(app, ["examples", *arguments], catch_exceptions=False).stdout
+
+
+def test_examples_are_listed_and_copied_with_all_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = {page.parent.name for page in ROOT.glob("docs/examples/*/README.md")}
+    assert {*examples()} == folders
+    assert folders <= {line.split()[0] for line in copied().splitlines() if line}
+    for name in folders:
+        told = copied(name)
+        assert told.endswith(f"bash {name}/run.sh\n")
+        there = {path.name for path in (ROOT / "docs/examples" / name).iterdir() if path.is_file()}
+        assert {path.name for path in Path(name).iterdir()} == there
+    assert "mine/run.sh" in copied("lora", "mine")
+
+
+def test_an_example_that_cannot_be_copied_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    copied("lora")
+    Path("file").touch()
+    for arguments, line in {
+        ("clinic",): "mpifl examples clinic: no such example; did you mean 'clinics'?",
+        ("lora",): "lora: is there already; name another folder: mpifl examples lora FOLDER",
+        ("lora", "file/lora"): "file/lora: cannot be written (Not a directory)",
+    }.items():
+        with pytest.raises(InputError) as caught:
+            copied(*arguments)
+        assert str(caught.value).startswith(line)

@@ -3,8 +3,8 @@
 import pytest
 
 from mpifl.common import Names
+from mpifl.report.judging.rule_weights import edges_of_silos, weights_of_silos
 from mpifl.report.judging.suspicion import ROUNDS
-from mpifl.report.runs.rule_weights import edges_of_silos, weights_of_silos
 
 
 def rows_of(rule, *rounds):

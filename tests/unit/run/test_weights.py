@@ -1,19 +1,23 @@
 """A model's weights from anybody's file: safetensors are read,
 a pickle is not, and a line says how to convert it."""
 
+import argparse
 import copy
-import functools
 import pickle
 import re
 import shlex
 import subprocess
-import sys
+from datetime import datetime
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 from unit.builders import net, same_bits
 
+from mpifl.cli import app
 from mpifl.common.errors import InputError
 from mpifl.run.folder.conversion import convert
 from mpifl.run.folder.weights_file import load_initial, load_weights
@@ -41,16 +45,11 @@ def test_a_pickle_is_not_run_and_the_line_says_how_to_convert_it(tmp_path, monke
     path, model = tmp_path / "start.pt", net(seed=3)
     torch.save(model.state_dict(), path, _use_new_zipfile_serialization=zipped)
     line = refused(path)
-    command = re.search(r"is a pickle, which is a program and not run here; convert it: (python .*)$", line)[
-        1
-    ]
-    _, option, program = shlex.split(command)
-    assert option == "-c"
+    monkeypatch.chdir(tmp_path)
     if zipped:
-        subprocess.run([sys.executable, option, program], cwd=tmp_path, check=True)
+        subprocess.run(command_of(line), check=True)
     else:  # of the same words; one start of Python is enough
-        monkeypatch.chdir(tmp_path)
-        exec(program, {})
+        CliRunner().invoke(app, command_of(line)[-2:], catch_exceptions=False)
     load_weights(found := net(seed=4), tmp_path / "start.safetensors", "x")
     assert all(same_bits(value, model.state_dict()[name]) for name, value in found.state_dict().items())
 
@@ -157,24 +156,52 @@ def test_strict_is_named_where_it_would_do_and_takes_what_fits(tmp_path):
         assert same_bits(value, source[name])
 
 
+def test_adapters_alone_are_a_whole_file_where_only_they_are_saved(tmp_path):
+    state, own = net(seed=3).state_dict(), net(seed=4)
+    own[0].requires_grad_(False)
+    own.tied = own[0]
+    state |= {f"tied.{name}": state[f"0.{name}"] for name in ("weight", "bias")}
+    adapters = {name: state[name] for name in ("2.weight", "2.bias")}
+    path = saved(tmp_path / "a.safetensors", adapters)
+    with pytest.raises(
+        InputError, match=r"is of another model: has no 0\.weight, 0\.bias, tied\.weight and 1 more; "
+    ):
+        load_initial(own, table(path))
+    own_table = table(path).model_copy(update={"save": "trained"})
+    assert load_initial(own, own_table) == ""
+    first = net(seed=4).state_dict()
+    assert all(
+        same_bits(v, (adapters.get(k, first[k.replace("tied", "0")]))) for k, v in own.state_dict().items()
+    )
+    assert load_initial(own, own_table.model_copy(update={"weights": str(saved(path, state))})) == ""
+    del adapters["2.bias"]
+    for wrong, line in ((adapters, "has no 2.bias"), ({**state, "more": state["2.bias"]}, "more not used")):
+        saved(path, wrong)
+        with pytest.raises(InputError, match=rf"is of another model: {line}; "):
+            load_initial(own, own_table)
+
+
 def test_a_file_of_which_nothing_fits_is_none_for_the_model(tmp_path):
     path = saved(tmp_path / "a.safetensors", {"other": torch.zeros(3)})
     with pytest.raises(InputError, match=r"nothing in it fits the model: has no 0\.weight, .*, other not"):
         load_initial(net(), table(path, strict=False))
 
 
-def converted(path, monkeypatch, capsys):
+def command_of(line):
+    """The command that a line suggests."""
+    told = "is a pickle, which is a program and not run here; convert it: "
+    assert told in line
+    return shlex.split(line.partition(told)[2])
+
+
+def converted(path, *more):
     """Run what the line suggests; return what it says."""
-    line = refused(path)
-    _, option, program = shlex.split(line[line.index("python -c") :])
-    assert option == "-c"
-    monkeypatch.chdir(path.parent)
-    exec(program, {})
-    return capsys.readouterr().out
+    *_, command, given = command_of(refused(path))
+    return CliRunner().invoke(app, [command, given, *more], catch_exceptions=False).stdout
 
 
 @pytest.mark.parametrize("name", ["last.ckpt", "it's a $5 file.pt", 'a "b".pth'])
-def test_a_checkpoint_of_a_training_is_converted_by_the_line(tmp_path, monkeypatch, capsys, name):
+def test_a_checkpoint_of_a_training_is_converted_by_the_line(tmp_path, name):
     """Weights may lie within it, beside an optimizer, and another model's that has fewer numbers."""
     model = torch.nn.DataParallel(net(seed=3))
     optimizer = torch.optim.Adam(model.parameters())
@@ -182,24 +209,64 @@ def test_a_checkpoint_of_a_training_is_converted_by_the_line(tmp_path, monkeypat
     optimizer.step()
     held = {"epoch": 3, "state": {"model": model.state_dict(), "teacher": {"w": torch.zeros(2)}}}
     torch.save({**held, "optimizer": optimizer.state_dict(), "best": 0.5}, tmp_path / name)
-    said = converted(tmp_path / name, monkeypatch, capsys)
+    said = converted(tmp_path / name)
     assert '4 tensors of "state.model"; not taken: state.teacher' in said
     load_weights(found := net(seed=4), (tmp_path / name).with_suffix(".safetensors"), "x")
     assert all(same_bits(v, model.module.state_dict()[key]) for key, v in found.state_dict().items())
 
 
-def test_what_cannot_be_converted_is_a_line(tmp_path, capsys):
+class Call:
+    """What a pickle calls by a name that torch does not block."""
+
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('a pickle was run')",))
+
+
+class Settings(dict):
+    """Settings as Lightning keeps them: a dict with attributes."""
+
+    def __setstate__(self, state):
+        pytest.fail("code of the file was run")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_settings_beside_the_weights_are_left_out_and_not_run(tmp_path, zipped):
+    model, path = net(seed=3), tmp_path / "epoch=3.ckpt"
+    own = argparse.Namespace(lr=0.1, inner=argparse.Namespace(w=torch.zeros(99999)))
+    held = {"state_dict": model.state_dict(), "hyper_parameters": own, "pytorch-lightning_version": "2.5"}
+    if zipped:
+        settings = Settings(lr=0.1, path=Path("x"), best=np.float64(0.5), on=torch.device("cpu"))
+        settings.more = 1
+        held |= {"args": settings, "callbacks": {"Trap": [np.ones(3), {1, 2}, slice(3), datetime.now()]}}
+    torch.save(held, path, _use_new_zipfile_serialization=zipped)
+    assert '4 tensors of "state_dict"\n' in converted(path)
+    load_weights(found := net(seed=4), path.with_suffix(".safetensors"), "x")
+    assert all(same_bits(v, model.state_dict()[key]) for key, v in found.state_dict().items())
+
+
+def test_weights_are_taken_by_their_key_and_go_where_they_are_asked_to(tmp_path):
+    torch.save({"a": {"w": torch.zeros(2)}, "b": {"w": torch.ones(1)}}, tmp_path / "a.pt")
+    said = converted(tmp_path / "a.pt", "--key", "b", "--out", str(tmp_path / "b.safetensors"))
+    assert said == f'{tmp_path / "b.safetensors"}: 1 tensors of "b"; not taken: a (--key takes another)\n'
+
+
+def test_what_cannot_be_converted_is_a_line(tmp_path):
     torch.save(net(), tmp_path / "whole.pt")
     torch.save({"epoch": 3}, tmp_path / "none.pt")
     torch.save({"a": {"w": torch.zeros(2)}}, tmp_path / "a.pt")
-    for name, told, *key in (
-        ("whole.pt", "such as a whole module"),
+    torch.save({"a": Call(), "w": {"w": torch.zeros(2)}}, tmp_path / "trap.pt")
+    torch.save({"w": torch.zeros(2)}, tmp_path / "same.safetensors")
+    (tmp_path / "torn.pt").write_bytes((tmp_path / "a.pt").read_bytes()[:200])
+    for name, told, *more in (
+        ("whole.pt", "a whole module"),
         ("none.pt", "holds no dict of tensors"),
         ("gone.pt", "cannot be read"),
+        ("torn.pt", "holds no weights by name"),
+        ("same.safetensors", "is the file itself; name another by --out"),
         ("a.pt", "has no weights 'A'; did you mean 'a'?", "A"),
+        ("a.pt", "cannot be written", None, tmp_path / "no" / "x.safetensors"),
     ):
-        load = functools.partial(torch.load, tmp_path / name, weights_only=True)
-        with pytest.raises(SystemExit) as ended:
-            convert(load, tmp_path / name, *key)
-        assert told in str(ended.value)
-        assert "\n" not in str(ended.value)
+        with pytest.raises(InputError, match=re.escape(told)) as error:
+            convert(tmp_path / name, *more)
+        assert "\n" not in str(error.value)
+    assert '1 tensors of "w"' in convert(tmp_path / "trap.pt"), "nothing that it names is called"

@@ -1,5 +1,7 @@
 """What is wrong with a training is told before its ranks start, by the line that they would end with."""
 
+import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,13 +9,18 @@ from pathlib import Path
 import pytest
 import tomli_w
 from conftest import ROOT, rank_environment
+from typer.testing import CliRunner
 from unit.builders import Alone, write_folder
 
-from mpifl.cli.job_tools.beforehand import _is_suspect, check_beforehand
+from mpifl.cli import app
+from mpifl.cli.job_tools import shipped_job
+from mpifl.cli.job_tools.beforehand import _is_suspect, check_beforehand, check_whole
 from mpifl.common import InputError
+from mpifl.data.shards import read_any
 from mpifl.run.job import read_outline
 from mpifl.run.job.tables import RULE_NAMES
 from mpifl.wings import wings_of
+from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.robust import RULES
 
 TOLD = """
@@ -24,6 +31,13 @@ finally:
     print("torch" in sys.modules, file=sys.stderr)
 """
 JOB = {"name": "toy", "rounds": 1, "model": {"name": "logreg"}, "tracking": {"console": False}}
+PRIVATE = [
+    "shards='shards'",
+    "rounds=4",
+    "local.batch_size='full'",
+    "evaluate.silos=false",
+    "privacy={noise=3.0, clip=1.0, delta=1e-5}",
+]
 REFUSED = {
     "schedule-over-rounds": ["local.schedule='cosine'", "local.schedule_rounds=3"],
     "key-of-a-table": ["local.lrr=0.1"],
@@ -34,6 +48,8 @@ REFUSED = {
     "metric": ["task.metrics=['acuracy']"],
     "server-optimizer": ["server_optimizer.name='adamw'"],
     "model": ["model.name='resnet'"],
+    "key-of-another-model": ["model.hidden=[4]"],
+    "weights": ["model.weights='nowhere.safetensors'"],
     "own-model": ["model.name='no_such_module:net'"],
     "own-metric": ["task.metrics=['no_such_module:Metric']"],
     "own-observer": ["tracking.observers=['no_such_module:Chat']"],
@@ -43,6 +59,10 @@ REFUSED = {
     "candidates": ["cohort.select='power-of-choice'", "cohort.candidates=9"],
     "layout": ["algorithm.name='splitnn'", "split.cut_width=2"],
 }
+
+
+LATE = {"model.hidden=[4]"}
+"""What needs torch, and a training in one process says itself."""
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +84,10 @@ def test_a_wrong_job_is_refused_with_the_line_of_its_ranks(changes, job, tmp_pat
     from mpifl.training.loop import train
 
     monkeypatch.chdir(tmp_path)
-    told = refusal(lambda: check_beforehand(job, changes, tmp_path / "run", resume=False, force=False))
-    assert told == refusal(
-        lambda: train(job, tmp_path / "run", tuple(changes), False, Alone(), wings_of=wings_of)
-    )
+    line = refusal(lambda: train(job, tmp_path / "run", tuple(changes), False, Alone(), wings_of=wings_of))
+    assert refusal(lambda: check_whole(job, changes, tmp_path / "run", resume=False, force=False)) == line
+    if changes[0] not in LATE:
+        assert refusal(lambda: check_beforehand(job, changes, tmp_path / "run", False, False)) == line
 
 
 def started(job, run, *arguments, cwd):
@@ -89,12 +109,108 @@ def started(job, run, *arguments, cwd):
     return done.returncode, (cwd / "started").exists(), torch == "True", told
 
 
-def test_no_rank_starts_for_a_wrong_job_and_nothing_heavy_is_imported_for_a_right_one(job, tmp_path):
+def test_no_rank_starts_for_a_wrong_job(job, tmp_path):
     changes = ["--set", "local.schedule_rounds=3"]
     code, ranks, torch, told = started(job, tmp_path / "run", *changes, cwd=tmp_path)
     assert (code, ranks, torch, len(told)) == (2, False, False, 1)
     assert told[0].startswith(f"error: {job}: [local] schedule_rounds")
-    assert started(job, tmp_path / "run", cwd=tmp_path)[1:3] == (True, False)
+    code, ranks, _, told = started(job, tmp_path / "run", "--set", "model.hidden=[4]", cwd=tmp_path)
+    assert (code, ranks) == (2, False)
+    assert told == [f"error: {job}: [model] has no key 'hidden'; logreg takes bias"]
+    assert started(job, tmp_path / "run", cwd=tmp_path)[1]
+
+
+def checked(job, *arguments):
+    """The code of `mpifl check`, what it prints, and its lines on stderr."""
+    done = CliRunner().invoke(app, ["check", str(job), *map(str, arguments)], standalone_mode=False)
+    raised = [f"error: {done.exception}"] if isinstance(done.exception, InputError) else []
+    return done.return_value or len(raised) * 2, done.stdout, [*done.stderr.splitlines(), *raised]
+
+
+@pytest.fixture
+def own_job(job, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MPIFL_SITE", raising=False)
+    shutil.copytree(job.parent / "shards", "shards")
+    shutil.copy(job, "own.toml")
+    return Path("own.toml")
+
+
+def test_check_tells_what_would_be_trained_and_writes_nothing(own_job):
+    before = sorted(Path.cwd().rglob("*"))
+    code, told, noted = checked(own_job, "--set", "shards='shards'")
+    assert (code, noted) == (0, [])
+    assert told == "own.toml: nothing is wrong: fedavg, logreg, 3 silos, 1 round, run folder runs/own\n"
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_check_tells_each_problem_in_a_line(own_job):
+    own = ["--set", "shards='shards'"]
+    with Path("shards/silo_0001.h5").open("r+b") as file:
+        file.truncate(100)
+    Path("shards/silo_0002.h5").unlink()
+    Path("no_folder").touch()
+    code, told, noted = checked(own_job, *own, "--out", "no_folder")
+    assert (code, told, len(noted)) == (2, "", 2)
+    assert noted[0].startswith("error: shards/silo_0001.h5: 100 bytes, federation.json says ")
+    assert noted[0].endswith(" (and 1 more silos); [cohort] quorum below 1 would go on without")
+    assert noted[1].startswith("error: no_folder: cannot be written (Not a directory)")
+    quorum = ["--set", "cohort.quorum=0.3"]
+    code, told, noted = checked(own_job, *own, *quorum)
+    assert (code, len(noted)) == (0, 2)
+    assert noted[1].startswith("going on without silo 2 while it is broken: shards/silo_0002.h5")
+    assert checked(own_job, *own, "--shards-elsewhere")[0] == 0
+    Path("shards/test.h5").unlink()
+    code, _, noted = checked(own_job, *own, *quorum)
+    assert (code, len(noted)) == (2, 1)
+    to_do = "; if the ranks' machines have it, give --shards-elsewhere"
+    assert noted[0] == f"error: shards/test.h5: is missing; federation.json names it{to_do}"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("dp_accounting") is None, reason="needs dp-accounting")
+def test_check_tells_what_is_left_of_a_budget(own_job, monkeypatch):
+    own = [word for key in PRIVATE for word in ("--set", key)]
+    assert checked(own_job, *own)[0] == 0
+    monkeypatch.setenv("MPIFL_SITE", "site")
+    assert checked(own_job, *own)[0] == 0
+    assert not Path("site").exists()
+    SiteFolder(Path("site"))
+    one, all_rounds = (_epsilon(own_job, rounds) for rounds in (1, 4))
+    for epsilon, code, told in (
+        (all_rounds * 1.01, 0, []),
+        (one * 1.01, 0, ["silo 0: its privacy budget allows 1 of 4 rounds"]),
+        (one * 0.9, 2, ["its privacy budget is spent"]),
+    ):
+        Path("site/budget.toml").write_text(f"epsilon = {epsilon}\ndelta = 1e-5\n")
+        found, _, noted = checked(own_job, *own)
+        assert found == code
+        assert [told[0] in line for line in noted[: len(told)]] == [True] * len(told), noted
+    found, _, noted = checked(own_job, "--set", "shards='shards'")
+    assert (found, len(noted)) == (2, 1)
+    assert "has a budget.toml, and the job has no [privacy]" in noted[0]
+
+
+def _epsilon(job, rounds):
+    from mpifl.run.job import read_job
+    from mpifl.wings.dpsgd import figures_of_plan, plans
+
+    asked = read_job(job, PRIVATE)
+    spec = read_any(Path("shards"))
+    planned = plans(asked, spec, asked.build_algorithm().for_federation(spec))
+    return figures_of_plan(asked, planned, rounds)[0]
+
+
+def test_a_job_of_the_package_goes_by_its_name_or_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given in ("demo", "demo.toml", "jobs/demo.toml", "jobs/demo", "algorithms/heart-fedprox"):
+        assert shipped_job(Path(given)).is_relative_to(ROOT / "jobs"), given
+    for given in ("", "jobs", "no_such", "../pyproject", "algorithms"):
+        assert shipped_job(Path(given)) is None, given
+    code, _, noted = checked("demo")
+    assert (code, len(noted)) == (2, 1)
+    assert "shards/digits" in noted[0]
+    Path("demo").write_text("name = 1")
+    assert "demo: " in checked("demo")[2][0], "a file of the user's goes first"
 
 
 def test_one_process_looks_before_it_imports_torch_too(job, tmp_path):
@@ -119,7 +235,7 @@ def test_a_run_in_the_folder_is_told_of_before_ranks_start(job, tmp_path):
     assert (code, ranks) == (2, False)
     assert "it differs in local.lr" in told[0]
     longer = ["--resume", "--set", "rounds=2"]
-    assert started(job, run, *longer, cwd=tmp_path)[1:3] == (True, False)
+    assert started(job, run, *longer, cwd=tmp_path)[1]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "jobs").rglob("*.toml")), ids=lambda path: path.stem)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,15 @@ def test_what_is_wrong_is_said_before_anything_is_written(place, capsys, overrid
     with pytest.raises(InputError, match=re.escape(line)):
         script(capsys, *overrides, **wishes)
     assert list(place.iterdir()) == [place / "shards"]
+
+
+def test_a_shard_that_is_not_here_is_told_unless_compute_nodes_have_it(place, digits, capsys):
+    (place / "shards").unlink()
+    shutil.copytree(digits, place / "shards")
+    next((place / "shards" / "digits").glob("silo_*2.h5")).unlink()
+    with pytest.raises(InputError, match=r"is missing; federation.json names it.* give --shards-elsewhere"):
+        script(capsys)
+    assert "--ntasks=5 " in script(capsys, elsewhere=True)
 
 
 def test_without_slurm_it_says_so(place):

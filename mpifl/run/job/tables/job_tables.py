@@ -25,8 +25,8 @@ class Model(BaseModel):
     weights: str | None = None
     """A safetensors file with the initial parameters."""
     strict: bool = True
-    """Whether that file must have all parameters and no others. If false, tensors that fit by name and shape
-    are taken, and a line names the others."""
+    """Whether that file must have all parameters that are saved, and no others. If false, tensors that fit by
+    name and shape are taken, and a line names the others."""
     save: Literal["all", "trained"] = "all"
     """Which parameters model.safetensors holds: all, or only trained ones, such as LoRA's adapters."""
     buffers: dict[str, BufferRule] = {}

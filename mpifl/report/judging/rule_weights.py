@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from mpifl.common import Names
-from mpifl.report.judging import Suspicion, edges, relative_weights
+from mpifl.report.judging.suspicion import Suspicion, edges, relative_weights
 
 
 def weights_of_silos(records: Sequence[dict[str, Any]], rule: object, names: Names) -> list[list[str]]:

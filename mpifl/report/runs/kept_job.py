@@ -1,0 +1,62 @@
+"""What the `job.toml` of a run says, whatever version wrote it: its tables, its target, and a headline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mpifl import __version__
+from mpifl.common import one_line, tables
+from mpifl.run.folder import number
+
+
+def headline(job: Mapping[str, Any]) -> list[str]:
+    """Return a job's algorithm, model, shards and seed, as far as it has them, as terminals can show."""
+    words = [_named(job.get("algorithm")), _model(job), job.get("shards")]
+    words += [f"seed {job['seed']}"] if "seed" in job else []
+    return [one_line(word) for word in words if word]
+
+
+def _model(job: Mapping[str, Any]) -> str:
+    """Name a job's model; both halves of one that is split."""
+    name, split = _named(job.get("model")), job.get("split")
+    if not isinstance(split, Mapping):
+        return name
+    top = split.get("top", "none")
+    return f"{top.get('name') if isinstance(top, Mapping) else 'sum'} over {name}"
+
+
+def _named(table: object) -> str:
+    return str(table.get("name", "")) if isinstance(table, Mapping) else ""
+
+
+def read_tables(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the tables of a job, whatever version wrote them, and what is wrong with the file."""
+    try:
+        job = tables(path)
+    except OSError as error:
+        return {}, [f"job.toml cannot be read ({error.strerror})"]
+    except ValueError:
+        return {}, ["job.toml is torn"]
+    nested = all(
+        isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate", "aggregation")
+    )
+    evaluate = job.get("evaluate", {}) if nested else {}
+    counts = job.get("rounds", 0), evaluate.get("patience", 1)
+    if nested and _targets_are_numbers(evaluate) and all(type(count) is int for count in counts):
+        return job, []
+    return {}, [f"job.toml is none as mpifl {__version__} writes it"]
+
+
+def _targets_are_numbers(evaluate: Mapping[str, Any]) -> bool:
+    share = evaluate.get("target_accuracy", 1)
+    is_share = type(share) in (int, float) and 0 < share <= 1
+    return is_share and number({"target": 0, **evaluate}, "target") is not None
+
+
+def target_of(job: Mapping[str, Any]) -> float | None:
+    """Return the target in a job's tables, by whichever key it is given."""
+    evaluate = job.get("evaluate", {})
+    found = evaluate.get("target", evaluate.get("target_accuracy"))
+    return None if found is None else float(found)
