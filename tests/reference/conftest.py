@@ -146,7 +146,7 @@ def train_all(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
     def act(jobs: Sequence[dict]) -> Path:
         out = tmp_path_factory.mktemp("runs")
         (out / "jobs.json").write_text(json.dumps(jobs))
-        done = ranks(1, HERE / "drive.py", out / "jobs.json", out, timeout=120, cwd=folders)
+        done = ranks(1, HERE / "drive.py", out / "jobs.json", out, timeout=400, cwd=folders)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         return out
 
