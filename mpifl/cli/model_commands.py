@@ -155,7 +155,7 @@ def convert(
         Path | None, typer.Option(metavar="FILE", help="By default FILE with the ending .safetensors.")
     ] = None,
 ) -> None:
-    """Write the weights of a PyTorch checkpoint as safetensors, for [model] weights. No code of it is run."""
+    """Write the weights of a PyTorch checkpoint as safetensors, for \\[model] weights. Its code is not run."""
     from mpifl.run import folder
 
     typer.echo(folder.convert(file, key, out))

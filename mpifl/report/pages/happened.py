@@ -40,7 +40,8 @@ def _reached(summary: Summary) -> str:
     metric, judged, final = summary.metric, summary.judged_by, summary.final()
     name = metric.name[:1].upper() + metric.name[1:]
     if final is not None:
-        whose = "the server's test set" if metric.test in summary.at_end else "the test rows of all silos"
+        by_server = metric.test in summary.at_end and "split" not in summary.job
+        whose = "the server's test set" if by_server else "the test rows of all silos"
         said = f"{name} is {metric.write(final)} on {whose}, scored once, at the end"
         return f"{said}{_of_target(summary, None)}."
     if judged is None or (value := summary.figure(judged)) is None:

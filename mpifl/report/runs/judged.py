@@ -39,7 +39,9 @@ class Judged:
         """Say what the figure is of."""
         rounds = {run.last["round"] for run in self.of}
         last = f"round {rounds.pop():,}" if len(rounds) == 1 else "each run's last scored round"
-        said = f"{self.of[0].metric.name} of {self.rows}, after {last}"
+        split = any("split" in run.job for run in self.of)  # parties have the test rows, not the server
+        rows = "the silos' test rows" if split and self.rows == SERVER else self.rows
+        said = f"{self.of[0].metric.name} of {rows}, after {last}"
         if not self.own:
             return said
         model = "the server's model" if self.rows == SERVER else "the model that a silo uses"

@@ -217,7 +217,7 @@ def test_rounds_are_judged_by_valid_rows_and_the_test_rows_are_scored_once(tmp_p
     page = Reader(write_report(run.folder).read_text())
     words = " ".join(page.titles())
     assert "splitnn · mlp over mlp · " in words
-    assert "on all that silos hold out" in words
+    assert "on the test rows of all silos, scored once, at the end" in words
     assert "worst silo" not in words
 
 
