@@ -158,6 +158,7 @@ def submit(
 
 app.command()(model_commands.evaluate)
 app.command()(model_commands.predict)
+app.command()(model_commands.baseline)
 
 
 app.command()(look_commands.watch)

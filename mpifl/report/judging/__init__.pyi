@@ -16,11 +16,20 @@ from .given_shards import (
     check_names as check_names,
     learned_from as learned_from,
 )
+from .paired import (
+    by_draws as by_draws,
+    by_right_answers as by_right_answers,
+    drawn as drawn,
+)
 from .predict import (
     check_asked as check_asked,
     predict_pieces as predict_pieces,
     predict_run as predict_run,
     table_of as table_of,
+)
+from .row_figures import (
+    RowFigures as RowFigures,
+    figures_of_rows as figures_of_rows,
 )
 from .silo_scores import (
     NAMES as NAMES,
@@ -34,6 +43,7 @@ from .suspicion import (
     relative_weights as relative_weights,
 )
 from .trained import (
+    Trained as Trained,
     check_plugins as check_plugins,
     last_model as last_model,
     read_job_of as read_job_of,
