@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpifl.cli.baseline.planned_runs import Plan
+from mpifl.cli.baseline.planned_runs import BaselinePlan
 from mpifl.cli.sweep import GridRun
 from mpifl.data.shards import open_shard
 from mpifl.learning.metrics import MetricInfo
@@ -98,7 +98,7 @@ class _Judged:
         return int((federated & ~alone).sum()), int((alone & ~federated).sum())
 
 
-def compare_models(plan: Plan) -> Baseline:
+def compare_models(plan: BaselinePlan) -> Baseline:
     """Score all models of a baseline whose trainings are done.
 
     Raises:
@@ -124,7 +124,7 @@ def compare_models(plan: Plan) -> Baseline:
     return Baseline(info, EXACT if exact else BOOTSTRAP, silos, whole, left_out, list(_remarks(plan, exact)))
 
 
-def _remarks(plan: Plan, exact: bool) -> list[str]:
+def _remarks(plan: BaselinePlan, exact: bool) -> list[str]:
     found = []
     if plan.pooled is None:
         why = "silos train for different epochs" if plan.job.local.epochs_by_silo else "one silo can be read"
@@ -134,14 +134,15 @@ def _remarks(plan: Plan, exact: bool) -> list[str]:
     elif missing := len(plan.spec.silos) - len(plan.entries[plan.pooled.run.name]):
         found.append(f"Pooled without {missing} of {len(plan.spec.silos)} silos, whose shards are not here.")
     evaluate = plan.job.evaluate
-    if evaluate.split is None and (evaluate.patience or evaluate.stop_at_target):
+    by_silos = evaluate.split is None and plan.spec.test is None
+    if by_silos and (evaluate.patience or evaluate.stop_at_target):
         found.append(BY_TEST_ROWS)
     if not exact:
         found.append("All rows: the mean of the silos' figures by their rows.")
     return found
 
 
-def _model(plan: Plan, task: GridRun) -> tuple[Trained, FlatModel]:
+def _model(plan: BaselinePlan, task: GridRun) -> tuple[Trained, FlatModel]:
     trained = Trained(task.run, task.job, plan.folder, plan.spec)
     return trained, trained.model()
 
@@ -194,4 +195,5 @@ def _scored(
     name: str, rows: int, values: Sequence[float], found: Difference | None, p: float | None
 ) -> Scored:
     federated, alone, *more = values
-    return Scored(name, rows, alone, federated, more[0] if more else None, found, p)
+    pooled = more[0] if more else None
+    return Scored(name, rows, alone, federated, pooled, difference=found, p=p)

@@ -75,6 +75,10 @@ def verdict(found: Baseline) -> str:
         by_kind.setdefault(judged(one, metric), []).append(one.name)
     kinds = {"better": "better for", "worse": "worse for", NONE_SEEN: f"{NONE_SEEN} for"}
     kinds["undefined"] = "undefined for"
+    if len(by_kind) == 1 and len(found.silos) > 2:
+        (kind,) = by_kind
+        which = "any" if kind == NONE_SEEN else "each"
+        return f"{said}; {kinds[kind]} {which} of {len(found.silos):,} silos by itself."
     parts = [f"{words} {_listed(by_kind[kind])}" for kind, words in kinds.items() if kind in by_kind]
     return f"{said}; {', '.join(parts)}."
 

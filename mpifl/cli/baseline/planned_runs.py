@@ -24,7 +24,7 @@ OF_SEVERAL = ("cohort", "aggregation", "attack", "compression")
 
 
 @dataclass(frozen=True)
-class Plan:
+class BaselinePlan:
     """What is trained and scored.
 
     Attributes:
@@ -58,7 +58,7 @@ class Plan:
         return Names([entry.name for entry in self.spec.silos])
 
 
-def plan_of(path: Path, settings: Sequence[str], out: Path) -> Plan:
+def plan_of(path: Path, settings: Sequence[str], out: Path) -> BaselinePlan:
     """Return the trainings of a job's baseline.
 
     Args:
@@ -71,11 +71,13 @@ def plan_of(path: Path, settings: Sequence[str], out: Path) -> Plan:
     """
     job = read_job(path, settings)
     folder, spec = Path(job.shards), read_any(Path(job.shards))
+    if job.split is not None or not isinstance(spec, FederationSpec):
+        what = "parties have columns of the same rows, and none could train alone"
+        raise InputError(f"{path}: {what}; take shards whose silos have rows of their own")
     _check(path, job)
-    assert isinstance(spec, FederationSpec)
     _check_models(path, job, spec)
     federated = GridRun(0, "federated", out / "federated", tuple(settings), job)
-    plan = Plan(job, folder, spec, federated)
+    plan = BaselinePlan(job, folder, spec, federated)
     readable = []
     for number, entry in enumerate(spec.silos):
         try:
@@ -98,9 +100,6 @@ def plan_of(path: Path, settings: Sequence[str], out: Path) -> Plan:
 
 def _check(path: Path, job: Job) -> None:
     """Refuse a job whose silos' models or figures cannot be told apart."""
-    if job.split is not None:
-        what = "[split]: parties have columns of the same rows, and none could train alone"
-        raise InputError(f"{path}: {what}; take a job whose silos have rows of their own")
     if job.secure or job.privacy is not None:
         key = "[privacy]" if job.privacy is not None else "[security] masks"
         why = why_none(job.model_dump(mode="json", exclude_none=True)).partition(": ")[2]
@@ -126,7 +125,7 @@ def _check_models(path: Path, job: Job, spec: FederationSpec) -> None:
         raise InputError(f"{path}: {what}; take an algorithm that trains one model, such as fedavg")
 
 
-def _run(plan: Plan, out: Path, name: str, entries: list[ShardEntry]) -> GridRun:
+def _run(plan: BaselinePlan, out: Path, name: str, entries: list[ShardEntry]) -> GridRun:
     """Return the run of a job on one silo that has the rows of some shards."""
     number, shards = len(plan.entries) + 1, out / "shards" / name
     table: dict[str, Any] = plan.job.model_dump(mode="json", exclude_none=True)
@@ -143,7 +142,7 @@ def _run(plan: Plan, out: Path, name: str, entries: list[ShardEntry]) -> GridRun
     return GridRun(number, title, out / name, (), job, file, ranks=1)
 
 
-def prepare(plan: Plan, resume: bool) -> None:
+def prepare(plan: BaselinePlan, resume: bool) -> None:
     """Write the job files, and see that no run is of others.
 
     Raises:
@@ -159,8 +158,8 @@ def prepare(plan: Plan, resume: bool) -> None:
         entries = plan.entries.get(task.run.name)
         described = (shards / "federation.json").is_file()
         if begun and entries and described and not is_of(shards, entries):
-            what = f"{task.run}: was trained on other shards than those at {plan.folder} now"
-            raise InputError(f"{what}; name another folder by --out")
+            what = f"{task.run}: was trained on other shards than those that can be read at {plan.folder} now"
+            raise InputError(f"{what}; remove it, or name another folder by --out")
         spec = plan.spec if entries is None else read_any(shards) if described else None
         if why := task.of_another(spec):
             raise InputError(f"{task.run}: {why}; name another folder by --out")
@@ -174,7 +173,7 @@ def prepare(plan: Plan, resume: bool) -> None:
 
 
 @contextlib.contextmanager
-def lent_shards(plan: Plan, task: GridRun) -> Iterator[None]:
+def lent_shards(plan: BaselinePlan, task: GridRun) -> Iterator[None]:
     """Have the shards of a run there while it trains; they are copies, which are removed when it is done."""
     entries = plan.entries.get(task.run.name)
     if entries is None:

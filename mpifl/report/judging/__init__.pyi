@@ -1,4 +1,5 @@
 from . import (
+    paired as paired,
     prediction_tables as prediction_tables,
 )
 from .answers import (

@@ -81,10 +81,14 @@ def drawn(models: Sequence[RowFigures], seed: int, silo: int) -> np.ndarray:
         float64 [DRAWS, models]; NaN where a figure is undefined.
     """
     stream, rows = rng.numpy_stream(seed, "bootstrap over rows", silo), models[0].rows
-    found = np.empty((DRAWS, len(models)))
-    for nth in range(DRAWS):
-        counts = torch.from_numpy(np.bincount(stream.integers(0, rows, rows), minlength=rows))
-        found[nth] = [one.value(counts) for one in models]
+    found, threads = np.empty((DRAWS, len(models))), torch.get_num_threads()
+    torch.set_num_threads(1)  # a draw takes a millisecond, of which several threads waste most
+    try:
+        for nth in range(DRAWS):
+            counts = torch.from_numpy(np.bincount(stream.integers(0, rows, rows), minlength=rows))
+            found[nth] = [one.value(counts) for one in models]
+    finally:
+        torch.set_num_threads(threads)
     return found
 
 

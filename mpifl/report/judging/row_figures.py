@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class RowFigures:
         Args:
             counts: How often each row counts, int64 [rows]; by default once.
         """
-        metric = _metric(self.task)
+        metric = self._empty_metric()
         if self.states is not None:
             weights = torch.ones(self.rows) if counts is None else counts
             _put(metric, weights.double() @ self.states)
@@ -58,10 +58,26 @@ class RowFigures:
             update_metrics([metric], self.task, self.outputs[at], self.y[at])
         return computed(metric)
 
+    @cached_property
+    def _kept(self) -> Metric:
+        """A metric that is made once: some take longer to make than to compute."""
+        return _metric(self.task)
+
+    @cached_property
+    def _nothing(self) -> Tensor | None:
+        return _flat(self._kept) if summable(self._kept) else None
+
+    def _empty_metric(self) -> Metric:
+        """Return the metric without any row."""
+        if self._nothing is None:
+            return _metric(self.task)
+        _put(self._kept, self._nothing)
+        return self._kept
+
     @property
     def right(self) -> np.ndarray | None:
         """Whether the answer to each row is right, bool [rows]; None if rows have no single answer."""
-        if self.states is None or list(read_states(_metric(self.task))) != ["right", "answers"]:
+        if self.states is None or list(read_states(self._kept)) != ["right", "answers"]:
             return None
         if not bool((self.states[:, 1] == 1).all()):
             return None
