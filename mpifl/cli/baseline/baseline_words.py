@@ -84,11 +84,11 @@ def verdict(found: Baseline) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names as a sentence has them, or how many there are."""
+    """Return silos as a sentence has them, or how many there are."""
     if len(names) > MOST_NAMED:
         return f"{len(names):,} silos ({', '.join(names[:MOST_NAMED])} and others)"
     *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"silos {', '.join(most)} and {last}" if most else f"silo {last}"
 
 
 def table(found: Baseline) -> Table:

@@ -138,7 +138,7 @@ def test_the_verdict_says_for_whom():
     found = Baseline(ACCURACY, "a test", silos, scored("all rows", 0.02, 0.03, 300))
     assert verdict(found) == (
         "Federation helped on all 300 test rows: accuracy 82.00% against 80.00% of silos alone, +2.00 points "
-        "(95 % interval +1.00 to +3.00); better for a, worse for b, no difference seen for c."
+        "(95 % interval +1.00 to +3.00); better for silo a, worse for silo b, no difference seen for silo c."
     )
     alike = Baseline(ACCURACY, "a test", [silos[2]] * 7, scored("all rows", 0.01, 0.2, 300))
     assert verdict(alike).startswith("No difference seen on all 300")
@@ -203,6 +203,9 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     out = capsys.readouterr().out
     assert out.count("done before") == 5
     assert (tmp_path / "b" / "baseline.json").read_bytes() == first
+    monkeypatch.setattr("sys.argv", [*words, "--resume", "--set", "rounds=4"])
+    assert run() == 0, "more rounds need the rows once more, in the same bytes"
+    assert (tmp_path / "b" / "pooled" / "metrics.jsonl").read_text().count("\n") == 4
     write_folder(tmp_path / "shards", [15, 13, 14], silos_test=20)
     assert run() == 2
     assert "other shards" in capsys.readouterr().err
