@@ -36,7 +36,7 @@ def baseline_command(job: Path, settings: Sequence[str], out: Path, ranks: int, 
     screen = wide_console()
     for name, why in plan.left_out.items():
         screen.print(f"silo {name} left out: {why}", soft_wrap=True)
-    codes = run_each(plan.runs, job, ranks, lent=partial(lent_shards, plan))
+    codes = run_each(plan.runs, job, ranks, lent=partial(lent_shards, plan), first_counts=True)
     if INTERRUPTED in codes:
         print("go on by --resume")
         return INTERRUPTED

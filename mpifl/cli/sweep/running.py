@@ -174,6 +174,7 @@ def run_each(
     ranks: int,
     retry: bool = False,
     lent: Lent = contextlib.nullcontext,
+    first_counts: bool = False,
 ) -> list[int]:
     """Run all tasks that are not done, one after another, with a line for each.
 
@@ -183,6 +184,7 @@ def run_each(
         ranks: MPI ranks of each run.
         retry: Also continue runs that were lost.
         lent: What is there for a task while it runs.
+        first_counts: Whether the others are of no use if the first task fails.
 
     Returns:
         The exit code of each, now or earlier; the last is 75 if a signal stopped it.
@@ -205,6 +207,8 @@ def run_each(
             progress.end(task, codes[-1])
             if codes[-1] == INTERRUPTED:
                 progress.say("stopped by a signal; the same command goes on")
+                break
+            if first_counts and codes[0]:
                 break
     return codes
 
