@@ -127,6 +127,7 @@ app.command()(job_commands.submit)
 app.command()(model_commands.evaluate)
 app.command()(model_commands.predict)
 app.command()(model_commands.convert)
+app.command()(model_commands.baseline)
 
 
 app.command()(look_commands.watch)

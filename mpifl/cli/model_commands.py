@@ -1,5 +1,5 @@
-"""The commands `evaluate`, `predict` and `convert`: score a trained model, write its predictions, and take
-weights from another program's file."""
+"""The commands `evaluate`, `predict`, `baseline` and `convert`: a trained model scored, asked, held against
+others, and weights taken from another program's file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mpifl.cli.command_options import Best, Ranks, Run, Trust
+from mpifl.cli.command_options import Best, JobFile, Ranks, Run, Set, Trust
 from mpifl.common import InputError, tables
 from mpifl.common.machine import imports, tuning
 
@@ -155,7 +155,7 @@ def convert(
         Path | None, typer.Option(metavar="FILE", help="By default FILE with the ending .safetensors.")
     ] = None,
 ) -> None:
-    """Write the weights of a PyTorch checkpoint as safetensors, for \\[model] weights. Its code is not run."""
+    """Write the weights of a PyTorch checkpoint as safetensors, for \\[model] weights. Runs no code."""
     from mpifl.run import folder
 
     typer.echo(folder.convert(file, key, out))
@@ -195,3 +195,18 @@ def _is_split(run: Path) -> bool:
 def _refuse_best(best: bool) -> None:
     if best:
         raise InputError("--best: bottoms stay at their silos as they are at the end; leave it out")
+
+
+def baseline(
+    job: JobFile,
+    set_: Set = [],  # noqa: B006
+    *,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the runs and of the page.")],
+    ranks: Annotated[int, typer.Option(metavar="N", min=1, help="MPI ranks of the federated run.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the runs in DIR.")] = False,
+) -> None:
+    """Train the job, each silo alone and all pooled, and score all on the same test rows of each silo: did
+    federation help, and for whom?"""
+    from mpifl.cli.baseline import baseline_command
+
+    raise typer.Exit(baseline_command(job, set_, out, ranks, resume))

@@ -1,3 +1,10 @@
 from .running import (
+    INTERRUPTED as INTERRUPTED,
+    run_each as run_each,
     sweep_command as sweep_command,
+)
+from .settings_grid import (
+    GridRun as GridRun,
+    readable as readable,
+    validate_all as validate_all,
 )

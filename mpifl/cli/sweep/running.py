@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import signal
 import subprocess
@@ -37,6 +38,8 @@ LOOK = 0.2
 LONGEST = 200
 """The most characters that are shown of a run's last line."""
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+Lent = Callable[[GridRun], contextlib.AbstractContextManager[object]]
+"""What is there for a task while it runs."""
 
 
 def list_tasks(tasks: Sequence[GridRun]) -> str:
@@ -86,7 +89,8 @@ def sweep_command(
 def command(task: GridRun, job: Path, ranks: int) -> list[str]:
     """Return the command that runs or continues a task."""
     settings = [word for setting in task.settings for word in ("--set", setting)]
-    train = [sys.executable, "-m", "mpifl", "train", str(job), "--out", str(task.run), "--resume", *settings]
+    program = [sys.executable, "-m", "mpifl", "train", str(task.file or job)]
+    train, ranks = [*program, "--out", str(task.run), "--resume", *settings], task.ranks or ranks
     return [*train, "--ranks", str(ranks)] if ranks > 1 else train
 
 
@@ -124,7 +128,8 @@ def run_task(
             if (
                 len(asked) > heard
             ):  # a run that starts ranks passes a first INT on to them, and ends them at a second
-                process.send_signal(signal.SIGKILL if heard and ranks == 1 else signal.SIGINT)
+                single = (task.ranks or ranks) == 1
+                process.send_signal(signal.SIGKILL if heard and single else signal.SIGINT)
                 heard = len(asked)
             look(bool(asked))
             time.sleep(LOOK)
@@ -146,21 +151,9 @@ def run_all(tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False
     Raises:
         InputError: there is no launcher for ranks, or a folder cannot be written.
     """
-    codes: dict[int, int] = {}
-    if ranks > 1:
-        own_launcher()  # so that a missing launcher is one line, not one for each run
-    with _SweepProgress(tasks) as progress:
-        for task in tasks:
-            state = task.state
-            if state == "done" or (state == "lost" and not retry):
-                progress.skip(task, state)
-                codes[task.number] = LOST if state == "lost" else 0
-                continue
-            codes[task.number] = run_task(task, job, ranks, partial(progress.look, task))
-            progress.end(task, codes[task.number])
-            if codes[task.number] == INTERRUPTED:
-                progress.say("stopped by a signal; the same command goes on")
-                return INTERRUPTED
+    codes = run_each(tasks, job, ranks, retry)
+    if INTERRUPTED in codes:
+        return INTERRUPTED
     if any(task.summary() is not None for task in tasks):
         targets = {task.job.evaluate.wanted for task in tasks}
         # from the tasks, since the job of a run that was done before may name another
@@ -172,7 +165,52 @@ def run_all(tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False
         if page is not None:
             write_best(begun)
         compare_runs(begun, target, Output(page=page))
-    return next((code for code in codes.values() if code), 0)
+    return next((code for code in codes if code), 0)
+
+
+def run_each(
+    tasks: Sequence[GridRun],
+    job: Path,
+    ranks: int,
+    retry: bool = False,
+    lent: Lent = contextlib.nullcontext,
+    first_counts: bool = False,
+) -> list[int]:
+    """Run all tasks that are not done, one after another, with a line for each.
+
+    Args:
+        tasks: The tasks.
+        job: The job file of those that have none of their own.
+        ranks: MPI ranks of each run.
+        retry: Also continue runs that were lost.
+        lent: What is there for a task while it runs.
+        first_counts: Whether the others are of no use if the first task fails.
+
+    Returns:
+        The exit code of each, now or earlier; the last is 75 if a signal stopped it.
+
+    Raises:
+        InputError: there is no launcher for ranks, or a folder cannot be written.
+    """
+    codes: list[int] = []
+    if ranks > 1:
+        own_launcher()  # so that a missing launcher is one line, not one for each run
+    with _SweepProgress(tasks) as progress:
+        for task in tasks:
+            state = task.state
+            if state == "done" or (state == "lost" and not retry):
+                progress.skip(task, state)
+                codes.append(LOST if state == "lost" else 0)
+                continue
+            with lent(task):
+                codes.append(run_task(task, job, ranks, partial(progress.look, task)))
+            progress.end(task, codes[-1])
+            if codes[-1] == INTERRUPTED:
+                progress.say("stopped by a signal; the same command goes on")
+                break
+            if first_counts and codes[0]:
+                break
+    return codes
 
 
 class _SweepProgress:

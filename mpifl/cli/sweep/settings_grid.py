@@ -35,6 +35,10 @@ class GridRun:
     settings: tuple[str, ...]
     """Keys and values for `mpifl train --set`."""
     job: Job
+    file: Path | None = None
+    """Its own job file, if it is not that of all."""
+    ranks: int | None = None
+    """Its own number of MPI ranks, if it is not that of all."""
 
     @cached_property
     def metric(self) -> MetricInfo:

@@ -1,4 +1,5 @@
 from . import (
+    paired as paired,
     prediction_tables as prediction_tables,
 )
 from .answers import (
@@ -16,11 +17,20 @@ from .given_shards import (
     check_names as check_names,
     learned_from as learned_from,
 )
+from .paired import (
+    by_draws as by_draws,
+    by_right_answers as by_right_answers,
+    drawn as drawn,
+)
 from .predict import (
     check_asked as check_asked,
     predict_pieces as predict_pieces,
     predict_run as predict_run,
     table_of as table_of,
+)
+from .row_figures import (
+    RowFigures as RowFigures,
+    figures_of_rows as figures_of_rows,
 )
 from .rule_weights import (
     edges_of_silos as edges_of_silos,
@@ -36,6 +46,7 @@ from .suspicion import (
     Suspicion as Suspicion,
 )
 from .trained import (
+    Trained as Trained,
     check_plugins as check_plugins,
     last_model as last_model,
     read_job_of as read_job_of,

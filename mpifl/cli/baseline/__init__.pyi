@@ -1,0 +1,3 @@
+from .baseline_run import (
+    baseline_command as baseline_command,
+)

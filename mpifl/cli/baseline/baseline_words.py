@@ -1,0 +1,133 @@
+"""A baseline in words: its verdict, its figures as texts, its table in the terminal, its JSON file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from mpifl.cli.baseline.baseline_figures import Baseline, Scored
+from mpifl.learning.metrics import MetricInfo
+
+NONE_SEEN = "no difference seen"
+MOST_NAMED = 6
+"""Silos that the verdict names."""
+FROM_CHANCE = (
+    "The intervals are of the test rows alone: another seed of the training would move each figure, too. "
+    "p of silos is corrected by Holm for their number, the intervals are not."
+)
+
+
+def heads(found: Baseline) -> list[str]:
+    """Return the headings of the columns."""
+    pooled = ["pooled"] if found.whole.pooled is not None else []
+    return ["test rows", "alone", "federated", *pooled, "difference", "95 % interval", "p", "seen"]
+
+
+def cells(one: Scored, found: Baseline) -> list[str]:
+    """Return what stands below these headings, for a silo or for all rows."""
+    metric = found.metric
+    values = [one.alone, one.federated, *([] if one.pooled is None else [one.pooled])]
+    figures = [metric.write(value) if math.isfinite(value) else "–" for value in values]
+    if one.difference is None or one.p is None:
+        return [f"{one.rows:,}", *figures, "–", "–", "–", "undefined"]
+    difference = one.difference
+    reach = f"{signed(metric, difference.low)} to {signed(metric, difference.high)}"
+    p = f"{one.p:.3f}" if one.p >= 0.0005 else "< 0.001"
+    return [f"{one.rows:,}", *figures, signed(metric, difference.by), reach, p, judged(one, metric)]
+
+
+def judged(one: Scored, metric: MetricInfo) -> str:
+    """Say whether a difference is seen, and which way it goes."""
+    if one.difference is None:
+        return "undefined"
+    if not one.seen:
+        return NONE_SEEN
+    return "better" if (one.difference.by > 0) == metric.higher_is_better else "worse"
+
+
+def signed(metric: MetricInfo, value: float) -> str:
+    """Write a difference with its sign, those of per cents in points."""
+    size = f"{100 * abs(value):.2f}" if metric.share else metric.write(abs(value))
+    nothing = not float(size.replace(",", "")) if size.replace(".", "").isdigit() else False
+    return size if nothing else ("+" if value > 0 else "−") + size
+
+
+def verdict(found: Baseline) -> str:
+    """Say in one sentence whether federation helped, and for whom."""
+    whole, metric = found.whole, found.metric
+    told = {"better": "Federation helped", "worse": "Federation did harm", NONE_SEEN: "No difference seen"}
+    said = told.get(judged(whole, metric), "Nobody can tell whether federation helped")
+    if whole.difference is not None:
+        points = " points" if metric.share else ""
+        low, high = signed(metric, whole.difference.low), signed(metric, whole.difference.high)
+        said += (
+            f" on all {whole.rows:,} test rows: {metric.name} {metric.write(whole.federated)} against "
+            f"{metric.write(whole.alone)} of silos alone, {signed(metric, whole.difference.by)}{points} "
+            f"(95 % interval {low} to {high})"
+        )
+    if len(found.silos) < 2:
+        return f"{said}."
+    by_kind: dict[str, list[str]] = {}
+    for one in found.silos:
+        by_kind.setdefault(judged(one, metric), []).append(one.name)
+    kinds = {"better": "better for", "worse": "worse for", NONE_SEEN: f"{NONE_SEEN} for"}
+    kinds["undefined"] = "undefined for"
+    if len(by_kind) == 1 and len(found.silos) > 2:
+        (kind,) = by_kind
+        which = "any" if kind == NONE_SEEN else "each"
+        return f"{said}; {kinds[kind]} {which} of {len(found.silos):,} silos by itself."
+    parts = [f"{words} {_listed(by_kind[kind])}" for kind, words in kinds.items() if kind in by_kind]
+    return f"{said}; {', '.join(parts)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return silos as a sentence has them, or how many there are."""
+    if len(names) > MOST_NAMED:
+        return f"{len(names):,} silos ({', '.join(names[:MOST_NAMED])} and others)"
+    *most, last = names
+    return f"silos {', '.join(most)} and {last}" if most else f"silo {last}"
+
+
+def table(found: Baseline) -> Table:
+    """Return the table for a terminal."""
+    drawn = Table(caption=f"{found.metric.name}; {found.test}", caption_justify="left")
+    drawn.add_column("silo", overflow="fold")
+    for heading in heads(found):
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    for one in found.silos:
+        drawn.add_row(one.name, *cells(one, found))
+    drawn.add_section()
+    drawn.add_row(found.whole.name, *cells(found.whole, found))
+    return drawn
+
+
+def record(found: Baseline) -> dict[str, Any]:
+    """Return all figures for the JSON file; None is one that is undefined."""
+    return {
+        "metric": found.metric.name,
+        "higher_is_better": found.metric.higher_is_better,
+        "test": found.test,
+        "verdict": verdict(found),
+        "silos": {one.name: _of(one, found) for one in found.silos},
+        "all": _of(found.whole, found),
+        "left_out": found.left_out,
+        "remarks": list(found.remarks),
+    }
+
+
+def _of(one: Scored, found: Baseline) -> dict[str, Any]:
+    about: dict[str, Any] = {"rows": one.rows, "alone": _known(one.alone)}
+    about["federated"] = _known(one.federated)
+    if one.pooled is not None:
+        about["pooled"] = _known(one.pooled)
+    if (difference := one.difference) is not None:
+        about |= {"difference": difference.by, "low": difference.low, "high": difference.high}
+        about |= {"p": difference.p, "p_holm": one.p}
+    return {**about, "seen": one.seen, "judged": judged(one, found.metric)}
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,188 @@
+"""The trainings of a baseline: the job itself, each silo alone, and all pooled, each a run of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from mpifl.cli.baseline.joined_shards import is_of, join_shards, remove_rows
+from mpifl.cli.sweep import GridRun
+from mpifl.common import InputError, Names, ShardError, cannot_be_written, write_atomic
+from mpifl.data.shards import FederationSpec, ShardEntry, open_shard, read_any
+from mpifl.learning import models
+from mpifl.report.judging import why_none
+from mpifl.run.job import Job, check_job, read_job
+
+OF_SEVERAL = ("cohort", "aggregation", "attack", "compression")
+"""Tables of a job that say nothing of a silo that trains alone."""
+
+
+@dataclass(frozen=True)
+class BaselinePlan:
+    """What is trained and scored.
+
+    Attributes:
+        job: The job.
+        folder: Its shard folder.
+        spec: What that holds.
+        federated: The run of the job itself.
+        alone: By a silo's number: its run alone. These are the silos with test rows.
+        pooled: The run on all training rows that can be read here.
+        entries: By the name of a run alone or pooled: the shards that it is of.
+        left_out: By a silo's name: why it is scored nowhere.
+    """
+
+    job: Job
+    folder: Path
+    spec: FederationSpec
+    federated: GridRun
+    alone: dict[int, GridRun] = field(default_factory=dict)
+    pooled: GridRun | None = None
+    entries: dict[str, list[ShardEntry]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[GridRun]:
+        """All runs, the job's own first."""
+        return [self.federated, *self.alone.values(), *([self.pooled] if self.pooled else [])]
+
+    @functools.cached_property
+    def names(self) -> Names:
+        """The silos' names."""
+        return Names([entry.name for entry in self.spec.silos])
+
+
+def plan_of(path: Path, settings: Sequence[str], out: Path) -> BaselinePlan:
+    """Return the trainings of a job's baseline.
+
+    Args:
+        path: The job file.
+        settings: Keys and values, as `mpifl train --set` takes them.
+        out: The folder of the runs.
+
+    Raises:
+        InputError: there can be no baseline of such a job or of such shards.
+    """
+    job = read_job(path, settings)
+    folder, spec = Path(job.shards), read_any(Path(job.shards))
+    if job.split is not None or not isinstance(spec, FederationSpec):
+        what = "parties have columns of the same rows, and none could train alone"
+        raise InputError(f"{path}: {what}; take shards whose silos have rows of their own")
+    _check(path, job)
+    _check_models(path, job, spec)
+    federated = GridRun(0, "federated", out / "federated", tuple(settings), job)
+    plan = BaselinePlan(job, folder, spec, federated)
+    readable = []
+    for number, entry in enumerate(spec.silos):
+        try:
+            open_shard(folder, entry, spec)
+        except ShardError as error:
+            plan.left_out[plan.names[number]] = str(error)
+            continue
+        readable.append(entry)
+        if not entry.examples.get("test"):
+            plan.left_out[plan.names[number]] = "holds out no test rows"
+            continue
+        plan.alone[number] = _run(plan, out, f"alone_{number:04d}", [entry])
+    if not plan.alone:
+        what = f"{folder}/federation.json: no silo whose shard can be read here holds out test rows"
+        raise InputError(f"{what}; partition with --test 0.2")
+    if job.local.epochs_by_silo is None and len(readable) > 1:
+        return replace(plan, pooled=_run(plan, out, "pooled", readable))
+    return plan
+
+
+def _check(path: Path, job: Job) -> None:
+    """Refuse a job whose silos' models or figures cannot be told apart."""
+    if job.secure or job.privacy is not None:
+        key = "[privacy]" if job.privacy is not None else "[security] masks"
+        why = why_none(job.model_dump(mode="json", exclude_none=True)).partition(": ")[2]
+        what = f"{key}: a baseline tells figures of single silos, and here these are withheld ({why})"
+        raise InputError(f"{path}: {what}; leave the table out where all data are yours")
+    if not job.tracking.jsonl:
+        what = "[tracking] jsonl = false: a baseline sees by metrics.jsonl which runs are done"
+        raise InputError(f"{path}: {what}; leave it true")
+
+
+def _check_models(path: Path, job: Job, spec: FederationSpec) -> None:
+    """Refuse an algorithm by which each silo has a model of its own."""
+    algorithm, task = job.build_algorithm().for_federation(spec), job.build_task().for_federation(spec)
+    own = algorithm.own_models
+    if not own:
+        width = task.width(spec)
+        module = models.build(
+            job.model.name, job.model.arguments, spec.features, width, seed=job.seed, task=task
+        )
+        own = bool(algorithm.personal_names(module))
+    if own:
+        what = f"[algorithm] name = '{job.algorithm['name']}': silos have models of their own"
+        raise InputError(f"{path}: {what}; take an algorithm that trains one model, such as fedavg")
+
+
+def _run(plan: BaselinePlan, out: Path, name: str, entries: list[ShardEntry]) -> GridRun:
+    """Return the run of a job on one silo that has the rows of some shards."""
+    number, shards = len(plan.entries) + 1, out / "shards" / name
+    table: dict[str, Any] = plan.job.model_dump(mode="json", exclude_none=True)
+    for key in OF_SEVERAL:
+        table.pop(key, None)
+    table["shards"] = str(shards)
+    if by_silo := table["local"].pop("epochs_by_silo", None):
+        table["local"]["epochs"] = by_silo[(entries[0].silo or 0) % len(by_silo)]
+    file = out / "jobs" / f"{name}.toml"
+    job = check_job(table, str(file))
+    plan.entries[name] = entries
+    silo = plan.names[entries[0].silo or 0]
+    title = f"silo {silo} alone" if len(entries) == 1 else "pooled"
+    return GridRun(number, title, out / name, (), job, file, ranks=1)
+
+
+def prepare(plan: BaselinePlan, resume: bool) -> None:
+    """Write the job files, and see that no run is of others.
+
+    Raises:
+        InputError: a folder has runs, and `resume` is not asked for; or they are of another job or other
+            shards; or it cannot be written.
+    """
+    for task in plan.runs:
+        begun = (task.run / "job.toml").exists()
+        if begun and not resume:
+            what = f"{task.run}: holds a run already"
+            raise InputError(f"{what}; go on by --resume, or name another folder by --out")
+        shards = Path(task.job.shards)
+        entries = plan.entries.get(task.run.name)
+        described = (shards / "federation.json").is_file()
+        if begun and entries and described and not is_of(shards, entries):
+            what = f"{task.run}: was trained on other shards than those that can be read at {plan.folder} now"
+            raise InputError(f"{what}; remove it, or name another folder by --out")
+        spec = plan.spec if entries is None else read_any(shards) if described else None
+        if why := task.of_another(spec):
+            raise InputError(f"{task.run}: {why}; name another folder by --out")
+        if task.file is not None:
+            content = tomli_w.dumps(task.job.model_dump(mode="json", exclude_none=True)).encode()
+            try:
+                task.file.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(task.file, content)
+            except OSError as error:
+                raise cannot_be_written(task.file.parent, error) from None
+
+
+@contextlib.contextmanager
+def lent_shards(plan: BaselinePlan, task: GridRun) -> Iterator[None]:
+    """Have the shards of a run there while it trains; they are copies, which are removed when it is done."""
+    entries = plan.entries.get(task.run.name)
+    if entries is None:
+        yield
+        return
+    shards = Path(task.job.shards)
+    described = (shards / "federation.json").is_file() and is_of(shards, entries)
+    if not described or not any(shards.glob("silo_*.h5")):
+        join_shards(shards, plan.folder, plan.spec, entries)
+    yield
+    if task.state == "done":
+        remove_rows(shards)

@@ -1,0 +1,155 @@
+"""What a model says of single rows, so that its metric can be computed of any of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mpifl.common import InputError
+from mpifl.data import rows
+from mpifl.data.batches import Batches
+from mpifl.data.shards import Split
+from mpifl.learning.metrics import Metric, computed, read_states, summable, update_metrics, write_states
+from mpifl.learning.tasks import Task
+from mpifl.report.judging.trained import Trained
+from mpifl.silo import as_fits
+from mpifl.silo.parameters import FlatModel
+
+MOST_STATES = 4096
+"""The most numbers of a metric's states that are kept for each row."""
+
+
+@dataclass(frozen=True)
+class RowFigures:
+    """A model's main metric on any of some rows.
+
+    Attributes:
+        task: Whose metric it is.
+        rows: How many rows there are.
+        states: The metric's states of each row, float64 [rows, numbers], where they add up and are few.
+        outputs: Else the model's outputs, [rows, ...].
+        y: And the targets, [rows, ...].
+    """
+
+    task: Task
+    rows: int
+    states: Tensor | None = None
+    outputs: Tensor | None = None
+    y: Tensor | None = None
+
+    def value(self, counts: Tensor | None = None) -> float:
+        """Return the metric; NaN if it is undefined.
+
+        Args:
+            counts: How often each row counts, int64 [rows]; by default once.
+        """
+        metric = self._empty_metric()
+        if self.states is not None:
+            weights = torch.ones(self.rows) if counts is None else counts
+            _put(metric, weights.double() @ self.states)
+        elif self.outputs is not None and self.y is not None:
+            at = torch.arange(self.rows)
+            at = at if counts is None else at.repeat_interleave(counts)
+            update_metrics([metric], self.task, self.outputs[at], self.y[at])
+        return computed(metric)
+
+    @cached_property
+    def _kept(self) -> Metric:
+        """A metric that is made once: some take longer to make than to compute."""
+        return _metric(self.task)
+
+    @cached_property
+    def _nothing(self) -> Tensor | None:
+        return _flat(self._kept) if summable(self._kept) else None
+
+    def _empty_metric(self) -> Metric:
+        """Return the metric without any row."""
+        if self._nothing is None:
+            return _metric(self.task)
+        _put(self._kept, self._nothing)
+        return self._kept
+
+    @property
+    def right(self) -> np.ndarray | None:
+        """Whether the answer to each row is right, bool [rows]; None if rows have no single answer."""
+        if self.states is None or list(read_states(self._kept)) != ["right", "answers"]:
+            return None
+        if not bool((self.states[:, 1] == 1).all()):
+            return None
+        return self.states[:, 0].numpy() > 0
+
+
+@torch.no_grad()
+def figures_of_rows(trained: Trained, model: FlatModel, split: Split) -> RowFigures:
+    """Return what a model says of the rows of a split.
+
+    Args:
+        trained: The model's run.
+        model: The model.
+        split: The rows.
+
+    Raises:
+        InputError: the metric needs all answers at once, and they are of unequal lengths.
+    """
+    task, size = trained.algorithm.task, trained.job.evaluate.batch_size
+    batches = Batches(split, trained.spec.features, model.device)
+    model.module.eval()
+    metric = _metric(task)
+    numbers = sum(state.numel() for state in read_states(metric).values()) if summable(metric) else 0
+    act = _states_of if 0 < numbers <= MOST_STATES else _answers_of
+    return as_fits(model, size, partial(act, model, task, batches))
+
+
+def _states_of(model: FlatModel, task: Task, batches: Batches, size: int) -> RowFigures:
+    """Return the states of each row."""
+    metric, found = _metric(task), []
+    empty = _flat(metric)
+    for x, y in batches.in_order(size):
+        outputs = task.outputs(model.module, x).cpu()
+        for row in range(rows(y)):
+            _put(metric, empty)
+            update_metrics([metric], task, outputs[row : row + 1], _row(y, row))
+            found.append(_flat(metric))
+    return RowFigures(task, len(found), torch.stack(found))
+
+
+def _answers_of(model: FlatModel, task: Task, batches: Batches, size: int) -> RowFigures:
+    """Return all answers and targets."""
+    each = [(task.outputs(model.module, x).cpu(), y) for x, y in batches.in_order(size)]
+    alike = {(tuple(outputs.shape[1:]), isinstance(y, Tensor)) for outputs, y in each}
+    if len(alike) > 1 or not all(isinstance(y, Tensor) for _, y in each):
+        name = task.main_metric.name
+        what = f"[task] {name}: needs all answers at once, and rows have unequal numbers of them"
+        raise InputError(f"{what}; name another metric by [task] main")
+    outputs, y = torch.cat([one for one, _ in each]), torch.cat([y.cpu() for _, y in each])
+    return RowFigures(task, len(y), outputs=outputs, y=y)
+
+
+def _metric(task: Task) -> Metric:
+    return task.metrics()[task.main_metric.name]
+
+
+def _row(y: Any, row: int) -> Any:
+    if isinstance(y, dict):
+        return {name: one[row : row + 1].cpu() for name, one in y.items()}
+    return y[row : row + 1].cpu()
+
+
+def _flat(metric: Metric) -> Tensor:
+    states = read_states(metric).values()
+    return torch.cat([state.detach().cpu().double().reshape(-1) for state in states])
+
+
+def _put(metric: Metric, flat: Tensor) -> None:
+    """Put states into a metric, given one after another in one vector."""
+    states, begin = {}, 0
+    for name, state in read_states(metric).items():
+        part = flat[begin : begin + state.numel()].reshape(state.shape)
+        whole = part if state.is_floating_point() else part.round()
+        states[name], begin = whole.to(state.dtype).clone(), begin + state.numel()
+    write_states(metric, states)

@@ -1,0 +1,246 @@
+"""Is it worth it: each silo alone, all pooled and the federated model on the same test rows."""
+
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from pages import Reader, check_whole
+from scipy import stats
+from unit.builders import write_folder, write_vertical_folder
+
+from mpifl.cli import main
+from mpifl.cli.baseline.baseline_figures import Baseline, Scored
+from mpifl.cli.baseline.baseline_words import record, verdict
+from mpifl.cli.baseline.joined_shards import join_shards
+from mpifl.data.shards import open_shard, read_federation
+from mpifl.learning.metrics import ACCURACY, MetricInfo, computed
+from mpifl.learning.tasks.regression import Regression
+from mpifl.learning.tasks.survival import Survival
+from mpifl.report.judging import by_draws, by_right_answers, drawn, paired
+from mpifl.report.judging.row_figures import RowFigures
+from mpifl.report.runs import chance
+
+JOB = """
+name = "toy"
+shards = "shards"
+rounds = 3
+device = "cpu"
+[model]
+name = "logreg"
+[local]
+lr = 0.1
+[cohort]
+fraction = 0.7
+[tracking]
+console = false
+"""
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "shards", [12, 13, 14], silos_test=20)
+    (tmp_path / "toy.toml").write_text(JOB)
+    return tmp_path / "toy.toml"
+
+
+@pytest.mark.parametrize(("better", "worse"), [(0, 0), (1, 7), (7, 1), (5, 5), (0, 6), (20, 4), (50, 50)])
+def test_right_and_wrong_answers_are_judged_by_the_exact_test_of_mcnemar(better, worse):
+    found = by_right_answers(better, worse, 100)
+    assert found.by == pytest.approx((better - worse) / 100)
+    if better + worse:
+        assert found.p == pytest.approx(stats.binomtest(better, better + worse).pvalue)
+    else:
+        assert found.p == 1
+
+
+def test_the_interval_of_paired_shares_is_the_published_one():
+    """Fagerland, Lydersen & Laake 2014, table 5, Tango's interval: 7 of 21 children better, 1 worse."""
+    found = by_right_answers(7, 1, 21)
+    assert (found.high, found.p) == (pytest.approx(0.517, abs=5e-4), pytest.approx(0.070, abs=5e-4))
+    assert found.low == 0, "the exact test does not refuse 0, so the interval holds it"
+    assert by_right_answers(0, 0, 100).high == pytest.approx(chance.Z**2 / (100 + chance.Z**2))
+
+
+def test_an_interval_leaves_out_nothing_where_a_difference_is_seen_and_only_there():
+    for rows in (12, 40, 300):
+        for better in range(0, 13):
+            for worse in range(0, 13 - better):
+                found = by_right_answers(better, worse, rows)
+                assert found.seen == (not found.low <= 0 <= found.high)
+                assert -1 <= found.low <= found.by + 1e-9
+                assert found.by - 1e-9 <= found.high <= 1
+
+
+def rows_of(task, outputs, y):
+    return RowFigures(task, len(y), outputs=outputs, y=y)
+
+
+def test_a_bootstrap_draws_the_same_rows_for_both_and_from_its_own_stream(monkeypatch):
+    monkeypatch.setattr(paired, "DRAWS", 100)
+    task, y = Survival(), torch.tensor([[1.0, 1], [2, 1], [3, 0], [4, 1], [5, 1], [6, 1]])
+    risk = torch.tensor([[6.0], [5], [1], [4], [2], [3]])
+    one = rows_of(task, risk, y)
+    before, state = random.getstate(), torch.get_rng_state()
+    found = drawn([one, one], 7, 0)
+    assert np.array_equal(found[:, 0], found[:, 1], equal_nan=True)
+    assert not np.array_equal(found[:, 0], drawn([one, one], 7, 1)[:, 0], equal_nan=True)
+    assert np.array_equal(found, drawn([one, one], 7, 0), equal_nan=True)
+    assert before == random.getstate()
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_the_interval_of_a_bootstrap_is_near_that_of_a_mean():
+    """Of squared errors a paired difference is a mean, whose interval is known."""
+    noise = np.random.default_rng(3)
+    apart = noise.normal(0.3, 1.0, 200)
+    states = [
+        torch.from_numpy(np.stack([value, np.ones(200)], 1)) for value in (apart + 5, np.full(200, 5.0))
+    ]
+
+    class Mean(RowFigures):
+        def value(self, counts=None):
+            return float((counts.double() @ self.states)[0]) / self.rows
+
+    draws = drawn([Mean(Regression(), 200, one) for one in states], 1, 0)
+    found, error = by_draws(apart.mean(), draws[:, 0] - draws[:, 1]), apart.std() / math.sqrt(200)
+    assert found.low == pytest.approx(apart.mean() - 1.96 * error, abs=0.15 * error)
+    assert found.high == pytest.approx(apart.mean() + 1.96 * error, abs=0.15 * error)
+    assert found.seen
+    assert found.p < 0.01
+
+
+def test_draws_without_a_figure_are_left_out_and_too_many_make_it_undefined():
+    assert by_draws(0.1, np.array([0.1] * 60 + [math.nan] * 40)).seen
+    assert by_draws(0.1, np.array([0.1] * 40 + [math.nan] * 60)) is None
+    assert by_draws(0.0, np.zeros(100)).p == 1
+    assert by_draws(0.1, np.full(99, 0.1)).p == pytest.approx(0.02)
+
+
+def test_a_row_counts_as_often_as_it_is_drawn():
+    y, outputs = torch.tensor([[1.0], [2], [4]]), torch.tensor([[1.5], [2], [2]])
+    task = Regression(metrics=["rmse"])
+    metric = task.metrics()["rmse"]
+    metric.update(outputs.repeat_interleave(torch.tensor([2, 0, 1]), 0), y[[0, 0, 2]])
+    assert rows_of(task, outputs, y).value(torch.tensor([2, 0, 1])) == pytest.approx(computed(metric))
+
+
+def scored(name, by, p, rows=100):
+    low, high = (by - 0.01, by + 0.01) if p <= 0.05 else (by - 0.1, by + 0.1)
+    return Scored(name, rows, 0.8, 0.8 + by, None, chance.Difference(by, low, high, p, paired=True), p)
+
+
+def test_the_verdict_says_for_whom():
+    silos = [scored("a", 0.05, 0.01), scored("b", -0.05, 0.01), scored("c", 0.01, 0.9)]
+    found = Baseline(ACCURACY, "a test", silos, scored("all rows", 0.02, 0.03, 300))
+    assert verdict(found) == (
+        "Federation helped on all 300 test rows: accuracy 82.00% against 80.00% of silos alone, +2.00 points "
+        "(95 % interval +1.00 to +3.00); better for silo a, worse for silo b, no difference seen for silo c."
+    )
+    alike = Baseline(ACCURACY, "a test", [silos[2]] * 7, scored("all rows", 0.01, 0.2, 300))
+    assert verdict(alike).startswith("No difference seen on all 300")
+    assert verdict(alike).endswith("; no difference seen for any of 7 silos by itself.")
+    of_errors = Baseline(MetricInfo(name="mae", higher_is_better=False), "a test", silos, found.whole)
+    assert verdict(of_errors).startswith("Federation did harm on all 300")
+    assert [one["judged"] for one in record(of_errors)["silos"].values()][:2] == ["worse", "better"]
+
+
+def test_joined_shards_hold_the_rows_of_all_in_their_order(tmp_path):
+    spec = write_folder(tmp_path / "s", [3, 4], silos_test=2, test=5)
+    join_shards(tmp_path / "all", tmp_path / "s", spec, spec.silos)
+    joined = read_federation(tmp_path / "all")
+    whole = open_shard(tmp_path / "all", joined.silos[0], joined)
+    parts = [open_shard(tmp_path / "s", entry, spec) for entry in spec.silos]
+    for split in ("train", "test"):
+        for name in ("x", "y"):
+            each = np.concatenate([part[split].arrays[name] for part in parts])
+            assert np.array_equal(whole[split].arrays[name], each)
+    assert len(open_shard(tmp_path / "all", joined.test, joined)["test"]) == 5
+
+
+def run():
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monkeypatch, capsys):
+    (tmp_path / "shards" / "silo_0002.h5").rename(tmp_path / "away.h5")
+    words = ["mpifl", "baseline", "toy.toml", "--out", "b"]
+    monkeypatch.setattr("sys.argv", words)
+    assert run() != 0, "the federated training misses a shard"
+    assert "silo 2 left out: " in capsys.readouterr().out
+    assert not (tmp_path / "b" / "alone_0000").exists(), "nothing could be held against it"
+    (tmp_path / "away.h5").rename(tmp_path / "shards" / "silo_0002.h5")
+    assert run() == 0
+    assert run() == 2
+    assert "go on by --resume" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", [*words, "--resume"])
+    first = (tmp_path / "b" / "baseline.json").read_bytes()
+    told = json.loads(first)
+    assert list(told["silos"]) == ["0", "1", "2"]
+    assert not list((tmp_path / "b").rglob("*.h5")), "no rows are left behind"
+    for name, number in (("0", 0), ("2", 2)):
+        alone = json.loads(
+            (tmp_path / "b" / f"alone_000{number}" / "metrics.jsonl").read_text().split("\n")[2]
+        )
+        assert alone["silo_accuracy_pooled"] == pytest.approx(told["silos"][name]["alone"])
+    own = json.loads((tmp_path / "b" / "federated" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert own["silo_accuracy_pooled"] == pytest.approx(told["all"]["federated"])
+    pooled = json.loads((tmp_path / "b" / "pooled" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert pooled["silo_accuracy_pooled"] == pytest.approx(told["all"]["pooled"])
+    page = (tmp_path / "b" / "baseline.html").read_text()
+    check_whole(page)
+    assert told["verdict"] in " ".join(Reader(page).text)
+    capsys.readouterr()
+    assert run() == 0
+    out = capsys.readouterr().out
+    assert out.count("done before") == 5
+    assert (tmp_path / "b" / "baseline.json").read_bytes() == first
+    monkeypatch.setattr("sys.argv", [*words, "--resume", "--set", "rounds=4"])
+    assert run() == 0, "more rounds need the rows once more, in the same bytes"
+    assert (tmp_path / "b" / "pooled" / "metrics.jsonl").read_text().count("\n") == 4
+    write_folder(tmp_path / "shards", [15, 13, 14], silos_test=20)
+    assert run() == 2
+    assert "other shards" in capsys.readouterr().err
+
+
+REFUSED = {
+    "masks": ("[security]", "[security] masks: a baseline tells figures of single silos"),
+    "privacy": ("[privacy]\nclip = 1.0\nnoise = 1.0\ndelta = 1e-5", "[privacy]: a baseline tells figures"),
+    "own models": ('[algorithm]\nname = "ditto"\nlambda = 0.1', "'ditto': silos have models of their own"),
+    "a part": (
+        '[algorithm]\nname = "fedper"\npersonal = ["*bias"]',
+        "'fedper': silos have models of their own",
+    ),
+}
+
+
+@pytest.mark.parametrize(("table", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_held_against_silos_alone_is_refused(job, tmp_path, monkeypatch, capsys, table, said):
+    job.write_text(JOB + table)
+    monkeypatch.setattr("sys.argv", ["mpifl", "baseline", "toy.toml", "--out", "b"])
+    assert run() == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "b").exists()
+
+
+def test_columns_of_the_same_rows_are_refused(job, tmp_path, monkeypatch, capsys):
+    write_vertical_folder(tmp_path / "columns", {"train": 8, "test": 4})
+    job.write_text(JOB.replace('"shards"', '"columns"'))
+    monkeypatch.setattr("sys.argv", ["mpifl", "baseline", "toy.toml", "--out", "b"])
+    assert run() == 2
+    assert "none could train alone; take shards whose silos have rows" in capsys.readouterr().err
+
+
+def test_shards_without_test_rows_are_refused(job, tmp_path, monkeypatch, capsys):
+    write_folder(tmp_path / "shards", [12, 13], valid=4, test=9)
+    monkeypatch.setattr("sys.argv", ["mpifl", "baseline", "toy.toml", "--out", "b"])
+    assert run() == 2
+    assert "holds out test rows; partition with --test 0.2" in capsys.readouterr().err
