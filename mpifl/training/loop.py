@@ -19,6 +19,7 @@ from mpifl.report.observers import Progress, Record, observers
 from mpifl.run.folder import (
     OWN,
     Claim,
+    amend_metrics,
     checkpoint,
     claim,
     describe,
@@ -149,7 +150,8 @@ def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record
     while not (progress.reported and (stop or progress.finished(t.job, t.metric) or signals.pending())):
         began = time.perf_counter()
         if progress.reported:  # else a server died after the round, and only its report is missing
-            scalars = _attempt_round(t)
+            if (scalars := _attempt_round(t)) is None:
+                return _ended_by_budget(t, progress)
             t.server.round += 1
             progress = progress.next(scalars)
             _check_finite(t)
@@ -168,8 +170,9 @@ def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record
     return progress
 
 
-def _attempt_round(t: RunTraining) -> Record:
-    """Try a round until enough silos answer; return its figures.
+def _attempt_round(t: RunTraining) -> Record | None:
+    """Try a round until enough silos answer; return its figures. None if silos have spent their privacy
+    budget since the round before, such as in another run.
 
     Raises:
         RoundLost: too few answered in all attempts; a checkpoint is written.
@@ -180,10 +183,21 @@ def _attempt_round(t: RunTraining) -> Record:
         except RoundLost as lost:
             what = f"round {t.server.round + 1} was lost: {lost}"
             t.exchange.ledger.lose(str(lost))
+            if lost.spent and t.server.round:
+                t.observers.note(f"{what}; it ends after round {t.server.round} of {t.job.rounds}")
+                return None
             if lost.in_vain or nth == ATTEMPTS - 1:
                 raise _given_up(t, what, lost.in_vain) from None
             t.observers.note(what)
     raise AssertionError("unreachable")
+
+
+def _ended_by_budget(t: RunTraining, progress: Progress) -> Progress:
+    """Note in the last round's record that no other round can follow."""
+    progress = progress.adding({"budget_left": 0})
+    progress = progress.adding(t.metrics.evaluate_at_end())
+    amend_metrics(t.out, progress.record)
+    return progress
 
 
 def _attempt(t: RunTraining, nth: int) -> Record:

@@ -19,7 +19,7 @@ from mpifl.exchange.worker_side import WorkerContext
 from mpifl.run.job import Job, is_silo_level
 from mpifl.training import Coins, Wing
 from mpifl.transforms import Transform
-from mpifl.wings.dpsgd.budget_room import check_site_allows, room_of
+from mpifl.wings.dpsgd.budget_room import check_site_allows, room_check
 from mpifl.wings.dpsgd.privacy_plan import Accounting, SiloPlan, guard_of, plans, stated_noise
 from mpifl.wings.dpsgd.private_silo import PrivateSilo
 from mpifl.wings.dpsgd.question_ledger import Protection
@@ -74,7 +74,7 @@ class OfExamples(Wing):
         site.entries()  # so that a damaged ledger stops the run before the first round
         guard = guard_of(self._job, context.spec, noise, site)
         check_site_allows(self._job, site)
-        silo, check = partial(PrivateSilo, guard=guard), room_of(self._job, context.spec, guard)
+        silo, check = partial(PrivateSilo, guard=guard), room_check(self._job, context.spec, guard)
         return dataclasses.replace(context, silo=silo, check=check, sync=site.sync)
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:

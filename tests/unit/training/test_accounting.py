@@ -186,19 +186,52 @@ def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys
     )
 
 
-def test_a_sites_own_budget_ends_a_run_before_it_is_passed(start, capsys):
+MASKS = {"security": {"least": 1}}
+
+
+@pytest.mark.parametrize("more", [{}, MASKS], ids=["open", "masked"])
+def test_a_sites_own_budget_ends_a_run_with_its_model(start, capsys, more):
     start.site.mkdir(mode=0o700)
     budget = epsilon_of([Steps(5.0, 1.0, 5)], 0.001)
     (start.site / "budget.toml").write_text(f"epsilon = {budget}\ndelta = 0.001\n")
-    run = start("site")
-    found = records(run)
-    assert [record["budget_left"] for record in found] == [1, 0]
+    run = start("spent", **more)
+    assert [record.get("budget_left") for record in records(run)] == [None if more else 1, 0]
     assert (run / "model.safetensors").exists()
     said = capsys.readouterr().err
-    assert "silo 0: its privacy budget allows 2 of 4 rounds: epsilon " in said
+    line = "silo 0: its privacy budget allows 2 of 4 rounds: epsilon "
+    assert said.count(line) == 1, "one line for a rank"
+    assert "; the run ends when a budget does, with its model written" in said
     assert "ends after round 2 of 4: another would pass a silo's privacy budget" in said
     spent = [one for entry in SiteFolder(start.site).entries("", "") for one in entry.steps]
-    assert epsilon_of(spent[: len(spent) // 2], 0.001) <= budget
+    assert len(spent) == 4, "no silo paid for a round that was lost"
+    assert epsilon_of(spent[:2], 0.001) <= budget
+
+
+class Meanwhile(FedAvg):
+    """Another run spends a silo's budget before the third round."""
+
+    def train(self, silo, w):
+        if silo.round == 2 and silo.id == 1:
+            site, other = silo._guard.site, silo._guard.site.entries("", silo._guard.shards[1])[0]
+            more = [(noise, rate, 20) for noise, rate, _ in other.taken]
+            spent = {"question": "another", "run": "another", "taken": more}
+            site.record(lambda: None if site.answered("another") else other.model_copy(update=spent))
+        return super().train(silo, w)
+
+
+@pytest.mark.parametrize("more", [{}, MASKS], ids=["open", "masked"])
+def test_a_budget_that_another_run_spends_meanwhile_ends_a_run_with_its_model(start, capsys, more):
+    start.site.mkdir(mode=0o700)
+    budget = epsilon_of([Steps(5.0, 1.0, 10)], 0.001)
+    (start.site / "budget.toml").write_text(f"epsilon = {budget}\ndelta = 0.001\n")
+    own = {"name": "unit.training.test_accounting:Meanwhile"}
+    run = start("meanwhile", algorithm=own, **more)
+    assert [record["round"] for record in records(run)] == [1, 2]
+    assert records(run)[-1]["budget_left"] == 0
+    assert read_run(run).finished
+    why = "round 3 was lost: 1 of 2 silos answered (silo 1: privacy budget is spent)"
+    assert f"{why}; it ends after round 2 of 4" in capsys.readouterr().err
+    assert len(records(start("meanwhile", resume=True, algorithm=own, **more))) == 2
 
 
 def check(path: Path):
