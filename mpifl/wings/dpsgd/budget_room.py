@@ -11,9 +11,9 @@ from pathlib import Path
 from mpifl.common import BudgetSpent, InputError, Names
 from mpifl.data.shards import AnySpec, Shard
 from mpifl.run.job import Job
-from mpifl.wings.dpsgd.privacy_plan import guard_of, rate_of_sum, round_of
+from mpifl.wings.dpsgd.privacy_plan import SiloPlan, guard_of, rate_of_sum, round_of
 from mpifl.wings.dpsgd.private_silo import Guard
-from mpifl.wings.privacy import SiteFolder, Steps, open_site
+from mpifl.wings.privacy import SiteFolder, Steps, epsilon_of, open_site
 from mpifl.wings.site import SITES_FILE, VARIABLE, lists_sites
 
 
@@ -135,6 +135,51 @@ def check_budgets(job: Job, spec: AnySpec, noise: Sequence[float], silos: Collec
             raise BudgetSpent(f"silo {rooms.names[silo]}: {why}")
         told += [rooms.told(silo, found)] if found is not None and found.allowed < found.rounds else []
     return told
+
+
+@dataclass(frozen=True)
+class LeftHere:
+    """What a silo's budget at a site leaves of a job.
+
+    Attributes:
+        silo: The silo's name.
+        spent: The epsilon of all that the site's ledger has of the silo, at the delta of the site's budget,
+            or else of the job.
+        room: Its room; None if neither job nor site sets a budget.
+        told: The line for the user; "" if all rounds are allowed.
+    """
+
+    silo: str
+    spent: float
+    room: Room | None
+    told: str
+
+
+def left_here(job: Job, spec: AnySpec, planned: Sequence[SiloPlan], site: SiteFolder) -> list[LeftHere]:
+    """Return what a site's budget leaves of a job at each silo, by the arithmetic of a training's start.
+
+    Args:
+        job: The job, with noise at its silos.
+        spec: The federation.
+        planned: Each silo's plan.
+        site: The site's folder.
+
+    Raises:
+        InputError: the site's budget allows no such job.
+    """
+    assert job.privacy is not None
+    check_site_allows(job, site)
+    guard = guard_of(job, spec, [plan.noise for plan in planned], site)
+    rooms, delta = Rooms(job, spec, guard), site.budget.delta if site.budget else job.privacy.delta
+    found = list[LeftHere]()
+    for silo, plan in enumerate(planned):
+        room, told = rooms.of(silo), ""
+        if room is not None and room.allowed < room.rounds:
+            why = rooms.refused(room)
+            told = f"silo {plan.name}: {why}" if why else rooms.told(silo, room)
+        spent = site.of_silo(guard.names[silo], guard.shards[silo]).spent
+        found.append(LeftHere(plan.name, epsilon_of(spent, delta, job.privacy.accountant), room, told))
+    return found
 
 
 def check_site_allows(job: Job, site: SiteFolder) -> None:

@@ -14,9 +14,11 @@ from typing import ClassVar
 import pytest
 import tomli_w
 from pages import Reader
+from typer.testing import CliRunner
 from unit.builders import Alone, write_folder
 
 from mpifl import FedAvg
+from mpifl.cli.commands import app
 from mpifl.common import InputError
 from mpifl.report.pages import write_report
 from mpifl.report.runs import compare_runs, read_run
@@ -232,6 +234,44 @@ def test_a_budget_that_another_run_spends_meanwhile_ends_a_run_with_its_model(st
     why = "round 3 was lost: 1 of 2 silos answered (silo 1: privacy budget is spent)"
     assert f"{why}; it ends after round 2 of 4" in capsys.readouterr().err
     assert len(records(start("meanwhile", resume=True, algorithm=own, **more))) == 2
+
+
+def test_the_command_says_what_a_sites_budget_leaves_of_a_job(start, capsys, monkeypatch):
+    path, out = start.site.parent / "told.toml", start.site.parent / "figures.json"
+    path.write_text(tomli_w.dumps(job_of(start.site.parent, "told")))
+
+    def told(*words):
+        done = CliRunner().invoke(app, ["privacy", str(path), "--json", str(out), *words])
+        return done, json.loads(out.read_text()).get("site")
+
+    done, site = told()
+    assert site is None
+    assert "there is no such folder yet, so nothing is spent there" in done.output
+    assert not start.site.exists()
+    start.site.mkdir(mode=0o700)
+    _, site = told()
+    assert (site["budget"], [one["rounds_left"] for one in site["silos"]]) == (None, [4, 4])
+    budget = epsilon_of([Steps(5.0, 1.0, 5)], 0.001)
+    (start.site / "budget.toml").write_text(f"epsilon = {budget}\ndelta = 0.001\n")
+    done, site = told()
+    assert [one["rounds_left"] for one in site["silos"]] == [2, 2]
+    assert [one["spent"] for one in site["silos"]] == [0, 0]
+    line = "silo 0: its privacy budget allows 2 of 4 rounds: epsilon "
+    assert line in done.output
+    capsys.readouterr()
+    start("told")
+    assert line in capsys.readouterr().err, "the same line at the start"
+    done, site = told()
+    assert [one["rounds_left"] for one in site["silos"]] == [0, 0]
+    assert site["silos"][0]["spent"] == pytest.approx(epsilon_of([Steps(5.0, 1.0, 4)], 0.001))
+    assert site["silos"][0]["left"] == pytest.approx(budget - site["silos"][0]["spent"])
+    assert line in done.output, "the rounds of this run that are answered at no cost count"
+    done, site = told("--set", "seed=3")
+    assert "silo 0: its privacy budget is spent: epsilon" in done.output
+    done, _ = told("--set", "privacy.evaluate_unprotected=true")
+    assert "budget.toml: has no evaluate_unprotected = true" in str(done.exception)
+    monkeypatch.delenv("MPIFL_SITE")
+    assert told()[1] is None
 
 
 def check(path: Path):
