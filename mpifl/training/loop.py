@@ -15,7 +15,7 @@ from typing import Any
 from mpifl.common import InputError, RoundLost, Table, ranks_named
 from mpifl.common.machine import accelerators, signals
 from mpifl.exchange import Federation
-from mpifl.report.observers import Progress, Record, observers
+from mpifl.report.observers import Progress, Record, observers, stopped_early
 from mpifl.run.folder import (
     OWN,
     Claim,
@@ -25,6 +25,7 @@ from mpifl.run.folder import (
     describe,
     kept_of,
     note_lost,
+    read_metrics,
     trim_metrics,
     write_environment,
 )
@@ -132,6 +133,7 @@ def _run(t: RunTraining, resume: bool, force: bool, on_round: Callable[[Record],
             t.metrics.begin(t.out)
             progress = _train_rounds(t, progress, on_round)
             saved = t.checkpoints.save_now()
+            _tell_early_end(t, progress)
         finally:
             t.observers.end()
         if finished := progress.finished(t.job, t.metric):
@@ -140,6 +142,14 @@ def _run(t: RunTraining, resume: bool, force: bool, on_round: Callable[[Record],
             how = "finished" if finished else "stopped"
             t.observers.note(f"{how} without {ranks_named(lost)}, which died")
         return End.FINISHED if finished else End.SAVED if saved else End.UNSAVED
+
+
+def _tell_early_end(t: RunTraining, progress: Progress) -> None:
+    """Tell the user if the training has stopped before its last round: when, why, and what was best."""
+    evaluate, records = t.job.evaluate, read_metrics(t.out) or [progress.record]
+    told = (t.job.rounds, evaluate.stops_at, t.metric, evaluate.patience)
+    if progress.round and (said := stopped_early(records, *told)):
+        t.observers.note(said)
 
 
 def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record], bool]) -> Progress:
@@ -184,7 +194,7 @@ def _attempt_round(t: RunTraining) -> Record | None:
             what = f"round {t.server.round + 1} was lost: {lost}"
             t.exchange.ledger.lose(str(lost))
             if lost.spent and t.server.round:
-                t.observers.note(f"{what}; it ends after round {t.server.round} of {t.job.rounds}")
+                t.observers.note(what)
                 return None
             if lost.in_vain or nth == ATTEMPTS - 1:
                 raise _given_up(t, what, lost.in_vain) from None

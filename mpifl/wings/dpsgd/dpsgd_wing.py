@@ -82,9 +82,9 @@ class OfExamples(Wing):
         planned = self._plans or plans(self._job, self._spec, self._algorithm)
         self._accounting = Accounting(self._job, planned)
 
-    def spent(self, server: Server, note: Callable[..., None]) -> dict[str, Any]:
+    def spent(self, server: Server) -> dict[str, Any]:
         """Return the figures of what silos have spent."""
-        return _spent(self._accounting, server, note)
+        return self._accounting.figures(server.state, server.round)
 
 
 class OfSilos(Wing):
@@ -131,24 +131,14 @@ class OfSilos(Wing):
         """Return a function that draws the silos of a round in secret, if the job asks for this."""
         return coins_of(self._job, silos, run)
 
-    def spent(self, server: Server, note: Callable[..., None]) -> dict[str, Any]:
+    def spent(self, server: Server) -> dict[str, Any]:
         """Return the figures of what all silos together have spent."""
-        return _spent(self._accounting, server, note)
+        return self._accounting.figures(server.state, server.round)
 
 
 def wing(job: Job) -> Wing:
     """Return the wing for a job's `[privacy]`."""
     return OfSilos(job) if is_silo_level(job) else OfExamples(job)
-
-
-def _spent(
-    accounting: Accounting | SiloAccounting, server: Server, note: Callable[..., None]
-) -> dict[str, Any]:
-    """Return the figures of what was spent; note it if this ends the training."""
-    found = accounting.figures(server.state, server.round)
-    if why := accounting.note(found, server.round):
-        note(why)
-    return found
 
 
 def _noise_told(job: Job, spec: AnySpec, told: str) -> list[float]:
