@@ -77,7 +77,7 @@ def at_end(
         return f"the target, {metric.write_briefly(stops_at or 0)}, is reached"
     if patience is not None and waited >= patience:
         return f"no better {metric.name} in {patience} evaluation{'s' * (patience > 1)}"
-    return "another would pass a privacy budget" if number(record, "budget_left") == 0 else ""
+    return "another round would pass a privacy budget" if number(record, "budget_left") == 0 else ""
 
 
 def stopped_early(

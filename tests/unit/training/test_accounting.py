@@ -203,7 +203,7 @@ def test_a_sites_own_budget_ends_a_run_with_its_model(start, capsys, more):
     line = "silo 0: its privacy budget allows 2 of 4 rounds: epsilon "
     assert said.count(line) == 1, "one line for a rank"
     assert "; the run ends when a budget does, with its model written" in said
-    assert "stopped early, after round 2 of 4: another would pass a privacy budget; round " in said
+    assert "stopped early, after round 2 of 4: another round would pass a privacy budget; round " in said
     spent = [one for entry in SiteFolder(start.site).entries("", "") for one in entry.steps]
     assert len(spent) == 4, "no silo paid for a round that was lost"
     assert epsilon_of(spent[:2], 0.001) <= budget
@@ -232,7 +232,7 @@ def test_a_budget_that_another_run_spends_meanwhile_ends_a_run_with_its_model(st
     assert records(run)[-1]["budget_left"] == 0
     assert read_run(run).finished
     why = "round 3 was lost: 1 of 2 silos answered (silo 1: privacy budget is spent)"
-    assert f"{why}\nstopped early, after round 2 of 4: another would pass" in capsys.readouterr().err
+    assert f"{why}\nstopped early, after round 2 of 4: another round would pass" in capsys.readouterr().err
     assert len(records(start("meanwhile", resume=True, algorithm=own, **more))) == 2
 
 
