@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +17,7 @@ from mpifl.common import InputError
 if TYPE_CHECKING:
     from mpifl.data.shards import AnySpec
     from mpifl.run.job import Job
+    from mpifl.wings.dpsgd import SiloPlan
 
 SHOWN = 10
 """About how many rounds the table shows."""
@@ -74,7 +78,45 @@ def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict
         }
         for p, end in zip(planned, ends, strict=True)
     ]
-    return {"delta": job.privacy.delta, "silos": silos, "largest": {str(n): e for n, e in by_round.items()}}
+    figures = {"delta": job.privacy.delta, "silos": silos}
+    return {**figures, "largest": {str(n): e for n, e in by_round.items()}, **_at_site(job, spec, planned)}
+
+
+def _at_site(job: Job, spec: AnySpec, planned: Sequence[SiloPlan]) -> dict[str, Any]:
+    """Print what the budget of the site that MPIFL_SITE names leaves of a job; return the figures, if any."""
+    from mpifl.wings.dpsgd import left_here
+    from mpifl.wings.privacy import open_site
+
+    if not (named := os.environ.get("MPIFL_SITE")):
+        return {}
+    if not Path(named).is_dir():
+        print(f"MPIFL_SITE={named}: there is no such folder yet, so nothing is spent there", file=sys.stderr)
+        return {}
+    site = open_site()
+    found = left_here(job, spec, planned, site)
+    limit, heads = site.budget, ["silo", "epsilon spent", "epsilon left", "rounds left"]
+    says = f"budget epsilon {limit.epsilon:g} at delta {limit.delta:g}" if limit else "no budget.toml"
+    left = [max(limit.epsilon - one.spent, 0.0) if limit else None for one in found]
+    rounds = [job.rounds if one.room is None else one.room.left for one in found]
+    rows = [
+        [
+            one.silo,
+            f"{one.spent:.4f}",
+            "-" if epsilon is None else f"{epsilon:.4f}",
+            f"{n:,} of {job.rounds:,}",
+        ]
+        for one, epsilon, n in zip(found, left, rounds, strict=True)
+    ]
+    _print(f"{site.folder}: {says}", heads, rows)
+    fewest = min(found, key=lambda one: one.room.allowed if one.room else job.rounds)
+    if fewest.told:
+        print(fewest.told)
+    silos = [
+        {"silo": one.silo, "spent": one.spent, "left": epsilon, "rounds_left": n}
+        for one, epsilon, n in zip(found, left, rounds, strict=True)
+    ]
+    budget = limit.model_dump() if limit else None
+    return {"site": {"folder": str(site.folder), "budget": budget, "rounds": job.rounds, "silos": silos}}
 
 
 def _of_silos(job: Job, spec: AnySpec) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 LONGEST = 2000
 """The most characters in an error's line."""
@@ -16,6 +17,9 @@ class InputError(Exception):
 
 class BudgetSpent(InputError):
     """A request would exceed a silo's privacy budget."""
+
+    kind: ClassVar[str] = "privacy budget is spent"
+    """What the server learns of it."""
 
 
 class ShardError(InputError):
@@ -47,11 +51,12 @@ class RoundLost(Exception):
 
     Attributes:
         in_vain: Whether a new attempt would end in the same way.
+        spent: Whether nothing but spent privacy budgets kept silos from answering.
     """
 
-    def __init__(self, why: str, in_vain: bool = False) -> None:
+    def __init__(self, why: str, in_vain: bool = False, spent: bool = False) -> None:
         super().__init__(why)
-        self.in_vain = in_vain
+        self.in_vain, self.spent = in_vain, spent
 
 
 class SharedVectorChanged(RuntimeError):

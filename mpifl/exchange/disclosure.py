@@ -25,7 +25,7 @@ from mpifl.silo import short_of_memory
 KINDS: dict[type[Exception], str] = {
     Diverged: "diverged",
     BeyondRange: "beyond the range",
-    BudgetSpent: "privacy budget is spent",
+    BudgetSpent: BudgetSpent.kind,
     ShardError: "a shard that cannot be read",
     CheckpointError: "a state that cannot be kept or read",
     Unwritable: "a file that cannot be written",

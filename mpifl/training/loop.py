@@ -15,15 +15,17 @@ from typing import Any
 from mpifl.common import InputError, RoundLost, Table, ranks_named
 from mpifl.common.machine import accelerators, signals
 from mpifl.exchange import Federation
-from mpifl.report.observers import Progress, Record, observers
+from mpifl.report.observers import Progress, Record, observers, stopped_early
 from mpifl.run.folder import (
     OWN,
     Claim,
+    amend_metrics,
     checkpoint,
     claim,
     describe,
     kept_of,
     note_lost,
+    read_metrics,
     trim_metrics,
     write_environment,
 )
@@ -131,6 +133,7 @@ def _run(t: RunTraining, resume: bool, force: bool, on_round: Callable[[Record],
             t.metrics.begin(t.out)
             progress = _train_rounds(t, progress, on_round)
             saved = t.checkpoints.save_now()
+            _tell_early_end(t, progress)
         finally:
             t.observers.end()
         if finished := progress.finished(t.job, t.metric):
@@ -141,6 +144,14 @@ def _run(t: RunTraining, resume: bool, force: bool, on_round: Callable[[Record],
         return End.FINISHED if finished else End.SAVED if saved else End.UNSAVED
 
 
+def _tell_early_end(t: RunTraining, progress: Progress) -> None:
+    """Tell the user if the training has stopped before its last round: when, why, and what was best."""
+    evaluate, records = t.job.evaluate, read_metrics(t.out) or [progress.record]
+    told = (t.job.rounds, evaluate.stops_at, t.metric, evaluate.patience)
+    if progress.round and (said := stopped_early(records, *told)):
+        t.observers.note(said)
+
+
 def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record], bool]) -> Progress:
     """Run the remaining rounds, until the training is finished or must stop."""
     stop = False
@@ -149,7 +160,8 @@ def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record
     while not (progress.reported and (stop or progress.finished(t.job, t.metric) or signals.pending())):
         began = time.perf_counter()
         if progress.reported:  # else a server died after the round, and only its report is missing
-            scalars = _attempt_round(t)
+            if (scalars := _attempt_round(t)) is None:
+                return _ended_by_budget(t, progress)
             t.server.round += 1
             progress = progress.next(scalars)
             _check_finite(t)
@@ -168,8 +180,9 @@ def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record
     return progress
 
 
-def _attempt_round(t: RunTraining) -> Record:
-    """Try a round until enough silos answer; return its figures.
+def _attempt_round(t: RunTraining) -> Record | None:
+    """Try a round until enough silos answer; return its figures. None if silos have spent their privacy
+    budget since the round before, such as in another run.
 
     Raises:
         RoundLost: too few answered in all attempts; a checkpoint is written.
@@ -180,10 +193,21 @@ def _attempt_round(t: RunTraining) -> Record:
         except RoundLost as lost:
             what = f"round {t.server.round + 1} was lost: {lost}"
             t.exchange.ledger.lose(str(lost))
+            if lost.spent and t.server.round:
+                t.observers.note(what)
+                return None
             if lost.in_vain or nth == ATTEMPTS - 1:
                 raise _given_up(t, what, lost.in_vain) from None
             t.observers.note(what)
     raise AssertionError("unreachable")
+
+
+def _ended_by_budget(t: RunTraining, progress: Progress) -> Progress:
+    """Note in the last round's record that no other round can follow."""
+    progress = progress.adding({"budget_left": 0})
+    progress = progress.adding(t.metrics.evaluate_at_end())
+    amend_metrics(t.out, progress.record)
+    return progress
 
 
 def _attempt(t: RunTraining, nth: int) -> Record:

@@ -124,9 +124,7 @@ class MetricsCollector:
         transport.begin_count()
         federation.begin_ledger()
         told = {*record, *found}
-        return found | told_once(
-            told, self._wings, lambda wing: wing.spent(self._server, self._note), "the figure"
-        )
+        return found | told_once(told, self._wings, lambda wing: wing.spent(self._server), "the figure")
 
     def target_notes(self) -> list[str]:
         """Return notes on what a target is compared with, if that is not the test set."""

@@ -150,9 +150,8 @@ class Wing:
         """Return, at the server, the secret draw of a round's silos, if the wing has one."""
         return None
 
-    def spent(self, server: Server, note: Callable[..., None]) -> dict[str, Any]:
-        """Return what the training has spent so far (such as a privacy budget), at the end of a round; note
-        it if it ends the training."""
+    def spent(self, server: Server) -> dict[str, Any]:
+        """Return what the training has spent so far (such as a privacy budget), at the end of a round."""
         return {}
 
     def environment(self) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class Header(Reply):
     weight: float = Field(default=0.0, ge=0, le=LARGEST)
     scalars: dict[Name, Value] = Field(default={}, max_length=MOST_SCALARS)
     sealed: list[Name] = Field(default=[], max_length=MOST_SCALARS, fail_fast=True)
-    """Names of the masked scalars: no single value is sent, only their masked sum."""
+    """Names of the masked scalars: their masked sum is sent, and single values only as a silo chooses."""
     vectors: dict[Name, VectorHeader] = Field(default={}, max_length=MOST_VECTORS)
 
 

@@ -90,6 +90,8 @@ class Update:
     noise: dict[str, float] = field(default_factory=dict)
     """The standard deviation of the noise that the sum of weight * vector over all silos gets, by vector. The
     ranks of the sum each add a share of the noise."""
+    open: frozenset[str] = frozenset()
+    """Names of scalars that the server learns of this silo alone, even if sums are masked."""
 
 
 @dataclass

@@ -14,11 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from conftest import ranks
 from torch import Tensor
+from unit.builders import write_folder
 
+from mpifl.run.folder import read_metrics
 from mpifl.wings.masked.fixed_point import digits_of
+from mpifl.wings.privacy import Steps, epsilon_of
 from mpifl.wire.stamped import SHARE
 from mpifl.wire.transport import REPORT, SUM
 
@@ -312,3 +316,32 @@ def test_a_sites_ledger_has_each_sum_once(played: Path) -> None:
     lines = [json.loads(line) for line in (played / "site/released.jsonl").read_text().splitlines()]
     asked = [(one["run"], one["round"], one["work"], tuple(one["silos"])) for one in lines]
     assert len(asked) == len(set(asked)) > 0
+
+
+def test_a_run_under_masks_ends_with_its_model_when_one_silo_has_spent_its_budget(tmp_path):
+    write_folder(tmp_path / "shards", [20, 30, 25], test=20)
+    site, run = tmp_path / "site", tmp_path / "run"
+    site.mkdir(mode=0o700)
+    budget = epsilon_of([Steps(5.0, 1.0, 5)], 0.001)
+    (site / "budget.toml").write_text(f"epsilon = {budget}\ndelta = 0.001\n")
+    job = {
+        "name": "toy",
+        "shards": str(tmp_path / "shards"),
+        "rounds": 9,
+        "device": "cpu",
+        "model": {"name": "mlp", "hidden": [5]},
+        "local": {"lr": 0.5, "batch_size": "full", "steps": 2},
+        "privacy": {"clip": 1.0, "noise_of": {"0": 50.0, "1": 5.0, "2": 50.0}, "delta": 0.01},
+        "security": {"least": 2},
+    }
+    (tmp_path / "job.toml").write_text(tomli_w.dumps(job))
+    given = ["-m", "mpifl", "train", tmp_path / "job.toml", "--out", run]
+    for more in ([], ["--resume"]):
+        done = ranks(4, *given, *more, timeout=120, MPIFL_SITE=str(site))
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+        why = "another round would pass a privacy budget; round "
+        assert done.stderr.count(f"stopped early, after round 2 of 9: {why}") == 1
+    records = read_metrics(run)
+    assert [record.get("budget_left") for record in records] == [None, 0], "and no number before the end"
+    assert (run / "model.safetensors").exists()
+    assert len((site / "ledger.jsonl").read_text().splitlines()) == 6, "nobody paid for a round that was lost"

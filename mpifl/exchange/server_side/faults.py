@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from mpifl.common import Names, RoundLost
+from mpifl.common import BudgetSpent, Names, RoundLost
 from mpifl.exchange.server_side.admission import taking_part
 from mpifl.exchange.server_side.outcome import Outcome
 from mpifl.sums import Aggregator, Combined, updates_of
@@ -128,6 +128,11 @@ def alike(headers: Sequence[Reply]) -> bool:
     return lasting and len(headers) > 1 and len({_kind(header) for header in headers}) == 1
 
 
+def _spent(replies: Sequence[Reply]) -> bool:
+    """Return whether silos failed, and all of them for a spent privacy budget."""
+    return {reply.fault for reply in replies} - {None} == {BudgetSpent.kind}
+
+
 def _vectors_of(header: Header) -> dict[str, Combination]:
     return {common_name(name, header.silo): vector.combined for name, vector in header.vectors.items()}
 
@@ -189,7 +194,7 @@ def outcome_of(
         RoundLost: the verdict says so, or the vectors could not be combined.
     """
     if verdict and verdict.lost:
-        raise RoundLost(verdict.lost, in_vain=alike(replies))
+        raise RoundLost(verdict.lost, in_vain=alike(replies), spent=_spent(replies))
     if combined.lost:
         raise RoundLost(combined.lost, in_vain=combined.in_vain)
     faults = {reply.silo: reply.fault for reply in replies if reply.fault is not None}

@@ -215,7 +215,8 @@ class Worker:
         try:
             keeps = bool(silo.kept or silo.state)
             named = defined(update.scalars)
-            scalars, sealed = ({}, sorted(named)) if self.aggregation.sealed else (named, [])
+            sealed = sorted(named) if self.aggregation.sealed else []
+            scalars = {name: one for name, one in named.items() if not sealed or name in update.open}
             header = Header(silo=id, weight=update.weight, scalars=scalars, sealed=sealed, keeps=keeps)
             header = header.model_copy(update={"vectors": self.aggregation.accumulate(id, update)})
         except ValueError as error:

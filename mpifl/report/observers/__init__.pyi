@@ -24,4 +24,6 @@ from .observer_group import (
 from .progress import (
     Progress as Progress,
     at_end as at_end,
+    best_round as best_round,
+    stopped_early as stopped_early,
 )

@@ -108,7 +108,9 @@ class Console(Observer):
             print(text, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the terminal as it was."""
+        """Leave the terminal as it was, without the bar of a run that has ended early."""
+        if not self._progress.finished:
+            self._progress.update(self._task, visible=False)
         self._progress.stop()
 
     def _print(self, text: str, soft_wrap: bool = True) -> None:

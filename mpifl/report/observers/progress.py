@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.observers.observer import Record, reached
+from mpifl.report.observers.observer import Record, judged, reached
 from mpifl.run.folder import number
 
 if TYPE_CHECKING:  # what reads runs needs no model
@@ -45,7 +45,8 @@ class Progress:
     def finished(self, job: Job, metric: MetricInfo) -> bool:
         """Return whether a run of this job, judged by this metric, has nothing left to train."""
         evaluate = job.evaluate
-        return at_end(self.round, self.record, job.rounds, evaluate.stops_at, metric, evaluate.patience)
+        ends = at_end(self.round, self.record, job.rounds, evaluate.stops_at, metric, evaluate.patience)
+        return bool(ends)
 
 
 def at_end(
@@ -55,8 +56,8 @@ def at_end(
     stops_at: float | None,
     metric: MetricInfo,
     patience: int | None = None,
-) -> bool:
-    """Return whether a run is at its end.
+) -> str:
+    """Return in words why a run is at its end, "" if it is not.
 
     It has done all its rounds, has reached the value at which it stops, has waited for a better one as long
     as it was to, or has no privacy budget left for another round.
@@ -69,7 +70,47 @@ def at_end(
         metric: The main metric of the job's task.
         patience: The evaluations without a better one after which the job stops, if it does.
     """
-    spent = number(record, "budget_left") == 0
     waited = number(record, "evaluations_since_best") or 0
-    given_up = patience is not None and waited >= patience
-    return round >= rounds or given_up or spent or reached(record, metric, stops_at)
+    if round >= rounds:
+        return "all rounds are done"
+    if reached(record, metric, stops_at):
+        return f"the target, {metric.write_briefly(stops_at or 0)}, is reached"
+    if patience is not None and waited >= patience:
+        return f"no better {metric.name} in {patience} evaluation{'s' * (patience > 1)}"
+    return "another round would pass a privacy budget" if number(record, "budget_left") == 0 else ""
+
+
+def stopped_early(
+    records: Sequence[Record],
+    rounds: int,
+    stops_at: float | None,
+    metric: MetricInfo,
+    patience: int | None = None,
+) -> str:
+    """Return at which round a run has stopped early, why, and which round was best; "" if it has not.
+
+    Args:
+        records: Its rounds.
+        rounds, stops_at, metric, patience: As `at_end` has them.
+    """
+    last = records[-1]
+    why = at_end(last["round"], last, rounds, stops_at, metric, patience)
+    if not why or last["round"] >= rounds:
+        return ""
+    said = f"stopped early, after round {last['round']:,} of {rounds:,}: {why}"
+    if (best := best_round(records, metric)) is None:
+        return said
+    return f"{said}; round {best[0]:,} was best, with {metric.name} {metric.write(best[1])}"
+
+
+def best_round(records: Sequence[Record], metric: MetricInfo) -> tuple[int, float] | None:
+    """Return the round with the best value of what a run is judged by, and the value; None if none was
+    scored."""
+    scored = [(record["round"], *found) for record in records if (found := judged(record, metric))]
+    points = [(round, value) for round, key, value in scored if key == scored[0][1]]
+    if not points:
+        return None
+    noted, best = number(records[-1], "best_round"), metric.best(value for _, value in points)
+    return next((one for one in points if one[0] == noted), None) or next(
+        one for one in points if one[1] == best
+    )

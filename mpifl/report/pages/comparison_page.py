@@ -128,7 +128,7 @@ def _link(run: Summary, path: Path) -> str:
 
 def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> Fold | None:
     """Return what is to be said against some runs, in the part that the table's readers come to next."""
-    rows = [[called(run), remark] for run in summaries for remark in run.remarks]
+    rows = [[called(run), one] for run in summaries for one in (run.stopped, *run.remarks) if one]
     rows += [[run.name, f"left out: {reason}"] for run, reason in left_out.items()]
     return Fold(f"Remarks ({len(rows)})", [Table.of(["run", "reason"], rows)], opened=True) if rows else None
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mpifl.common import Names
 from mpifl.common.pages import Figure, Table
 from mpifl.report.judging import NAMES, ranked, scores
+from mpifl.report.observers import best_round
 from mpifl.report.runs import Summary, units
 from mpifl.run.folder import number
 
@@ -32,7 +33,8 @@ MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT, MOST_MINDED = 3, 3, 6, 20, 3
 
 def verdict(summary: Summary) -> list[str]:
     """Return what came of a run, in a sentence or two."""
-    return [one for one in (_reached(summary), _of_silos(summary)) if one]
+    stopped = f"{summary.stopped[:1].upper()}{summary.stopped[1:]}." if summary.stopped else ""
+    return [one for one in (_reached(summary), stopped, _of_silos(summary)) if one]
 
 
 def _reached(summary: Summary) -> str:
@@ -128,10 +130,10 @@ def _marks(summary: Summary) -> list[Event]:
     metric, found = summary.metric, []
     if summary.target is not None and (at := summary.reached(summary.target)):
         found.append(Event(at, f"Reaches the target, {metric.write_briefly(summary.target)}"))
-    if points := _points(summary):
-        best = metric.best(value for _, value in points)
-        at = next(round for round, value in points if value == best)
-        found.append(Event(at, f"Best {metric.name}, {metric.write(best)}"))
+    if best := best_round(summary.records, metric):
+        found.append(Event(best[0], f"Best {metric.name}, {metric.write(best[1])}"))
+    if summary.stopped:
+        found.append(Event(summary.rounds, "Stops early"))
     return found
 
 

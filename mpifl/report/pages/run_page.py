@@ -113,12 +113,13 @@ def title_of(run: Path, job: Mapping[str, Any]) -> str:
 
 def _state(summary: Summary, every: float | None) -> tuple[str, str, str]:
     """Return how a run has ended, the look of that, and when and where it was."""
-    ended = number(summary.records[-1], "time") or 0.0
-    when = f"{datetime.fromtimestamp(ended):%Y-%m-%d %H:%M}, " if 0 < ended < LAST_DAY else ""
+    time = number(summary.records[-1], "time") or 0.0
+    when = f"{datetime.fromtimestamp(time):%Y-%m-%d %H:%M}, " if 0 < time < LAST_DAY else ""
     if any(remark.startswith("diverged") for remark in summary.remarks):
         word, look = "diverged", "bad"
     else:
-        word, look = ("finished", "good") if summary.finished else ("not finished", "warn")
+        ended = ("stopped early" if summary.stopped else "finished", "good")
+        word, look = ended if summary.finished else ("not finished", "warn")
     return ("going on", "warn", str(summary.run)) if every else (word, look, f"{when}{summary.run}")
 
 

@@ -39,7 +39,8 @@ def as_rows(summaries: Sequence[Summary], target: float | None) -> list[dict[str
     found = []
     for summary in summaries:
         job, figures = settings(summary.job), summary.figures(target)
-        state = {"run": summary.run, "finished": summary.finished, "remarks": "; ".join(summary.remarks)}
+        state = {"run": summary.run, "finished": summary.finished, "stopped": summary.stopped}
+        state["remarks"] = "; ".join(summary.remarks)
         standing = setting.get(summary.run) or [None] * len(COLUMNS)
         row = {**state, **{key: job.get(key) for key in keys}, **{name: figures.get(name) for name in names}}
         found.append({**row, **dict(zip(COLUMNS, standing, strict=True))})
@@ -74,6 +75,7 @@ def _run_as_json(summary: Summary, keys: Sequence[str], target: float | None) ->
     return {
         "run": str(summary.run),
         "finished": summary.finished,
+        "stopped": summary.stopped,
         "remarks": list(summary.remarks),
         "settings": _plain({key: value for key, value in settings(summary.job).items() if key in keys}),
         **summary.figures(target),

@@ -119,7 +119,9 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     found = standings_of(summaries)
     if tested := table_of_settings(found):
         console.print(tested)
-    remarks = [f"{summary.run}: {remark}" for summary in summaries for remark in summary.remarks]
+    remarks = [
+        f"{one.run}: {remark}" for one in summaries for remark in (one.stopped, *one.remarks) if remark
+    ]
     judged = [f"Judged by {found[0].judged.words()}."] if found and found[0].judged else []
     said = [*verdict(found), *(judged if len(found) > 1 else []), f"Figures: {whose(summaries)}.", *remarks]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
@@ -253,7 +255,7 @@ def _headed(first: Sequence[str], columns: Sequence[ComparedColumn], level: str 
 
 def _rounds(summary: Summary) -> str:
     planned = summary.job.get("rounds", summary.rounds)
-    cut = not summary.finished and planned > summary.rounds
+    cut = planned > summary.rounds and (summary.stopped or not summary.finished)
     return f"{summary.rounds} of {planned}" if cut else str(summary.rounds)
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from mpifl import __version__
 from mpifl.common import InputError, one_line
 from mpifl.learning.metrics import ACCURACY, MetricInfo
-from mpifl.report.observers import at_end, judged, reached, worst_silo
+from mpifl.report.observers import at_end, judged, reached, stopped_early, worst_silo
 from mpifl.report.runs.kept_job import read_tables, target_of
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 
@@ -42,6 +42,8 @@ class Summary:
     job: Mapping[str, Any] = field(default_factory=dict)
     """The tables of its job.toml."""
     finished: bool = True
+    stopped: str = ""
+    """Where it is finished before its last round: when, why, and which round was best."""
     remarks: tuple[str, ...] = ()
     """What to know before comparing it, in a few words each."""
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -189,12 +191,13 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
     if not (records := _checked(run, read_metrics(run) if read is None else read, metric)):
         raise InputError(f"{run}: {lost or f'no rounds in metrics.jsonl; {A_RUN}'}")
     job, wrong = read_tables(run / "job.toml")
-    finished, forced = _finished(run, job, records, metric), changed_by_force(environment)
+    (finished, stopped), forced = _end(run, job, records, metric), changed_by_force(environment)
     summary = Summary(
         run=run,
         records=records,
         job=job,
         finished=finished,
+        stopped=stopped,
         remarks=(),
         data=environment.get("data", {}),
         forced=forced,
@@ -278,9 +281,10 @@ def _is_round(record: Record, metric: MetricInfo) -> bool:
     return numbers and tables and all(RANK.fullmatch(k) and isinstance(v, dict) for k, v in ranks.items())
 
 
-def _finished(run: Path, job: Mapping[str, Any], records: list[Record], metric: MetricInfo) -> bool:
-    """Whether a run has left its model and has nothing more to do."""
+def _end(run: Path, job: Mapping[str, Any], records: list[Record], metric: MetricInfo) -> tuple[bool, str]:
+    """Return whether a run has left its model and has nothing more to do, and how it stopped early, if so."""
     evaluate, last = job.get("evaluate", {}), records[-1]
     target = target_of(job) if evaluate.get("stop_at_target") else None
-    ended = at_end(last["round"], last, job.get("rounds", 0), target, metric, evaluate.get("patience"))
-    return (run / "model.safetensors").exists() and ended
+    told = (job.get("rounds", 0), target, metric, evaluate.get("patience"))
+    finished = (run / "model.safetensors").exists() and bool(at_end(last["round"], last, *told))
+    return finished, stopped_early(records, *told) if finished else ""

@@ -52,7 +52,8 @@ def frame(look: Look, width: int, height: int, plain: bool = False) -> Renderabl
         return Group(*top)
     names = Names(look.environment.get("silos", ()))
     top.append(Text(figures_of(summary.last, names, summary.metric), "bold", overflow="fold"))
-    top += [Text(remark, "yellow") for remark in summary.remarks if not remark.startswith("unfinished")]
+    told = [remark for remark in summary.remarks if not remark.startswith("unfinished")]
+    top += [Text(one, "yellow") for one in (summary.stopped, *told) if one]
     free = height - len(top) - 1
     if not plain:
         curves = _curves(summary, width, free - TABLES, free - TABLES - _rows_below(summary))

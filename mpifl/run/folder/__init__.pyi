@@ -22,6 +22,7 @@ from .environment import (
 )
 from .metrics_file import (
     GrowingMetrics as GrowingMetrics,
+    amend_metrics as amend_metrics,
     encode_record as encode_record,
     number as number,
     read_metrics as read_metrics,

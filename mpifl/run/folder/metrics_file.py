@@ -102,6 +102,18 @@ def trim_metrics(folder: Path, round: int) -> None:
     write_needed(folder / "metrics.jsonl", b"".join(encode_record(record) for record in records))
 
 
+def amend_metrics(folder: Path, record: Mapping[str, Any]) -> None:
+    """Put a round's record in the place of the last one of `metrics.jsonl`, if that is of the same round.
+
+    Raises:
+        Unwritable: the disk is full, or fails.
+    """
+    records = read_metrics(folder)
+    if records and records[-1]["round"] == record["round"]:
+        lines = [encode_record(one) for one in (*records[:-1], record)]
+        write_needed(folder / "metrics.jsonl", b"".join(lines))
+
+
 def encode_record(record: Mapping[str, Any]) -> bytes:
     """Return one line of `metrics.jsonl`; a figure that is not finite or too large is null in it."""
     known = {k: None if _is_beyond(v) else v for k, v in record.items()}

@@ -19,7 +19,7 @@ from mpifl.exchange.worker_side import WorkerContext
 from mpifl.run.job import Job, is_silo_level
 from mpifl.training import Coins, Wing
 from mpifl.transforms import Transform
-from mpifl.wings.dpsgd.budget_room import check_site_allows, room_of
+from mpifl.wings.dpsgd.budget_room import check_site_allows, room_check
 from mpifl.wings.dpsgd.privacy_plan import Accounting, SiloPlan, guard_of, plans, stated_noise
 from mpifl.wings.dpsgd.private_silo import PrivateSilo
 from mpifl.wings.dpsgd.question_ledger import Protection
@@ -74,7 +74,7 @@ class OfExamples(Wing):
         site.entries()  # so that a damaged ledger stops the run before the first round
         guard = guard_of(self._job, context.spec, noise, site)
         check_site_allows(self._job, site)
-        silo, check = partial(PrivateSilo, guard=guard), room_of(self._job, context.spec, guard)
+        silo, check = partial(PrivateSilo, guard=guard), room_check(self._job, context.spec, guard)
         return dataclasses.replace(context, silo=silo, check=check, sync=site.sync)
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
@@ -82,9 +82,9 @@ class OfExamples(Wing):
         planned = self._plans or plans(self._job, self._spec, self._algorithm)
         self._accounting = Accounting(self._job, planned)
 
-    def spent(self, server: Server, note: Callable[..., None]) -> dict[str, Any]:
+    def spent(self, server: Server) -> dict[str, Any]:
         """Return the figures of what silos have spent."""
-        return _spent(self._accounting, server, note)
+        return self._accounting.figures(server.state, server.round)
 
 
 class OfSilos(Wing):
@@ -131,24 +131,14 @@ class OfSilos(Wing):
         """Return a function that draws the silos of a round in secret, if the job asks for this."""
         return coins_of(self._job, silos, run)
 
-    def spent(self, server: Server, note: Callable[..., None]) -> dict[str, Any]:
+    def spent(self, server: Server) -> dict[str, Any]:
         """Return the figures of what all silos together have spent."""
-        return _spent(self._accounting, server, note)
+        return self._accounting.figures(server.state, server.round)
 
 
 def wing(job: Job) -> Wing:
     """Return the wing for a job's `[privacy]`."""
     return OfSilos(job) if is_silo_level(job) else OfExamples(job)
-
-
-def _spent(
-    accounting: Accounting | SiloAccounting, server: Server, note: Callable[..., None]
-) -> dict[str, Any]:
-    """Return the figures of what was spent; note it if this ends the training."""
-    found = accounting.figures(server.state, server.round)
-    if why := accounting.note(found, server.round):
-        note(why)
-    return found
 
 
 def _noise_told(job: Job, spec: AnySpec, told: str) -> list[float]:

@@ -266,12 +266,6 @@ class Accounting:
         assert self._job.privacy is not None
         return epsilon_of(taken, self._job.privacy.delta, self._job.privacy.accountant)
 
-    def note(self, figures: Record, round: int) -> str:
-        """Return why no other round follows; "" if one does, or if the job's last round is done."""
-        if figures.get("budget_left") != 0 or round >= self._job.rounds:
-            return ""
-        return f"ends after round {round} of {self._job.rounds}: another would pass a silo's privacy budget"
-
 
 def _costs_more(one: Steps, other: Steps) -> bool:
     """Whether `one` costs at least as much as `other` in noise, rate and count, and differs from it."""

@@ -44,7 +44,10 @@ class Protection(Transform):
         """
         if purpose != "evaluation" and isinstance(silo, PrivateSilo):
             vectors = {name: unmarked(value) for name, value in update.vectors.items()}
-            update.scalars |= silo.settle(vectors, update.scalars)
+            told = silo.settle(vectors, update.scalars)
+            update.scalars |= told
+            if told.get(LEFT) == 0:  # the next question would tell it anyway, as the kind of a fault
+                update.open |= {LEFT}
             update.noise |= dict.fromkeys(vectors, silo.share_of) if silo.share_of else {}
         return update
 

@@ -97,12 +97,6 @@ class SiloAccounting:
             return found
         return found | {"epsilon": self._account.epsilon()}
 
-    def note(self, figures: Record, round: int) -> str:
-        """Return why no other round follows; "" if one does, or if the job's last round is done."""
-        if figures.get("budget_left") != 0 or round >= self._job.rounds:
-            return ""
-        return f"ends after round {round} of {self._job.rounds}: another would pass [privacy] epsilon"
-
 
 def figures_of_rounds(job: Job, mechanism: SiloMechanism, rounds: int) -> float:
     """Return the epsilon of a number of rounds."""

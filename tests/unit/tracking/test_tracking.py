@@ -86,6 +86,31 @@ def test_without_a_terminal_only_trouble_is_told_unless_asked(capsys):
         assert "\x1b" not in out
 
 
+@pytest.mark.parametrize("done", [2, 3])
+def test_on_a_terminal_the_bar_of_a_run_that_ends_early_goes_away(monkeypatch, done):
+    ours, theirs = os.openpty()
+    for name in ("OMPI_COMM_WORLD_SIZE", "NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        console = Console(3)
+        console.begin(0, "toy")
+        for round in range(1, done + 1):
+            console.round({"round": round, "seconds": 0.5})
+        console.end()
+        terminal.flush()
+        print("\nend", file=terminal, flush=True)
+        shown = ""
+        while not shown.endswith("end\r\n"):
+            shown += os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert "round 2  0.50 s" in shown
+    assert "left" in shown, "while it goes on, the bar says what is left"
+    last = shown[shown.rindex(f"round {done}  0.50 s") :]
+    assert (f"{done}/3" in last.split("\x1b[2K")[-1]) is (done == 3)
+
+
 def test_why_a_silo_was_left_out_is_told_once(capsys):
     for wanted in (False, "always"):
         console = Console(9, wanted)
@@ -275,7 +300,7 @@ def test_a_run_is_finished_by_one_rule(round, accuracy, stop, finished):
     progress = Progress(round - 1).next({"train_loss": 1.0}).adding({"test_accuracy": accuracy})
     assert (progress.round, progress.reported) == (round, False)
     assert progress.finished(job, ACCURACY) is finished
-    assert at_end(round, progress.record, job.rounds, job.evaluate.stops_at, ACCURACY) is finished
+    assert bool(at_end(round, progress.record, job.rounds, job.evaluate.stops_at, ACCURACY)) is finished
 
 
 def test_lines_that_a_full_disk_does_not_take_are_told_of_once_and_written_later(tmp_path, capsys):

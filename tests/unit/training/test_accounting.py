@@ -14,9 +14,11 @@ from typing import ClassVar
 import pytest
 import tomli_w
 from pages import Reader
+from typer.testing import CliRunner
 from unit.builders import Alone, write_folder
 
 from mpifl import FedAvg
+from mpifl.cli.commands import app
 from mpifl.common import InputError
 from mpifl.report.pages import write_report
 from mpifl.report.runs import compare_runs, read_run
@@ -186,19 +188,90 @@ def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys
     )
 
 
-def test_a_sites_own_budget_ends_a_run_before_it_is_passed(start, capsys):
+MASKS = {"security": {"least": 1}}
+
+
+@pytest.mark.parametrize("more", [{}, MASKS], ids=["open", "masked"])
+def test_a_sites_own_budget_ends_a_run_with_its_model(start, capsys, more):
     start.site.mkdir(mode=0o700)
     budget = epsilon_of([Steps(5.0, 1.0, 5)], 0.001)
     (start.site / "budget.toml").write_text(f"epsilon = {budget}\ndelta = 0.001\n")
-    run = start("site")
-    found = records(run)
-    assert [record["budget_left"] for record in found] == [1, 0]
+    run = start("spent", **more)
+    assert [record.get("budget_left") for record in records(run)] == [None if more else 1, 0]
     assert (run / "model.safetensors").exists()
     said = capsys.readouterr().err
-    assert "silo 0: its privacy budget allows 2 of 4 rounds: epsilon " in said
-    assert "ends after round 2 of 4: another would pass a silo's privacy budget" in said
+    line = "silo 0: its privacy budget allows 2 of 4 rounds: epsilon "
+    assert said.count(line) == 1, "one line for a rank"
+    assert "; the run ends when a budget does, with its model written" in said
+    assert "stopped early, after round 2 of 4: another round would pass a privacy budget; round " in said
     spent = [one for entry in SiteFolder(start.site).entries("", "") for one in entry.steps]
-    assert epsilon_of(spent[: len(spent) // 2], 0.001) <= budget
+    assert len(spent) == 4, "no silo paid for a round that was lost"
+    assert epsilon_of(spent[:2], 0.001) <= budget
+
+
+class Meanwhile(FedAvg):
+    """Another run spends a silo's budget before the third round."""
+
+    def train(self, silo, w):
+        if silo.round == 2 and silo.id == 1:
+            site, other = silo._guard.site, silo._guard.site.entries("", silo._guard.shards[1])[0]
+            more = [(noise, rate, 20) for noise, rate, _ in other.taken]
+            spent = {"question": "another", "run": "another", "taken": more}
+            site.record(lambda: None if site.answered("another") else other.model_copy(update=spent))
+        return super().train(silo, w)
+
+
+@pytest.mark.parametrize("more", [{}, MASKS], ids=["open", "masked"])
+def test_a_budget_that_another_run_spends_meanwhile_ends_a_run_with_its_model(start, capsys, more):
+    start.site.mkdir(mode=0o700)
+    budget = epsilon_of([Steps(5.0, 1.0, 10)], 0.001)
+    (start.site / "budget.toml").write_text(f"epsilon = {budget}\ndelta = 0.001\n")
+    own = {"name": "unit.training.test_accounting:Meanwhile"}
+    run = start("meanwhile", algorithm=own, **more)
+    assert [record["round"] for record in records(run)] == [1, 2]
+    assert records(run)[-1]["budget_left"] == 0
+    assert read_run(run).finished
+    why = "round 3 was lost: 1 of 2 silos answered (silo 1: privacy budget is spent)"
+    assert f"{why}\nstopped early, after round 2 of 4: another round would pass" in capsys.readouterr().err
+    assert len(records(start("meanwhile", resume=True, algorithm=own, **more))) == 2
+
+
+def test_the_command_says_what_a_sites_budget_leaves_of_a_job(start, capsys, monkeypatch):
+    path, out = start.site.parent / "told.toml", start.site.parent / "figures.json"
+    path.write_text(tomli_w.dumps(job_of(start.site.parent, "told")))
+
+    def told(*words):
+        done = CliRunner().invoke(app, ["privacy", str(path), "--json", str(out), *words])
+        return done, json.loads(out.read_text()).get("site")
+
+    done, site = told()
+    assert site is None
+    assert "there is no such folder yet, so nothing is spent there" in done.output
+    assert not start.site.exists()
+    start.site.mkdir(mode=0o700)
+    _, site = told()
+    assert (site["budget"], [one["rounds_left"] for one in site["silos"]]) == (None, [4, 4])
+    budget = epsilon_of([Steps(5.0, 1.0, 5)], 0.001)
+    (start.site / "budget.toml").write_text(f"epsilon = {budget}\ndelta = 0.001\n")
+    done, site = told()
+    assert [one["rounds_left"] for one in site["silos"]] == [2, 2]
+    assert [one["spent"] for one in site["silos"]] == [0, 0]
+    line = "silo 0: its privacy budget allows 2 of 4 rounds: epsilon "
+    assert line in done.output
+    capsys.readouterr()
+    start("told")
+    assert line in capsys.readouterr().err, "the same line at the start"
+    done, site = told()
+    assert [one["rounds_left"] for one in site["silos"]] == [0, 0]
+    assert site["silos"][0]["spent"] == pytest.approx(epsilon_of([Steps(5.0, 1.0, 4)], 0.001))
+    assert site["silos"][0]["left"] == pytest.approx(budget - site["silos"][0]["spent"])
+    assert line in done.output, "the rounds of this run that are answered at no cost count"
+    done, site = told("--set", "seed=3")
+    assert "silo 0: its privacy budget is spent: epsilon" in done.output
+    done, _ = told("--set", "privacy.evaluate_unprotected=true")
+    assert "budget.toml: has no evaluate_unprotected = true" in str(done.exception)
+    monkeypatch.delenv("MPIFL_SITE")
+    assert told()[1] is None
 
 
 def check(path: Path):

@@ -8,6 +8,7 @@ import shutil
 import pytest
 import tomli_w
 import torch
+from pages import Reader
 from safetensors.torch import load_file, save_file
 from unit.builders import Alone, net, write_folder
 
@@ -16,6 +17,8 @@ from mpifl.common.errors import InputError, Unwritable
 from mpifl.data.batches.batches import Batches
 from mpifl.learning.metrics import ACCURACY
 from mpifl.report.judging.evaluate import evaluate_run
+from mpifl.report.pages import write_report
+from mpifl.report.runs import Output, compare_runs
 from mpifl.report.runs.runs import read_run
 from mpifl.run.folder import ROUND, checkpoint, read_metrics, round_of
 from mpifl.run.job import read_job
@@ -73,8 +76,35 @@ def test_without_a_valid_split_the_key_is_refused(run):
         run(valid=0, split="valid")
 
 
-def test_training_ends_when_patience_does(run, tmp_path):
+def says_that_it_stopped(capsys, run, round, why, records):
+    """Whether the console, the page and the comparison say that a run of 9 rounds has stopped at this one."""
+    key = "test_accuracy"
+    best = max(records, key=lambda record: record[key])
+    said = f"stopped early, after round {round} of 9: {why}; "
+    said += f"round {best['round']} was best, with accuracy {best[key]:.2%}"
+    assert capsys.readouterr().err.splitlines().count(said) == 1
+    page = Reader(write_report(run).read_text()).titles()
+    assert f"S{said[1:]}." in page
+    assert "Stops early" in page
+    compare_runs([run], output=Output(json=run / "compared.json", page=run / "compared.html"))
+    printed = capsys.readouterr().out
+    assert f"{run}: {said}\n" in printed
+    assert f" {round} of 9 " in printed
+    assert json.loads((run / "compared.json").read_text())["runs"][0]["stopped"] == said
+    assert said in (run / "compared.html").read_text()
+
+
+def test_a_run_that_reaches_its_target_says_that_it_stopped(run, tmp_path, capsys):
+    records = run(rounds=9, lr=0.5, target_accuracy=0.01, stop_at_target=True)
+    says_that_it_stopped(capsys, tmp_path / "run", 1, "the target, 1%, is reached", records)
+    assert run("whole", rounds=1, target_accuracy=0.01, stop_at_target=True)
+    assert "stopped early" not in capsys.readouterr().err
+    assert read_run(tmp_path / "whole").stopped == ""
+
+
+def test_training_ends_when_patience_does(run, tmp_path, capsys):
     records = run(rounds=9, lr=1e-9, patience=2)
+    says_that_it_stopped(capsys, tmp_path / "run", 3, "no better accuracy in 2 evaluations", records)
     assert [record["evaluations_since_best"] for record in records] == [0, 1, 2]
     assert {record["best_round"] for record in records} == {1}
     assert (tmp_path / "run" / "model.safetensors").exists()
