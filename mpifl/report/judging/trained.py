@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,7 +97,8 @@ def read_job_of(run: Path, trusted: Collection[str]) -> Job:
 
 
 def module_of(run: Path, job: Job, spec: FederationSpec, best: bool = False) -> nn.Module:
-    """Return the module with the weights of the run's end, or of its best round."""
+    """Return the module with the weights of the run's end, or of its best round; say if it is not what silos
+    use."""
     path = _best(run, job) if best else last_model(run, job)
     algorithm, table = job.build_algorithm().for_federation(spec), job.model
     task, width = algorithm.task, algorithm.task.width(spec)
@@ -108,6 +110,11 @@ def module_of(run: Path, job: Job, spec: FederationSpec, best: bool = False) -> 
         where = f"in personal/{run.name} of its site's folder" if job.secure else "in personal/"
         raise InputError(f"{run}: {whose}, which have a model each, {where}; {scores}")
     load_final(module, job.model, path)
+    if algorithm.own_models:
+        what = (
+            f"this is the server's model; rounds have scored what {job.algorithm['name']} makes for each silo"
+        )
+        print(f"note: {run}: {what}", file=sys.stderr)
     return module
 
 
