@@ -54,6 +54,15 @@ def test_the_figures_of_silos_are_those_of_the_training(tmp_path, capsys):
     assert re.search(r"all examples\W+21\W+-", printed), "a loss of all examples is not known"
 
 
+def test_it_is_said_where_silos_use_models_of_their_own(tmp_path, capsys):
+    run, _ = make_run(tmp_path, algorithm={"name": "ditto", "lambda": 0.0})
+    capsys.readouterr()
+    scored(run)
+    assert capsys.readouterr().err == (
+        f"note: {run}: this is the server's model; rounds have scored what ditto makes for each silo\n"
+    )
+
+
 @pytest.mark.parametrize(("split", "examples"), [("valid", 5), ("train", 20), ("test", 7), (None, 7)])
 def test_each_split_can_be_asked(tmp_path, split, examples):
     run, _ = make_run(tmp_path, valid=5)
