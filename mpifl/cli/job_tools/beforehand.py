@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpifl.cli.job_tools.shipped import jobs_folder
 from mpifl.common import InputError, Names, Table, lock
-from mpifl.data.shards import AnySpec, VerticalSpec, read_any
+from mpifl.data.shards import AnySpec, FederationSpec, VerticalSpec, read_any
 from mpifl.run.job import HARMLESS, Outline, differing_keys, read_outline
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ def whole(
     resolved, source = read_job(job, overrides), str(job)
     found = Checked(resolved, validate_job(resolved, source, wings_of))
     spec = found.spec
+    if isinstance(spec, FederationSpec) and not _holds_out(spec):
+        found.notes.append("nothing will be scored: no rows are held out; make shards with --test 0.2")
     here: set[int] = {*range(len(spec.silos))}
     looks: list[Callable[[], object]] = [
         lambda: _look_for_files(found, here, elsewhere),
@@ -130,6 +132,12 @@ def whole(
         except InputError as error:
             found.problems.append(str(error))
     return found
+
+
+def _holds_out(spec: FederationSpec) -> bool:
+    """Return whether the server or a silo has rows that are not for training."""
+    entries = [*spec.silos, *([spec.test] if spec.test else [])]
+    return any(entry.examples.get(split) for entry in entries for split in ("test", "valid"))
 
 
 def summary_of(found: Checked) -> str:

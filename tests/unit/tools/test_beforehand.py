@@ -1,6 +1,7 @@
 """What is wrong with a training is told before its ranks start, by the line that they would end with."""
 
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -142,6 +143,17 @@ def test_check_tells_what_would_be_trained_and_writes_nothing(own_job):
     assert (code, noted) == (0, [])
     assert told == "own.toml: nothing is wrong: fedavg, logreg, 3 silos, 1 round, run folder runs/own\n"
     assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_check_says_that_nothing_will_be_scored(own_job):
+    path = Path("shards/federation.json")
+    told = json.loads(path.read_text())
+    told["test"] = None
+    for entry in told["silos"]:
+        entry["examples"] |= {split: 0 for split in ("valid", "test") if split in entry["examples"]}
+    path.write_text(json.dumps(told))
+    _, _, noted = checked(own_job, "--set", "shards='shards'")
+    assert "nothing will be scored: no rows are held out; make shards with --test 0.2" in noted
 
 
 def test_check_tells_each_problem_in_a_line(own_job):
