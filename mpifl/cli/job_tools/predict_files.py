@@ -41,11 +41,22 @@ def predict_table(
     """
     from data_prep.tables import UnlabelledTable, kind_of
 
+    _check_tables(table)
+
     def rows(record: dict[str, Any]) -> tuple[Iterable[str], Pieces]:
         given = UnlabelledTable(kind_of(table), table, record["spec"], own)
         return given.told(), _of_table(given)
 
     _predict(run, table, out, trusted, best, kind="table", made=rows)
+
+
+def _check_tables(given: Path) -> None:
+    """Refuse a folder of images in place of a table, or of a folder of them."""
+    from data_prep.sources import has_images
+    from data_prep.tables import is_table
+
+    if given.is_dir() and not any(map(is_table, given.rglob("*"))) and has_images(given):
+        raise InputError(f"{given}: is a folder of images, and no table; name it by --images {given}")
 
 
 def _of_table(given: Any) -> Pieces:
