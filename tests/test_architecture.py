@@ -66,10 +66,10 @@ JOINED = {
     "mpifl.cli.align_command": {"data_prep.schemes", "data_prep.site"},
     "mpifl.cli.listing": {"data_prep.schemes", "data_prep.sources"},
     "mpifl.cli.job_tools.predict_files": {"data_prep.sources", "data_prep.tables"},
-    "mpifl.cli.job_tools.new_data": {"data_prep.tables"},
+    "mpifl.cli.job_tools.new_data": {"data_prep.sources", "data_prep.tables"},
 }
 """What a command may import of `data_prep`: where a party's table meets the ranks, both are told of, a job
-begins with a table, or new examples are to become the numbers that a model has learned from."""
+begins with a table or with masks, or new examples are to become the numbers that a model has learned from."""
 FORBIDDEN = {
     "mpifl.data": {"mpifl.wire", "torch"},
     "mpifl.sums": {"mpifl.data"},

@@ -136,7 +136,9 @@ def assemble(folder: Path) -> FederationSpec:
     common = {
         key: value for key, value in schemes[0].items() if all(one.get(key) == value for one in schemes)
     }
-    update: dict[str, Any] = {"silos": entries, "test": test, "seed": 0, "scheme": common}
+    seeds = {specs[path].seed for path in paths}
+    seed = seeds.pop() if len(seeds) == 1 else 0  # what each site drew by is in its own entry
+    update: dict[str, Any] = {"silos": entries, "test": test, "seed": seed, "scheme": common}
     source = {**first.source, **changes_together([specs[path] for path in paths])}
     if any(specs[path].source.get("encoding") != first.source.get("encoding") for path in paths):
         source["encoding"] = None

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tomli_w
 
 from data_prep.cut import WriteOptions
 from data_prep.schemes import Shares
 from data_prep.site.agreement import assemble, new_spec, spec_of_table
+from data_prep.site.between_sites import shared_groups, units_told
 from data_prep.site.site import Site, import_site
 from data_prep.sources import kept_words
 from data_prep.tables import SiteTable, check_label, is_table, kind_of, pooled, read_spec, spec_beside
@@ -36,6 +37,13 @@ class Holding:
     seed: int = 0
     group: str | None = None
     order: str | None = None
+
+
+class Joined(NamedTuple):
+    """The federation that the tables of sites became, and what is doubtful between them, a line each."""
+
+    spec: FederationSpec
+    told: list[str]
 
 
 def sites_of(given: Sequence[Path]) -> dict[str, Path]:
@@ -71,7 +79,7 @@ def join_sites(
     name: str | None,
     holding: Holding,
     manner: WriteOptions | None = None,
-) -> FederationSpec:
+) -> Joined:
     """Make the shards of several sites' tables, as the sites would one by one.
 
     Args:
@@ -88,6 +96,7 @@ def join_sites(
     check_free(out)
     tables = {site: _table(site, path, spec) for site, path in given.items()}
     found = pooled(tables, [f"{site}.json" for site in given])
+    told = [*units_told(found.statistics, tables), *shared_groups(tables, holding.group)]
     with written_atomically(out) as folder:
         agreed = folder / AGREED
         agreed.mkdir()
@@ -100,7 +109,7 @@ def join_sites(
             more: dict[str, Any] = {"shares": holding.shares, "manner": manner}
             more["source_options"] = kept_words(kind, holding.group, holding.order, words)
             import_site(kind, path, agreed / "agreed.json", folder, Site(number, site), holding.seed, **more)
-        return assemble(folder)
+        return Joined(assemble(folder), told)
 
 
 def _table(site: str, path: Path, spec: Path | None) -> SiteTable:

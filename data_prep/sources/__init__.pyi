@@ -1,3 +1,4 @@
+from .drawn_masks import has_images as has_images, look_at_masks as look_at_masks
 from .fetching import fetch as fetch
 from .scaling import scale_of as scale_of
 from .source_registry import SOURCES as SOURCES, find_source as find_source, kept_words as kept_words

@@ -17,9 +17,15 @@ from .files import (
     size_of_array as size_of_array,
     spec_beside as spec_beside,
 )
-from .pooled_tables import SiteTable as SiteTable, pooled as pooled
+from .pooled_tables import SiteTable as SiteTable, names_in as names_in, pooled as pooled
 from .spec import TableSpec as TableSpec, read_spec as read_spec
 from .surveying import is_needed as is_needed, survey as survey
 from .table_column import Column as Column, Spelled as Spelled
 from .unlabelled import UnlabelledTable as UnlabelledTable
-from .values import Changes as Changes, ordered as ordered, told_of as told_of
+from .values import (
+    Changes as Changes,
+    ColumnMoments as ColumnMoments,
+    Moments as Moments,
+    ordered as ordered,
+    told_of as told_of,
+)

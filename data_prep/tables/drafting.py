@@ -179,9 +179,11 @@ def _of_persons(guesses: Mapping[str, Guess]) -> str | None:
 
 
 def _grouped(group: str | None) -> list[str]:
-    return (
-        [f"group = {quoted(group)}  # rows of one stay together, in one split of one silo"] if group else []
-    )
+    """Return the lines that say whose a row is: shards keep it, and predictions name it."""
+    if not group:
+        return []
+    whole = f"group = {quoted(group)}  # rows of one stay together, in one split of one silo"
+    return [f"id = {quoted(group)}  # shards keep it, and predictions name it", whole]
 
 
 def _whole(guesses: Mapping[str, Guess], group: str | None) -> list[str]:

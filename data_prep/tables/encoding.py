@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.tables.afar import Afar
 from data_prep.tables.columns import MISSING_LEVEL, columns_of
 from data_prep.tables.files import Kept
 from data_prep.tables.label import known
@@ -88,19 +89,23 @@ class Encoder:
             yield Encoded(x, labels, silos, ids, groups, **more)
         rounding.check(str(path), self._remedies())
 
-    def refuse_gaps(self) -> None:
-        """Look through the table for a value that is missing, of which the spec says nothing.
+    def look_through(self) -> Afar:
+        """Look through the table for a value that is missing, of which the spec says nothing, and for values
+        far from those of the training; return the latter.
 
         Raises:
-            InputError: there is one.
+            InputError: a value is missing.
         """
         unsaid = [name for name, column in self.spec.features.items() if column.missing is None]
+        afar = Afar(self.spec.features)
         for piece in self._kept.first(Gaps()):
             for name in unsaid:
                 if (texts := piece.columns[name]).lacking:
                     row = piece.at(int(np.argmax(texts.gaps)))
                     what = "is missing, and the model has learned from rows that have it"
                     raise InputError(f"{row}: {name} {what}; fill it in, or leave the row out")
+            afar.look(piece)
+        return afar
 
     @property
     def record(self) -> dict[str, Any] | None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.tables.files import kind_of
+from data_prep.tables.files import kind_of, pieces
+from data_prep.tables.label import Label
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import Survey, survey
 from data_prep.tables.values import Moments, check_spellings, ordered
@@ -42,6 +43,18 @@ def pooled(sites: Mapping[str, SiteTable], files: Sequence[str]) -> Pooled:
     levels = _union(sites, found)
     specs = {name: _stated(one.spec, levels, moments, files) for name, one in sites.items()}
     return Pooled({name: one.moments for name, one in found.items()}, specs)
+
+
+def names_in(table: SiteTable, column: str) -> set[str]:
+    """Return the different values of one column of a table, which alone is read; missing ones do not count.
+
+    Raises:
+        InputError: the table has no such column.
+    """
+    told = {"features": {}, "label": Label(kind="none"), "names": table.spec.names, "group": column}
+    told |= dict.fromkeys(("silo", "id", "order", "held_out"))
+    read = pieces(kind_of(table.path), table.path, table.spec.model_copy(update=told))
+    return {name for piece in read for name in piece.columns[column].different[0] if name is not None}
 
 
 def _union(sites: Mapping[str, SiteTable], found: Mapping[str, Survey]) -> dict[str, list[str]]:

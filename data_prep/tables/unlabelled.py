@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from data_prep.tables.encoding import Encoded, Encoder
 from data_prep.tables.files import column_names
+from data_prep.tables.own_reading import read_as
 from data_prep.tables.spec import TableSpec
 from mpifl.common import InputError
 
@@ -26,17 +27,16 @@ class UnlabelledTable:
         kind: `csv` or `parquet`.
         path: The table.
         stated: The spec of the training, as `Encoder.fitted` returns it.
-
-    Attributes:
-        told: Lines about columns that are there and not read.
+        own: The spec of the site whose table it is: names in the file, units and notation are by it.
 
     Raises:
-        InputError: a column is missing, or the spec is none.
+        InputError: a column is missing, a spec is none, or the site's own means other columns.
     """
 
-    def __init__(self, kind: str, path: Path, stated: Mapping[str, Any]) -> None:
+    def __init__(self, kind: str, path: Path, stated: Mapping[str, Any], own: Path | None = None) -> None:
         self._path = path
         spec = _unlabelled(path, stated)
+        spec = spec if own is None else read_as(spec, own, _validated(path, stated))
         names = column_names(kind, path, spec)
         if spec.id is not None and spec.id not in names:
             spec = spec.model_copy(update={"id": None})
@@ -46,15 +46,24 @@ class UnlabelledTable:
         unread = [name for name in names if name not in wanted]
         more = f" and {len(unread) - MOST_NAMED:,} more" if len(unread) > MOST_NAMED else ""
         said = f"{path}: columns that the model does not take are not read"
-        self.told = [f"{said}: {', '.join(unread[:MOST_NAMED])}{more}"] if unread else []
+        self._unread = [f"{said}: {', '.join(unread[:MOST_NAMED])}{more}"] if unread else []
 
-    def read(self) -> Iterator[Encoded]:
-        """Yield all rows as numbers, piece by piece.
+    def told(self) -> Iterator[str]:
+        """Yield lines about columns that are there and not read, and about those far from the training.
 
         Raises:
-            InputError: a row lacks a value that the model needs, or has one that it does not know.
+            InputError: a row lacks a value that the model needs, or has no number where one must be.
         """
-        self._encoder.refuse_gaps()
+        yield from self._unread
+        if (far := self._encoder.look_through().told()) is not None:
+            yield f"warning: {self._path}: {far}"
+
+    def read(self) -> Iterator[Encoded]:
+        """Yield all rows as numbers, piece by piece, once `told` has looked through them.
+
+        Raises:
+            InputError: a row has a value that the model does not know.
+        """
         yield from self._encoder.read(self._path)
 
 
@@ -69,6 +78,11 @@ def _unlabelled(path: Path, stated: Mapping[str, Any]) -> TableSpec:
             else one
             for name, one in features.items()
         }
+    return _validated(path, told)
+
+
+def _validated(path: Path, told: Mapping[str, Any]) -> TableSpec:
+    """Return a spec as the run keeps it."""
     try:
         return TableSpec.model_validate(told)
     except ValidationError as error:

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 _TABLE = typer.Argument(metavar="[TABLE]", help="A table of new rows, CSV or Parquet.")
 NewTable = Annotated[Path | None, _TABLE]
+_IMAGES = typer.Option(metavar="DIR", help="A folder of new images.")
+NewImages = Annotated[Path | None, _IMAGES]
+_SPLIT = typer.Option(metavar="SPLIT", help="train, valid or test; by default all.")
+NewSplit = Annotated[str | None, _SPLIT]
+_SPEC = typer.Option(metavar="SPEC", help="With TABLE: its site's own spec, for its names and units.")
+SiteSpec = Annotated[Path | None, _SPEC]
 Force = Annotated[bool, typer.Option("--force", help="Take shards that another spec has cut.")]
 
 
@@ -89,11 +95,10 @@ def predict(
     table: NewTable = None,
     *,
     data: Annotated[Path | None, typer.Option(metavar="SHARDS", help="A shard folder, or one shard.")] = None,
-    images: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder of new images.")] = None,
+    images: NewImages = None,
+    spec: SiteSpec = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The table: .parquet, .csv or .npz.")],
-    split: Annotated[
-        str | None, typer.Option(metavar="SPLIT", help="train, valid or test; by default all.")
-    ] = None,
+    split: NewSplit = None,
     best: Best = False,
     force: Force = False,
     trust: Trust = [],  # noqa: B006
@@ -104,6 +109,7 @@ def predict(
     For a split network all parties work together, on the ranks that --ranks or mpirun starts.
     """
     _check_one(table, images, data, split)
+    _check_spec(spec, table)
     split_over, transport = _asked(run, ranks)
     if split_over:
         assert transport is not None
@@ -123,7 +129,7 @@ def predict(
         from mpifl.report.judging import predict_run
 
     if table is not None:
-        predict_table(run, table, out, trust, best)
+        predict_table(run, table, out, trust, best, spec)
     elif images is not None:
         predict_images(run, images, out, trust, best)
     elif data is not None:
@@ -141,6 +147,12 @@ def _check_one(table: Path | None, images: Path | None, data: Path | None, split
         raise InputError(f"--split {split}: is for shards; leave it out, or name them by --data")
     if table is not None and table.suffix in (".h5", ".json"):
         raise InputError(f"{table}: is no table; name shards by --data")
+
+
+def _check_spec(spec: Path | None, table: Path | None) -> None:
+    """Refuse a site's spec where there is no table."""
+    if spec is not None and table is None:
+        raise InputError(f"--spec {spec}: is for a table of new rows; leave it out, or name TABLE")
 
 
 def convert(

@@ -62,7 +62,7 @@ def new(
     """
     from mpifl.cli.job_tools import Answers, kind_seen, looked_at, whose
 
-    kind = kind or _ask("--kind", "What data is there?", kind_seen(data or ()), _kinds())
+    kind = kind or _ask("--kind", "What data is there?", kind_seen(data or (), label or ""), _kinds())
     answers = Answers(
         name=name or kind,
         kind=kind,

@@ -69,6 +69,7 @@ from .suggesting import (
     did_you_mean as did_you_mean,
     hint_of as hint_of,
     keys_at as keys_at,
+    plain as plain,
     suggested as suggested,
 )
 from .toml import (

@@ -28,12 +28,22 @@ def read_toml(path: Path, overrides: Sequence[str] = ()) -> Table:
         InputError: the file cannot be read or is no TOML, or an override is wrong; one line says so.
     """
     table = _told_tables(path)
-    given = {override.partition("=")[0].strip() for override in overrides}
+    keys = [override.partition("=")[0].strip() for override in overrides]
+    _check_once(keys, overrides)
+    given = {*keys}
     for override in overrides:
         _override(table, override, given)
     if wrong := wrong_in(table):
         raise InputError(f"{path}: {wrong}")
     return table
+
+
+def _check_once(keys: Sequence[str], overrides: Sequence[str]) -> None:
+    """Refuse a key that is set twice: the last value would count without a word."""
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        values = [text.partition("=")[2] for key, text in zip(keys, overrides, strict=True) if key == twice]
+        what = f"given {len(values)} times ({' and '.join(values)}), and takes one value; leave one out"
+        raise InputError(f"--set {twice}: {what}")
 
 
 def tables(path: Path) -> Table:

@@ -34,7 +34,7 @@ def drafted(path, capsys, *more):
 def test_an_id_of_persons_that_repeats_is_the_group(tmp_path, name, capsys):
     path = visits(tmp_path, name, np.random.default_rng(1).permutation(np.repeat(np.arange(40), 5)))
     spec, told = drafted(path, capsys)
-    assert (spec.group, list(spec.features)) == (name, ["age"])
+    assert (spec.group, spec.id, list(spec.features)) == (name, name, ["age"])
     assert f"group: {name}, whose rows stay together; take it out" in told
     words = ["--out", tmp_path / "out", "--scheme", "iid", "--silos", 2, "--test", 0.2]
     assert command("partition", "csv", "--data", path, *words) == 0

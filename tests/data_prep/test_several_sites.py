@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import ROOT
 from typer.testing import CliRunner
 
 from data_prep.cli import app
+from data_prep.site.between_sites import units_told
+from data_prep.tables import Column, SiteTable, TableSpec
+from data_prep.tables.values import moments_of
 from mpifl.common import InputError
 from mpifl.data.shards import read_federation
 
@@ -17,7 +21,7 @@ CLINICS = {"east": ",", "north": ";", "south": "\t"}
 SPEC = (ROOT / "docs/examples/clinics/columns.toml").read_text()
 
 
-def run(*arguments: str | Path) -> str:
+def run(*arguments: str | float | Path) -> str:
     done = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
@@ -90,6 +94,60 @@ def test_a_site_has_its_own_names_and_units_by_the_spec_beside_its_table(clinics
     found = json.loads(Path("joined/agreed/south.json").read_text())["columns"]["age"]
     assert found["sum"] == 12 * sum(30 + n % 22 for n in range(52))
     assert read_federation(Path("joined")).feature_names[0] == "age"
+
+
+UNITS = {
+    "alike": (lambda value: value, None),
+    "a factor": (lambda value: value / 7.5, "warning: pressure at south: mean 17.9, elsewhere 133; "),
+    "a factor of what varies much": (lambda value: (value - 117) * 15, None),
+}
+
+
+@pytest.mark.parametrize("which", UNITS)
+def test_a_column_in_another_unit_at_one_site_is_told(clinics: Path, which: str) -> None:
+    change, wanted = UNITS[which]
+    lines = [line.split("\t") for line in (clinics / "south.csv").read_text().splitlines()]
+    for row in lines[1:]:
+        row[2] = row[2] and f"{change(float(row[2])):.2f}"
+    (clinics / "south.csv").write_text("\n".join("\t".join(row) for row in lines) + "\n")
+    said = run("sites", clinics, "--spec", "columns.toml", "--out", "joined")
+    assert ("another unit?" in said) == (wanted is not None)
+    if wanted:
+        assert wanted in said
+        assert f"another unit? say factor = ... for it in {clinics / 'south.toml'}" in said
+        assert said.count("another unit?") == 1
+
+
+def test_a_unit_is_seen_where_a_column_varies_much_within_sites() -> None:
+    rng = np.random.default_rng(0)
+    table = SiteTable(Path("south.csv"), TableSpec(features={"creatinine": Column(kind="numeric")}))
+    values = {site: np.abs(rng.normal(95, 40, 200)) for site in ("east", "north", "south")}
+    values["south"] = values["south"] / 88.4
+    found = {site: moments_of({"creatinine": one}) for site, one in values.items()}
+    (line,) = units_told(found, dict.fromkeys(values, table))
+    assert line.startswith("creatinine at south: mean 1.0")
+    pair = {site: found[site] for site in ("north", "south")}
+    assert len(units_told(pair, dict.fromkeys(pair, table))) == 1
+
+
+def test_a_person_at_two_sites_is_told(clinics: Path) -> None:
+    for name, delimiter in CLINICS.items():
+        lines = (clinics / f"{name}.csv").read_text().splitlines()
+        who = [f"{name}{n // 2}" if n > 5 or name == "south" else f"p{n // 2}" for n in range(len(lines))]
+        rows = [f"{line}{delimiter}{who[n - 1] if n else 'patient'}" for n, line in enumerate(lines)]
+        (clinics / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    words = "--spec", "columns.toml", "--test", "0.25"
+    said = run("sites", clinics, *words, "--group", "patient", "--out", "joined")
+    assert "warning: 3 groups of patient have rows at two sites or more (3 at east and north); " in said
+    assert "keep each at one site" in said
+    (clinics / "north.csv").unlink()
+    assert "groups of patient" not in run("sites", clinics, *words, "--group", "patient", "--out", "two")
+
+
+def test_the_seed_of_the_sites_is_recorded(clinics: Path) -> None:
+    run("sites", clinics, "--spec", "columns.toml", "--test", "0.25", "--seed", 7, "--out", "joined")
+    assert read_federation(Path("joined")).seed == 7
+    assert "seed 7" in run("inspect", "joined")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ def column_names(kind: str, path: Path, spec: TableSpec) -> list[str]:
     """Return the names of all columns of a table, whether a spec without a label wants them or not."""
     first = parts_of(kind, path)[0]
     if kind == "csv":
-        bare = spec.model_copy(update={"features": {}, "id": None})
+        parted = separated(first.path, spec.model_copy(update={"id": None}), first.columns)
+        bare = parted.model_copy(update={"features": {}})
         with opened(first.path, spec.encoding) as file:
             names = CsvTable(Lines(first.path, file), bare, first.columns).names
     else:

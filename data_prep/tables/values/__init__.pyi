@@ -7,7 +7,12 @@ from .id_columns import (
     is_of_persons as is_of_persons,
     looks_like_id as looks_like_id,
 )
-from .moments import Moments as Moments, moments_of as moments_of, read_moments as read_moments
+from .moments import (
+    ColumnMoments as ColumnMoments,
+    Moments as Moments,
+    moments_of as moments_of,
+    read_moments as read_moments,
+)
 from .notation import PLAIN as PLAIN, Notation as Notation
 from .piece import (
     MARKS as MARKS,

@@ -59,6 +59,7 @@ from .submit import (
 )
 from .templates import (
     MASKS as MASKS,
+    RESIZED as RESIZED,
     TEMPLATES as TEMPLATES,
     Answers as Answers,
 )

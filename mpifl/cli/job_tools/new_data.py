@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mpifl.cli.job_tools import MASKS, Answers
+from mpifl.cli.job_tools import MASKS, RESIZED, Answers
 from mpifl.common import InputError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
@@ -33,13 +33,16 @@ class NewData:
     sites: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def kind_seen(data: Sequence[str]) -> str:
-    """Return the kind of job that data looks like, by the endings of its files; digits without any."""
+def kind_seen(data: Sequence[str], label: str = "") -> str:
+    """Return the kind of job that data looks like, by the endings of its files; digits without any.
+
+    Images whose label is a folder have masks there.
+    """
     if not data:
         return "digits"
     endings = {path.suffix.lower() for one in data for path in _files(Path(one))}
     if endings & {*IMAGES}:
-        return "images"
+        return "segmentation" if label and Path(label).is_dir() else "images"
     return "text" if endings & {*TEXTS} and endings <= {*TEXTS} else "table"
 
 
@@ -75,8 +78,20 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
     source = answers.template.source
     if answers.template.label == MASKS and not Path(answers.label).is_dir():
         raise InputError(f"--label {answers.label}: is no folder; name that of the masks")
+    if answers.template.label == MASKS:
+        answers = replace(answers, drawn=_drawn(answers))
     told = [f"{answers.data[0]}: a folder or file of each silo is there"] if answers.parted else []
     return NewData(answers, source, told=told)
+
+
+def _drawn(answers: Answers) -> tuple[str, ...]:
+    """Return the words of a partition that images and their masks need."""
+    from data_prep.sources import look_at_masks
+
+    seen = look_at_masks(Path(answers.data[0]), Path(answers.label))
+    sized = [] if seen.one_size else RESIZED
+    numbered = ["--values", "0,255"] if seen.black_and_white else []
+    return (*sized, *numbered, "--test", "0.2")
 
 
 def _of_tables(answers: Answers, encoding: str) -> NewData:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,12 @@ MADE_BY = {"table": "a table of a csv or parquet source", "images": "images"}
 
 
 def predict_table(
-    run: Path, table: Path, out: Path, trusted: Collection[str] = (), best: bool = False
+    run: Path,
+    table: Path,
+    out: Path,
+    trusted: Collection[str] = (),
+    best: bool = False,
+    own: Path | None = None,
 ) -> None:
     """Write what the model of a run says of each row of a table, in the order of the table.
 
@@ -28,18 +33,30 @@ def predict_table(
         out: The file, `.parquet`, `.csv` or `.npz`.
         trusted: The plug-ins that the run's job may import.
         best: Take the model of the best round.
+        own: The spec of the site whose table it is; names in the file, units and notation are by it.
 
     Raises:
-        InputError: the run keeps no spec of a table, a column is missing, a value cannot be encoded, or the
-            file cannot be written.
+        InputError: the run keeps no spec of a table, the site's own differs from it, a column is missing, a
+            value cannot be encoded, or the file cannot be written.
     """
     from data_prep.tables import UnlabelledTable, kind_of
 
-    def rows(record: dict[str, Any]) -> tuple[list[str], Pieces]:
-        given = UnlabelledTable(kind_of(table), table, record["spec"])
-        return given.told, _of_table(given)
+    _check_tables(table)
+
+    def rows(record: dict[str, Any]) -> tuple[Iterable[str], Pieces]:
+        given = UnlabelledTable(kind_of(table), table, record["spec"], own)
+        return given.told(), _of_table(given)
 
     _predict(run, table, out, trusted, best, kind="table", made=rows)
+
+
+def _check_tables(given: Path) -> None:
+    """Refuse a folder of images in place of a table, or of a folder of them."""
+    from data_prep.sources import has_images
+    from data_prep.tables import is_table
+
+    if given.is_dir() and not any(map(is_table, given.rglob("*"))) and has_images(given):
+        raise InputError(f"{given}: is a folder of images, and no table; name it by --images {given}")
 
 
 def _of_table(given: Any) -> Pieces:
@@ -67,7 +84,7 @@ def predict_images(
     """
     from data_prep.sources import UnlabelledImages
 
-    def rows(record: dict[str, Any]) -> tuple[list[str], Pieces]:
+    def rows(record: dict[str, Any]) -> tuple[Iterable[str], Pieces]:
         given = UnlabelledImages(folder, record)
         return given.told, given.read()
 

@@ -11,6 +11,8 @@ from mpifl.common import InputError, Table, choices
 
 MASKS = "masks"
 """Marks templates whose label is a folder of masks."""
+RESIZED = ("--size", "64x64")
+"""The words of a partition that bring images with masks to one size."""
 _PERCEPTRON: Table = {"name": "mlp", "hidden": [64, 64]}
 _SGD: Table = {"optimizer": "sgd", "lr": 0.05, "epochs": 1, "batch_size": 16}
 _ADAM: Table = {"optimizer": "adam", "lr": 0.003, "epochs": 1, "batch_size": 32}
@@ -87,7 +89,7 @@ TEMPLATES: dict[str, Template] = {
             "local": {**_ADAM, "batch_size": 8},
         },
         label=MASKS,
-        words=("--size", "64x64", "--test", "0.2"),
+        words=(*RESIZED, "--test", "0.2"),
     ),
     "text": Template(
         "a text file, or a folder with one for each site: the next character",
@@ -131,6 +133,7 @@ class Answers:
         moments: Mean and deviation of each label column of values, if known.
         classes: The rows of each class of a label of categories, in the order of the classes, if known.
         parted: Whether the data has a folder or a file for each silo.
+        drawn: In place of the template's words those that the images and masks need, if they were looked at.
     """
 
     name: str
@@ -143,6 +146,7 @@ class Answers:
     moments: tuple[tuple[float, float], ...] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
     parted: bool = False
+    drawn: tuple[str, ...] | None = None
 
     @property
     def template(self) -> Template:
@@ -233,5 +237,6 @@ class Answers:
     def _scheme(self) -> list[str]:
         """Return the words of a partition that say how silos are made, and what is held out."""
         scheme = [*self.template.scheme, "--silos", self.silos] if self.silos.isdecimal() else ["natural"]
-        held = () if self.parted and self.template.source == "text" else self.template.words
+        words = self.template.words if self.drawn is None else self.drawn
+        held = () if self.parted and self.template.source == "text" else words
         return ["--scheme", *scheme, *held]

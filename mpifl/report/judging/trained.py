@@ -16,7 +16,7 @@ from mpifl.common import InputError, written_after
 from mpifl.data.batches import Batches
 from mpifl.data.shards import FederationSpec, Split
 from mpifl.learning import models
-from mpifl.report.runs import read_run, read_shards
+from mpifl.report.runs import A_RUN, read_run, read_shards
 from mpifl.run.folder import describe, load_final, number, read_environment, read_metrics, round_of, same_data
 from mpifl.run.job import Job, read_kept
 from mpifl.silo import Score, evaluate
@@ -91,6 +91,9 @@ def read_job_of(run: Path, trusted: Collection[str]) -> Job:
     Raises:
         InputError: there is none, or it names other code.
     """
+    if not (run / "job.toml").exists():
+        what = "is no run: it has no job.toml" if run.is_dir() else "is no folder"
+        raise InputError(f"{run}: {what}; {A_RUN}")
     job = read_kept(run / "job.toml", trusted)
     check_plugins(run, job, trusted)
     return job

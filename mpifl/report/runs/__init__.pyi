@@ -45,6 +45,7 @@ from .kept_job import (
     headline as headline,
 )
 from .runs import (
+    A_RUN as A_RUN,
     Record as Record,
     Summary as Summary,
     changed_by_force as changed_by_force,

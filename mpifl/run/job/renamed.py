@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from mpifl.common import plain
+
 EARLIER = {
     "vertical": "split",
     "split.cut": "cut_width",
@@ -24,3 +28,30 @@ def renamed(table: str, key: str) -> str:
     """Return "it is 'NAME' now; ", or "" if this table's key was never renamed; "" is the job's own table."""
     now = EARLIER.get(f"{table}.{key}" if table else key)
     return f"it is '{now}' now; " if now else ""
+
+
+OTHERWISE = {
+    "learningrate": "local.lr",
+    "lr": "local.lr",
+    "batchsize": "local.batch_size",
+    "batch": "local.batch_size",
+    "epochs": "local.epochs",
+    "localepochs": "local.epochs",
+    "optimiser": "local.optimizer",
+    "optimizer": "local.optimizer",
+    "numrounds": "rounds",
+    "nrounds": "rounds",
+}
+"""What other programs call a key, in small letters without underscores, and where it stands in a job."""
+
+
+def otherwise_called(key: str, takes: Collection[str]) -> str:
+    """Return "did you mean 'NAME'? " for a key that other programs call so, or "".
+
+    Args:
+        key: The key.
+        takes: The keys of the table that it stands in; a key of another table is named with that table.
+    """
+    meant = OTHERWISE.get(plain(key), "")
+    own = meant.rpartition(".")[2]
+    return f"did you mean '{own if own in takes else meant}'? " if meant else ""

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mpifl.common import InputError, Table, by_weight, closed, did_you_mean, hint_of, keys_at
-from mpifl.run.job.renamed import renamed
+from mpifl.run.job.renamed import otherwise_called, renamed
 
 
 def validated(
@@ -60,4 +60,5 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
 
 
 def _no_such_key(key: str, of: str, takes: Sequence[str], now: str) -> str:
-    return f"has no key '{key}'; {now or did_you_mean(key, takes)}{of} takes {', '.join(takes) or 'none'}"
+    meant = now or otherwise_called(key, takes) or did_you_mean(key, takes)
+    return f"has no key '{key}'; {meant}{of} takes {', '.join(takes) or 'none'}"

@@ -119,6 +119,24 @@ def test_a_job_of_values_learns_them_in_their_deviations() -> None:
     assert [task["mean"], task["deviation"]] == pytest.approx([ages.mean(), ages.std()], rel=1e-3)
 
 
+@pytest.mark.parametrize("other_size", [False, True])
+def test_masks_of_black_and_white_and_images_of_one_size_are_seen(other_size: bool) -> None:
+    scans()
+    image = pytest.importorskip("PIL.Image")
+    for n in range(8):
+        size = 16 if other_size and n == 5 else 12
+        image.fromarray(np.eye(size, dtype=np.uint8) * 40).save(f"scans/{n}.png")
+        image.fromarray(np.eye(size, dtype=np.uint8) * 255).save(f"masks/{n}.png")
+    cut, _ = new("own", "--data", "scans", "--label", "masks", "--silos", "2")
+    assert ("--size 64x64" in cut) == other_size
+    assert "--masks masks" in cut
+    prepare(cut)
+    made = json.loads(Path("shards/own/federation.json").read_text())
+    assert made["features"]["shape"] == ([1, 64, 64] if other_size else [1, 12, 12])
+    assert made["classes"] == 2
+    validate_job(read_job(Path("own.toml"), ()), "own.toml", wings_of)
+
+
 def clinics() -> list[str]:
     """Write the tables of three clinics, parted by other marks, where few have died."""
     Path("clinics").mkdir()

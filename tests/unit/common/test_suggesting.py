@@ -62,6 +62,15 @@ JOBS = {
     "none such; did you mean 'trimmed'?": {"aggregation": {"rule": "trimmed_mean"}},
     "should be 'sgd', 'adam' or 'adamw'; did you mean 'adam'?": {"local": {"optimizer": "Adam"}},
     "has no key 'batchsize'; did you mean 'batch_size'?": {"local": {"batchsize": 3}},
+    "has no key 'learning_rate'; did you mean 'lr'?": {"local": {"learning_rate": 0.1}},
+    "has no key 'batch'; did you mean 'batch_size'?": {"local": {"batch": 3}},
+    "has no key 'optimiser'; did you mean 'optimizer'?": {"local": {"optimiser": "sgd"}},
+    "has no key 'lr'; did you mean 'local.lr'?": {"lr": 0.1},
+    "has no key 'learning_rate'; did you mean 'local.lr'?": {"learning_rate": 0.1},
+    "has no key 'epochs'; did you mean 'local.epochs'?": {"epochs": 2},
+    "has no key 'batch_size'; did you mean 'local.batch_size'?": {"batch_size": 2},
+    "has no key 'num_rounds'; did you mean 'rounds'?": {"num_rounds": 2},
+    "has no key 'n_rounds'; did you mean 'rounds'?": {"local": {"n_rounds": 2}},
     "did you mean 'uniform'?": {"cohort": {"select": "Uniform"}},
 }
 

@@ -356,6 +356,19 @@ def test_a_folder_of_images_is_predicted_by_the_names_of_its_files(drawn):
         assert float(one["p_dog"]) == pytest.approx(float(other["p_dog"]), rel=1e-5)
 
 
+def test_a_folder_of_images_that_is_given_as_a_table_says_what_would_do(drawn):
+    _, _, said = asked("predict", drawn / "run", drawn / "in", "--out", drawn / "new.csv")
+    assert f"is a folder of images, and no table; name it by --images {drawn / 'in'}" in said
+
+
+@pytest.mark.parametrize("words", [["predict", "--out", "p.csv", "new.csv"], ["evaluate"]])
+def test_a_wrong_run_folder_says_what_would_do(tmp_path, words):
+    command, *more = words
+    for run, wanted in ((tmp_path / "none", "is no folder"), (tmp_path, "is no run: it has no job.toml")):
+        _, _, said = asked(command, run, *more)
+        assert said.startswith(f"{run}: {wanted}; name the folder of a run")
+
+
 def test_images_of_another_kind_are_one_line_with_the_file(drawn):
     pictures(drawn / "new", 2)
     pictures(drawn / "new", 1, size=(5, 5), first=3)

@@ -466,14 +466,15 @@ def test_an_override_changes_its_key_and_nothing_else(read, override, found):
     assert set(differing_keys(before, job)) <= {key, "local.epochs"}
 
 
-def test_the_last_of_two_overrides_counts(read):
-    assert read(LEAST, "rounds=7", "rounds=8").rounds == 8
-
-
 def test_of_overrides_that_exclude_each_other_none_goes_unsaid(read):
     for overrides in (("local.steps=4", "local.epochs=2"), (" local.epochs = 2", "local.steps=4")):
         with pytest.raises(InputError, match=r"\[local\] takes epochs or steps, not both"):
             read(LEAST + "[local]\nepochs = 3\n", *overrides)
+
+
+def test_a_key_that_is_set_twice_is_refused(read):
+    with pytest.raises(InputError, match=r"--set local.lr: given 2 times \(1 and 2\), and takes one value"):
+        read(LEAST, "local.lr=1", "rounds=3", " local.lr =2")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""What a folder of images and one of their masks look like, before they are read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from data_prep.sources.masks import NUMBERED
+from data_prep.sources.orientation import DAMAGED
+from data_prep.sources.pictures import ENDINGS, form_of, opened
+
+MOST_READ = 200
+"""Masks whose pixels are looked at."""
+
+
+class SeenMasks(NamedTuple):
+    """Whether images are all of one size, and masks of 0 and 255 alone."""
+
+    one_size: bool
+    black_and_white: bool
+
+
+def look_at_masks(images: Path, masks: Path) -> SeenMasks:
+    """Look at the sizes of all images, and at the pixels of the first masks.
+
+    Raises:
+        InputError: a file is no image.
+    """
+    sizes = {form_of(path)[1:3] for path in _pictures(images)}
+    seen = np.zeros(256, bool)
+    for path in itertools.islice(_pictures(masks), MOST_READ):
+        seen[_numbers_in(path)] = True
+    return SeenMasks(len(sizes) < 2, np.flatnonzero(seen).tolist() == [0, 255])
+
+
+def has_images(folder: Path) -> bool:
+    """Tell whether there are images in a folder, or in folders of it."""
+    return any(True for _ in _pictures(folder))
+
+
+def _pictures(folder: Path) -> Iterator[Path]:
+    """Yield the images in a folder, by their paths."""
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file():
+            yield path
+
+
+def _numbers_in(path: Path) -> np.ndarray:
+    """Return the numbers of a mask's pixels; none of a mask that is refused later."""
+    try:
+        with opened(path) as image:
+            drawn = np.asarray(image) if image.mode in NUMBERED else np.zeros(0)
+    except DAMAGED:
+        return np.zeros(0, np.uint8)
+    return np.unique(drawn.astype(np.uint8))

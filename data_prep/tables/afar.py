@@ -1,0 +1,77 @@
+"""Columns of new rows that lie far from those of a training, as in another unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.tables.surveying import numbers
+from data_prep.tables.table_column import Column
+from data_prep.tables.values import Piece
+
+FAR_MEAN, FAR_ROW, MOST_ROWS = 4.0, 8.0, 0.05
+"""How many deviations off a mean is far, and a row, and the share of rows that may be far."""
+MOST_NAMED = 5
+"""Columns in a line."""
+
+
+@dataclass
+class _Seen:
+    """The values of a column so far: how many, their sum, and how many are far off."""
+
+    count: int = 0
+    total: float = 0.0
+    far: int = 0
+
+
+class Afar:
+    """What is far from the training in rows that are looked at piece by piece.
+
+    Args:
+        features: The columns; those of numbers with a stated mean and deviation are looked at.
+    """
+
+    def __init__(self, features: Mapping[str, Column]) -> None:
+        self._columns = {
+            name: (column, column.mean, column.deviation)
+            for name, column in features.items()
+            if column.kind == "numeric" and column.mean is not None and column.deviation is not None
+        }
+        self._seen = {name: _Seen() for name in self._columns}
+
+    def look(self, piece: Piece) -> None:
+        """Look at more rows; a missing value does not count."""
+        for name, (column, mean, deviation) in self._columns.items():
+            values, seen = numbers(piece, name, column), self._seen[name]
+            known = values[~np.isnan(values)]
+            seen.count += len(known)
+            seen.total += float(known.sum())
+            seen.far += int((np.abs(known - mean) > FAR_ROW * deviation).sum())
+
+    def told(self) -> str | None:
+        """Return a line about the columns that are far from the training, with figures; None without one."""
+        lines = [said for name in self._columns if (said := self._of_column(name))]
+        if not lines:
+            return None
+        more = f"; and {len(lines) - MOST_NAMED:,} more columns" if len(lines) > MOST_NAMED else ""
+        what = f"far from the training: {'; '.join(lines[:MOST_NAMED])}{more}"
+        return f"{what}. Another unit? --spec takes a spec with the column's factor"
+
+    def _of_column(self, name: str) -> str | None:
+        """Say how far a column is from the training, if it is."""
+        (_, mean, deviation), seen = self._columns[name], self._seen[name]
+        if not seen.count:
+            return None
+        own = seen.total / seen.count
+        off, share = abs(own - mean) / deviation, seen.far / seen.count
+        if off > FAR_MEAN:
+            here = f"{name} has mean {own:.4g} here, {mean:.4g} in the training"
+            return f"{here} ({off:.3g} deviations of {deviation:.4g} off)"
+        if share > MOST_ROWS:
+            rows = f"{seen.far:,} of {seen.count:,} rows ({share:.0%})"
+            return (
+                f"{name} is over {FAR_ROW:g} deviations off in {rows}; its mean is {mean:.4g} in the training"
+            )
+        return None

@@ -1,0 +1,140 @@
+"""New rows of a table in the notation, the unit and the names of one site."""
+
+import numpy as np
+import pytest
+from unit.report.test_patients import asked, probabilities, read, trained
+
+__all__ = ["trained"]
+
+
+def written(path, rows, columns, delimiter=",", bom=""):
+    """Write rows as a CSV table."""
+    lines = [delimiter.join(columns), *(delimiter.join(str(row[name]) for name in columns) for row in rows)]
+    path.write_text(bom + "\n".join(lines) + "\n")
+
+
+def test_the_names_are_found_by_the_delimiter_that_the_rows_have(trained):
+    rows = [row for row in read(trained / "patients.csv") if row["age"]]
+    columns = ["patient", "bmi", "ward", "age"]
+    written(trained / "new.csv", rows, columns)
+    written(trained / "semicolons.csv", rows, columns, ";", "\ufeff")
+    for name in ("new", "semicolons"):
+        code, printed, said = asked(
+            "predict", trained / "run", trained / f"{name}.csv", "--out", trained / f"p_{name}.csv"
+        )
+        assert (code, said) == (0, "")
+        assert "not read" not in printed
+    assert read(trained / "p_new.csv") == read(trained / "p_semicolons.csv")
+    assert [one["id"] for one in read(trained / "p_new.csv")] == [row["patient"] for row in rows]
+
+
+FAR = {
+    "the same": (lambda age, row: age, None),
+    "another unit": (lambda age, row: age * 12, "age has mean 6"),
+    "some rows": (lambda age, row: age * 12 if row % 10 == 3 else age, "age is over 8 deviations off in "),
+}
+
+
+@pytest.mark.parametrize("which", FAR)
+def test_columns_far_from_the_training_are_told_with_figures(trained, which):
+    change, wanted = FAR[which]
+    rows = [row for row in read(trained / "patients.csv") if row["age"]]
+    rows = [{**row, "age": change(float(row["age"]), number)} for number, row in enumerate(rows)]
+    written(trained / "new.csv", rows, ["patient", "bmi", "ward", "age"])
+    code, printed, _ = asked("predict", trained / "run", trained / "new.csv", "--out", trained / "p.csv")
+    assert code == 0
+    warned = [line for line in printed.splitlines() if "far from the training" in line]
+    if wanted is None:
+        assert not warned
+        return
+    (line,) = warned
+    assert line.startswith(f"warning: {trained / 'new.csv'}: ")
+    assert wanted in line
+    assert "bmi" not in line
+    assert "--spec" in line
+
+
+SITE = """label = "ill"
+id = "who"
+standardise = "own"
+missing = ["-"]
+[features]
+age = { kind = "numeric", missing = "drop", rename = "months", factor = 0.08333333333333333 }
+ward = { kind = "categorical", levels = [["a", "A"], "b", "c"] }
+bmi = { kind = "numeric", missing = "mean" }
+"""
+
+
+@pytest.fixture
+def site(trained):
+    """Write new rows as one site has them, and its spec."""
+    rows = [row for row in read(trained / "patients.csv") if row["age"]]
+    written(trained / "new.csv", rows, ["patient", "bmi", "ward", "age"])
+    own = [
+        {
+            "who": row["patient"],
+            "bmi": row["bmi"] or "-",
+            "ward": row["ward"].replace("a", "A"),
+            "months": int(row["age"]) * 12,
+        }
+        for row in rows
+    ]
+    written(trained / "site.csv", own, ["who", "bmi", "ward", "months"], ";")
+    (trained / "site.toml").write_text(SITE)
+    return trained
+
+
+def test_a_site_feeds_its_own_table_by_its_own_spec(site):
+    assert asked("predict", site / "run", site / "new.csv", "--out", site / "p.csv")[0] == 0
+    words = "--spec", site / "site.toml", "--out", site / "own.csv"
+    code, printed, said = asked("predict", site / "run", site / "site.csv", *words)
+    assert (code, said) == (0, "")
+    assert "far from" not in printed
+    assert [one["id"] for one in read(site / "own.csv")] == [one["id"] for one in read(site / "p.csv")]
+    np.testing.assert_allclose(probabilities(site / "own.csv"), probabilities(site / "p.csv"), rtol=1e-5)
+
+
+DIFFERS = {
+    "a kind": (
+        ('bmi = { kind = "numeric", missing = "mean" }', 'bmi = "categorical"'),
+        "features.bmi.kind: 'categorical', the training has 'numeric'",
+    ),
+    "a gap": (
+        (', missing = "mean"', ""),
+        "features.bmi.missing: none, the training has 'mean'",
+    ),
+    "levels": (('"b", "c"', '"c", "b"'), "features.ward.levels: a, c, b, the training has a, b, c"),
+    "one more": (
+        ("[features]", '[features]\nheight = "numeric"'),
+        "features.height: the training has no such",
+    ),
+    "one less": (
+        ('bmi = { kind = "numeric", missing = "mean" }\n', ""),
+        "features.bmi: not there, and the training has it",
+    ),
+    "no scale": (
+        ('standardise = "own"\n', ""),
+        'standardise: is "none", and the training has standardised age',
+    ),
+    "a mean": (
+        (', missing = "mean"', ', missing = "mean", mean = 3, deviation = 2'),
+        "features.bmi.mean: 3, the training has 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", DIFFERS)
+def test_a_spec_that_means_other_columns_is_refused_with_what_differs(site, which):
+    (old, new), wanted = DIFFERS[which]
+    assert old in SITE
+    (site / "site.toml").write_text(SITE.replace(old, new))
+    words = "--spec", site / "site.toml", "--out", site / "own.csv"
+    code, _, said = asked("predict", site / "run", site / "site.csv", *words)
+    assert code
+    assert f"site.toml: {wanted}" in said
+
+
+def test_a_spec_is_for_a_table(site):
+    words = "--spec", site / "site.toml", "--out", site / "own.csv"
+    said = asked("predict", site / "run", "--data", site / "shards", *words)[2]
+    assert "site.toml: is for a table of new rows" in said
