@@ -97,6 +97,7 @@ def check_alone(summary: Summary, alone: Summary) -> None:
         (not same_data(summary.data, alone.data), "was trained on other shards"),
         (summary.metric != alone.metric, "is judged by another metric"),
         (splits[0] != splits[1], "is judged on another split"),
+        (summary.silo_rows != alone.silo_rows, f"has figures of silos on {alone.silo_rows} alone"),
         (not values(alone), "tells no silo's score, so nothing can be held against it"),
     ):
         if differs:

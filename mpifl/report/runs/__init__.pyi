@@ -45,6 +45,7 @@ from .kept_job import (
     headline as headline,
 )
 from .runs import (
+    TEST_ROWS as TEST_ROWS,
     Record as Record,
     Summary as Summary,
     changed_by_force as changed_by_force,

@@ -40,6 +40,7 @@ def as_rows(summaries: Sequence[Summary], target: float | None) -> list[dict[str
     for summary in summaries:
         job, figures = settings(summary.job), summary.figures(target)
         state = {"run": summary.run, "finished": summary.finished, "remarks": "; ".join(summary.remarks)}
+        state |= {"silo_rows": summary.silo_rows or None}
         standing = setting.get(summary.run) or [None] * len(COLUMNS)
         row = {**state, **{key: job.get(key) for key in keys}, **{name: figures.get(name) for name in names}}
         found.append({**row, **dict(zip(COLUMNS, standing, strict=True))})
@@ -78,6 +79,7 @@ def _run_as_json(summary: Summary, keys: Sequence[str], target: float | None) ->
         "settings": _plain({key: value for key, value in settings(summary.job).items() if key in keys}),
         **summary.figures(target),
         "worst_silo": summary.worst_silo,
+        "silo_rows": summary.silo_rows or None,
     }
 
 
@@ -125,15 +127,14 @@ def as_latex(summaries: Sequence[Summary], target: float | None) -> str:
     if not (found := standings_of(summaries)):
         raise InputError("--latex: the runs have no main metric in common by which settings could be ranked")
     metric, won = found[0].metric, crowned(found)
-    worst, traffic = f"{metric.silo}_worst", ("bytes_sent", "bytes_received")
+    traffic = ("bytes_sent", "bytes_received")
     columns = (
         [("seeds", [str(len(one.ends)) for one in found])] if any(one.deviation for one in found) else []
     )
     unit = r" (\%)" if metric.share else ""
     main = [_spread(one.ends, metric, won and one is found[0]) for one in found]
     columns.append((escaped(metric.name) + unit, main))
-    silos = [_figures(one, target, worst) for one in found]
-    columns.append(("worst silo" + unit, [_spread(each, metric) for each in silos]))
+    columns.append((found[0].worst_head + unit, [_spread(one.worst, metric) for one in found]))
     if target is not None:
         level = escaped(metric.write_briefly(target))
         rounds = [_figures(one, target, "rounds_to_target") for one in found]
@@ -147,6 +148,7 @@ def as_latex(summaries: Sequence[Summary], target: float | None) -> str:
         for nth, one in enumerate(found)
     ]
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
+    said += f" Judged by {found[0].judged.words()}." if found[0].judged else ""
     return LATEX.format(one_line(said), "r" * len(columns), heads, "\n".join(rows))
 
 

@@ -29,6 +29,8 @@ HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
 A_RUN = "name the folder of a run (mpifl train ... --out RUN)"
 PLAIN = MetricInfo(name="figure")
 """How figures are written of which nothing is known."""
+TEST_ROWS, VALID_ROWS = "test rows", "valid rows"
+"""Rows of silos, of runs whose rounds look at valid rows."""
 MOST_GAPS = 5
 """How many gaps between its rounds a remark names."""
 
@@ -79,6 +81,22 @@ class Summary:
         return self.records[-1].get("final") or {}
 
     @property
+    def by_valid(self) -> bool:
+        """Whether its rounds look at valid rows, and test rows are scored once, at the end."""
+        return self.job.get("evaluate", {}).get("split") is not None
+
+    @property
+    def of_silos(self) -> Record:
+        """What tells of silos: the end, where it was scored on their test rows, or else the last round."""
+        told = any(name == "silos" or name.startswith(f"{self.metric.silo}_") for name in self.at_end)
+        return self.at_end if told else self.last
+
+    @property
+    def silo_rows(self) -> str:
+        """Which rows of silos single figures of them are of; "" of what they hold out in every round."""
+        return "" if not self.by_valid else VALID_ROWS if self.of_silos is self.last else TEST_ROWS
+
+    @property
     def target(self) -> float | None:
         """The value of the main metric that its job waits for."""
         return target_of(self.job)
@@ -104,7 +122,7 @@ class Summary:
     @property
     def worst_silo(self) -> str | None:
         """The name of the silo that the last scored model serves worst."""
-        return worst_silo(self.last, self.metric)
+        return worst_silo(self.of_silos, self.metric)
 
     @property
     def epsilon(self) -> float | None:
@@ -141,7 +159,8 @@ class Summary:
 
         Where rounds are missing there is no sum, and nobody knows which was the first at the target.
         """
-        name, silo, deviation = self.metric.name, self.metric.silo, self.figure(f"{self.metric.silo}_std")
+        name, silo, told = self.metric.name, self.metric.silo, self.of_silos
+        deviation, pooled = number(told, f"{silo}_std"), self.metric.pooled
         sums = {sum: None if self.missing else self.total(sum) for sum in ("seconds", *BYTES)}
         return {
             "rounds_done": float(self.rounds),
@@ -150,8 +169,8 @@ class Summary:
             f"final_{name}": self.final(),
             "test_loss": self.figure("test_loss"),
             "train_loss": number(self.records[-1], "train_loss"),
-            **{key: self.figure(key) for key in (f"{silo}_mean", self.metric.weighted, f"{silo}_worst")},
-            self.metric.pooled: self.figure(self.metric.pooled),
+            **{key: number(told, key) for key in (f"{silo}_mean", self.metric.weighted, f"{silo}_worst")},
+            pooled: number(told, pooled),
             f"{silo}_variance": None if deviation is None else deviation**2,
             **sums,
             **({} if self.epsilon is None else {"epsilon": self.epsilon}),
@@ -228,8 +247,7 @@ def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[st
         yield f"of another version: mpifl {version}, this is {__version__}"
     if summary.forced:
         yield f"changed by --force: {'; '.join(summary.forced)}"
-    by_valid = summary.job.get("evaluate", {}).get("split") is not None
-    if not by_valid and not any(summary.metric.test in record for record in summary.records):
+    if not summary.by_valid and not any(summary.metric.test in record for record in summary.records):
         yield f"without test {summary.metric.name}"
     if any(name in last and number(last, name) is None for name in ("train_loss", "test_loss")):
         yield "diverged: its loss is not finite"

@@ -56,6 +56,21 @@ class Standing:
         """How it ended for each seed."""
         return dict(zip(self.seeds, self.ends, strict=True))
 
+    @property
+    def worst(self) -> list[float]:
+        """The worst silo of each run, by the rows that judge where silos hold these; nothing where one lacks
+        it."""
+        key = f"{self.metric.silo}_worst"
+        each = [self.judged.of_silos(run, key) if self.judged else None for run in self.group.runs]
+        found = [one for one in each if one is not None]
+        return found if len(found) == len(each) else []
+
+    @property
+    def worst_head(self) -> str:
+        """What a table calls that."""
+        rows = self.judged.silo_rows if self.judged else ""
+        return f"worst silo, {rows}" if rows else "worst silo"
+
     def written(self) -> str:
         """Write its mean and its deviation."""
         return self.metric.write_spread(self.mean, self.deviation)

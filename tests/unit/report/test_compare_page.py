@@ -20,6 +20,7 @@ from mpifl.report.pages.comparison_page import write_best
 from mpifl.report.pages.grid import Tried, grid, ordered
 from mpifl.report.pages.group_colours import COLOURS, _look, group_looks
 from mpifl.report.pages.picture import draw
+from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import chance
 from mpifl.report.runs.compared_columns import NARROW, columns_of, fitting
 from mpifl.report.runs.compared_files import escaped
@@ -188,6 +189,64 @@ def test_the_figure_that_stands_first_is_of_test_rows_where_all_have_them(tmp_pa
     assert names == ["lr 0.3", "lr 0.1", "lr 0.2"]
     assert said == "accuracy of the silos' valid rows, after round 2"
     assert "Not judged" not in told
+
+
+def scored_at_end(folder, valid, test, **more):
+    """A run whose silos, a and b, have these values in every round, and those at the end."""
+
+    def told(*values):
+        mean = round(sum(values) / 2, 3)
+        figures = {"mean": mean, "worst": min(values), "pooled": mean}
+        silos = {name: {"accuracy": one} for name, one in zip("ab", values, strict=True)}
+        return {f"silo_accuracy_{name}": one for name, one in figures.items()} | {"silos": silos}
+
+    judged_run(folder, 0.5, **more)
+    rounds = [{"round": n, "train_loss": 1.0, "seconds": 1.0, **told(*valid)} for n in (1, 2)]
+    rounds[-1] |= {"final": told(*test)} if test else {}
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, rounds)))
+    return folder
+
+
+def test_figures_of_silos_are_of_test_rows_where_the_end_was_scored_on_them(tmp_path, capsys):
+    run = scored_at_end(tmp_path / "one", [0.9, 0.8], [0.6, 0.7], local={"lr": 0.1})
+    other = scored_at_end(tmp_path / "two", [0.9, 0.8], [0.5, 0.6], local={"lr": 0.2})
+    files = {name: tmp_path / f"c.{name}" for name in ("csv", "json", "page", "latex")}
+    files["page"] = tmp_path / "c.html"
+    compare_runs([run, other], output=Output(**files))
+    assert "a silo's figure is of its test rows at the end." in capsys.readouterr().out
+    heads, first, _ = cells_of(files["latex"].read_text())
+    found = dict(zip(heads, first, strict=True))
+    assert found[r"accuracy (\%)"] == "$65.00$"
+    assert found[r"worst silo, test rows (\%)"] == "$60.00$"
+    assert "of the rows that silos hold out, after round 2" in files["latex"].read_text().splitlines()[0]
+    told = next(csv.DictReader(files["csv"].open()))
+    assert (told["silo_accuracy_worst"], told["silo_accuracy_mean"], told["silo_rows"]) == (
+        "0.6", "0.65", "test rows")  # fmt: skip
+    assert json.loads(files["json"].read_text())["runs"][0]["worst_silo"] == "a"
+    words = " ".join(Reader(files["page"].read_text()).titles())
+    assert "worst silo, test rows" in words
+    assert "Rounds are scored on valid rows." in words
+    page = " ".join(Reader(write_report(run).read_text()).text)
+    assert "the worst on test rows, silo a, has 60.00%" in page
+    assert "silo a; the mean is 65.00%; test rows" in page
+    assert "Test rows of each silo, scored once, at the end. Rounds are scored on valid rows." in page
+    assert "worst silo, valid rows" in page, "of every round"
+    assert "80.00%" in page
+
+
+def test_settings_of_which_some_have_no_end_are_all_told_by_valid_rows(tmp_path, capsys):
+    run = scored_at_end(tmp_path / "one", [0.9, 0.8], [0.6, 0.7], local={"lr": 0.1})
+    other = scored_at_end(tmp_path / "two", [0.8, 0.7], None, local={"lr": 0.2})
+    compare_runs([run, other], output=Output(latex=tmp_path / "c.tex"))
+    assert "is of its test rows at the end or its valid rows" in capsys.readouterr().out
+    heads, *rows = cells_of((tmp_path / "c.tex").read_text())
+    assert r"worst silo, valid rows (\%)" in heads
+    assert [row[2] for row in rows] == ["$80.00$", "$70.00$"]
+    page = " ".join(Reader(write_report(other).read_text()).text)
+    assert "Accuracy is 75.00% on the silos' valid rows." in page
+    assert "Round 2, on the valid rows of each silo." in page
+    with pytest.raises(InputError, match=r"--alone .*two: has figures of silos on valid rows alone"):
+        write_report(run, None, other)
 
 
 def test_silos_with_models_of_their_own_are_judged_by_these(tmp_path):
