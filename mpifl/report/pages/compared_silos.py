@@ -8,7 +8,7 @@ from typing import Any
 
 from mpifl.common import InputError, Names
 from mpifl.common.pages import Cell, Figure, Table, charts
-from mpifl.report.pages.gains import Gain, gains, held_against, values
+from mpifl.report.pages.gains import Gain, gains, held_against, trains_alone, values
 from mpifl.report.runs import Held, Standing, Summary, chance, examples, trained_on
 from mpifl.run.folder import read_environment, same_data
 
@@ -32,14 +32,14 @@ def reference_of(found: Sequence[Standing], against: str | None) -> Standing | N
             return named[0]
         offered = "; ".join(one.name for one in found)
         raise InputError(f"--against {against}: is no setting of these runs; they are: {offered}")
-    alone = [one for one in found if _algorithm(one).get("lambda") == 0]
+    alone = [one for one in found if trains_alone(one.group.runs[0])]
     usual = [one for one in found if _algorithm(one).get("name") == "fedavg"]
     return alone[0] if alone else usual[0] if len(usual) == 1 else None
 
 
 def called_in_words(one: Standing) -> str:
     """Return what silos are held against in words."""
-    return f"each silo alone ({one.name})" if _algorithm(one).get("lambda") == 0 else one.name
+    return f"each silo alone ({one.name})" if trains_alone(one.group.runs[0]) else one.name
 
 
 def _algorithm(one: Standing) -> Mapping[str, Any]:

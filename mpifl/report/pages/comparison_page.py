@@ -200,7 +200,7 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
     """Draw the main metric of the best settings over rounds, over bytes and over seconds."""
     metric, most = found[0].metric, len(charts.COLOURS)
     runs = [run for one in found for run in one.group.runs]
-    figure = next((run.judged_by for run in runs if run.judged_by), metric.test)
+    figure = found[0].judged.curve() if found[0].judged else metric.test
     looks = group_looks([one.group for one in found])
     curves = [(one.name, each, look.page) for one, look in zip(found[:most], looks, strict=False)
               if (each := curve(one.group, figure)) is not None]  # fmt: skip

@@ -86,12 +86,22 @@ def values(summary: Summary) -> dict[str, float]:
     return {name: value for name, value in ranked(scores(summary), summary.metric) if value is not None}
 
 
+def trains_alone(summary: Summary) -> bool:
+    """Return whether each silo of a run trains by itself: Ditto with lambda 0."""
+    algorithm = summary.job.get("algorithm")
+    return isinstance(algorithm, Mapping) and algorithm.get("lambda") == 0
+
+
 def check_alone(summary: Summary, alone: Summary) -> None:
     """See that a run may be held against another in which each silo trains by itself.
 
     Raises:
-        InputError: it may not: its silos, its metric or the examples that judge are others.
+        InputError: it may not: its silos do not train alone, or they, its metric or the examples that judge
+            are others.
     """
+    if not trains_alone(alone):
+        what = "its silos do not train alone, as those of algorithm 'ditto' with lambda = 0 do"
+        raise InputError(f"--alone {alone.run}: {what}; name such a run")
     splits = [run.job.get("evaluate", {}).get("split") for run in (summary, alone)]
     for differs, what in (
         (not same_data(summary.data, alone.data), "was trained on other shards"),

@@ -16,11 +16,11 @@ from .compared_columns import (
     metrics_of as metrics_of,
 )
 from .compared_files import (
+    Drawing as Drawing,
+    Output as Output,
     as_rows as as_rows,
 )
 from .compared_runs import (
-    Drawing as Drawing,
-    Output as Output,
     common_target as common_target,
     compare_runs as compare_runs,
     read_runs as read_runs,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from os.path import commonpath
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from mpifl.common import InputError, one_line, write_atomic, written_after
-from mpifl.common.pages import check_page, write_page
+from mpifl.common import InputError, one_line, written_after
 from mpifl.report.observers import HELD_OUT, PLAIN, on_terminal
 from mpifl.report.runs.after import show_next
 from mpifl.report.runs.compared_columns import (
@@ -27,7 +25,7 @@ from mpifl.report.runs.compared_columns import (
     metrics_of,
     whose,
 )
-from mpifl.report.runs.compared_files import LeftOut, as_csv, as_json, as_latex
+from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_shards, table_of_differences, varying
 from mpifl.report.runs.standings import standings_of, table_of_settings, verdict
@@ -36,39 +34,6 @@ from mpifl.run.job import read_kept
 
 Build = Callable[[Sequence[ComparedColumn]], Table]
 """Makes a table of these columns."""
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """What is drawn of a comparison by matplotlib, and how.
-
-    Attributes:
-        all_panels: Whether also the silos' mean and the loss are drawn.
-        panels: Which panels are: `test`, `silos`, `loss`; `rounds`, `bytes`, `seconds`, `virtual`; or one of
-            both as `test/rounds`.
-        size: Width and height in inches.
-        style: The name of a style of matplotlib, or its file.
-    """
-
-    all_panels: bool = False
-    panels: Sequence[str] = ()
-    size: tuple[float, float] | None = None
-    style: str | None = None
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where a comparison goes besides the terminal."""
-
-    plot: Path | None = None
-    csv: Path | None = None
-    json: Path | None = None
-    page: Path | None = None
-    latex: Path | None = None
-    drawing: Drawing = Drawing()
-    """How curves are drawn."""
-    against: str | None = None
-    """The setting that the page holds silos' figures against."""
 
 
 def show_run(run: Path) -> None:
@@ -86,7 +51,7 @@ def show_run(run: Path) -> None:
         show_next(console, run, job)
 
 
-def compare_runs(runs: Sequence[Path], target: float | None = None, output: Output = Output()) -> None:
+def compare_runs(runs: Sequence[Path], target: float | None = None, output: Output = NOTHING) -> None:
     """Print runs side by side, and means over their seeds; write files and draw curves where asked.
 
     Args:
@@ -97,10 +62,7 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     Raises:
         InputError: no run can be read, the target is no value of the metric, or a file cannot be written.
     """
-    if output.page is not None:
-        check_page("--page", output.page)
-    if output.plot is None and output.drawing != Drawing():
-        raise InputError("--panel, --all-panels, --size and --style: are for --plot FILE; give that, too")
+    check_outputs(output)
     summaries, left_out = read_runs([run for folder in runs for run in runs_in(folder)])
     if target is not None and not math.isfinite(target):
         raise InputError(f"--target {target:g}: is no value of a metric")
@@ -124,7 +86,8 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     said = [*verdict(found), *(judged if len(found) > 1 else []), f"Figures: {whose(summaries)}.", *remarks]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
-    _write(summaries, left_out, target, output, console)
+    title = f"Runs in {common_folder(summaries)}"
+    write_outputs(summaries, left_out, target, output, title, console)
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -162,39 +125,6 @@ def common_target(summaries: Sequence[Summary]) -> float | None:
     """Return the value of the main metric that all the runs' jobs wait for, if it is one."""
     targets = {(summary.metric, summary.target) for summary in summaries}
     return targets.pop()[1] if len(targets) == 1 else None
-
-
-def _write(
-    summaries: list[Summary], left_out: LeftOut, target: float | None, output: Output, console: Console
-) -> None:
-    contents: list[tuple[str, Path | None, Callable[[], str]]] = [
-        ("csv", output.csv, lambda: as_csv(summaries, target)),
-        ("json", output.json, lambda: as_json(summaries, left_out, target)),
-        ("latex", output.latex, lambda: as_latex(summaries, target)),
-    ]
-    for option, path, content in contents:
-        if path is not None:
-            _write_file(option, path, content())
-            console.print(f"{option}: {path}", soft_wrap=True)
-    if output.page is not None:
-        from mpifl.report.pages import compare_page
-
-        title = f"Runs in {common_folder(summaries)}"
-        page = compare_page(summaries, left_out, target, output.page, title, output.against)
-        write_page("--page", output.page, page)
-        console.print(f"page: {output.page}", soft_wrap=True)
-    if output.plot is not None:
-        from mpifl.report.pages import draw
-
-        draw(groups(summaries), output.plot, target, output.drawing)
-        console.print(f"curves: {output.plot}", soft_wrap=True)
-
-
-def _write_file(option: str, path: Path, content: str) -> None:
-    try:
-        write_atomic(path, content.encode())
-    except OSError as error:
-        raise InputError(f"--{option} {path}: cannot be written ({error.strerror})") from None
 
 
 def _print(console: Console, summaries: Sequence[Summary], build: Build) -> None:

@@ -48,6 +48,15 @@ class Judged:
         """Return a figure of a run's silos, of these rows."""
         return number(run.last if self.silo_rows == VALID_ROWS else run.of_silos, key)
 
+    def curve(self) -> str:
+        """Return the key of rounds whose curve is of what judges; of valid rows where the end has others."""
+        metric, told = self.of[0].metric, [record for run in self.of for record in run.records]
+        held = [metric.pooled, metric.weighted]
+        order = [metric.test, *held] if self.rows == SERVER else [*held, metric.test]
+        return next(
+            (key for key in order if any(number(record, key) is not None for record in told)), order[0]
+        )
+
     def words(self) -> str:
         """Say what the figure is of."""
         rounds = {run.last["round"] for run in self.of}

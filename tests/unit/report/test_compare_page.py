@@ -23,8 +23,8 @@ from mpifl.report.pages.picture import draw
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import chance
 from mpifl.report.runs.compared_columns import NARROW, columns_of, fitting
-from mpifl.report.runs.compared_files import escaped
-from mpifl.report.runs.compared_runs import Drawing, Output, compare_runs
+from mpifl.report.runs.compared_files import Drawing, Output, escaped
+from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
 from mpifl.report.runs.runs import read_run
 from mpifl.report.runs.seeds import Group, groups
@@ -236,7 +236,8 @@ def test_figures_of_silos_are_of_test_rows_where_the_end_was_scored_on_them(tmp_
 
 def test_settings_of_which_some_have_no_end_are_all_told_by_valid_rows(tmp_path, capsys):
     run = scored_at_end(tmp_path / "one", [0.9, 0.8], [0.6, 0.7], local={"lr": 0.1})
-    other = scored_at_end(tmp_path / "two", [0.8, 0.7], None, local={"lr": 0.2})
+    alone = {"name": "ditto", "lambda": 0.0}
+    other = scored_at_end(tmp_path / "two", [0.8, 0.7], None, algorithm=alone)
     compare_runs([run, other], output=Output(latex=tmp_path / "c.tex"))
     assert "is of its test rows at the end or its valid rows" in capsys.readouterr().out
     heads, *rows = cells_of((tmp_path / "c.tex").read_text())
@@ -540,11 +541,57 @@ def test_a_picture_has_the_panels_and_the_size_that_are_asked_for(drawn):
     figure = drawn(panels=["loss", "bytes", "seconds"])
     assert labels_of(figure) == [("MB between server and silos", "training loss"), ("seconds", "")]
     with pytest.raises(
-        InputError, match=r"--panel virtual: .* they are loss, test, rounds, bytes, seconds, or"
+        InputError, match=r"--panel virtual: .* they are test, loss, rounds, bytes, seconds, or"
     ):
         drawn(panels=["virtual"])
     with pytest.raises(InputError, match=r"--panel tset: 'tset' is none .* did you mean 'test'\?"):
         drawn(panels=["tset"])
+
+
+def test_without_a_test_set_a_picture_begins_with_what_judges(tmp_path, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    kept = []
+    monkeypatch.setattr(pyplot, "close", kept.append)
+    run = scored_at_end(tmp_path / "one", [0.9, 0.8], [0.6, 0.7])
+    found = groups([read_run(run)])
+    draw(found, tmp_path / "c.svg", 0.5)
+    assert labels_of(kept[0])[0] == ("round", "accuracy on all valid rows (%)")
+    assert "target 50%" in [text.get_text() for text in kept[0].axes[0].texts]
+    draw(found, tmp_path / "c.svg", None, Drawing(panels=["pooled/rounds", "silos"]))
+    assert labels_of(kept[1]) == [
+        ("round", "accuracy on all valid rows (%)"),
+        ("round", "silos' mean accuracy, valid rows (%)"),
+    ]
+    there = "they are pooled, silos, loss, rounds, bytes, seconds, or two of them as pooled/rounds"
+    with pytest.raises(InputError, match=f"'test' is none of the panels of these runs; {there}$"):
+        draw(found, tmp_path / "c.svg", None, Drawing(panels=["test/rounds"]))
+
+
+WRONG = [
+    ({"plot": "c.gif"}, "--plot .*: ends in '.gif'"),
+    ({"plot": "c.svg", "drawing": Drawing(panels=["none"])}, "--panel none: "),
+    ({"plot": "c.svg", "drawing": Drawing(style="none")}, "--style none: "),
+    ({"page": "c.pdf"}, "--page .*: ends in '.pdf'"),
+    ({"page": "c.html", "against": "none"}, "--against none: is no setting"),
+    ({"against": "lr 0.1"}, "--against lr 0.1: is for --page FILE; give that, too"),
+    ({"json": "none/c.json"}, "--json .*c.json: cannot be written .*none is no folder"),
+    ({"latex": "c.csv"}, "--latex .*c.csv: is the file of --csv, too"),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), WRONG, ids=[said for _, said in WRONG])
+def test_all_outputs_are_checked_before_the_first_is_written(tmp_path, given, said):
+    pytest.importorskip("matplotlib")
+    runs = [make_run(tmp_path / "runs" / f"{lr}", 0.5, local={"lr": lr}) for lr in (0.1, 0.2)]
+    out = tmp_path / "out"
+    out.mkdir()
+    named = {
+        key: out / value if key in ("plot", "page", "json", "latex") else value
+        for key, value in given.items()
+    }
+    with pytest.raises(InputError, match=said):
+        compare_runs(runs, output=Output(csv=out / "c.csv", **named))
+    assert not list(out.iterdir())
 
 
 def test_the_marks_of_a_picture_are_plain_numbers(drawn):

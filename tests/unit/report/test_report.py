@@ -22,7 +22,8 @@ from mpifl.report.judging.evaluate import evaluate_run
 from mpifl.report.pages.curves import curve
 from mpifl.report.pages.picture import draw
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs.compared_runs import Output, compare_runs, show_run
+from mpifl.report.runs.compared_files import Output
+from mpifl.report.runs.compared_runs import compare_runs, show_run
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import groups
 from mpifl.report.terminal.watched_run import watch_run
