@@ -73,7 +73,7 @@ def compare_page(
         reference = reference_of(found, against)
         silos, over = silos_of_settings(found, reference, held_by(summaries))
         drawn.append(silos)
-        said += [gained(over, called_in_words(reference))] if reference and over else []
+        said += [gained(over, called_in_words(reference), found[0].name)] if reference and over else []
     return render(
         "compare.html",
         title=title,

@@ -116,11 +116,12 @@ def check_alone(summary: Summary, alone: Summary) -> None:
             )
 
 
-def gained(found: Mapping[str, Gain], against: str = "training alone") -> str:
-    """Say how many silos gain, how many lose, and of how many no difference is seen."""
+def gained(found: Mapping[str, Gain], against: str = "training alone", setting: str = "") -> str:
+    """Say how many silos gain, how many lose, and of how many no difference is seen; by which setting."""
     looks = [gain.look for gain in found.values()]
     better, worse = looks.count("best"), looks.count("worst")
-    said = f"Against {against} {better:,} of {len(looks):,} silos gain and {worse:,} lose"
+    by = f"By {setting}, against {against}:" if setting else f"Against {against}"
+    said = f"{by} {better:,} of {len(looks):,} silos gain and {worse:,} lose"
     if any(gain.seen is None for gain in found.values()):
         return f"{said}; how much of that is chance, nobody can tell from what they hold out."
     return f"{said}; no difference is seen at {len(looks) - better - worse:,}."

@@ -34,18 +34,28 @@ LeftOut = Mapping[Path, str]
 """Why runs cannot be read."""
 
 
-def as_rows(summaries: Sequence[Summary], target: float | None) -> list[dict[str, Any]]:
+def as_rows(
+    summaries: Sequence[Summary], target: float | None, always: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Return of every run its state, settings in which the runs differ, its figures, and its setting's.
 
     All have the same keys, and None is what there is not.
+
+    Args:
+        summaries: The runs.
+        target: A value of the main metric.
+        always: Settings that are told even where the runs do not differ in them.
     """
-    keys, setting = varying(summaries), of_runs(summaries)
+    keys, setting = list(dict.fromkeys([*always, *varying(summaries)])), of_runs(summaries)
+    standings = standings_of(summaries)
+    judged = standings[0].judged if standings else None
     names = list(dict.fromkeys(name for summary in summaries for name in summary.figures(target)))
     found = []
     for summary in summaries:
         job, figures = settings(summary.job), summary.figures(target)
         state = {"run": summary.run, "finished": summary.finished, "remarks": "; ".join(summary.remarks)}
-        state |= {"silo_rows": summary.silo_rows or None}
+        state |= {"silo_rows": summary.silo_rows or None, "judged": judged and judged.value(summary)}
+        state |= {"judged_by": judged and judged.words()}
         standing = setting.get(summary.run) or [None] * len(COLUMNS)
         row = {**state, **{key: job.get(key) for key in keys}, **{name: figures.get(name) for name in names}}
         found.append({**row, **dict(zip(COLUMNS, standing, strict=True))})

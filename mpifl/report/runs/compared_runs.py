@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from os.path import commonpath
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from mpifl.report.runs.standings import standings_of, table_of_settings, verdict
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import read_kept
 
+DEEPEST = 3
+"""Folders between one that is given and its runs."""
 Build = Callable[[Sequence[ComparedColumn]], Table]
 """Makes a table of these columns."""
 
@@ -91,10 +94,19 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Return the runs in a folder that is none itself; else the folder, or what else it is."""
+    """Return the runs in a folder that is none itself, and in folders in it; else the folder."""
     if _may_be_run(folder, "job.toml", "metrics.jsonl"):
         return [folder]
-    return [path for path in sorted(folder.glob("*")) if _may_be_run(path, "job.toml")] or [folder]
+    return [*_below(folder, DEEPEST)] or [folder]
+
+
+def _below(folder: Path, deep: int) -> Iterator[Path]:
+    """Yield the runs in a folder, and in those in it that are none, such as sweeps."""
+    for path in sorted(folder.glob("*")):
+        if _may_be_run(path, "job.toml"):
+            yield path
+        elif deep and not path.name.startswith(".") and path.is_dir() and not path.is_symlink():
+            yield from _below(path, deep - 1)
 
 
 def _may_be_run(folder: Path, *signs: str) -> bool:
@@ -113,7 +125,18 @@ def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], LeftOut]:
             summaries.append(read_run(run))
         except InputError as error:
             left_out[run] = one_line(error)
-    return on_other_shards(summaries), left_out
+    return on_other_shards(_without_the_usual(summaries)), left_out
+
+
+def _without_the_usual(summaries: Sequence[Summary]) -> list[Summary]:
+    """Return the runs; where the server has no test set in any, that is usual and no remark."""
+    if any(run.metric.test in record for run in summaries for record in (*run.records, run.at_end)):
+        return [*summaries]
+    return [
+        replace(run, remarks=tuple(one for one in run.remarks if one != run.without_test))
+        if run.judged_by else run
+        for run in summaries
+    ]  # fmt: skip
 
 
 def common_folder(summaries: Sequence[Summary]) -> str:

@@ -97,6 +97,11 @@ class Summary:
         return "" if not self.by_valid else VALID_ROWS if self.of_silos is self.last else TEST_ROWS
 
     @property
+    def without_test(self) -> str:
+        """The remark on a run whose model no test set of the server has scored."""
+        return f"without test {self.metric.name}"
+
+    @property
     def target(self) -> float | None:
         """The value of the main metric that its job waits for."""
         return target_of(self.job)
@@ -248,7 +253,7 @@ def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[st
     if summary.forced:
         yield f"changed by --force: {'; '.join(summary.forced)}"
     if not summary.by_valid and not any(summary.metric.test in record for record in summary.records):
-        yield f"without test {summary.metric.name}"
+        yield summary.without_test
     if any(name in last and number(last, name) is None for name in ("train_loss", "test_loss")):
         yield "diverged: its loss is not finite"
 

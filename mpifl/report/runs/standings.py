@@ -22,8 +22,8 @@ from mpifl.report.runs.seeds import Group, groups
 OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen")
 COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
 """What the file of all runs says of each run's setting."""
-HEADS = ("behind the first", "95 % interval", "p", "p (Holm)", "test")
-"""What tables say of a setting beside the one with the best mean."""
+HEADS = ("behind the first", "95 % interval", "uncorrected p", "p", "test")
+"""What tables say of a setting beside the one with the best mean; `p` is corrected by Holm, as on pages."""
 MOST_NAMED = 5
 """Settings that a sentence names."""
 

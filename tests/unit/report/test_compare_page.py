@@ -156,7 +156,7 @@ def test_settings_are_told_apart_only_by_more_than_seeds_make(tmp_path, capsys, 
     assert set(found) <= set(reader.text), "the page and the terminal say the same"
     printed = " ".join(capsys.readouterr().out.split())
     assert all(" ".join(one.split()) in printed for one in found)
-    assert ("p (Holm)" in printed) == ("Each setting is held against the first" in " ".join(reader.text))
+    assert ("uncorrected p" in printed) == ("Each setting is held against the first" in " ".join(reader.text))
 
 
 def judged_run(folder, valid, test=None, silos=None, seed=1, data="one", own=False, **more):
@@ -377,9 +377,8 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
         write_environment(run, data=describe(spec))
     _, reader = written(runs, tmp_path / "c.html")
     words = " ".join(reader.titles())
-    assert (
-        "Against each silo alone (ditto) 1 of 3 silos gain and 1 lose; no difference is seen at 1." in words
-    )
+    said = "By fedavg, against each silo alone (ditto): 1 of 3 silos gain and 1 lose; "
+    assert f"{said}no difference is seen at 1." in words
     assert (
         "silo each silo alone (ditto) fedavg 2 69.00% 70.00% 0 70.00% 90.00% +20.00 1 90.00% 60.00% −30.00"
         in words
@@ -403,7 +402,7 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
     for run in runs:
         write_environment(run, data=describe(spec))
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
-    assert "Against fedavg 1 of 2 silos gain and 0 lose; no difference is seen at 1." in words
+    assert ", against fedavg: 1 of 2 silos gain and 0 lose; no difference is seen at 1." in words
     assert (
         "Which silos gain? On what each silo holds out, the mean over seeds, and the change against" in words
     )
