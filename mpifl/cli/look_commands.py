@@ -19,7 +19,9 @@ Every = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Between 
 
 Panel = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="With --plot: test, silos, loss; rounds, bytes, ...; test/rounds."),
+    typer.Option(
+        metavar="NAME", help="With --plot: test, pooled, silos, loss; rounds, bytes, ...; test/rounds."
+    ),
 ]
 Size = Annotated[str | None, typer.Option(metavar="WxH", help="With --plot: inches, such as 3.5x2.5.")]
 Style = Annotated[

@@ -30,6 +30,8 @@ from mpifl.wire import Transport
 from mpifl.wire.launching import world
 
 OnRound: TypeAlias = Callable[[Record], object]
+ALWAYS = ("algorithm.name", "local.lr", "seed")
+"""Settings that a sweep tells of even where its runs do not differ in them."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class Sweep:
 
     @classmethod
     def of(cls, folder: str | os.PathLike[str]) -> Sweep:
-        """Return the runs in a folder. This imports no code that their jobs name.
+        """Return the runs in a folder and in folders in it. This imports no code that their jobs name.
 
         Raises:
             InputError: there is no run that can be read.
@@ -145,19 +147,21 @@ class Sweep:
         return cls(path, tuple(run.run for run in found), left_out)
 
     def rows(self, target: float | None = None) -> list[dict[str, Any]]:
-        """Return what `mpifl compare --csv` writes of each run; None is what there is not.
+        """Return what `mpifl compare --csv` writes of each run, and ALWAYS; None is what there is not.
 
         Args:
             target: A value of the main metric; by default the one that all jobs wait for.
         """
         found, _ = read_runs(self.runs)
-        return as_rows(found, common_target(found) if target is None else target) if found else []
+        target = common_target(found) if target is None else target
+        return as_rows(found, target, ALWAYS) if found else []
 
     def frame(self, rounds: bool = False, target: float | None = None) -> Any:
         """Return the runs as one pandas DataFrame, by the names of their folders.
 
-        A row is a run. Its columns are the settings in which the runs differ, such as `local.lr` and `seed`,
-        its figures as in `mpifl compare --csv`, and what is told of its setting.
+        A row is a run. Its columns are `algorithm.name`, `local.lr`, `seed`, the settings in which the runs
+        differ, and figures as in `mpifl compare --csv`. `judged` is the figure that judges the run, and
+        `judged_by` says of what that is.
 
         Args:
             rounds: Have a row for each round of each run, with the settings, and with the figures of
@@ -168,10 +172,10 @@ class Sweep:
             InputError: pandas is not installed.
         """
         pandas = _pandas("Sweep.frame", "Sweep.rows()")
-        rows = [{**row, "run": row["run"].absolute().name} for row in self.rows(target)]
+        rows = [{**row, "run": self._called(row["run"])} for row in self.rows(target)]
         if not rounds:
             return pandas.DataFrame(rows).set_index("run")
-        keys, parts = varying(read_runs(self.runs)[0]), []
+        keys, parts = list(dict.fromkeys([*ALWAYS, *varying(read_runs(self.runs)[0])])), []
         for run, row in zip(self.runs, rows, strict=True):
             part = pandas.json_normalize(read_metrics(run))
             part["run"] = row["run"]
@@ -179,6 +183,10 @@ class Sweep:
                 part[key] = [row[key]] * len(part)  # a setting may be a list
             parts.append(part)
         return pandas.concat(parts).set_index(["run", "round"])
+
+    def _called(self, run: Path) -> str:
+        """Return the path of a run below the folder, so that those of several sweeps can be told apart."""
+        return str(run.relative_to(self.folder)) if run != self.folder else run.absolute().name
 
 
 def _pandas(needs: str, instead: str) -> Any:

@@ -20,7 +20,8 @@ from mpifl.common import Names
 from mpifl.data.shards import read_federation
 from mpifl.report.pages.live_page import _page as page_of_look
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs.compared_runs import Output, compare_runs
+from mpifl.report.runs.compared_files import Output
+from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.report.runs.following import Follower
 from mpifl.run.folder.environment import write_environment
 from mpifl.run.folder.metrics_file import encode_record
@@ -177,7 +178,7 @@ PAGES = {
 
 def alone(folder: Path) -> Path:
     """Leave a run in which each silo trained by itself: some do better so, and some worse."""
-    run(folder)
+    run(folder, algorithm={"name": "ditto", "lambda": 0.0})
     last = record(40, names=[HOSPITALS[n] for n in (7, 1, 5, 3, 4, 2, 6, 0)])
     last["silos"]["g"]["accuracy"] = 0.1
     (folder / "metrics.jsonl").write_bytes(encode_record(last))

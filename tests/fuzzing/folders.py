@@ -26,7 +26,8 @@ from mpifl.data.shards.shards import open_shard, read_federation, read_spec
 from mpifl.report.judging.evaluate import evaluate_silos
 from mpifl.report.judging.predict import predict_run
 from mpifl.report.observers import PLAIN
-from mpifl.report.runs.compared_runs import Output, compare_runs
+from mpifl.report.runs.compared_files import Output
+from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.report.runs.following import Follower
 from mpifl.report.terminal.frame import frame
 from mpifl.run.folder import checkpoint

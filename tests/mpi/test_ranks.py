@@ -23,7 +23,8 @@ from mpifl.data.batches import Batches
 from mpifl.data.shards import open_shard, read_federation, read_vertical
 from mpifl.learning import models
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs.compared_runs import Output, compare_runs
+from mpifl.report.runs.compared_files import Output
+from mpifl.report.runs.compared_runs import compare_runs
 
 HERE = Path(__file__).parent
 NAMES = [job["name"] for job in scenarios.jobs_on(2)]

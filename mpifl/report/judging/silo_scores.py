@@ -17,7 +17,7 @@ NAMES = Names()
 def scores(summary: Summary) -> dict[str, Mapping[str, Any]]:
     """Return the loss and the metrics of each silo by its name: of its test rows, which are scored at the end
     where rounds look at valid rows; else of the last round that was scored."""
-    silos = summary.at_end.get("silos") or summary.last.get("silos")
+    silos = summary.of_silos.get("silos")
     held = silos if isinstance(silos, Mapping) else {}
     return {NAMES[str(name)]: each for name, each in held.items() if isinstance(each, Mapping)}
 

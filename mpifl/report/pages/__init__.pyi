@@ -6,6 +6,7 @@ from .live_page import (
     keep_report as keep_report,
 )
 from .picture import (
+    check_picture as check_picture,
     draw as draw,
 )
 from .run_page import (

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpifl.common import InputError, Names
 from mpifl.common.pages import Cell, Figure, Table, charts
-from mpifl.report.pages.gains import Gain, gains, held_against, values
+from mpifl.report.pages.gains import Gain, gains, held_against, trains_alone, values
 from mpifl.report.runs import Held, Standing, Summary, chance, examples, trained_on
 from mpifl.run.folder import read_environment, same_data
 
@@ -32,14 +32,14 @@ def reference_of(found: Sequence[Standing], against: str | None) -> Standing | N
             return named[0]
         offered = "; ".join(one.name for one in found)
         raise InputError(f"--against {against}: is no setting of these runs; they are: {offered}")
-    alone = [one for one in found if _algorithm(one).get("lambda") == 0]
+    alone = [one for one in found if trains_alone(one.group.runs[0])]
     usual = [one for one in found if _algorithm(one).get("name") == "fedavg"]
     return alone[0] if alone else usual[0] if len(usual) == 1 else None
 
 
 def called_in_words(one: Standing) -> str:
     """Return what silos are held against in words."""
-    return f"each silo alone ({one.name})" if _algorithm(one).get("lambda") == 0 else one.name
+    return f"each silo alone ({one.name})" if trains_alone(one.group.runs[0]) else one.name
 
 
 def _algorithm(one: Standing) -> Mapping[str, Any]:
@@ -72,6 +72,10 @@ def _means(one: Standing) -> dict[str, float]:
 def _over(one: Standing, against: Standing, held: Mapping[str, Held]) -> dict[str, Gain]:
     """Return what each silo gains by a setting; nothing where the settings are of other shards."""
     if not same_data(one.group.runs[0].data, against.group.runs[0].data):
+        return {}
+    if (
+        len({run.silo_rows for of in (one, against) for run in of.group.runs}) > 1
+    ):  # test rows, and valid ones
         return {}
     served, beside = _by_seed(one), _by_seed(against)
     tests = {name: chance.over_seeds(of, beside[name]) for name, of in served.items() if name in beside}
@@ -106,9 +110,7 @@ def silos_of_settings(
             change = "" if gain.seen is False else f" {gain.write(metric)}"
             cells.append(Cell(metric.write(served) + change, served, gain.look))
         rows.append(cells)
-    note = (
-        f"On what each silo holds out{_of_seeds(found)}, and the change against {called_in_words(against)}. "
-    )
+    note = f"{_whose(found)}{_of_seeds(found)}, and the change against {called_in_words(against)}. "
     note += held_against(gain for of in over for gain in of.values())
     table = Table(["silo", called_in_words(against), *(one.name for one in shown)], rows, sort=True)
     return Figure("Which silos gain?", note, [table], wide=True), over[0] if shown[0] is found[0] else {}
@@ -125,9 +127,14 @@ def _without_reference(found: Sequence[Standing]) -> Figure | None:
         [Cell(name), *(Cell("–", "") if one is None else Cell(metric.write(one), one) for one in row)]
         for name, row in zip(names, each, strict=True)
     ]
-    note = f"On what each silo holds out{_of_seeds(found)}. {NO_REFERENCE}"
+    note = f"{_whose(found)}{_of_seeds(found)}. {NO_REFERENCE}"
     table = Table(["silo", *(name for name, _ in shown)], rows, sort=True)
     return Figure("What each silo has", note, [table], wide=True)
+
+
+def _whose(found: Sequence[Standing]) -> str:
+    kinds = sorted({run.silo_rows for one in found for run in one.group.runs} - {""})
+    return f"On each silo's {' or '.join(kinds)}" if kinds else "On what each silo holds out"
 
 
 def _of_seeds(found: Sequence[Standing]) -> str:

@@ -73,7 +73,7 @@ def compare_page(
         reference = reference_of(found, against)
         silos, over = silos_of_settings(found, reference, held_by(summaries))
         drawn.append(silos)
-        said += [gained(over, called_in_words(reference))] if reference and over else []
+        said += [gained(over, called_in_words(reference), found[0].name)] if reference and over else []
     return render(
         "compare.html",
         title=title,
@@ -138,7 +138,7 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
     metric, place = found[0].metric, _places(found)
     others = rivals(found)
     tested = any(one.test for one in others)
-    heads = [metric.name, "a dot a seed", *(TESTED if tested else ()), "worst silo"]
+    heads = [metric.name, "a dot a seed", *(TESTED if tested else ()), found[0].worst_head]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
     for one, rival in zip(found, [None, *others], strict=True):
@@ -147,7 +147,7 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
         dots = Cell("; ".join(map(metric.write, one.ends)), dots=list(map(place, one.ends)), span=ends)
         row = [Cell(one.name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
         row += _against(rival) if tested else []
-        row.append(_mean(one, target, metric.write, f"{metric.silo}_worst"))
+        row.append(Cell(metric.write(fmean(one.worst)), fmean(one.worst)) if one.worst else Cell("–", ""))
         row += [] if target is None else [_mean(one, target, "{:.0f}".format, "rounds_to_target")]
         row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
@@ -200,12 +200,13 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
     """Draw the main metric of the best settings over rounds, over bytes and over seconds."""
     metric, most = found[0].metric, len(charts.COLOURS)
     runs = [run for one in found for run in one.group.runs]
-    figure = next((run.judged_by for run in runs if run.judged_by), metric.test)
+    figure = found[0].judged.curve() if found[0].judged else metric.test
     looks = group_looks([one.group for one in found])
     curves = [(one.name, each, look.page) for one, look in zip(found[:most], looks, strict=False)
               if (each := curve(one.group, figure)) is not None]  # fmt: skip
     note = f"The {most} best of {len(found)}." if len(found) > most else ""
     note += " Each is the mean of its seeds." if any(len(one.ends) > 1 for one in found) else ""
+    note += " Rounds are scored on valid rows." if any(run.by_valid for run in runs) else ""
     panels = []
     for along, which in AXES:
         lines = [_line(name, each, which, look) for name, each, look in curves]

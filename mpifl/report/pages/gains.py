@@ -86,17 +86,28 @@ def values(summary: Summary) -> dict[str, float]:
     return {name: value for name, value in ranked(scores(summary), summary.metric) if value is not None}
 
 
+def trains_alone(summary: Summary) -> bool:
+    """Return whether each silo of a run trains by itself: Ditto with lambda 0."""
+    algorithm = summary.job.get("algorithm")
+    return isinstance(algorithm, Mapping) and algorithm.get("lambda") == 0
+
+
 def check_alone(summary: Summary, alone: Summary) -> None:
     """See that a run may be held against another in which each silo trains by itself.
 
     Raises:
-        InputError: it may not: its silos, its metric or the examples that judge are others.
+        InputError: it may not: its silos do not train alone, or they, its metric or the examples that judge
+            are others.
     """
+    if not trains_alone(alone):
+        what = "its silos do not train alone, as those of algorithm 'ditto' with lambda = 0 do"
+        raise InputError(f"--alone {alone.run}: {what}; name such a run")
     splits = [run.job.get("evaluate", {}).get("split") for run in (summary, alone)]
     for differs, what in (
         (not same_data(summary.data, alone.data), "was trained on other shards"),
         (summary.metric != alone.metric, "is judged by another metric"),
         (splits[0] != splits[1], "is judged on another split"),
+        (summary.silo_rows != alone.silo_rows, f"has figures of silos on {alone.silo_rows} alone"),
         (not values(alone), "tells no silo's score, so nothing can be held against it"),
     ):
         if differs:
@@ -105,11 +116,12 @@ def check_alone(summary: Summary, alone: Summary) -> None:
             )
 
 
-def gained(found: Mapping[str, Gain], against: str = "training alone") -> str:
-    """Say how many silos gain, how many lose, and of how many no difference is seen."""
+def gained(found: Mapping[str, Gain], against: str = "training alone", setting: str = "") -> str:
+    """Say how many silos gain, how many lose, and of how many no difference is seen; by which setting."""
     looks = [gain.look for gain in found.values()]
     better, worse = looks.count("best"), looks.count("worst")
-    said = f"Against {against} {better:,} of {len(looks):,} silos gain and {worse:,} lose"
+    by = f"By {setting}, against {against}:" if setting else f"Against {against}"
+    said = f"{by} {better:,} of {len(looks):,} silos gain and {worse:,} lose"
     if any(gain.seen is None for gain in found.values()):
         return f"{said}; how much of that is chance, nobody can tell from what they hold out."
     return f"{said}; no difference is seen at {len(looks) - better - worse:,}."

@@ -48,8 +48,10 @@ def _reached(summary: Summary) -> str:
         return f"{said}{_of_target(summary, None)}."
     if judged is None or (value := summary.figure(judged)) is None:
         return "No round was scored."
-    of = {metric.test: "on the server's test set", metric.pooled: "on all that silos hold out"}
-    said = f"{name} is {metric.write(value)} {of.get(judged, 'in the mean of the silos by their examples')}"
+    held = "on the silos' valid rows" if summary.by_valid else "on all that silos hold out"
+    of = {metric.test: "on the server's test set", metric.pooled: held}
+    mean = f"in the mean of the silos by their {'valid rows' if summary.by_valid else 'examples'}"
+    said = f"{name} is {metric.write(value)} {of.get(judged, mean)}"
     return f"{said}{_of_target(summary, value)}."
 
 
@@ -65,8 +67,7 @@ def _of_target(summary: Summary, value: float | None) -> str:
     target, at = summary.metric.write_briefly(summary.target), summary.reached(summary.target)
     when = f"was reached in round {at:,}" if at else f"was not reached{'' if summary.finished else ' yet'}"
     lost = at and value is not None and not summary.metric.reaches(value, summary.target)
-    by_valid = summary.job.get("evaluate", {}).get("split") is not None
-    where = " on the silos' valid rows" if by_valid else ""
+    where = " on the silos' valid rows" if summary.by_valid else ""
     return f"; the target, {target}, {when}{where}{', and lost again by the end' if lost else ''}"
 
 
@@ -77,16 +78,17 @@ def _of_silos(summary: Summary) -> str:
         return ""
     write, half = summary.metric.write, median(value for _, value in found)
     (worst, low), (best, high) = found[0], found[-1]
+    where = f" on {summary.silo_rows}" if summary.silo_rows else ""
     if low == high:
-        return f"All {len(found):,} silos have {write(low)}."
+        return f"All {len(found):,} silos have {write(low)}{where}."
     than, alike = (
         "more" if summary.metric.higher_is_better else "less",
         [value for _, value in found].count(low),
     )
     who = f"silo {worst} and {alike - 1:,} more, have" if alike > 1 else f"silo {worst}, has"
     return (
-        f"Of {len(found):,} silos the worst, {who} {write(low)}, the best, silo {best}, {write(high)}; "
-        f"half of them have {write(half)} or {than}."
+        f"Of {len(found):,} silos the worst{where}, {who} {write(low)}, the best, silo {best}, "
+        f"{write(high)}; half of them have {write(half)} or {than}."
     )
 
 
@@ -131,7 +133,8 @@ def _marks(summary: Summary) -> list[Event]:
     if summary.target is not None and (at := summary.reached(summary.target)):
         found.append(Event(at, f"Reaches the target, {metric.write_briefly(summary.target)}"))
     if best := best_round(summary.records, metric):
-        found.append(Event(best[0], f"Best {metric.name}, {metric.write(best[1])}"))
+        where = " on valid rows" if summary.by_valid else ""
+        found.append(Event(best[0], f"Best {metric.name}{where}, {metric.write(best[1])}"))
     if summary.stopped:
         found.append(Event(summary.rounds, "Stops early"))
     return found

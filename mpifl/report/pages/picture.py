@@ -12,10 +12,9 @@ import numpy as np
 from mpifl.common import InputError, suggested
 from mpifl.common.machine import floors
 from mpifl.common.pages import charts
-from mpifl.learning.metrics import MetricInfo
 from mpifl.report.pages.curves import AXES, Curve, curve
 from mpifl.report.pages.group_colours import GroupLook, group_looks
-from mpifl.report.runs import Drawing, Group, legends
+from mpifl.report.runs import Drawing, Group, judged_by_all, legends
 
 MOST_LINES = 10
 """Lines that have a name at their end."""
@@ -23,6 +22,8 @@ ROOM = 7.0
 """Per cent of a panel's height that a name takes."""
 ALONG = ("rounds", "bytes", "seconds", "virtual")
 """What --panel calls AXES."""
+KINDS = ("test", "pooled", "silos", "loss", *ALONG)
+"""What --panel takes, of other runs at least."""
 SETTINGS = {"pdf.fonttype": 42, "axes.formatter.useoffset": False, "axes.formatter.limits": (-5, 9)}
 """Fonts that printers take, and numbers in full on the axes."""
 DEFAULT = Drawing()
@@ -48,13 +49,23 @@ class DrawnLine(NamedTuple):
 LOSS = PictureRow("loss", "training loss", "train_loss", 1.0)
 
 
-def rows_of(metrics: Sequence[MetricInfo]) -> list[PictureRow]:
-    """Return the rows that a picture may have."""
+def rows_of(groups: Sequence[Group]) -> list[PictureRow]:
+    """Return the rows that a picture may have: of each metric first what judges."""
     found = []
-    for metric in metrics:
+    for metric in dict.fromkeys(run.metric for group in groups for run in group.runs):
+        of = [group for group in groups if group.runs[0].metric == metric]
+        judged, by_valid = judged_by_all(of), any(run.by_valid for group in of for run in group.runs)
         unit, scale = (" (%)", 100.0) if metric.share else ("", 1.0)
-        found.append(PictureRow("test", f"test {metric.name}{unit}", metric.test, scale))
-        found.append(PictureRow("silos", f"silos' mean {metric.name}{unit}", f"{metric.silo}_mean", scale))
+        where = ", valid rows" if by_valid else ""
+        held = "all valid rows" if by_valid else "all that silos hold out"
+        rows = [
+            PictureRow("test", f"test {metric.name}{unit}", metric.test, scale),
+            PictureRow("silos", f"silos' mean {metric.name}{where}{unit}", f"{metric.silo}_mean", scale),
+        ]
+        if judged and (figure := judged.curve()) != metric.test:
+            mean = "" if figure == metric.pooled else ", mean by examples"
+            rows.insert(0, PictureRow("pooled", f"{metric.name} on {held}{mean}{unit}", figure, scale))
+        found += rows
     return [*found, LOSS]
 
 
@@ -72,15 +83,14 @@ def draw(
     Raises:
         InputError: matplotlib or the style is not there, no run has a panel, or the file cannot be written.
     """
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError(f"--plot {path}: ends in '{path.suffix}'; it must be .png, .svg or .pdf")
+    check_picture(path)
     pyplot = _pyplot()
     named = zip(group_looks(groups), legends(groups), groups, strict=True)
     ranked = sorted(named, key=lambda one: one[0].rank)
-    metrics = list(dict.fromkeys(run.metric for group in groups for run in group.runs))
+    targets = {run.judged_by for group in groups for run in group.runs}
     offered = [
         (row, [DrawnLine(name, look, curve(group, row.figure, row.scale)) for look, name, group in ranked])
-        for row in rows_of(metrics)
+        for row in rows_of(groups)
     ]
     rows, along = _chosen(offered, drawing)
     with _styled(pyplot, drawing.style):
@@ -89,7 +99,7 @@ def draw(
             layout="constrained", squeeze=False,
         )  # fmt: skip
         for axes, (row, lines) in zip(grid, rows, strict=True):
-            marked = row.scale * target if row.kind == "test" and target is not None else None
+            marked = row.scale * target if row.figure in targets and target is not None else None
             _row(axes, along, row, lines, marked)
         figure.align_ylabels(grid[:, 0])
         if len(groups) > MOST_LINES:
@@ -100,6 +110,16 @@ def draw(
             raise InputError(f"--plot {path}: cannot be written ({error.strerror})") from None
         finally:
             pyplot.close(figure)
+
+
+def check_picture(path: Path) -> None:
+    """See that a file may be a picture.
+
+    Raises:
+        InputError: its name does not end so.
+    """
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--plot {path}: ends in '{path.suffix}'; it must be .png, .svg or .pdf")
 
 
 def _pyplot() -> Any:
@@ -152,8 +172,10 @@ def _chosen(offered: Offered, drawing: Drawing) -> tuple[Offered, list[Axis]]:
     for panel in drawing.panels:
         for part in panel.split("/"):
             if part not in kinds | over:
-                offer = ", ".join(sorted(kinds) + [one for one in ALONG if one in over])
-                hint = suggested(part, kinds | over) or f"; they are {offer}, or two of them as test/rounds"
+                named = list(dict.fromkeys(row.kind for row, _ in there))
+                offer = ", ".join(named + [one for one in ALONG if one in over])
+                guess = "" if part in KINDS else suggested(part, kinds | over)
+                hint = f"; they are {offer}, or two of them as {named[0]}/{ALONG[along[0][1]]}{guess}"
                 raise InputError(f"--panel {panel}: '{part}' is none of the panels of these runs{hint}")
             wanted[part in over].add(part)
     rows = [each for each in there if each[0].kind in wanted[0]] if wanted[0] else there[:1]

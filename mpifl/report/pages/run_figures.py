@@ -31,7 +31,8 @@ MOST_TOLD = 5
 def curve(summary: Summary, names: Names) -> Figure | None:
     """Draw the main metric: what the run is judged by, the silos, the target, and what went wrong."""
     metric, main = summary.metric, summary.judged_by or summary.metric.test
-    called = {metric.test: "test set", metric.pooled: "all that silos hold out"}
+    held = "all valid rows" if summary.by_valid else "all that silos hold out"
+    called = {metric.test: "test set", metric.pooled: held}
     lines = [_line(summary, called.get(main, "silos' mean by examples"), main, "test")]
     lines.append(_line(summary, "silos' mean", f"{metric.silo}_mean", "mean"))
     fallen = {at for at, _ in falls(summary)}
@@ -40,6 +41,7 @@ def curve(summary: Summary, names: Names) -> Figure | None:
     band = charts.Band("from the worst silo to the best", _worst_to_best(summary.records, metric.silo))
     title = f"{metric.name[:1].upper()}{metric.name[1:]} over rounds"
     return charts.lines(title, lines, band, metric.write_briefly, summary.target, wide=True,
+                        note=_whose(summary),
                         under=charts.Under("left out or lost", _wrong(summary, names)))  # fmt: skip
 
 
@@ -68,7 +70,13 @@ def over_the_clock(summary: Summary) -> Figure | None:
     points = [(at, value) for at, value in timed if at is not None]
     title, write = f"{name[:1].upper()}{name[1:]} over virtual seconds", summary.metric.write_briefly
     line = charts.Line("test" if of == summary.metric.test else "at the silos", points, "test")
-    return charts.lines(title, [line], None, write, summary.target, along="virtual seconds")
+    note = _whose(summary)
+    return charts.lines(title, [line], None, write, summary.target, along="virtual seconds", note=note)
+
+
+def _whose(summary: Summary) -> str:
+    """Say of which rows curves over rounds are, where the end is scored on others."""
+    return "Rounds are scored on valid rows." if summary.by_valid else ""
 
 
 def _worst_to_best(records: Sequence[Mapping[str, Any]], silo: str) -> list[tuple[float, float, float]]:
@@ -105,9 +113,8 @@ def _more_metrics(summary: Summary) -> list[Figure | None]:
     for name in (name for name in dict.fromkeys(tested + means) if name not in ("loss", summary.metric.name)):
         of = [_line(summary, "test set", f"test_{name}", "test")]
         of.append(_line(summary, "silos' mean", f"silo_{name}_mean", "mean"))
-        found.append(
-            charts.lines(f"{name[:1].upper()}{name[1:]}", of, write=summary.info(name).write_briefly)
-        )
+        title, write = f"{name[:1].upper()}{name[1:]}", summary.info(name).write_briefly
+        found.append(charts.lines(title, of, write=write, note=_whose(summary)))
     return found
 
 

@@ -154,13 +154,15 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
     if final is not None:
         cards = [(f"test {metric.name}", write(final), "scored once, at the end")]
     elif (last := summary.figure(main)) is not None:
-        cards = [(metric.name, write(last), f"on {HELD_OUT}" if best is None else f"best {write(best)}")]
+        held = "on the silos' valid rows" if summary.by_valid else f"on {HELD_OUT}"
+        cards = [(metric.name, write(last), held if best is None else f"best {write(best)}")]
     else:
         cards = []
     if (worst := values[f"{metric.silo}_worst"]) is not None:
         mean = write(values[f"{metric.silo}_mean"] or 0)
         who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""
-        cards.append(("worst silo", write(worst), f"{who}the mean is {mean}"))
+        of = f"; {summary.silo_rows}" if summary.silo_rows else ""
+        cards.append(("worst silo", write(worst), f"{who}the mean is {mean}{of}"))
     if summary.target is not None and not summary.missing:
         at, clock = values["rounds_to_target"], values.get("virtual_seconds_to_target")
         cost = [units.seconds(values["seconds_to_target"] or 0), units.size(values["bytes_to_target"] or 0)]
@@ -195,8 +197,9 @@ def _of_silos(summary: Summary) -> Block | None:
 
 def _rounds(summary: Summary) -> Block:
     records, metric = summary.records, summary.metric
+    worst = "worst silo, valid rows" if summary.by_valid else "worst silo"
     tested = (f"test {metric.name}", metric.test, metric.write)
-    table = (tested, *LOSSES, ("worst silo", f"{metric.silo}_worst", metric.write), *COSTS)
+    table = (tested, *LOSSES, (worst, f"{metric.silo}_worst", metric.write), *COSTS)
     columns = [column for column in table if any(number(r, column[1]) is not None for r in records)]
     step = -(-len(records) // MOST_ROWS)
     chosen = [r for nth, r in enumerate(records) if nth % step == 0 or nth == len(records) - 1]

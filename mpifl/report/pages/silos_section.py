@@ -24,7 +24,7 @@ from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.pages.gains import NONE_SEEN, Gain
 from mpifl.report.pages.happened import missed
-from mpifl.report.runs import Held, Summary, chance
+from mpifl.report.runs import TEST_ROWS, Held, Summary, chance
 from mpifl.run.folder import number
 
 MOST_ROWS, MOST_TRACED, SHORT, LONGEST = 1000, 200, 6, 18
@@ -67,13 +67,21 @@ def silos(
     columns.append(("missed", [Cell(str(len(out.get(name, ())) or ""), look="worst") for name in called]))
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
-    by_valid = summary.job.get("evaluate", {}).get("split") and not summary.at_end.get("silos")
-    whose = "the valid rows of each silo" if by_valid else "what each silo holds out"
-    note = f"Round {summary.last['round']}, on {whose}."
+    note = _whose(summary, len(rounds) > 0)
     note += f" The {MOST_ROWS} worst of {len(order):,}." if len(order) > MOST_ROWS else ""
     table = Table([head for head, _ in shown], rows, sort=True, silos=True)
     return [Figure("Silos, the worst first", note + _noted(shown), [table], wide=True),
-            *_map(metric, called, rounds, values, out)]  # fmt: skip
+            *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
+
+
+def _whose(summary: Summary, drawn: bool) -> str:
+    """Say which rows the table is of, and its curves where they are of others."""
+    if summary.silo_rows == TEST_ROWS:
+        return (
+            "Test rows of each silo, scored once, at the end." + drawn * " Rounds are scored on valid rows."
+        )
+    rows = "the valid rows of each silo" if summary.by_valid else "what each silo holds out"
+    return f"Round {summary.last['round']}, on {rows}."
 
 
 Column = tuple[str, list[Cell]]
@@ -212,6 +220,7 @@ def _map(
     rounds: Sequence[int],
     values: np.ndarray,
     out: Mapping[str, list[int]],
+    by_valid: bool = False,
 ) -> list[Figure]:
     """Draw every silo in every round: rows as in the table, each column the worst of its rounds."""
     if len(rounds) < 2 or not np.isfinite(values).any():
@@ -237,6 +246,7 @@ def _map(
         ramp(metric.write_briefly(float(ends[0])), WORST_TO_BEST, metric.write_briefly(float(ends[1]))),
     ]  # fmt: skip
     note = "Rows as in the table; bright is good, and clear is not scored."
+    note += " Rounds are scored on valid rows." if by_valid else ""
     note += f" Each column is the worst of {step} rounds." if step > 1 else ""
     keys = [Key("under", "left out")] if missing.any() else []
     return [Figure("Every silo in every round", note, drawn, keys, wide=True)]

@@ -16,11 +16,11 @@ from .compared_columns import (
     metrics_of as metrics_of,
 )
 from .compared_files import (
+    Drawing as Drawing,
+    Output as Output,
     as_rows as as_rows,
 )
 from .compared_runs import (
-    Drawing as Drawing,
-    Output as Output,
     common_target as common_target,
     compare_runs as compare_runs,
     read_runs as read_runs,
@@ -42,13 +42,14 @@ from .judged import (
     judged_by_all as judged_by_all,
 )
 from .kept_job import (
+    changed_by_force as changed_by_force,
     headline as headline,
 )
 from .runs import (
     A_RUN as A_RUN,
+    TEST_ROWS as TEST_ROWS,
     Record as Record,
     Summary as Summary,
-    changed_by_force as changed_by_force,
     read_run as read_run,
 )
 from .seeds import (

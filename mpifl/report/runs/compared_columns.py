@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mpifl.learning.metrics import ACCURACY, MetricInfo
-from mpifl.report.runs.runs import Record, Summary
+from mpifl.report.runs.runs import TEST_ROWS, VALID_ROWS, Record, Summary
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,15 @@ def whose(summaries: Sequence[Summary]) -> str:
     rounds = [(one, record) for one in summaries for record in one.records]
     tested = list(dict.fromkeys(one.metric.name for one, record in rounds if one.metric.test in record))
     ends = [(one.metric, final) for one in summaries if (final := one.records[-1].get("final"))]
-    splits = {one.job.get("evaluate", {}).get("split") for one, record in rounds if _at_silos(one, record)}
+    scored = {one.run: one for one, record in rounds if _at_silos(one, record) or _at_silos(one, one.at_end)}
+    kinds = {one.silo_rows for one in scored.values()}
     said = [f"{', '.join(tested)} of the server's test set"] if tested else []
     if ends:
         by_server = any(metric.test in final for metric, final in ends)
         said.append(f"'test at the end' of {'the server' if by_server else 'a silo'}'s test rows")
-    of = {None: "the rows that it holds out", "valid": "its valid rows"}
-    said += [f"a silo's figure is of {' or '.join(of[one] for one in of if one in splits)}"] if splits else []
+    of = {"": "the rows that it holds out", TEST_ROWS: "its test rows at the end",
+          VALID_ROWS: "its valid rows"}  # fmt: skip
+    said += [f"a silo's figure is of {' or '.join(of[one] for one in of if one in kinds)}"] if kinds else []
     own = any(summary.own_models for summary in summaries)
     said += ["with a model of its own where the algorithm makes one"] if own else []
     return "; ".join(said) or "nothing was scored"

@@ -1,16 +1,21 @@
-"""Runs side by side as files for other programs: CSV, JSON and LaTeX."""
+"""Runs side by side as files: CSV, JSON, LaTeX, page and picture, all checked before the first is written."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from mpifl.common import InputError, one_line
+from rich.console import Console
+
+from mpifl.common import InputError, one_line, write_atomic
+from mpifl.common.pages import check_page, write_page
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.runs import Summary
@@ -29,18 +34,29 @@ LeftOut = Mapping[Path, str]
 """Why runs cannot be read."""
 
 
-def as_rows(summaries: Sequence[Summary], target: float | None) -> list[dict[str, Any]]:
+def as_rows(
+    summaries: Sequence[Summary], target: float | None, always: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Return of every run its state, settings in which the runs differ, its figures, and its setting's.
 
     All have the same keys, and None is what there is not.
+
+    Args:
+        summaries: The runs.
+        target: A value of the main metric.
+        always: Settings that are told even where the runs do not differ in them.
     """
-    keys, setting = varying(summaries), of_runs(summaries)
+    keys, setting = list(dict.fromkeys([*always, *varying(summaries)])), of_runs(summaries)
+    standings = standings_of(summaries)
+    judged = standings[0].judged if standings else None
     names = list(dict.fromkeys(name for summary in summaries for name in summary.figures(target)))
     found = []
     for summary in summaries:
         job, figures = settings(summary.job), summary.figures(target)
         state = {"run": summary.run, "finished": summary.finished, "stopped": summary.stopped}
         state["remarks"] = "; ".join(summary.remarks)
+        state |= {"silo_rows": summary.silo_rows or None, "judged": judged and judged.value(summary)}
+        state |= {"judged_by": judged and judged.words()}
         standing = setting.get(summary.run) or [None] * len(COLUMNS)
         row = {**state, **{key: job.get(key) for key in keys}, **{name: figures.get(name) for name in names}}
         found.append({**row, **dict(zip(COLUMNS, standing, strict=True))})
@@ -80,6 +96,7 @@ def _run_as_json(summary: Summary, keys: Sequence[str], target: float | None) ->
         "settings": _plain({key: value for key, value in settings(summary.job).items() if key in keys}),
         **summary.figures(target),
         "worst_silo": summary.worst_silo,
+        "silo_rows": summary.silo_rows or None,
     }
 
 
@@ -127,15 +144,14 @@ def as_latex(summaries: Sequence[Summary], target: float | None) -> str:
     if not (found := standings_of(summaries)):
         raise InputError("--latex: the runs have no main metric in common by which settings could be ranked")
     metric, won = found[0].metric, crowned(found)
-    worst, traffic = f"{metric.silo}_worst", ("bytes_sent", "bytes_received")
+    traffic = ("bytes_sent", "bytes_received")
     columns = (
         [("seeds", [str(len(one.ends)) for one in found])] if any(one.deviation for one in found) else []
     )
     unit = r" (\%)" if metric.share else ""
     main = [_spread(one.ends, metric, won and one is found[0]) for one in found]
     columns.append((escaped(metric.name) + unit, main))
-    silos = [_figures(one, target, worst) for one in found]
-    columns.append(("worst silo" + unit, [_spread(each, metric) for each in silos]))
+    columns.append((found[0].worst_head + unit, [_spread(one.worst, metric) for one in found]))
     if target is not None:
         level = escaped(metric.write_briefly(target))
         rounds = [_figures(one, target, "rounds_to_target") for one in found]
@@ -149,6 +165,7 @@ def as_latex(summaries: Sequence[Summary], target: float | None) -> str:
         for nth, one in enumerate(found)
     ]
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
+    said += f" Judged by {found[0].judged.words()}." if found[0].judged else ""
     return LATEX.format(one_line(said), "r" * len(columns), heads, "\n".join(rows))
 
 
@@ -170,3 +187,128 @@ def _spread(values: Sequence[float], metric: MetricInfo, bold: bool = False) -> 
 def escaped(text: str) -> str:
     """Return a text as LaTeX prints it."""
     return "".join(SPECIAL.get(one, one) for one in text)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What is drawn of a comparison by matplotlib, and how.
+
+    Attributes:
+        all_panels: Whether also the silos' mean and the loss are drawn.
+        panels: Which panels are: `test`, `silos`, `loss`; `rounds`, `bytes`, `seconds`, `virtual`; or one of
+            both as `test/rounds`.
+        size: Width and height in inches.
+        style: The name of a style of matplotlib, or its file.
+    """
+
+    all_panels: bool = False
+    panels: Sequence[str] = ()
+    size: tuple[float, float] | None = None
+    style: str | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a comparison goes besides the terminal."""
+
+    plot: Path | None = None
+    csv: Path | None = None
+    json: Path | None = None
+    page: Path | None = None
+    latex: Path | None = None
+    drawing: Drawing = Drawing()
+    """How curves are drawn."""
+    against: str | None = None
+    """The setting that the page holds silos' figures against."""
+
+    def files(self) -> Iterator[tuple[str, Path]]:
+        """Yield the option and the path of each file."""
+        for option in ("csv", "json", "latex", "page", "plot"):
+            if (path := getattr(self, option)) is not None:
+                yield f"--{option}", path
+
+
+NOTHING: Output = Output()
+
+
+def check_outputs(output: Output) -> None:
+    """See that files may be written as they are named, and that no option lacks the file that it is for.
+
+    Raises:
+        InputError: one may not, two are the same, or an option is for nothing.
+    """
+    if output.page is not None:
+        check_page("--page", output.page)
+    if output.plot is not None:
+        from mpifl.report.pages import check_picture
+
+        check_picture(output.plot)
+    elif output.drawing != Drawing():
+        raise InputError("--panel, --all-panels, --size and --style: are for --plot FILE; give that, too")
+    if output.against is not None and output.page is None:
+        raise InputError(f"--against {output.against}: is for --page FILE; give that, too")
+    taken: dict[Path, str] = {}
+    for option, path in output.files():
+        if other := taken.get(path.absolute()):
+            raise InputError(f"{option} {path}: is the file of {other}, too; name another")
+        taken[path.absolute()] = option
+        if why := _hindered(path):
+            raise InputError(f"{option} {path}: cannot be written ({why})")
+
+
+def _hindered(path: Path) -> str:
+    """Return why a file cannot be written, as far as that shows beforehand."""
+    try:
+        if path.is_dir():
+            return "Is a directory"
+        if not path.parent.is_dir():
+            return f"{path.parent} is no folder"
+    except OSError as error:
+        return str(error.strerror)
+    return "" if os.access(path.parent, os.W_OK | os.X_OK) else f"nothing may be written to {path.parent}"
+
+
+def write_outputs(
+    summaries: list[Summary],
+    left_out: LeftOut,
+    target: float | None,
+    output: Output,
+    title: str,
+    console: Console,
+) -> None:
+    """Write the files; the curves first, since what is wrong with panels and styles shows only there.
+
+    Raises:
+        InputError: there is no such setting, panel or style, or a file cannot be written.
+    """
+    contents, page = dict[str, str](), ""
+    if output.csv is not None:
+        contents["csv"] = as_csv(summaries, target)
+    if output.json is not None:
+        contents["json"] = as_json(summaries, left_out, target)
+    if output.latex is not None:
+        contents["latex"] = as_latex(summaries, target)
+    if output.page is not None:
+        from mpifl.report.pages import compare_page
+
+        page = compare_page(summaries, left_out, target, output.page, title, output.against)
+    if output.plot is not None:
+        from mpifl.report.pages import draw
+
+        draw(groups(summaries), output.plot, target, output.drawing)
+    for option, content in contents.items():
+        path = getattr(output, option)
+        _write_file(option, path, content)
+        console.print(f"{option}: {path}", soft_wrap=True)
+    if output.page is not None:
+        write_page("--page", output.page, page)
+        console.print(f"page: {output.page}", soft_wrap=True)
+    if output.plot is not None:
+        console.print(f"curves: {output.plot}", soft_wrap=True)
+
+
+def _write_file(option: str, path: Path, content: str) -> None:
+    try:
+        write_atomic(path, content.encode())
+    except OSError as error:
+        raise InputError(f"--{option} {path}: cannot be written ({error.strerror})") from None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from os.path import commonpath
 from pathlib import Path
 
@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from mpifl.common import InputError, one_line, write_atomic, written_after
-from mpifl.common.pages import check_page, write_page
+from mpifl.common import InputError, one_line, written_after
 from mpifl.report.observers import HELD_OUT, PLAIN, on_terminal
 from mpifl.report.runs.after import show_next
 from mpifl.report.runs.compared_columns import (
@@ -27,48 +26,17 @@ from mpifl.report.runs.compared_columns import (
     metrics_of,
     whose,
 )
-from mpifl.report.runs.compared_files import LeftOut, as_csv, as_json, as_latex
+from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_shards, table_of_differences, varying
 from mpifl.report.runs.standings import standings_of, table_of_settings, verdict
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import read_kept
 
+DEEPEST = 3
+"""Folders between one that is given and its runs."""
 Build = Callable[[Sequence[ComparedColumn]], Table]
 """Makes a table of these columns."""
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """What is drawn of a comparison by matplotlib, and how.
-
-    Attributes:
-        all_panels: Whether also the silos' mean and the loss are drawn.
-        panels: Which panels are: `test`, `silos`, `loss`; `rounds`, `bytes`, `seconds`, `virtual`; or one of
-            both as `test/rounds`.
-        size: Width and height in inches.
-        style: The name of a style of matplotlib, or its file.
-    """
-
-    all_panels: bool = False
-    panels: Sequence[str] = ()
-    size: tuple[float, float] | None = None
-    style: str | None = None
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where a comparison goes besides the terminal."""
-
-    plot: Path | None = None
-    csv: Path | None = None
-    json: Path | None = None
-    page: Path | None = None
-    latex: Path | None = None
-    drawing: Drawing = Drawing()
-    """How curves are drawn."""
-    against: str | None = None
-    """The setting that the page holds silos' figures against."""
 
 
 def show_run(run: Path) -> None:
@@ -86,7 +54,7 @@ def show_run(run: Path) -> None:
         show_next(console, run, job)
 
 
-def compare_runs(runs: Sequence[Path], target: float | None = None, output: Output = Output()) -> None:
+def compare_runs(runs: Sequence[Path], target: float | None = None, output: Output = NOTHING) -> None:
     """Print runs side by side, and means over their seeds; write files and draw curves where asked.
 
     Args:
@@ -97,10 +65,7 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     Raises:
         InputError: no run can be read, the target is no value of the metric, or a file cannot be written.
     """
-    if output.page is not None:
-        check_page("--page", output.page)
-    if output.plot is None and output.drawing != Drawing():
-        raise InputError("--panel, --all-panels, --size and --style: are for --plot FILE; give that, too")
+    check_outputs(output)
     summaries, left_out = read_runs([run for folder in runs for run in runs_in(folder)])
     if target is not None and not math.isfinite(target):
         raise InputError(f"--target {target:g}: is no value of a metric")
@@ -126,14 +91,24 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     said = [*verdict(found), *(judged if len(found) > 1 else []), f"Figures: {whose(summaries)}.", *remarks]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
-    _write(summaries, left_out, target, output, console)
+    title = f"Runs in {common_folder(summaries)}"
+    write_outputs(summaries, left_out, target, output, title, console)
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Return the runs in a folder that is none itself; else the folder, or what else it is."""
+    """Return the runs in a folder that is none itself, and in folders in it; else the folder."""
     if _may_be_run(folder, "job.toml", "metrics.jsonl"):
         return [folder]
-    return [path for path in sorted(folder.glob("*")) if _may_be_run(path, "job.toml")] or [folder]
+    return [*_below(folder, DEEPEST)] or [folder]
+
+
+def _below(folder: Path, deep: int) -> Iterator[Path]:
+    """Yield the runs in a folder, and in those in it that are none, such as sweeps."""
+    for path in sorted(folder.glob("*")):
+        if _may_be_run(path, "job.toml"):
+            yield path
+        elif deep and not path.name.startswith(".") and path.is_dir() and not path.is_symlink():
+            yield from _below(path, deep - 1)
 
 
 def _may_be_run(folder: Path, *signs: str) -> bool:
@@ -152,7 +127,18 @@ def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], LeftOut]:
             summaries.append(read_run(run))
         except InputError as error:
             left_out[run] = one_line(error)
-    return on_other_shards(summaries), left_out
+    return on_other_shards(_without_the_usual(summaries)), left_out
+
+
+def _without_the_usual(summaries: Sequence[Summary]) -> list[Summary]:
+    """Return the runs; where the server has no test set in any, that is usual and no remark."""
+    if any(run.metric.test in record for run in summaries for record in (*run.records, run.at_end)):
+        return [*summaries]
+    return [
+        replace(run, remarks=tuple(one for one in run.remarks if one != run.without_test))
+        if run.judged_by else run
+        for run in summaries
+    ]  # fmt: skip
 
 
 def common_folder(summaries: Sequence[Summary]) -> str:
@@ -164,39 +150,6 @@ def common_target(summaries: Sequence[Summary]) -> float | None:
     """Return the value of the main metric that all the runs' jobs wait for, if it is one."""
     targets = {(summary.metric, summary.target) for summary in summaries}
     return targets.pop()[1] if len(targets) == 1 else None
-
-
-def _write(
-    summaries: list[Summary], left_out: LeftOut, target: float | None, output: Output, console: Console
-) -> None:
-    contents: list[tuple[str, Path | None, Callable[[], str]]] = [
-        ("csv", output.csv, lambda: as_csv(summaries, target)),
-        ("json", output.json, lambda: as_json(summaries, left_out, target)),
-        ("latex", output.latex, lambda: as_latex(summaries, target)),
-    ]
-    for option, path, content in contents:
-        if path is not None:
-            _write_file(option, path, content())
-            console.print(f"{option}: {path}", soft_wrap=True)
-    if output.page is not None:
-        from mpifl.report.pages import compare_page
-
-        title = f"Runs in {common_folder(summaries)}"
-        page = compare_page(summaries, left_out, target, output.page, title, output.against)
-        write_page("--page", output.page, page)
-        console.print(f"page: {output.page}", soft_wrap=True)
-    if output.plot is not None:
-        from mpifl.report.pages import draw
-
-        draw(groups(summaries), output.plot, target, output.drawing)
-        console.print(f"curves: {output.plot}", soft_wrap=True)
-
-
-def _write_file(option: str, path: Path, content: str) -> None:
-    try:
-        write_atomic(path, content.encode())
-    except OSError as error:
-        raise InputError(f"--{option} {path}: cannot be written ({error.strerror})") from None
 
 
 def _print(console: Console, summaries: Sequence[Summary], build: Build) -> None:

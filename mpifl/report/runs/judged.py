@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mpifl.report.runs.runs import Summary
+from mpifl.report.runs.runs import VALID_ROWS, Summary
 from mpifl.report.runs.seeds import Group
 from mpifl.run.folder import number
 
@@ -34,6 +34,28 @@ class Judged:
     def value(self, run: Summary) -> float | None:
         """Return a run's figure."""
         return dict(_offered(run)).get(self.rows)
+
+    @property
+    def silo_rows(self) -> str:
+        """Which rows of silos their figures beside it are of, the same for all runs; "" where that is plain.
+
+        These are test rows, unless the runs are judged by valid rows, or some have no figures of others.
+        """
+        kinds = {run.silo_rows for run in self.of}
+        return VALID_ROWS if self.rows == VALID or VALID_ROWS in kinds else max(kinds, default="")
+
+    def of_silos(self, run: Summary, key: str) -> float | None:
+        """Return a figure of a run's silos, of these rows."""
+        return number(run.last if self.silo_rows == VALID_ROWS else run.of_silos, key)
+
+    def curve(self) -> str:
+        """Return the key of rounds whose curve is of what judges; of valid rows where the end has others."""
+        metric, told = self.of[0].metric, [record for run in self.of for record in run.records]
+        held = [metric.pooled, metric.weighted]
+        order = [metric.test, *held] if self.rows == SERVER else [*held, metric.test]
+        return next(
+            (key for key in order if any(number(record, key) is not None for record in told)), order[0]
+        )
 
     def words(self) -> str:
         """Say what the figure is of."""
@@ -71,13 +93,12 @@ def judged_by_all(found: Sequence[Group]) -> Judged | None:
 
 def _offered(run: Summary) -> Iterator[tuple[str, float]]:
     """Yield the figures by which a run could be judged, each kind of rows once."""
-    metric, final, last = run.metric, run.records[-1].get("final") or {}, run.last
-    by_valid = run.job.get("evaluate", {}).get("split") is not None
-    at_test = final if final or by_valid else last
+    metric, final, last = run.metric, run.at_end, run.last
+    at_test = final if final or run.by_valid else last
     for rows, record, keys in (
         (SERVER, at_test, (metric.test,)),
         (TEST, at_test, (metric.pooled, metric.weighted)),
-        (VALID, last if by_valid else {}, (metric.pooled, metric.weighted)),
+        (VALID, last if run.by_valid else {}, (metric.pooled, metric.weighted)),
     ):
         values = (number(record, key) for key in keys)
         if (value := next((one for one in values if one is not None), None)) is not None:

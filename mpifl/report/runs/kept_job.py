@@ -1,4 +1,5 @@
-"""What the `job.toml` of a run says, whatever version wrote it: its tables, its target, and a headline."""
+"""What the `job.toml` of a run says, whatever version wrote it: its tables, its target, a headline,
+and what was changed in it on the way."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ from typing import Any
 from mpifl import __version__
 from mpifl.common import one_line, tables
 from mpifl.run.folder import number
+
+HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
+"""What changes begin or end with on which nothing that is trained depends."""
 
 
 def headline(job: Mapping[str, Any]) -> list[str]:
@@ -60,3 +64,12 @@ def target_of(job: Mapping[str, Any]) -> float | None:
     evaluate = job.get("evaluate", {})
     found = evaluate.get("target", evaluate.get("target_accuracy"))
     return None if found is None else float(found)
+
+
+def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what `environment.json` says was changed on the way and what is trained depends on.
+
+    Not a new name, shards that were moved, or what was changed before the first round.
+    """
+    changes = map(str, environment.get("changes", ()))
+    return tuple(c for c in changes if not c.startswith(HARMLESS) and not c.endswith(BEFORE_ALL))

@@ -15,7 +15,7 @@ from mpifl import __version__
 from mpifl.common import InputError, one_line
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.observers import at_end, judged, reached, stopped_early, worst_silo
-from mpifl.report.runs.kept_job import read_tables, target_of
+from mpifl.report.runs.kept_job import changed_by_force, read_tables, target_of
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 
 Record = dict[str, Any]
@@ -24,11 +24,11 @@ NUMBERS = ("test_loss", "train_loss", "seconds", *BYTES)
 """Figures of a round that must be numbers, or null, in what this program wrote; the main metric's, too."""
 TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos", "final")
 RANK = re.compile("[0-9]{1,9}")
-HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
-"""What changes begin or end with on which nothing that is trained depends."""
 A_RUN = "name the folder of a run (mpifl train ... --out RUN)"
 PLAIN = MetricInfo(name="figure")
 """How figures are written of which nothing is known."""
+TEST_ROWS, VALID_ROWS = "test rows", "valid rows"
+"""Rows of silos, of runs whose rounds look at valid rows."""
 MOST_GAPS = 5
 """How many gaps between its rounds a remark names."""
 
@@ -81,6 +81,27 @@ class Summary:
         return self.records[-1].get("final") or {}
 
     @property
+    def by_valid(self) -> bool:
+        """Whether its rounds look at valid rows, and test rows are scored once, at the end."""
+        return self.job.get("evaluate", {}).get("split") is not None
+
+    @property
+    def of_silos(self) -> Record:
+        """What tells of silos: the end, where it was scored on their test rows, or else the last round."""
+        told = any(name == "silos" or name.startswith(f"{self.metric.silo}_") for name in self.at_end)
+        return self.at_end if told else self.last
+
+    @property
+    def silo_rows(self) -> str:
+        """Which rows of silos single figures of them are of; "" of what they hold out in every round."""
+        return "" if not self.by_valid else VALID_ROWS if self.of_silos is self.last else TEST_ROWS
+
+    @property
+    def without_test(self) -> str:
+        """The remark on a run whose model no test set of the server has scored."""
+        return f"without test {self.metric.name}"
+
+    @property
     def target(self) -> float | None:
         """The value of the main metric that its job waits for."""
         return target_of(self.job)
@@ -106,7 +127,7 @@ class Summary:
     @property
     def worst_silo(self) -> str | None:
         """The name of the silo that the last scored model serves worst."""
-        return worst_silo(self.last, self.metric)
+        return worst_silo(self.of_silos, self.metric)
 
     @property
     def epsilon(self) -> float | None:
@@ -143,7 +164,8 @@ class Summary:
 
         Where rounds are missing there is no sum, and nobody knows which was the first at the target.
         """
-        name, silo, deviation = self.metric.name, self.metric.silo, self.figure(f"{self.metric.silo}_std")
+        name, silo, told = self.metric.name, self.metric.silo, self.of_silos
+        deviation, pooled = number(told, f"{silo}_std"), self.metric.pooled
         sums = {sum: None if self.missing else self.total(sum) for sum in ("seconds", *BYTES)}
         return {
             "rounds_done": float(self.rounds),
@@ -152,8 +174,8 @@ class Summary:
             f"final_{name}": self.final(),
             "test_loss": self.figure("test_loss"),
             "train_loss": number(self.records[-1], "train_loss"),
-            **{key: self.figure(key) for key in (f"{silo}_mean", self.metric.weighted, f"{silo}_worst")},
-            self.metric.pooled: self.figure(self.metric.pooled),
+            **{key: number(told, key) for key in (f"{silo}_mean", self.metric.weighted, f"{silo}_worst")},
+            pooled: number(told, pooled),
             f"{silo}_variance": None if deviation is None else deviation**2,
             **sums,
             **({} if self.epsilon is None else {"epsilon": self.epsilon}),
@@ -231,20 +253,10 @@ def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[st
         yield f"of another version: mpifl {version}, this is {__version__}"
     if summary.forced:
         yield f"changed by --force: {'; '.join(summary.forced)}"
-    by_valid = summary.job.get("evaluate", {}).get("split") is not None
-    if not by_valid and not any(summary.metric.test in record for record in summary.records):
-        yield f"without test {summary.metric.name}"
+    if not summary.by_valid and not any(summary.metric.test in record for record in summary.records):
+        yield summary.without_test
     if any(name in last and number(last, name) is None for name in ("train_loss", "test_loss")):
         yield "diverged: its loss is not finite"
-
-
-def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what `environment.json` says was changed on the way and what is trained depends on.
-
-    Not a new name, shards that were moved, or what was changed before the first round.
-    """
-    changes = map(str, environment.get("changes", ()))
-    return tuple(c for c in changes if not c.startswith(HARMLESS) and not c.endswith(BEFORE_ALL))
 
 
 def metric_of(environment: Mapping[str, Any]) -> MetricInfo:

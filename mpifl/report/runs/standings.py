@@ -22,8 +22,8 @@ from mpifl.report.runs.seeds import Group, groups
 OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen")
 COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
 """What the file of all runs says of each run's setting."""
-HEADS = ("behind the first", "95 % interval", "p", "p (Holm)", "test")
-"""What tables say of a setting beside the one with the best mean."""
+HEADS = ("behind the first", "95 % interval", "uncorrected p", "p", "test")
+"""What tables say of a setting beside the one with the best mean; `p` is corrected by Holm, as on pages."""
 MOST_NAMED = 5
 """Settings that a sentence names."""
 
@@ -55,6 +55,21 @@ class Standing:
     def by_seed(self) -> dict[Hashable, float]:
         """How it ended for each seed."""
         return dict(zip(self.seeds, self.ends, strict=True))
+
+    @property
+    def worst(self) -> list[float]:
+        """The worst silo of each run, by the rows that judge where silos hold these; nothing where one lacks
+        it."""
+        key = f"{self.metric.silo}_worst"
+        each = [self.judged.of_silos(run, key) if self.judged else None for run in self.group.runs]
+        found = [one for one in each if one is not None]
+        return found if len(found) == len(each) else []
+
+    @property
+    def worst_head(self) -> str:
+        """What a table calls that."""
+        rows = self.judged.silo_rows if self.judged else ""
+        return f"worst silo, {rows}" if rows else "worst silo"
 
     def written(self) -> str:
         """Write its mean and its deviation."""

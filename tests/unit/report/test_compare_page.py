@@ -20,10 +20,11 @@ from mpifl.report.pages.comparison_page import write_best
 from mpifl.report.pages.grid import Tried, grid, ordered
 from mpifl.report.pages.group_colours import COLOURS, _look, group_looks
 from mpifl.report.pages.picture import draw
+from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import chance
 from mpifl.report.runs.compared_columns import NARROW, columns_of, fitting
-from mpifl.report.runs.compared_files import escaped
-from mpifl.report.runs.compared_runs import Drawing, Output, compare_runs
+from mpifl.report.runs.compared_files import Drawing, Output, escaped
+from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
 from mpifl.report.runs.runs import read_run
 from mpifl.report.runs.seeds import Group, groups
@@ -155,7 +156,7 @@ def test_settings_are_told_apart_only_by_more_than_seeds_make(tmp_path, capsys, 
     assert set(found) <= set(reader.text), "the page and the terminal say the same"
     printed = " ".join(capsys.readouterr().out.split())
     assert all(" ".join(one.split()) in printed for one in found)
-    assert ("p (Holm)" in printed) == ("Each setting is held against the first" in " ".join(reader.text))
+    assert ("uncorrected p" in printed) == ("Each setting is held against the first" in " ".join(reader.text))
 
 
 def judged_run(folder, valid, test=None, silos=None, seed=1, data="one", own=False, **more):
@@ -188,6 +189,65 @@ def test_the_figure_that_stands_first_is_of_test_rows_where_all_have_them(tmp_pa
     assert names == ["lr 0.3", "lr 0.1", "lr 0.2"]
     assert said == "accuracy of the silos' valid rows, after round 2"
     assert "Not judged" not in told
+
+
+def scored_at_end(folder, valid, test, **more):
+    """A run whose silos, a and b, have these values in every round, and those at the end."""
+
+    def told(*values):
+        mean = round(sum(values) / 2, 3)
+        figures = {"mean": mean, "worst": min(values), "pooled": mean}
+        silos = {name: {"accuracy": one} for name, one in zip("ab", values, strict=True)}
+        return {f"silo_accuracy_{name}": one for name, one in figures.items()} | {"silos": silos}
+
+    judged_run(folder, 0.5, **more)
+    rounds = [{"round": n, "train_loss": 1.0, "seconds": 1.0, **told(*valid)} for n in (1, 2)]
+    rounds[-1] |= {"final": told(*test)} if test else {}
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, rounds)))
+    return folder
+
+
+def test_figures_of_silos_are_of_test_rows_where_the_end_was_scored_on_them(tmp_path, capsys):
+    run = scored_at_end(tmp_path / "one", [0.9, 0.8], [0.6, 0.7], local={"lr": 0.1})
+    other = scored_at_end(tmp_path / "two", [0.9, 0.8], [0.5, 0.6], local={"lr": 0.2})
+    files = {name: tmp_path / f"c.{name}" for name in ("csv", "json", "page", "latex")}
+    files["page"] = tmp_path / "c.html"
+    compare_runs([run, other], output=Output(**files))
+    assert "a silo's figure is of its test rows at the end." in capsys.readouterr().out
+    heads, first, _ = cells_of(files["latex"].read_text())
+    found = dict(zip(heads, first, strict=True))
+    assert found[r"accuracy (\%)"] == "$65.00$"
+    assert found[r"worst silo, test rows (\%)"] == "$60.00$"
+    assert "of the rows that silos hold out, after round 2" in files["latex"].read_text().splitlines()[0]
+    told = next(csv.DictReader(files["csv"].open()))
+    assert (told["silo_accuracy_worst"], told["silo_accuracy_mean"], told["silo_rows"]) == (
+        "0.6", "0.65", "test rows")  # fmt: skip
+    assert json.loads(files["json"].read_text())["runs"][0]["worst_silo"] == "a"
+    words = " ".join(Reader(files["page"].read_text()).titles())
+    assert "worst silo, test rows" in words
+    assert "Rounds are scored on valid rows." in words
+    page = " ".join(Reader(write_report(run).read_text()).text)
+    assert "the worst on test rows, silo a, has 60.00%" in page
+    assert "silo a; the mean is 65.00%; test rows" in page
+    assert "Test rows of each silo, scored once, at the end. Rounds are scored on valid rows." in page
+    assert "worst silo, valid rows" in page, "of every round"
+    assert "80.00%" in page
+
+
+def test_settings_of_which_some_have_no_end_are_all_told_by_valid_rows(tmp_path, capsys):
+    run = scored_at_end(tmp_path / "one", [0.9, 0.8], [0.6, 0.7], local={"lr": 0.1})
+    alone = {"name": "ditto", "lambda": 0.0}
+    other = scored_at_end(tmp_path / "two", [0.8, 0.7], None, algorithm=alone)
+    compare_runs([run, other], output=Output(latex=tmp_path / "c.tex"))
+    assert "is of its test rows at the end or its valid rows" in capsys.readouterr().out
+    heads, *rows = cells_of((tmp_path / "c.tex").read_text())
+    assert r"worst silo, valid rows (\%)" in heads
+    assert [row[2] for row in rows] == ["$80.00$", "$70.00$"]
+    page = " ".join(Reader(write_report(other).read_text()).text)
+    assert "Accuracy is 75.00% on the silos' valid rows." in page
+    assert "Round 2, on the valid rows of each silo." in page
+    with pytest.raises(InputError, match=r"--alone .*two: has figures of silos on valid rows alone"):
+        write_report(run, None, other)
 
 
 def test_silos_with_models_of_their_own_are_judged_by_these(tmp_path):
@@ -317,9 +377,8 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
         write_environment(run, data=describe(spec))
     _, reader = written(runs, tmp_path / "c.html")
     words = " ".join(reader.titles())
-    assert (
-        "Against each silo alone (ditto) 1 of 3 silos gain and 1 lose; no difference is seen at 1." in words
-    )
+    said = "By fedavg, against each silo alone (ditto): 1 of 3 silos gain and 1 lose; "
+    assert f"{said}no difference is seen at 1." in words
     assert (
         "silo each silo alone (ditto) fedavg 2 69.00% 70.00% 0 70.00% 90.00% +20.00 1 90.00% 60.00% −30.00"
         in words
@@ -343,7 +402,7 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
     for run in runs:
         write_environment(run, data=describe(spec))
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
-    assert "Against fedavg 1 of 2 silos gain and 0 lose; no difference is seen at 1." in words
+    assert ", against fedavg: 1 of 2 silos gain and 0 lose; no difference is seen at 1." in words
     assert (
         "Which silos gain? On what each silo holds out, the mean over seeds, and the change against" in words
     )
@@ -481,11 +540,57 @@ def test_a_picture_has_the_panels_and_the_size_that_are_asked_for(drawn):
     figure = drawn(panels=["loss", "bytes", "seconds"])
     assert labels_of(figure) == [("MB between server and silos", "training loss"), ("seconds", "")]
     with pytest.raises(
-        InputError, match=r"--panel virtual: .* they are loss, test, rounds, bytes, seconds, or"
+        InputError, match=r"--panel virtual: .* they are test, loss, rounds, bytes, seconds, or"
     ):
         drawn(panels=["virtual"])
     with pytest.raises(InputError, match=r"--panel tset: 'tset' is none .* did you mean 'test'\?"):
         drawn(panels=["tset"])
+
+
+def test_without_a_test_set_a_picture_begins_with_what_judges(tmp_path, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    kept = []
+    monkeypatch.setattr(pyplot, "close", kept.append)
+    run = scored_at_end(tmp_path / "one", [0.9, 0.8], [0.6, 0.7])
+    found = groups([read_run(run)])
+    draw(found, tmp_path / "c.svg", 0.5)
+    assert labels_of(kept[0])[0] == ("round", "accuracy on all valid rows (%)")
+    assert "target 50%" in [text.get_text() for text in kept[0].axes[0].texts]
+    draw(found, tmp_path / "c.svg", None, Drawing(panels=["pooled/rounds", "silos"]))
+    assert labels_of(kept[1]) == [
+        ("round", "accuracy on all valid rows (%)"),
+        ("round", "silos' mean accuracy, valid rows (%)"),
+    ]
+    there = "they are pooled, silos, loss, rounds, bytes, seconds, or two of them as pooled/rounds"
+    with pytest.raises(InputError, match=f"'test' is none of the panels of these runs; {there}$"):
+        draw(found, tmp_path / "c.svg", None, Drawing(panels=["test/rounds"]))
+
+
+WRONG = [
+    ({"plot": "c.gif"}, "--plot .*: ends in '.gif'"),
+    ({"plot": "c.svg", "drawing": Drawing(panels=["none"])}, "--panel none: "),
+    ({"plot": "c.svg", "drawing": Drawing(style="none")}, "--style none: "),
+    ({"page": "c.pdf"}, "--page .*: ends in '.pdf'"),
+    ({"page": "c.html", "against": "none"}, "--against none: is no setting"),
+    ({"against": "lr 0.1"}, "--against lr 0.1: is for --page FILE; give that, too"),
+    ({"json": "none/c.json"}, "--json .*c.json: cannot be written .*none is no folder"),
+    ({"latex": "c.csv"}, "--latex .*c.csv: is the file of --csv, too"),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), WRONG, ids=[said for _, said in WRONG])
+def test_all_outputs_are_checked_before_the_first_is_written(tmp_path, given, said):
+    pytest.importorskip("matplotlib")
+    runs = [make_run(tmp_path / "runs" / f"{lr}", 0.5, local={"lr": lr}) for lr in (0.1, 0.2)]
+    out = tmp_path / "out"
+    out.mkdir()
+    named = {
+        key: out / value if key in ("plot", "page", "json", "latex") else value
+        for key, value in given.items()
+    }
+    with pytest.raises(InputError, match=said):
+        compare_runs(runs, output=Output(csv=out / "c.csv", **named))
+    assert not list(out.iterdir())
 
 
 def test_the_marks_of_a_picture_are_plain_numbers(drawn):

@@ -10,7 +10,8 @@ from unit.builders import Alone, write_folder
 from mpifl.cli import app
 from mpifl.common.errors import InputError
 from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
-from mpifl.report.runs.compared_runs import Output, compare_runs
+from mpifl.report.runs.compared_files import Output
+from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.run.job import Job
 from mpifl.training.loop import train
 from mpifl.wings import wings_of

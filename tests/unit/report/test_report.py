@@ -22,7 +22,8 @@ from mpifl.report.judging.evaluate import evaluate_run
 from mpifl.report.pages.curves import curve
 from mpifl.report.pages.picture import draw
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs.compared_runs import Output, compare_runs, show_run
+from mpifl.report.runs.compared_files import Output
+from mpifl.report.runs.compared_runs import compare_runs, show_run
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import groups
 from mpifl.report.terminal.watched_run import watch_run
@@ -674,6 +675,16 @@ def test_without_a_test_set_the_target_is_for_what_the_silos_hold_out_and_this_i
     assert "hold out" not in other
     compare_runs(runs[:1], 0.9)
     assert "not reached in 3 rounds, on what silos hold out" in capsys.readouterr().out
+
+
+def test_no_test_set_is_a_remark_only_where_other_runs_have_one(tmp_path, capsys):
+    without = [make_run(tmp_path / name, HELD_OUT) for name in "ab"]
+    compare_runs(without)
+    assert "without test" not in capsys.readouterr().out
+    compare_runs([*without, make_run(tmp_path / "c")])
+    assert f"{without[0]}: without test accuracy" in capsys.readouterr().out
+    compare_runs([write(tmp_path / "d", [{"round": 1, "train_loss": 1.0}])])
+    assert "without test accuracy" in capsys.readouterr().out, "nothing else judges it"
 
 
 def test_whose_rows_figures_are_of_is_said_once(tmp_path, capsys):

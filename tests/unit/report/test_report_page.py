@@ -491,13 +491,17 @@ def test_what_a_command_does_not_need_is_not_imported(imported, spared):
     assert not set(spared) & set(done.stdout.split())
 
 
+ALONE = {"algorithm": {"name": "ditto", "lambda": 0.0}}
+
+
 def held_against(folder, served, alone, out=100, **more):
     """Leave two runs of the same shards, of which each silo holds out `out` examples, with these scores."""
     spec = write_folder(folder / "shards", [4] * len(served), silos_test=out)
     runs = []
     for name, scores in (("run", served), ("alone", alone)):
         records = [record(1, **silos(**{str(n): one for n, one in enumerate(scores)}))]
-        runs.append(make_run(folder / name, records, shards=folder / "shards", **more))
+        table = {**more, **(ALONE if name == "alone" else {})}
+        runs.append(make_run(folder / name, records, shards=folder / "shards", **table))
         write_environment(runs[-1], data=describe(spec))
     return runs
 
@@ -549,6 +553,7 @@ def test_a_difference_is_seen_where_newcombes_interval_leaves_zero_out(one, othe
         ({"shards": 5}, "was trained on other shards"),
         ({"evaluate": {"split": "valid"}}, "is judged on another split"),
         ({"scores": []}, "tells no silo's score"),
+        ({"alone": {}}, "its silos do not train alone, as those of algorithm 'ditto' with lambda = 0 do"),
     ],
     ids=str,
 )
@@ -557,6 +562,7 @@ def test_a_run_that_is_none_to_be_held_against_is_refused(tmp_path, change, said
     spec = write_folder(tmp_path / "s", [change.get("shards", 4)], silos_test=100)
     scores = {"0": 0.7} if change.get("scores", True) else {}
     table = {"evaluate": change["evaluate"]} if "evaluate" in change else {}
+    table |= change.get("alone", ALONE)
     alone = make_run(tmp_path / "other", [record(1, **silos(**scores))], **table)
     write_environment(alone, data=describe(spec))
     with pytest.raises(InputError, match=f"--alone .*other: {said}"):

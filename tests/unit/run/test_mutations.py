@@ -13,7 +13,8 @@ from unit.run.mutations import mutate_checkpoint, mutate_run
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.report.judging.evaluate import evaluate_run
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs.compared_runs import Output, compare_runs, show_run
+from mpifl.report.runs.compared_files import Output
+from mpifl.report.runs.compared_runs import compare_runs, show_run
 from mpifl.run.folder import checkpoint, serialization
 from mpifl.run.folder.metrics_file import encode_record, read_metrics
 from mpifl.training.loop import train

@@ -23,7 +23,8 @@ from mpifl.learning.tasks import CLASSIFICATION
 from mpifl.learning.tasks.classification import Classification
 from mpifl.report.judging.evaluate import evaluate_run
 from mpifl.report.pages.run_page import _cards, page
-from mpifl.report.runs.compared_runs import as_json, read_runs
+from mpifl.report.runs.compared_files import as_json
+from mpifl.report.runs.compared_runs import read_runs
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.run.job import read_job
 from mpifl.silo import evaluate

@@ -60,6 +60,9 @@ def test_a_sweep_is_a_frame_with_a_row_for_each_run(sweep):
     assert frame.index.tolist() == ["1-1", "1-2", "2-1", "2-2"]
     assert frame["model.hidden"].tolist() == [[8], [8], [8, 8], [8, 8]]
     assert frame["seed"].tolist() == [1, 2, 1, 2]
+    assert frame["algorithm.name"].tolist() == ["fedavg"] * 4
+    assert frame["judged"].tolist() == frame["test_accuracy"].tolist()
+    assert set(frame["judged_by"]) == {"accuracy of the server's test set, after round 2"}
     assert frame["test_accuracy"].tolist() == pytest.approx([0.8, 0.82, 0.9, 0.92])
     assert frame.groupby("setting")["test_accuracy"].mean().tolist() == pytest.approx([0.91, 0.81])
     assert frame["setting_behind"].tolist() == pytest.approx([0.1, 0.1, 0, 0])
@@ -73,7 +76,18 @@ def test_a_sweep_is_a_frame_with_a_row_for_each_round_of_each_run(sweep):
     assert frame.index.names == ["run", "round"]
     assert frame.loc[("2-1", 1), "test_accuracy"] == pytest.approx(0.45)
     assert frame["model.hidden"].tolist() == [[8]] * 4 + [[8, 8]] * 4
-    assert "local.lr" not in frame, "all runs have the same"
+    assert frame["local.lr"].tolist() == [0.1] * 8, "told always"
+    assert "local.epochs" not in frame, "all runs have the same"
+
+
+def test_sweeps_in_a_folder_are_taken_too(tmp_path, sweep):
+    pytest.importorskip("pandas")
+    settings_of(tmp_path / "deep" / "other", [0.7])
+    settings_of(tmp_path, [0.6])
+    found = Sweep.of(tmp_path)
+    names = ["0-1", "deep/other/0-1", "sweep/1-1", "sweep/1-2", "sweep/2-1", "sweep/2-2"]
+    assert found.frame().index.tolist() == names
+    assert list(found.left_out) == [sweep.folder / "broken"]
 
 
 def test_a_folder_without_a_run_is_no_sweep(tmp_path, sweep, monkeypatch):
