@@ -46,17 +46,8 @@ class Slurm:
 
     def submit(self, run: str, *more: str, nodes: int = 2, code: int = 0, **environment: str) -> str:
         """Submit the demo's job by `mpifl submit`; return its number."""
-        command = [
-            sys.executable,
-            "-m",
-            "mpifl",
-            "submit",
-            "jobs/demo.toml",
-            "--out",
-            run,
-            "--nodes",
-            str(nodes),
-        ]
+        command = [sys.executable, "-m", "mpifl", "submit", "jobs/demo.toml", "--out", run]
+        command += [] if "--nodes" in more else ["--nodes", str(nodes)]
         return self.call(*command, *more, code=code, **environment)
 
     def field(self, job: str, name: str) -> str:
