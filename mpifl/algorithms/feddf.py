@@ -130,6 +130,11 @@ class FedDF(FedAvg):
         return prototypes[name]
 
     @property
+    def own_models(self) -> bool:
+        """Whether silos have other architectures than the server's; with one, all use the server's model."""
+        return bool(self.prototypes)
+
+    @property
     def _names(self) -> list[str]:
         return ["w", *(f"w_{index}" for index in range(1, len(self.prototypes) + 1))]
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from unit.builders import EXAMPLES, make_federation, make_silo, net, same_bits
 
+from mpifl.algorithms import ALGORITHMS
 from mpifl.algorithms.fedprox import FedProx
 from mpifl.algorithms.fsvrg import FSVRG, of_weights, quotient
 from mpifl.algorithms.qffl import QFedAvg
@@ -181,3 +182,12 @@ def test_fsvrg_counts_once_and_only_over_all_silos(sparse):
 def test_fsvrg_scales_no_weight_that_has_no_feature():
     with pytest.raises(InputError, match=r"take \[model\] name = 'logreg'"):
         FSVRG(scaling=True).check(net(), FederationSpec.model_construct(features=SPARSE, classes=2))
+
+
+def test_silos_have_models_of_their_own_only_where_the_servers_is_none_of_theirs():
+    other = {"name": "mlp", "hidden": [4]}
+    own = ["ditto", "apfl", "pfedme", "finetune", "ifca"]
+    found = {name: ALGORITHMS[name].model_construct().own_models for name in [*own, "fedavg", "scaffold"]}
+    assert found == {**dict.fromkeys(own, True), "fedavg": False, "scaffold": False}
+    assert not ALGORITHMS["feddf"](local={"lr": 0.1}).own_models, "each silo uses the one model"
+    assert ALGORITHMS["feddf"](local={"lr": 0.1}, prototypes=[other]).own_models
