@@ -39,7 +39,9 @@ Elsewhere = Annotated[
 Trust = Annotated[
     list[str], typer.Option(metavar="MODULE:NAME", help="Import this code, if the run's job names it.")
 ]
-Best = Annotated[bool, typer.Option("--best", help="Take the model of the best round, best.safetensors.")]
+Last = Annotated[
+    bool, typer.Option("--last", help="Take the model of the last round, where the run's is of its best one.")
+]
 
 
 def write_text(option: str, path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mpifl.cli.command_options import Best, JobFile, Ranks, Run, Set, Trust
+from mpifl.cli.command_options import JobFile, Last, Ranks, Run, Set, Trust
 from mpifl.common import InputError, tables
 from mpifl.common.machine import imports, tuning
 
@@ -39,7 +39,7 @@ def evaluate(
     split: Annotated[
         str | None, typer.Option(metavar="SPLIT", help="With --silos or --data: test, valid or train.")
     ] = None,
-    best: Best = False,
+    last: Last = False,
     force: Force = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
     ranks: Ranks = None,
@@ -51,7 +51,7 @@ def evaluate(
     split_over, transport = _asked(run, ranks)
     if split_over:
         assert transport is not None
-        _refuse_for_parties(best, silos, data)
+        _refuse_for_parties(silos, data)
         with imports.gc_frozen():
             from mpifl.cli.job_tools import evaluate_together
 
@@ -65,16 +65,15 @@ def evaluate(
         from mpifl.report.judging import evaluate_run, evaluate_shards, evaluate_silos
 
     if data is not None:
-        evaluate_shards(run, data, trust, best, json, split, force=force)
+        evaluate_shards(run, data, trust, last, json, split, force=force)
     elif silos:
-        evaluate_silos(run, trust, best, json, split)
+        evaluate_silos(run, trust, last, json, split)
     else:
-        evaluate_run(run, trust, best, json)
+        evaluate_run(run, trust, last, json)
 
 
-def _refuse_for_parties(best: bool, silos: bool, data: Path | None) -> None:
+def _refuse_for_parties(silos: bool, data: Path | None) -> None:
     """Refuse what has no meaning for a split network."""
-    _refuse_best(best)
     if data is not None:
         raise InputError("--data: a split network is scored on its own shards; leave it out")
     if silos:
@@ -99,7 +98,7 @@ def predict(
     spec: SiteSpec = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The table: .parquet, .csv or .npz.")],
     split: NewSplit = None,
-    best: Best = False,
+    last: Last = False,
     force: Force = False,
     trust: Trust = [],  # noqa: B006
     ranks: Ranks = None,
@@ -113,7 +112,6 @@ def predict(
     split_over, transport = _asked(run, ranks)
     if split_over:
         assert transport is not None
-        _refuse_best(best)
         if data is None:
             raise InputError("--data: not given; parties answer together; name their shard folder")
         with imports.gc_frozen():
@@ -129,11 +127,11 @@ def predict(
         from mpifl.report.judging import predict_run
 
     if table is not None:
-        predict_table(run, table, out, trust, best, spec)
+        predict_table(run, table, out, trust, last, spec)
     elif images is not None:
-        predict_images(run, images, out, trust, best)
+        predict_images(run, images, out, trust, last)
     elif data is not None:
-        predict_run(run, data, out, trust, best, split, force=force)
+        predict_run(run, data, out, trust, last, split, force=force)
 
 
 def _check_one(table: Path | None, images: Path | None, data: Path | None, split: str | None) -> None:
@@ -202,11 +200,6 @@ def _is_split(run: Path) -> bool:
         return "split" in tables(run / "job.toml")
     except (OSError, ValueError):
         return False
-
-
-def _refuse_best(best: bool) -> None:
-    if best:
-        raise InputError("--best: bottoms stay at their silos as they are at the end; leave it out")
 
 
 def baseline(

@@ -90,18 +90,19 @@ class Run:
         found = pandas.json_normalize(self.metrics)
         return found if found.empty else found.set_index("round")
 
-    def model(self, factory: Callable[..., nn.Module] | None = None) -> nn.Module:
-        """Return the trained model.
+    def model(self, factory: Callable[..., nn.Module] | None = None, last: bool = False) -> nn.Module:
+        """Return the trained model: that of the best round where the run keeps it, else of the last one.
 
         Args:
             factory: Makes the module for the parameters, `factory(shape, classes, **arguments)`; by default
                 the job's own.
+            last: Return the model of the last round in any case.
 
         Raises:
             InputError: there is no final model yet, its parameters do not fit the module, or the network is
                 split.
         """
-        path = self.folder / "model.safetensors"
+        path, other = (self.folder / f"{name}.safetensors" for name in ("model", "last"))
         if self.job.split is not None:
             what = "its network is split: here is the top, and each party has its own bottom"
             raise InputError(f"{self.folder}: {what}; have all answer together by mpifl predict")
@@ -109,7 +110,7 @@ class Run:
             what = "the training is not finished; go on with resume=True for its model"
             raise InputError(f"{self.folder}: {what}")
         module = self._untrained(factory)
-        load_final(module, self.job.model, path)
+        load_final(module, self.job.model, other if last and other.exists() else path)
         return module
 
     def _untrained(self, factory: Callable[..., nn.Module] | None) -> nn.Module:

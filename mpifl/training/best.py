@@ -1,18 +1,21 @@
-"""The best model so far: `[evaluate] keep_best` and `patience`."""
+"""The best model so far, and the run's model at the end: `[evaluate] keep_best` and `patience`."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
-from mpifl.algorithms import Server
-from mpifl.common import Unwritable
-from mpifl.learning.metrics import MetricInfo
+from mpifl.algorithms import Algorithm, Server
+from mpifl.common import Unwritable, one_line
 from mpifl.report.observers import Record, judged
-from mpifl.run.folder import ROUND, checkpoint, round_of
+from mpifl.run.folder import checkpoint, round_of, told_round
 from mpifl.run.job.tables import Evaluate
 
 BEST = "best so far"
@@ -25,28 +28,34 @@ class BestModel:
     """Records the round with the best main metric, and keeps the model of that round.
 
     If the job has `patience` or `keep_best`, the record is in the server's state. So it is also in
-    checkpoints and mirrors.
+    checkpoints and mirrors. A kept model is the run's. None is kept where silos have models of their own:
+    what silos keep goes with the last round.
+
+    Attributes:
+        keeps: Whether the best model is kept.
     """
 
-    def __init__(self, table: Evaluate, metric: MetricInfo, server: Server, run: Path) -> None:
-        self._keeps, self._wanted = table.keep_best, table.keep_best or table.patience is not None
-        self._metric, self._server, self._path = metric, server, run / "best.safetensors"
+    def __init__(self, table: Evaluate, algorithm: Algorithm, server: Server, run: Path) -> None:
+        model = server.model
+        own = algorithm.own_models or len(model.personal) or len(model.personal_statistics)
+        self.keeps = table.keeps_best and not own
+        self._wanted = self.keeps or table.patience is not None
+        self._metric, self._server = algorithm.task.main_metric, server
+        self._path = run / "best.safetensors"
 
     def begin(self) -> None:
         """Start from the record in the server's state; without a record, nothing was scored.
 
-        If the kept model's round differs from the state's, the model is deleted and the search starts anew.
-        Either the run went back before that round, or it ran for a while without keeping a model.
+        If the kept model's round differs from the state's, the model is deleted, and the next better one is
+        kept. Either the run went back before that round, or it ran for a while without keeping a model.
         """
         kept = self._server.state.pop(BEST, None)
         if not self._wanted:
             return
         fits = isinstance(kept, Tensor) and kept.shape == (4,) and kept.dtype == torch.float64
-        best = kept if fits else torch.tensor(UNSCORED, dtype=torch.float64)
-        if self._keeps and round_of(self._path) != int(best[1]):
+        self._server.state[BEST] = kept if fits else torch.tensor(UNSCORED, dtype=torch.float64)
+        if self.keeps and not self.kept:
             self._path.unlink(missing_ok=True)
-            best[:3] = torch.tensor(UNSCORED[:3])
-        self._server.state[BEST] = best
 
     def observe(self, record: Record) -> Record:
         """Note a round's main metric, once for each round; return the figures of the best for the round's
@@ -62,16 +71,51 @@ class BestModel:
             self._server.state[BEST] = torch.tensor([best, of_round, since, last], dtype=torch.float64)
         return {"best_round": int(of_round), "evaluations_since_best": int(since)}
 
+    @property
+    def kept(self) -> int:
+        """The round of the model that is kept as the best one; 0 if there is none."""
+        if not self.keeps:
+            return 0
+        best = int(self._server.state[BEST][1])
+        return best if round_of(self._path) == best else 0
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[int]:
+        """Let the server have the run's model until the context ends: the best one if it is kept, else the
+        last one. Its state is then as before.
+
+        Yields:
+            The round of the best model; 0 if the model is the last one.
+        """
+        server, state, kept = self._server, self._server.state, self.kept
+        if kept and kept != server.round:
+            try:
+                server.state = state | self._read()
+            except (OSError, KeyError, RuntimeError, SafetensorError) as error:
+                print(f"{self._path}: cannot be read ({one_line(error)})", file=sys.stderr, flush=True)
+                kept = 0
+        try:
+            yield kept
+        finally:
+            server.state = state
+
+    def _read(self) -> dict[str, Tensor]:
+        """Return the kept model as entries of the server's state."""
+        model = self._server.model
+        model.take(load_file(self._path))
+        found = {"w": model.shared.to("cpu", copy=True)}
+        return found | ({"statistics": model.statistics.read().cpu()} if len(model.statistics) else {})
+
     def _is_better(self, value: float, best: float) -> bool:
         return not self._metric.reaches(best, value)  # before the first, `best` is NaN, which reaches nothing
 
     def _keep(self, round: int) -> bool:
         """Write the model if the job keeps it; return False if it could not be written."""
-        if not self._keeps:
+        if not self.keeps:
             return True
         model = self._server.load(self._server.state["w"])
         try:
-            checkpoint.write_model(self._path, model, {ROUND: str(round)})
+            checkpoint.write_model(self._path, model, told_round(round))
         except Unwritable as error:
             what = "training goes on, and the next model that is better is kept"
             print(f"{error.fact}; {what}", file=sys.stderr, flush=True)

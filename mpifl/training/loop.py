@@ -26,6 +26,7 @@ from mpifl.run.folder import (
     kept_of,
     note_lost,
     read_metrics,
+    told_round,
     trim_metrics,
     write_environment,
 )
@@ -132,6 +133,8 @@ def _run(t: RunTraining, resume: bool, force: bool, on_round: Callable[[Record],
         try:
             t.metrics.begin(t.out)
             progress = _train_rounds(t, progress, on_round)
+            if progress.finished(t.job, t.metric) and progress.record.get("model_round", 0) != t.best.kept:
+                progress = _amended(t, progress)  # it ended before, by another keep_best
             saved = t.checkpoints.save_now()
             _tell_early_end(t, progress)
         finally:
@@ -161,7 +164,7 @@ def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record
         began = time.perf_counter()
         if progress.reported:  # else a server died after the round, and only its report is missing
             if (scalars := _attempt_round(t)) is None:
-                return _ended_by_budget(t, progress)
+                return _amended(t, progress.adding({"budget_left": 0}))
             t.server.round += 1
             progress = progress.next(scalars)
             _check_finite(t)
@@ -171,7 +174,7 @@ def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record
         progress = progress.adding(t.metrics.evaluate_if_due(progress.record))
         progress = progress.adding(t.best.observe(progress.record))
         if progress.finished(t.job, t.metric):
-            progress = progress.adding(t.metrics.evaluate_at_end())
+            progress = progress.adding(_scored_at_end(t))
         progress = progress.adding(t.metrics.close_round(progress.record))
         progress = _report(t, progress)
         stop = on_round(progress.record)
@@ -202,10 +205,17 @@ def _attempt_round(t: RunTraining) -> Record | None:
     raise AssertionError("unreachable")
 
 
-def _ended_by_budget(t: RunTraining, progress: Progress) -> Progress:
-    """Note in the last round's record that no other round can follow."""
-    progress = progress.adding({"budget_left": 0})
-    progress = progress.adding(t.metrics.evaluate_at_end())
+def _scored_at_end(t: RunTraining) -> Record:
+    """Score the run's model on test sets, if rounds were scored on valid splits only; tell its round if it is
+    the best one."""
+    with t.best.lent() as kept:
+        return t.metrics.evaluate_at_end() | ({"model_round": kept} if kept else {})
+
+
+def _amended(t: RunTraining, progress: Progress) -> Progress:
+    """Note in the last round's record what is told at the end."""
+    before = {name: value for name, value in progress.record.items() if name != "model_round"}
+    progress = replace(progress, record=before | _scored_at_end(t))
     amend_metrics(t.out, progress.record)
     return progress
 
@@ -242,7 +252,8 @@ def _report(t: RunTraining, progress: Progress) -> Progress:
     """Report a round to the observers."""
     if seconds := t.checkpoints.take_seconds():
         progress = progress.adding({"seconds_checkpoint": seconds})
-    (t.out / "model.safetensors").unlink(missing_ok=True)  # from an earlier end, outdated by this round
+    for name in ("model", "last"):  # from an earlier end, outdated by this round
+        (t.out / f"{name}.safetensors").unlink(missing_ok=True)
     t.observers.round(progress.record)
     return progress.after_report()
 
@@ -290,19 +301,26 @@ def _describe_run(
 
 
 def _finish(t: RunTraining) -> None:
-    """Write the model, and send it to every silo.
+    """Write the run's model, and send it to every silo; before that write the last one, if it is another.
 
     Raises:
         Unwritable: it cannot be written here.
         InputError: it cannot be written at a silo.
     """
-    server = t.server
-    model = server.load(server.state["w"])
-    sha256 = checkpoint.write_model(t.out / "model.safetensors", model)
-    vectors = t.algorithm.global_model(server)
-    if vectors and "statistics" in server.state:
-        vectors["statistics"] = server.state["statistics"]
-    answer = t.recovery.ask(Finish, vectors, sha256=sha256)
+    server, last = t.server, t.out / "last.safetensors"
+    if t.best.kept:
+        checkpoint.write_model(last, server.load(server.state["w"]), told_round(server.round))
+    else:
+        last.unlink(missing_ok=True)
+    with t.best.lent() as kept:
+        model = server.load(server.state["w"])
+        sha256 = checkpoint.write_model(t.out / "model.safetensors", model, told_round(kept))
+        vectors = t.algorithm.global_model(server)
+        if vectors and "statistics" in server.state:
+            vectors["statistics"] = server.state["statistics"]
+        answer = t.recovery.ask(Finish, vectors, sha256=sha256, kept=kept)
+    if t.best.keeps and not kept:
+        t.observers.note("no model of the best round is kept; model.safetensors is of the last round")
     if unwritten := [reply.unwritten for reply in answer.of(FinishReply).values() if reply.unwritten]:
         raise InputError(unwritten[0])
 

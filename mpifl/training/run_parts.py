@@ -84,6 +84,6 @@ def assemble(built: Built, out: Path) -> RunTraining:
         checkpoints=checkpoints,
         metrics=metrics,
         selector=Selector(job.cohort, sizes, server, coins),
-        best=BestModel(job.evaluate, algorithm.task.main_metric, server, out),
+        best=BestModel(job.evaluate, algorithm, server, out),
         wings=wings,
     )

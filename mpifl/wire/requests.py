@@ -268,6 +268,7 @@ class Finish(Request):
 
     Attributes:
         sha256: The digest of the model's file.
+        kept: The round that the model is of, if it is the best one; else 0.
     """
 
     reply: ClassVar[type[Reply]] = FinishReply
@@ -275,6 +276,7 @@ class Finish(Request):
 
     kind: Literal["finish"] = "finish"
     sha256: str
+    kept: int = Field(default=0, ge=0)
 
 
 class Stop(Request):

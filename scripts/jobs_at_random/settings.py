@@ -241,7 +241,7 @@ WAYS: list[Table] = [
     {"local": {"compile": True}},
     {"cohort": {"select": "power-of-choice", "candidates": 2, "fraction": 0.3}},
     {"cohort": {"fraction": 0.5, "weights": "uniform", "quorum": 0.5}},
-    {"evaluate": {"patience": 1, "keep_best": True}},
+    {"evaluate": {"patience": 1}},
     {"evaluate": {"target_accuracy": 0.2, "stop_at_target": True}},
     {"evaluate": {"where": "workers"}},
     {"server_optimizer": {"name": "adam"}},

@@ -8,8 +8,8 @@ data-prep partition images --data scans --masks masks --out shards \
     --scheme brightness --factors 1,0.8,0.6 --silos 3 --seed 1 --test 0.25
 
 mpifl train job.toml --out run "$@"
-mpifl evaluate run --silos --best
-mpifl predict run --best --data shards --split test --out found.npz
+mpifl evaluate run --silos
+mpifl predict run --data shards --split test --out found.npz
 python - <<'PYTHON'
 import numpy as np
 

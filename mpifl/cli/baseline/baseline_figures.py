@@ -19,8 +19,8 @@ from mpifl.silo.parameters import FlatModel
 EXACT = "exact McNemar test, and Tango's interval"
 BOOTSTRAP = "paired bootstrap over the rows, 2,000 draws"
 BY_TEST_ROWS = (
-    "The trainings were ended by scores on these same test rows, which flatters each of them; "
-    "take [evaluate] split = 'valid'."
+    "The trainings were ended, or their models chosen, by scores on these same test rows, which flatters "
+    "each of them; take [evaluate] split = 'valid'."
 )
 
 
@@ -135,7 +135,7 @@ def _remarks(plan: BaselinePlan, exact: bool) -> list[str]:
         found.append(f"Pooled without {missing} of {len(plan.spec.silos)} silos, whose shards are not here.")
     evaluate = plan.job.evaluate
     by_silos = evaluate.split is None and plan.spec.test is None
-    if by_silos and (evaluate.patience or evaluate.stop_at_target):
+    if by_silos and (evaluate.patience or evaluate.stop_at_target or evaluate.keeps_best):
         found.append(BY_TEST_ROWS)
     if not exact:
         found.append("All rows: the mean of the silos' figures by their rows.")

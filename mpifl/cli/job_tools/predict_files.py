@@ -22,7 +22,7 @@ def predict_table(
     table: Path,
     out: Path,
     trusted: Collection[str] = (),
-    best: bool = False,
+    last: bool = False,
     own: Path | None = None,
 ) -> None:
     """Write what the model of a run says of each row of a table, in the order of the table.
@@ -32,7 +32,7 @@ def predict_table(
         table: CSV, or Parquet by its ending; it needs no label, and no row is left out.
         out: The file, `.parquet`, `.csv` or `.npz`.
         trusted: The plug-ins that the run's job may import.
-        best: Take the model of the best round.
+        last: Take the model of the last round.
         own: The spec of the site whose table it is; names in the file, units and notation are by it.
 
     Raises:
@@ -47,7 +47,7 @@ def predict_table(
         given = UnlabelledTable(kind_of(table), table, record["spec"], own)
         return given.told(), _of_table(given)
 
-    _predict(run, table, out, trusted, best, kind="table", made=rows)
+    _predict(run, table, out, trusted, last, kind="table", made=rows)
 
 
 def _check_tables(given: Path) -> None:
@@ -68,7 +68,7 @@ def _of_table(given: Any) -> Pieces:
 
 
 def predict_images(
-    run: Path, folder: Path, out: Path, trusted: Collection[str] = (), best: bool = False
+    run: Path, folder: Path, out: Path, trusted: Collection[str] = (), last: bool = False
 ) -> None:
     """Write what the model of a run says of each image in a folder, in the order of their paths.
 
@@ -77,7 +77,7 @@ def predict_images(
         folder: The images, in folders of it, too.
         out: The file, `.parquet`, `.csv` or `.npz`.
         trusted: The plug-ins that the run's job may import.
-        best: Take the model of the best round.
+        last: Take the model of the last round.
 
     Raises:
         InputError: the run keeps no form of images, one is of another, or the file cannot be written.
@@ -88,18 +88,18 @@ def predict_images(
         given = UnlabelledImages(folder, record)
         return given.told, given.read()
 
-    _predict(run, folder, out, trusted, best, kind="images", made=rows)
+    _predict(run, folder, out, trusted, last, kind="images", made=rows)
 
 
 def _predict(
-    run: Path, data: Path, out: Path, trusted: Collection[str], best: bool, *, kind: str, made: Any
+    run: Path, data: Path, out: Path, trusted: Collection[str], last: bool, *, kind: str, made: Any
 ) -> None:
     check_asked(out, None)
     job, spec = learned_from(run, trusted)
     told, pieces = made(_record(run, data, spec, kind))
     for line in told:
         print(one_line(line), file=sys.stderr)
-    predict_pieces(run, job, spec, pieces, out, data, best=best)
+    predict_pieces(run, job, spec, pieces, out, data, last=last)
 
 
 def _record(run: Path, data: Path, spec: FederationSpec, kind: str) -> dict[str, Any]:

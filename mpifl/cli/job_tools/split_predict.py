@@ -17,7 +17,7 @@ from mpifl.report.judging import (
     check_asked,
     check_names,
     check_plugins,
-    last_model,
+    model_file,
     read_job_of,
     table_of,
     tell_score,
@@ -96,7 +96,7 @@ def predict_together(
             what = "is one party's shard, and all parties answer together"
             raise InputError(f"--data {data}: {what}; name the shard folder")
         job, spec = read_job_of(run, trusted), read_vertical(data)
-        last_model(run, job)
+        model_file(run, job)
         _check_columns(run, job, data, spec)
         return job.model_copy(update={"shards": str(data)}), spec, run
 
@@ -108,7 +108,7 @@ def predict_together(
 def _trained_on(run: Path, trusted: Collection[str]) -> tuple[Job, Path, VerticalSpec]:
     """Return the job of a finished run, and the shards that it was trained on."""
     job, environment = read_job_of(run, trusted), read_environment(run)
-    last_model(run, job)
+    model_file(run, job)
     folder, spec = read_shards(job.shards, environment)
     if not isinstance(spec, VerticalSpec) or not same_data(environment.get("data", {}), describe(spec)):
         what = f"the shards at {folder} are not those that it was trained on"

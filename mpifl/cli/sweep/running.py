@@ -163,8 +163,8 @@ def run_all(tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False
             tasks[0].run.parent / "sweep.html" if len(tasks) > 1 else None
         )  # a single task of an array has no page
         if page is not None:
-            write_best(begun)
-        compare_runs(begun, target, Output(page=page))
+            write_best(begun, search=True)
+        compare_runs(begun, target, Output(page=page), search=True)
     return next((code for code in codes if code), 0)
 
 
@@ -249,7 +249,7 @@ class _SweepProgress:
     def look(self, task: GridRun, stopping: bool) -> None:
         records = read_metrics(task.run)
         last = records[-1] if records else {"round": 0}
-        told = f"round {last['round']} {figures_of(last, metric=task.metric)}"
+        told = f"round {last['round']} {figures_of(last, metric=task.metric, valid=task.by_valid)}"
         figures = "stopping; once more ends it at once" if stopping else told
         done = self._before + last["round"]
         self._bar.update(self._all, completed=done, description=self._nth(task), figures=figures)
@@ -259,7 +259,7 @@ class _SweepProgress:
         self._bar.update(self._all, completed=self._before)
         found = task.summary()
         rounds = "no round" if found is None else f"{found.rounds} rounds  {found.total('seconds'):.1f} s"
-        figures = figures_of(found.last, metric=task.metric) if found else ""
+        figures = figures_of(found.of_model, metric=task.metric, valid=task.by_valid) if found else ""
         self.say(f"{self._nth(task)} {rounds}  {figures}")
         if code not in (0, INTERRUPTED):
             self.say(f"  ended with exit code {code}, {task.log} says: {_last_line(task)}")

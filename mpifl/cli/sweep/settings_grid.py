@@ -46,6 +46,11 @@ class GridRun:
         return self.job.build_task().main_metric
 
     @property
+    def by_valid(self) -> bool:
+        """Whether its rounds are scored on valid rows."""
+        return self.job.evaluate.split is not None
+
+    @property
     def log(self) -> Path:
         """The file for its output."""
         return self.run / "log.txt"

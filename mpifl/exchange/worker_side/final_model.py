@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import sha256_of
-from mpifl.run.folder import MADE_WITH, checkpoint
+from mpifl.run.folder import MADE_WITH, checkpoint, told_round
 from mpifl.silo import Silo
 from mpifl.silo.parameters import FlatModel
 
@@ -32,8 +32,14 @@ class FinalModel:
         self._written = ""
         """The sha256 of the final model in the run folder, as far as this object knows."""
 
-    def leave(self, silo: Silo, vectors: Mapping[str, Tensor], sha256: str) -> None:
+    def leave(self, silo: Silo, vectors: Mapping[str, Tensor], sha256: str, kept: int = 0) -> None:
         """Write the model that a silo uses from now on: its own if it has one, else the final model.
+
+        Args:
+            silo: The silo.
+            vectors: The final model.
+            sha256: The digest of the server's file of it.
+            kept: The round that it is of, if it is the best one; else 0.
 
         Raises:
             Unwritable: the model cannot be written.
@@ -42,7 +48,7 @@ class FinalModel:
         message = {name: vector for name, vector in vectors.items() if name != "statistics"}
         own = self._algorithm.personal_model(silo, **message)
         if own is vectors.get("w"):
-            self._leave_global(own, sha256)
+            self._leave_global(own, sha256, kept)
         else:
             self._leave_own(silo, own, sha256)
 
@@ -54,10 +60,10 @@ class FinalModel:
         path = self._personal / f"silo_{silo.id:04d}.safetensors"
         checkpoint.write_model(path, silo.model, {MADE_WITH: sha256})
 
-    def _leave_global(self, w: Tensor, sha256: str) -> None:
+    def _leave_global(self, w: Tensor, sha256: str, kept: int) -> None:
         """Write the server's model, unless the run folder has this very model already."""
         path = self._run / "model.safetensors"
         if self._written != sha256 and not (path.exists() and sha256_of(path) == sha256):
             self._model.shared.copy_(w)
-            checkpoint.write_model(path, self._model)
+            checkpoint.write_model(path, self._model, told_round(kept))
         self._written = sha256

@@ -287,7 +287,7 @@ class Worker:
     def _finish(self, id: int, request: Finish, vectors: dict[str, Tensor]) -> AnyReply:
         """Write the final model for a silo; the reply says if this fails."""
         try:
-            self._final.leave(self.lend(id, request.round), vectors, request.sha256)
+            self._final.leave(self.lend(id, request.round), vectors, request.sha256, request.kept)
         except Unwritable as error:
             return FinishReply(silo=id, unwritten=self._tells.fault(id, error))
         return FinishReply(silo=id)

@@ -48,6 +48,6 @@ from .suspicion import (
 from .trained import (
     Trained as Trained,
     check_plugins as check_plugins,
-    last_model as last_model,
+    model_file as model_file,
     read_job_of as read_job_of,
 )

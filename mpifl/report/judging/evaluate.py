@@ -14,25 +14,25 @@ from mpifl.learning.metrics import MetricInfo, certainty
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.at_silos import SPLITS, SilosScored, score_silos, tell_certainty
 from mpifl.report.judging.given_shards import check_classes, check_fit, shards_at, spec_of
-from mpifl.report.judging.trained import Trained, module_of, read_job_of, read_trained
+from mpifl.report.judging.trained import Trained, module_of, read_job_of, read_trained, told_model
 from mpifl.report.runs import wide_console
 from mpifl.silo import Score
 from mpifl.silo.parameters import FlatModel
 
 
 def evaluate_run(
-    run: Path, trusted: Collection[str] = (), best: bool = False, file: Path | None = None
+    run: Path, trusted: Collection[str] = (), last: bool = False, file: Path | None = None
 ) -> None:
     """Score the model of a run on its shard folder's test set and print the figures.
 
     Args:
         run: The run folder.
         trusted: The plug-ins that its job may import.
-        best: Score the model of the best round.
+        last: Score the model of the last round.
         file: A JSON file to write.
 
     Raises:
-        InputError: there is no model of the run's end, no test set, the shards are others, or it needs code
+        InputError: the run has no model yet, no test set, the shards are others, or it needs code
             that is not trusted.
     """
     trained = read_trained(run, trusted)
@@ -40,13 +40,13 @@ def evaluate_run(
     if spec.test is None:
         what = f"{folder}/federation.json: has no test set"
         raise InputError(f"{what}; score the silos by --silos, or partition with a source that has one")
-    model = trained.model(best)
+    model, about = trained.model(last), told_model(run, trained.job, last)
     score = trained.evaluate(model, open_shard(folder, spec.test, spec)["test"])
     task = trained.algorithm.task
     tell_score(score, "test", task.infos)
     for name, known in certainty(task, score.states).items():
         print(f"test {tell_certainty(name, known)}")
-    write_figures(file, {"run": str(run), "model": name_of(best), "test": as_record(score, task)})
+    write_figures(file, {"run": str(run), **about, "test": as_record(score, task)})
 
 
 def tell_score(score: Score, split: str, infos: Mapping[str, MetricInfo]) -> None:
@@ -58,7 +58,7 @@ def tell_score(score: Score, split: str, infos: Mapping[str, MetricInfo]) -> Non
 def evaluate_silos(
     run: Path,
     trusted: Collection[str] = (),
-    best: bool = False,
+    last: bool = False,
     file: Path | None = None,
     split: str | None = None,
 ) -> None:
@@ -67,7 +67,7 @@ def evaluate_silos(
     Args:
         run: The run folder.
         trusted: The plug-ins that its job may import.
-        best: Score the model of the best round.
+        last: Score the model of the last round.
         file: A JSON file to write.
         split: Which; by default `test`, or `valid` at a silo that has no `test`.
 
@@ -75,16 +75,17 @@ def evaluate_silos(
         InputError: as of `evaluate_run`, or no silo has such a split that can be read here.
     """
     trained = read_trained(run, trusted)
-    found = score_silos(trained, trained.model(best), split)
+    model, about = trained.model(last), told_model(run, trained.job, last)
+    found = score_silos(trained, model, split)
     _tell(found)
-    write_figures(file, {"run": str(run), "model": name_of(best), **in_full(found)})
+    write_figures(file, {"run": str(run), **about, **in_full(found)})
 
 
 def evaluate_shards(
     run: Path,
     data: Path,
     trusted: Collection[str] = (),
-    best: bool = False,
+    last: bool = False,
     file: Path | None = None,
     split: str | None = None,
     force: bool = False,
@@ -96,13 +97,13 @@ def evaluate_shards(
         run: The run folder.
         data: A shard folder, or one shard beside what describes it.
         trusted: The plug-ins that its job may import.
-        best: Score the model of the best round.
+        last: Score the model of the last round.
         file: A JSON file to write.
         split: Which; by default `test`, else `valid`, and of a shard that has neither `train`.
         force: Take shards that another spec has cut.
 
     Raises:
-        InputError: there is no model of the run's end, the examples are not such as it has learned from, or
+        InputError: the run has no model yet, the examples are not such as it has learned from, or
             no shard has such a split that can be read here.
     """
     job, shards = read_job_of(run, trusted), shards_at(data)
@@ -112,9 +113,10 @@ def evaluate_shards(
     silos = [entry.model_copy(update={"name": name}) for name, entry in shards.entries.items()]
     spec = shards.spec.model_copy(update={"silos": silos, "test": None, "public": None})
     trained = Trained(run, job, shards.folder, spec)
-    found = score_silos(trained, FlatModel(module_of(run, job, taken, best)), split, SPLITS)
+    model, about = FlatModel(module_of(run, job, taken, last)), told_model(run, job, last)
+    found = score_silos(trained, model, split, SPLITS)
     _tell(found)
-    write_figures(file, {"run": str(run), "model": name_of(best), "data": str(data), **in_full(found)})
+    write_figures(file, {"run": str(run), **about, "data": str(data), **in_full(found)})
 
 
 def _tell(found: SilosScored) -> None:
@@ -123,11 +125,6 @@ def _tell(found: SilosScored) -> None:
     screen.print(found.table())
     for name, why in found.left_out.items():
         screen.print(f"silo {name} left out: {why}", soft_wrap=True)
-
-
-def name_of(best: bool) -> str:
-    """Return the name of the file that a model is read from."""
-    return "best.safetensors" if best else "model.safetensors"
 
 
 def as_record(score: Score, task: Task) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from mpifl.report.judging.answers import answered, check_flat, unpadded
 from mpifl.report.judging.given_shards import PredictedShards, check_fit, shards_at, spec_of
 from mpifl.report.judging.prediction_tables import Append, Columns, check_ending, written
 from mpifl.report.judging.row_order import RowOrder, SplitRows, in_order
-from mpifl.report.judging.trained import module_of, read_job_of
+from mpifl.report.judging.trained import module_of, read_job_of, told_model
 from mpifl.run.job import Job
 from mpifl.silo import as_fits
 from mpifl.silo.parameters import FlatModel
@@ -39,7 +39,7 @@ def predict_run(
     data: Path,
     out: Path,
     trusted: Collection[str] = (),
-    best: bool = False,
+    last: bool = False,
     split: str | None = None,
     force: bool = False,
 ) -> None:
@@ -50,7 +50,7 @@ def predict_run(
         data: A shard folder, or one shard beside the `federation.json` or the entry that describes it.
         out: The file, `.parquet`, `.csv` or `.npz`.
         trusted: The plug-ins that the run's job may import.
-        best: Take the model of the best round.
+        last: Take the model of the last round.
         split: Predict this split alone; by default all of them.
         force: Take shards that another spec has cut.
 
@@ -63,7 +63,8 @@ def predict_run(
     spec = spec_of(run, job) or shards.spec
     check_fit(run, data, shards.spec, spec, force)
     task = job.build_algorithm().for_federation(spec).task
-    model = FlatModel(module_of(run, job, spec, best))
+    model = FlatModel(module_of(run, job, spec, last))
+    told_model(run, job, last)
     with table_of(out, data, split) as append, in_order(_rows_of(shards, split), out, append) as take:
         for columns in _predicted(model, task, shards, split, job.evaluate.batch_size):
             check_flat(out, columns)
@@ -120,7 +121,7 @@ def predict_pieces(
     pieces: Iterable[tuple[np.ndarray, Provenance]],
     out: Path,
     data: Path,
-    best: bool = False,
+    last: bool = False,
 ) -> None:
     """Write a table with a row for each of some examples without targets, in their order.
 
@@ -131,13 +132,14 @@ def predict_pieces(
         pieces: Features [m, *shape] as shards store them, and where they were given.
         out: The file.
         data: Where the examples are from, for the error.
-        best: Take the model of the best round.
+        last: Take the model of the last round.
 
     Raises:
         InputError: there is no such model, there are no examples, or the file cannot be written.
     """
     task = job.build_algorithm().for_federation(spec).task
-    model = FlatModel(module_of(run, job, spec, best))
+    model = FlatModel(module_of(run, job, spec, last))
+    told_model(run, job, last)
     module, size = model.module.eval(), job.evaluate.batch_size
     with table_of(out, data, None) as append:
         for x, given in pieces:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -23,6 +24,12 @@ from mpifl.silo import Score, evaluate
 from mpifl.silo.parameters import FlatModel
 
 GO_ON = "mpifl train ... --resume"
+WHICH = {
+    "model": "the best",
+    "last": "the last",
+    "best": "the best so far; the run has not come to its end",
+}
+"""What the models of a run's files are, where the files tell their rounds."""
 NAMED = 3
 """Personal parameters that a line names: FedBN leaves hundreds."""
 
@@ -48,13 +55,13 @@ class Trained:
         """The job's algorithm, told of the federation."""
         return self.job.build_algorithm().for_federation(self.spec)
 
-    def model(self, best: bool = False) -> FlatModel:
-        """Return the model of the run's end, or that of its best round.
+    def model(self, last: bool = False) -> FlatModel:
+        """Return the run's model, or that of its last round.
 
         Raises:
             InputError: there is none, or silos own a part of it.
         """
-        return FlatModel(module_of(self.run, self.job, self.spec, best))
+        return FlatModel(module_of(self.run, self.job, self.spec, last))
 
     def evaluate(self, model: FlatModel, split: Split) -> Score:
         """Score a model on a split of one of the shards."""
@@ -99,10 +106,10 @@ def read_job_of(run: Path, trusted: Collection[str]) -> Job:
     return job
 
 
-def module_of(run: Path, job: Job, spec: FederationSpec, best: bool = False) -> nn.Module:
-    """Return the module with the weights of the run's end, or of its best round; say if it is not what silos
-    use."""
-    path = _best(run, job) if best else last_model(run, job)
+def module_of(run: Path, job: Job, spec: FederationSpec, last: bool = False) -> nn.Module:
+    """Return the module with the weights of the run's model, or of its last round; say if it is not what
+    silos use."""
+    path = model_file(run, job, last)
     algorithm, table = job.build_algorithm().for_federation(spec), job.model
     task, width = algorithm.task, algorithm.task.width(spec)
     module = models.build(table.name, table.arguments, spec.features, width, seed=job.seed, task=task)
@@ -121,31 +128,42 @@ def module_of(run: Path, job: Job, spec: FederationSpec, best: bool = False) -> 
     return module
 
 
-def last_model(run: Path, job: Job) -> Path:
-    """Return the file of the model of a run's end.
+def model_file(run: Path, job: Job, last: bool = False) -> Path:
+    """Return the file of a run's model: of its best round where that is kept, else of its last one.
+
+    Args:
+        run: The run folder.
+        job: Its job.
+        last: Return the model of the last round in any case.
 
     Raises:
-        InputError: the run has not come to its end.
+        InputError: the run has not come to its end, and keeps no best model, or the last one is asked for.
     """
-    path = run / "model.safetensors"
+    path, other, best = (run / f"{name}.safetensors" for name in ("model", "last", "best"))
+    if path.exists() and _is_of_the_end(run, job, path):
+        return other if last and other.exists() else path
+    if job.evaluate.keeps_best and best.exists() and not last:
+        _check_best(run, best)
+        return best
     if not path.exists():
         raise InputError(f"{path}: is not there; the run has not come to its end ({GO_ON})")
-    if not _is_of_the_end(run, job, path):
-        raise InputError(f"{path}: is of an earlier end; the run has not come to its own ({GO_ON})")
-    return path
+    raise InputError(f"{path}: is of an earlier end; the run has not come to its own ({GO_ON})")
 
 
-def _best(run: Path, job: Job) -> Path:
-    path = run / "best.safetensors"
-    if not job.evaluate.keep_best:
-        raise InputError(f"{run}: keeps no best model; train with [evaluate] keep_best = true")
-    if not path.exists():
-        raise InputError(f"{path}: is not there; no round was scored since the run was started ({GO_ON})")
+def _check_best(run: Path, path: Path) -> None:
     records, round = read_metrics(run), round_of(path)
     told = [int(best) for record in records if (best := number(record, "best_round"))]
     if told and told[-1] != round <= records[-1]["round"] and round:  # a later one is yet to be recorded
         raise InputError(f"{path}: is of round {round}, and round {told[-1]} was the best ({GO_ON})")
-    return path
+
+
+def told_model(run: Path, job: Job, last: bool = False) -> dict[str, Any]:
+    """Return the name of a run's model and its round, if the file tells it, and print them."""
+    path = model_file(run, job, last)
+    if not (round := round_of(path)):
+        return {"model": path.name}
+    print(f"model: {path}, of round {round:,}, {WHICH[path.stem]}")
+    return {"model": path.name, "model_round": round}
 
 
 def check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:

@@ -48,7 +48,8 @@ def observers(job: Job, run: Path, names: Names | None = None) -> list[Observer]
         from mpifl.report.observers.mlflow import MLflow
 
         chosen.append(MLflow(job, run, task.main_metric))
-    chosen.append(Console(job.rounds, job.tracking.console, names, task.main_metric))
+    valid = job.evaluate.split is not None
+    chosen.append(Console(job.rounds, job.tracking.console, names, task.main_metric, valid))
     return chosen + [Custom(name, job, run) for name in job.tracking.observers]
 
 

@@ -51,8 +51,9 @@ class Console(Observer):
         wanted: bool | str = True,
         names: Names | None = None,
         metric: MetricInfo = ACCURACY,
+        valid: bool = False,
     ) -> None:
-        self._names, self._metric = names or Names(), metric
+        self._names, self._metric, self._valid = names or Names(), metric, valid
         live = on_terminal() and bool(wanted)
         self._shown = live or wanted == "always"
         self._terminal = Terminal(
@@ -86,7 +87,7 @@ class Console(Observer):
         """Tell what a round brought, and the first time also why a silo was left out; move the bar on."""
         self._progress.update(self._task, completed=record["round"])
         if self._shown:
-            figures = figures_of(record, self._names, self._metric)
+            figures = figures_of(record, self._names, self._metric, self._valid)
             line = f"round {record['round']}  {record['seconds']:.2f} s  {figures}"
             self._print(line)
         together: dict[str, list[str]] = {}
@@ -140,13 +141,15 @@ def weighed(weights: dict[str, float], names: Names) -> str:
     return f"least weight {weights[least]:.2g} (silo {names[least]})"
 
 
-def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = ACCURACY) -> str:
-    """Return a round's loss and main metric in a few words."""
+def figures_of(
+    record: Record, names: Names | None = None, metric: MetricInfo = ACCURACY, valid: bool = False
+) -> str:
+    """Return a round's loss and main metric in a few words; `valid` says that silos score valid rows."""
     names, parts = names or Names(), []
     if (loss := number(record, "train_loss")) is not None:
         parts.append(f"loss {loss:{'.4f' if loss < 1e6 else '.3g'}}")
     if (found := judged(record, metric)) is not None:
-        whose = "test " if found[0] == metric.test else "silos' "
+        whose = "test " if found[0] == metric.test else "silos' valid " if valid else "silos' "
         parts.append(f"{whose}{metric.name} {metric.write(found[1])}")
     if (worst := number(record, f"{metric.silo}_worst")) is not None:
         name = worst_silo(record, metric)

@@ -100,7 +100,8 @@ def stopped_early(
     said = f"stopped early, after round {last['round']:,} of {rounds:,}: {why}"
     if (best := best_round(records, metric)) is None:
         return said
-    return f"{said}; round {best[0]:,} was best, with {metric.name} {metric.write(best[1])}"
+    kept = ", and model.safetensors is of it" if number(last, "model_round") == best[0] else ""
+    return f"{said}; round {best[0]:,} was best, with {metric.name} {metric.write(best[1])}{kept}"
 
 
 def best_round(records: Sequence[Record], metric: MetricInfo) -> tuple[int, float] | None:

@@ -97,9 +97,9 @@ def best_run(summaries: Sequence[Summary]) -> Summary | None:
     return next((run for run in summaries if ends.get(run.run) == top), None) if ends else None
 
 
-def write_best(runs: Sequence[Path]) -> None:
+def write_best(runs: Sequence[Path], search: bool = False) -> None:
     """Write the page of the best of some runs, if one can be told, so that others may lead there."""
-    summaries, _ = read_runs(runs)
+    summaries, _ = read_runs(runs, search)
     if summaries and len(metrics_of(summaries)) == 1 and (best := best_run(summaries)) is not None:
         write_report(best.run)
 

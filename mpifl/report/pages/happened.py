@@ -41,17 +41,18 @@ def _reached(summary: Summary) -> str:
     """Say what the model reached by what it is judged by, and when it was at the target."""
     metric, judged, final = summary.metric, summary.judged_by, summary.final()
     name = metric.name[:1].upper() + metric.name[1:]
+    by = f", by {summary.model_words}" if summary.model_words else ""
     if final is not None:
         by_server = metric.test in summary.at_end and "split" not in summary.job
         whose = "the server's test set" if by_server else "the test rows of all silos"
-        said = f"{name} is {metric.write(final)} on {whose}, scored once, at the end"
+        said = f"{name} is {metric.write(final)} on {whose}, scored once, at the end{by}"
         return f"{said}{_of_target(summary, None)}."
     if judged is None or (value := summary.figure(judged)) is None:
         return "No round was scored."
     held = "on the silos' valid rows" if summary.by_valid else "on all that silos hold out"
     of = {metric.test: "on the server's test set", metric.pooled: held}
     mean = f"in the mean of the silos by their {'valid rows' if summary.by_valid else 'examples'}"
-    said = f"{name} is {metric.write(value)} {of.get(judged, mean)}"
+    said = f"{name} is {metric.write(value)} {of.get(judged, mean)}{by}"
     return f"{said}{_of_target(summary, value)}."
 
 
@@ -98,6 +99,8 @@ def minded(summary: Summary, names: Names) -> list[str]:
     found = [f"silo {names[silo]} was left out of {_many(at)}" for silo, at, _ in absent[:MOST_MINDED]]
     if len(absent) > MOST_MINDED:
         found.append(f"{len(absent) - MOST_MINDED:,} more silos were left out of rounds")
+    if summary.model_round and not summary.by_valid:
+        found.append("the best round was chosen by the rows that judge it, which flatters its figures")
     return [*(one for one in summary.remarks if not one.startswith("without test")), *found]
 
 

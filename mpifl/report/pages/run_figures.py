@@ -104,7 +104,7 @@ def beside(summary: Summary) -> list[Figure | None]:
 
 def _more_metrics(summary: Summary) -> list[Figure | None]:
     """Draw every metric beside the main one."""
-    keys = dict.fromkeys(key for record in (summary.records[0], summary.last) for key in record)
+    keys = dict.fromkeys(key for record in (summary.records[0], summary.of_model) for key in record)
     tested = [key.removeprefix("test_") for key in keys if key.startswith("test_")]
     means = [
         key.removeprefix("silo_").removesuffix("_mean") for key in keys if fullmatch("silo_.*_mean", key)

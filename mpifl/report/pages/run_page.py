@@ -151,18 +151,19 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
     """Return four figures: what each is, its value, and what is beside it."""
     values, metric, write = summary.figures(summary.target), summary.metric, summary.metric.write
     main, final, best = summary.judged_by or metric.test, summary.final(), values[f"best_{metric.name}"]
+    of = f"; model of round {summary.model_round:,}" if summary.model_round else ""
     if final is not None:
-        cards = [(f"test {metric.name}", write(final), "scored once, at the end")]
+        cards = [(f"test {metric.name}", write(final), f"scored once, at the end{of}")]
     elif (last := summary.figure(main)) is not None:
         held = "on the silos' valid rows" if summary.by_valid else f"on {HELD_OUT}"
-        cards = [(metric.name, write(last), held if best is None else f"best {write(best)}")]
+        cards = [(metric.name, write(last), (held if best is None else f"best {write(best)}") + of)]
     else:
         cards = []
     if (worst := values[f"{metric.silo}_worst"]) is not None:
         mean = write(values[f"{metric.silo}_mean"] or 0)
         who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""
-        of = f"; {summary.silo_rows}" if summary.silo_rows else ""
-        cards.append(("worst silo", write(worst), f"{who}the mean is {mean}{of}"))
+        rows = f"; {summary.silo_rows}" if summary.silo_rows else ""
+        cards.append(("worst silo", write(worst), f"{who}the mean is {mean}{rows}"))
     if summary.target is not None and not summary.missing:
         at, clock = values["rounds_to_target"], values.get("virtual_seconds_to_target")
         cost = [units.seconds(values["seconds_to_target"] or 0), units.size(values["bytes_to_target"] or 0)]

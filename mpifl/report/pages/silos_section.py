@@ -77,11 +77,11 @@ def silos(
 def _whose(summary: Summary, drawn: bool) -> str:
     """Say which rows the table is of, and its curves where they are of others."""
     if summary.silo_rows == TEST_ROWS:
-        return (
-            "Test rows of each silo, scored once, at the end." + drawn * " Rounds are scored on valid rows."
-        )
+        by = f", by {summary.model_words}" if summary.model_words else ""
+        said = f"Test rows of each silo, scored once, at the end{by}."
+        return said + drawn * " Rounds are scored on valid rows."
     rows = "the valid rows of each silo" if summary.by_valid else "what each silo holds out"
-    return f"Round {summary.last['round']}, on {rows}."
+    return f"Round {summary.of_model['round']}, on {rows}."
 
 
 Column = tuple[str, list[Cell]]

@@ -12,7 +12,8 @@ from mpifl.common import InputError
 from mpifl.common.machine import runnable
 from mpifl.data.shards import AnySpec, FederationSpec, by_path, read_any
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.runs.runs import Record, metric_of
+from mpifl.report.runs.kept_job import metric_of
+from mpifl.report.runs.runs import Record
 from mpifl.run.folder import read_environment, read_metrics
 from mpifl.run.job import Job
 

@@ -46,6 +46,8 @@ AT_SILOS = (
 )
 BY_EXAMPLES = ("mean by examples{}", "silo_{}_weighted")
 """In place of all examples together, where a metric is not known of them."""
+KEPT = ComparedColumn("model of round", "model_round", 0)
+"""Of runs whose model is that of their best round."""
 LOSS = ComparedColumn("loss", "test_loss", 4)
 EPSILON = ComparedColumn("epsilon", "epsilon", 3)
 COSTS = (
@@ -63,6 +65,7 @@ NARROW = (
     "silo_{}_weighted",
     "best_{}",
     "silo_{}_variance",
+    "model_round",
     "test_loss",
 )
 """What a narrow terminal does without, the first first."""
@@ -83,7 +86,7 @@ def columns_of(summaries: Sequence[Summary]) -> list[ComparedColumn]:
 
     apart = {summary.metric for summary in summaries if summary.together == summary.metric.weighted}
     by_examples = [_column(*BY_EXAMPLES, metric, len(metrics) > 1) for metric in metrics if metric in apart]
-    return [*of(TESTED), EPSILON, LOSS, *of(AT_SILOS), *by_examples, *COSTS]
+    return [*of(TESTED), KEPT, EPSILON, LOSS, *of(AT_SILOS), *by_examples, *COSTS]
 
 
 def fitting(
@@ -131,6 +134,9 @@ def whose(summaries: Sequence[Summary]) -> str:
     of = {"": "the rows that it holds out", TEST_ROWS: "its test rows at the end",
           VALID_ROWS: "its valid rows"}  # fmt: skip
     said += [f"a silo's figure is of {' or '.join(of[one] for one in of if one in kinds)}"] if kinds else []
+    if kept := [summary for summary in summaries if summary.model_round]:
+        same = "" if all(summary.by_valid for summary in kept) else ", which is chosen by the same rows"
+        said.append(f"by the model of the best round where a run keeps it{same}")
     own = any(summary.own_models for summary in summaries)
     said += ["with a model of its own where the algorithm makes one"] if own else []
     return "; ".join(said) or "nothing was scored"

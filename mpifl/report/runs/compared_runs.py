@@ -30,7 +30,7 @@ from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_out
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_shards, table_of_differences, varying
 from mpifl.report.runs.standings import standings_of, table_of_settings, verdict
-from mpifl.run.folder import read_metrics
+from mpifl.run.folder import read_metrics, round_of
 from mpifl.run.job import read_kept
 
 DEEPEST = 3
@@ -49,24 +49,29 @@ def show_run(run: Path) -> None:
     elif not written_after(model, run / "job.toml"):
         console.print(f"{run}: no round was run", soft_wrap=True)
         return
-    console.print(f"model: {model}", soft_wrap=True)
+    kept = round_of(model)
+    which = f", of round {kept:,}, the best; {run / 'last.safetensors'} is of the last" if kept else ""
+    console.print(f"model: {model}{which}", soft_wrap=True)
     if on_terminal():  # a log has no next
         show_next(console, run, job)
 
 
-def compare_runs(runs: Sequence[Path], target: float | None = None, output: Output = NOTHING) -> None:
+def compare_runs(
+    runs: Sequence[Path], target: float | None = None, output: Output = NOTHING, search: bool = False
+) -> None:
     """Print runs side by side, and means over their seeds; write files and draw curves where asked.
 
     Args:
         runs: Run folders, or folders of runs as of a sweep; one that cannot be read is named and left out.
         target: A value of the main metric; by default the one that all jobs wait for.
         output: Files to write.
+        search: Rank settings by the rows that rounds are scored on, as a search does; else by test rows.
 
     Raises:
         InputError: no run can be read, the target is no value of the metric, or a file cannot be written.
     """
     check_outputs(output)
-    summaries, left_out = read_runs([run for folder in runs for run in runs_in(folder)])
+    summaries, left_out = read_runs([run for folder in runs for run in runs_in(folder)], search)
     if target is not None and not math.isfinite(target):
         raise InputError(f"--target {target:g}: is no value of a metric")
     if target is not None and all(one.share for one in metrics_of(summaries)) and not 0 < target <= 1:
@@ -118,13 +123,18 @@ def _may_be_run(folder: Path, *signs: str) -> bool:
     return True
 
 
-def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], LeftOut]:
-    """Read run folders; return those that can be read, and why the others cannot."""
+def read_runs(runs: Sequence[Path], search: bool = False) -> tuple[list[Summary], LeftOut]:
+    """Read run folders; return those that can be read, and why the others cannot.
+
+    Args:
+        runs: The folders.
+        search: Whether they are of one search.
+    """
     summaries: list[Summary] = []
     left_out: dict[Path, str] = {}
     for run in dict.fromkeys(runs):
         try:
-            summaries.append(read_run(run))
+            summaries.append(replace(read_run(run), search=search))
         except InputError as error:
             left_out[run] = one_line(error)
     return on_other_shards(_without_the_usual(summaries)), left_out

@@ -46,7 +46,7 @@ class Judged:
 
     def of_silos(self, run: Summary, key: str) -> float | None:
         """Return a figure of a run's silos, of these rows."""
-        return number(run.last if self.silo_rows == VALID_ROWS else run.of_silos, key)
+        return number(run.of_model if self.silo_rows == VALID_ROWS else run.of_silos, key)
 
     def curve(self) -> str:
         """Return the key of rounds whose curve is of what judges; of valid rows where the end has others."""
@@ -59,8 +59,9 @@ class Judged:
 
     def words(self) -> str:
         """Say what the figure is of."""
-        rounds = {run.last["round"] for run in self.of}
-        last = f"round {rounds.pop():,}" if len(rounds) == 1 else "each run's last scored round"
+        rounds, kept = {run.of_model["round"] for run in self.of}, [run.model_round for run in self.of]
+        which = "best" if all(kept) else "best or last scored" if any(kept) else "last scored"
+        last = f"round {rounds.pop():,}" if len(rounds) == 1 else f"each run's {which} round"
         split = any("split" in run.job for run in self.of)  # parties have the test rows, not the server
         rows = "the silos' test rows" if split and self.rows == SERVER else self.rows
         said = f"{self.of[0].metric.name} of {rows}, after {last}"
@@ -74,12 +75,15 @@ def judged_by_all(found: Sequence[Group]) -> Judged | None:
     """Return what groups of runs, all of one main metric, are judged by; None if none was scored.
 
     It is a figure that all have: of test rows before valid rows. Where silos are scored with models of their
-    own, the silos' rows come first: the server's test set would judge a model that they do not use.
+    own, the silos' rows come first: the server's test set would judge a model that they do not use. A search
+    is judged by the valid rows, if its rounds are scored on these.
     """
     runs = [run for group in found for run in group.runs]
     offered = {run.run: dict(_offered(run)) for run in runs}
     own = any(run.own_models for run in runs)
     order = (TEST, VALID, SERVER) if own else (SERVER, TEST, VALID)
+    if all(run.search and run.by_valid for run in runs):
+        order = (VALID, TEST, SERVER)
     counts = {rows: sum(rows in each for each in offered.values()) for rows in order}
     if not (most := max(counts.values(), default=0)):
         return None
@@ -93,7 +97,7 @@ def judged_by_all(found: Sequence[Group]) -> Judged | None:
 
 def _offered(run: Summary) -> Iterator[tuple[str, float]]:
     """Yield the figures by which a run could be judged, each kind of rows once."""
-    metric, final, last = run.metric, run.at_end, run.last
+    metric, final, last = run.metric, run.at_end, run.of_model
     at_test = final if final or run.by_valid else last
     for rows, record, keys in (
         (SERVER, at_test, (metric.test,)),

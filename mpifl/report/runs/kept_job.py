@@ -1,14 +1,17 @@
 """What the `job.toml` of a run says, whatever version wrote it: its tables, its target, a headline,
-and what was changed in it on the way."""
+what was changed in it on the way, and by which metrics it is judged."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from mpifl import __version__
 from mpifl.common import one_line, tables
+from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.run.folder import number
 
 HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
@@ -64,6 +67,19 @@ def target_of(job: Mapping[str, Any]) -> float | None:
     evaluate = job.get("evaluate", {})
     found = evaluate.get("target", evaluate.get("target_accuracy"))
     return None if found is None else float(found)
+
+
+def metric_of(environment: Mapping[str, Any]) -> MetricInfo:
+    """Return the main metric that a run notes; of one that notes none the accuracy."""
+    return next(iter(infos_of([environment.get("metric")])), ACCURACY)
+
+
+def infos_of(noted: Sequence[object]) -> tuple[MetricInfo, ...]:
+    """Return metrics that a run notes; none if it notes what this program does not write."""
+    try:
+        return tuple(map(MetricInfo.model_validate, noted))
+    except ValidationError:
+        return ()
 
 
 def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:

@@ -9,13 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from mpifl import __version__
 from mpifl.common import InputError, one_line
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.observers import at_end, judged, reached, stopped_early, worst_silo
-from mpifl.report.runs.kept_job import changed_by_force, read_tables, target_of
+from mpifl.report.runs.kept_job import changed_by_force, infos_of, metric_of, read_tables, target_of
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 
 Record = dict[str, Any]
@@ -56,6 +54,8 @@ class Summary:
     """The others, as far as it notes them."""
     own_models: bool = False
     """Whether its silos are scored with models of their own."""
+    search: bool = False
+    """Whether it is looked at as one of a search, which ranks by the rows that rounds are scored on."""
 
     @property
     def rounds(self) -> int:
@@ -69,8 +69,17 @@ class Summary:
         return [(one + 1, other - 1) for one, other in pairwise(done) if other > one + 1]
 
     @property
-    def last(self) -> Record:
-        """The last round that was evaluated, or else the last."""
+    def model_round(self) -> int | None:
+        """The round of the model that it has left, if that is its best one; None if it is the last."""
+        found = number(self.records[-1], "model_round")
+        return None if found is None else int(found)
+
+    @property
+    def of_model(self) -> Record:
+        """The round of the model that it has left, or of a run that keeps no best one the last that was
+        evaluated, or else the last."""
+        if (kept := self.model_round) is not None:
+            return next((record for record in self.records if record["round"] == kept), {"round": kept})
         scored = (*self.metric.judged_by, f"{self.metric.silo}_mean")
         evaluated = (r for r in reversed(self.records) if any(name in r for name in scored))
         return next(evaluated, self.records[-1])
@@ -89,12 +98,17 @@ class Summary:
     def of_silos(self) -> Record:
         """What tells of silos: the end, where it was scored on their test rows, or else the last round."""
         told = any(name == "silos" or name.startswith(f"{self.metric.silo}_") for name in self.at_end)
-        return self.at_end if told else self.last
+        return self.at_end if told else self.of_model
 
     @property
     def silo_rows(self) -> str:
         """Which rows of silos single figures of them are of; "" of what they hold out in every round."""
-        return "" if not self.by_valid else VALID_ROWS if self.of_silos is self.last else TEST_ROWS
+        return "" if not self.by_valid else VALID_ROWS if self.of_silos is not self.at_end else TEST_ROWS
+
+    @property
+    def model_words(self) -> str:
+        """Which model its figures are of, in words; "" if it is the last one."""
+        return "" if self.model_round is None else f"the model of round {self.model_round:,}, the best"
 
     @property
     def without_test(self) -> str:
@@ -111,8 +125,8 @@ class Summary:
         return next((one for one in (self.metric, *self.beside) if one.name == name), PLAIN)
 
     def figure(self, name: str) -> float | None:
-        """Return a figure of the last evaluated round."""
-        return number(self.last, name)
+        """Return a figure of the round of its model."""
+        return number(self.of_model, name)
 
     def best(self) -> float | None:
         """Return the best value of the main metric on the test set."""
@@ -169,11 +183,12 @@ class Summary:
         sums = {sum: None if self.missing else self.total(sum) for sum in ("seconds", *BYTES)}
         return {
             "rounds_done": float(self.rounds),
+            **({} if self.model_round is None else {"model_round": float(self.model_round)}),
             self.metric.test: self.figure(self.metric.test),
             f"best_{name}": self.best(),
             f"final_{name}": self.final(),
             "test_loss": self.figure("test_loss"),
-            "train_loss": number(self.records[-1], "train_loss"),
+            "train_loss": number(self.of_model if self.model_round else self.records[-1], "train_loss"),
             **{key: number(told, key) for key in (f"{silo}_mean", self.metric.weighted, f"{silo}_worst")},
             pooled: number(told, pooled),
             f"{silo}_variance": None if deviation is None else deviation**2,
@@ -224,7 +239,7 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         data=environment.get("data", {}),
         forced=forced,
         metric=metric,
-        beside=_infos(environment.get("metrics", ())),
+        beside=infos_of(environment.get("metrics", ())),
         own_models=environment.get("own_models") is True,
     )
     version = environment.get("versions", {}).get("mpifl")
@@ -257,19 +272,6 @@ def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[st
         yield summary.without_test
     if any(name in last and number(last, name) is None for name in ("train_loss", "test_loss")):
         yield "diverged: its loss is not finite"
-
-
-def metric_of(environment: Mapping[str, Any]) -> MetricInfo:
-    """Return the main metric that a run notes; of one that notes none the accuracy."""
-    return next(iter(_infos([environment.get("metric")])), ACCURACY)
-
-
-def _infos(noted: Sequence[object]) -> tuple[MetricInfo, ...]:
-    """Return metrics that a run notes; none if it notes what this program does not write."""
-    try:
-        return tuple(map(MetricInfo.model_validate, noted))
-    except ValidationError:
-        return ()
 
 
 def _checked(run: Path, records: Sequence[Record], metric: MetricInfo) -> list[Record]:

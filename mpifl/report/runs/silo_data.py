@@ -50,7 +50,7 @@ def examples(summary: Summary, spec: Told, names: Names) -> dict[str, Held]:
     """Return what each silo holds, by its name, as far as that is known."""
     if not isinstance(spec, FederationSpec):
         return {}
-    given = summary.job.get("evaluate", {}).get("split") if summary.of_silos is summary.last else None
+    given = summary.job.get("evaluate", {}).get("split") if summary.of_silos is not summary.at_end else None
     counts = {names[entry.silo or 0]: entry.examples for entry in spec.silos}
     return {name: Held(of["train"], of.get(given or held_out(of) or "", 0)) for name, of in counts.items()}
 

@@ -15,7 +15,7 @@ from mpifl.report.runs import chance, units
 from mpifl.report.runs.chance import LEVEL, Difference
 from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.curve_legends import legends
-from mpifl.report.runs.judged import Judged, judged_by_all
+from mpifl.report.runs.judged import VALID, Judged, judged_by_all
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups
 
@@ -175,7 +175,17 @@ def verdict(found: Sequence[Standing]) -> list[str]:
     if judged and judged.apart:
         return ["The runs are judged on different rows, so none is called best.", *left_out]
     others = rivals(found)
-    return [_head(found[0], others), _next(found, others), *_rest(others), *left_out]
+    return [_head(found[0], others), _next(found, others), *_rest(others), *_tested(found[0]), *left_out]
+
+
+def _tested(first: Standing) -> list[str]:
+    """Say what the first of a search has on test rows, which had no part in the choice."""
+    found = [run.final() for run in first.group.runs if run.search]
+    values = [value for value in found if value is not None]
+    if not values or first.judged is None or first.judged.rows != VALID:
+        return []
+    said = first.metric.write_spread(fmean(values), stdev(values) if len(values) > 1 else None)
+    return [f"On test rows, scored once at the end, {first.name} has {first.metric.name} {said}."]
 
 
 def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:

@@ -51,7 +51,9 @@ def frame(look: Look, width: int, height: int, plain: bool = False) -> Renderabl
     if (summary := look.summary) is None:
         return Group(*top)
     names = Names(look.environment.get("silos", ()))
-    top.append(Text(figures_of(summary.last, names, summary.metric), "bold", overflow="fold"))
+    figures = figures_of(summary.of_model, names, summary.metric, summary.by_valid)
+    words = f"{summary.model_words}: " if summary.model_words else ""
+    top.append(Text(f"{words}{figures}", "bold", overflow="fold"))
     told = [remark for remark in summary.remarks if not remark.startswith("unfinished")]
     top += [Text(one, "yellow") for one in (summary.stopped, *told) if one]
     free = height - len(top) - 1
@@ -108,7 +110,8 @@ def _curves(summary: Summary, width: int, most: int, wanted: int) -> list[list[P
     size = width // abreast, min(MOST, max(LEAST, wanted // (3 - boxes) - 2))
     if most < LEAST + 2:
         return []
-    first = _curve(summary, metric.name, scored, size, metric.write_briefly)
+    title = f"{metric.name}, valid rows" if summary.by_valid else metric.name
+    first = _curve(summary, title, scored, size, metric.write_briefly)
     second = _curve(summary, "loss", losses, size, "{:.3g}".format, log=True)
     return [[first, second]] if abreast == 2 else [[first], [second]] if boxes == 1 else [[first]]
 
@@ -189,7 +192,7 @@ def _silos(summary: Summary, names: Names, rows: int, length: int) -> Renderable
     most = 1.0 if metric.share else max(map(abs, values), default=0.0) or 1.0
     colours = {metric.best(values, default=None): "green", metric.worst(values, default=None): "red"}
     shown = found if len(found) <= rows - 1 else [*found[: max(rows - 3, 1)], found[-1]]
-    table = _grid("worst first", metric.name)
+    table = _grid("worst first", ", ".join(filter(None, [metric.name, summary.silo_rows])))
     for name, value in shown:
         colour = colours.get(value, "") if value is not None else "dim"
         bar = "" if value is None else "━" * round(length * min(abs(value) / most, 1))

@@ -94,7 +94,8 @@ def _lines(follower: Follower, look: Look, every: float) -> State:
         for record in summary.records if summary else ():
             if summary and record["round"] > told:
                 told = record["round"]
-                print(f"round {told}  {figures_of(record, names, summary.metric)}", flush=True)
+                figures = figures_of(record, names, summary.metric, summary.by_valid)
+                print(f"round {told}  {figures}", flush=True)
         if look.state.over:
             print(f"{look.run} {look.state.value}", flush=True)
             return look.state

@@ -45,6 +45,7 @@ from .weights_file import (
     load_weights as load_weights,
     metadata_of as metadata_of,
     round_of as round_of,
+    told_round as told_round,
 )
 from .writer import (
     StateWriter as StateWriter,

@@ -23,7 +23,7 @@ JSON = b"{"
 MADE_WITH = "model_sha256"
 """Metadata of a silo's own model: the sha256 of the server's model that it was made with."""
 ROUND = "round"
-"""Metadata of the best model: its round."""
+"""Metadata of a model: its round, where the run keeps its best one."""
 
 
 class Found(NamedTuple):
@@ -160,8 +160,13 @@ def metadata_of(path: Path) -> dict[str, str]:
         return dict(file.metadata() or {})
 
 
+def told_round(round: int) -> dict[str, str] | None:
+    """Return metadata that tell a model's round; None for 0."""
+    return {ROUND: str(round)} if round else None
+
+
 def round_of(path: Path) -> int:
-    """Return the round in a best model's metadata; 0 if it names none, is torn or is missing."""
+    """Return the round in a model's metadata; 0 if it names none, is torn or is missing."""
     try:
         return int(metadata_of(path).get(ROUND, 0))
     except (OSError, ValueError, SafetensorError):

@@ -216,6 +216,21 @@ class FlatModel:
         gradients = torch.autograd.grad(scalar(objective(module, *batch)), leaves, materialize_grads=True)
         return torch.cat([g.reshape(-1) for g in gradients])
 
+    @torch.no_grad()
+    def take(self, state: Mapping[str, Tensor]) -> None:
+        """Copy trained parameters and buffers from a state that `state_dict` has returned.
+
+        Raises:
+            KeyError: a parameter is missing.
+            RuntimeError: a tensor has another shape.
+        """
+        named, buffers = plain_names(self.module), self.module.named_buffers()
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            parameter.copy_(state[named.get(name, name)])
+        for name, buffer in buffers:
+            if (value := state.get(named.get(name, name))) is not None:
+                buffer.copy_(value)
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return the module's state on the CPU by PyTorch's names; tensors on the CPU are views.
 

@@ -176,6 +176,9 @@ def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module
     """
     algorithm.task.check(spec, module)
     algorithm.check(module, spec)
+    if job.evaluate.keep_best and (algorithm.own_models or algorithm.personal_names(module)):
+        what = f"'{job.algorithm['name']}' leaves a model of its own at each silo, as it is at the end"
+        raise InputError(f"[evaluate] keep_best = true: {what}; leave it out")
     if is_silo_level(job) and (why := why_no_statistics(algorithm, module)):
         raise InputError(why)
     if job.privacy is not None and not is_silo_level(job):

@@ -191,6 +191,28 @@ def test_the_figure_that_stands_first_is_of_test_rows_where_all_have_them(tmp_pa
     assert "Not judged" not in told
 
 
+def test_a_search_is_judged_by_valid_rows_and_says_what_its_choice_has_on_test_rows(tmp_path, capsys):
+    """By valid rows the first is better, by test rows the second."""
+    runs = [judged_run(tmp_path / "one", 0.93, 0.91, local={"lr": 0.1})]
+    runs.append(judged_run(tmp_path / "two", 0.92, 0.92, local={"lr": 0.2}))
+    page = tmp_path / "sweep.html"
+    write_best(runs, search=True)
+    assert [(run / "report.html").exists() for run in runs] == [True, False]
+    compare_runs(runs, output=Output(page=page), search=True)
+    said = "On test rows, scored once at the end, lr 0.1 has accuracy 91.00%."
+    for text in (capsys.readouterr().out, " ".join(Reader(page.read_text()).text)):
+        assert said in text
+        assert "lr 0.1 has the best figure: accuracy 93.00%" in text
+        assert "Judged by accuracy of the silos' valid rows, after round 2." in text
+    compare_runs(runs)
+    out = capsys.readouterr().out
+    assert "lr 0.2 has the best figure: accuracy 92.00%" in out
+    assert "On test rows" not in out
+    runs.append(make_run(tmp_path / "three", 0.9, local={"lr": 0.3}))
+    compare_runs(runs, search=True)
+    assert "Judged by accuracy of the server's test set" in capsys.readouterr().out, "one has no valid rows"
+
+
 def scored_at_end(folder, valid, test, **more):
     """A run whose silos, a and b, have these values in every round, and those at the end."""
 

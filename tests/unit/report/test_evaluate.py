@@ -94,7 +94,7 @@ def test_silos_whose_shards_are_missing_are_named_and_left_out(tmp_path, capsys)
         evaluate_silos(run)
 
 
-def test_the_best_model_is_scored_on_wish(tmp_path, capsys):
+def test_the_best_model_is_scored_where_it_is_kept_and_the_last_on_wish(tmp_path, capsys):
     run, records = make_run(
         tmp_path,
         rounds=8,
@@ -105,21 +105,25 @@ def test_the_best_model_is_scored_on_wish(tmp_path, capsys):
     )
     best = records[-1]["best_round"]
     assert best < 8, "or the test shows nothing"
-    assert scored(run, best=True, split="valid")["silos"] != scored(run, split="valid")["silos"]
-    assert (
-        scored(run, best=True, split="valid")["pooled"]["accuracy"]
-        == records[best - 1]["silo_accuracy_pooled"]
-    )
-    evaluate_run(run, best=True, file=run / "test.json")
+    for last, round in ((False, best), (True, 8)):
+        figures = scored(run, last=last, split="valid")
+        assert figures["pooled"]["accuracy"] == records[round - 1]["silo_accuracy_pooled"]
+        assert figures["silos"]["1"]["loss"] == records[round - 1]["silos"]["1"]["loss"]
+    evaluate_run(run, file=run / "test.json")
     found = json.loads((run / "test.json").read_text())
-    assert (found["model"], found["test"]["examples"]) == ("best.safetensors", 20)
-    assert f"test accuracy {found['test']['accuracy']:.2%}" in capsys.readouterr().out
+    assert (found["model"], found["model_round"]) == ("model.safetensors", best)
+    assert found["test"]["examples"] == 20
+    assert found["test"]["accuracy"] == records[-1]["final"]["test_accuracy"]
+    said = capsys.readouterr().out
+    assert f"test accuracy {found['test']['accuracy']:.2%}" in said
+    assert f"model: {run}/model.safetensors, of round {best}, the best\n" in said
+    assert f"model: {run}/last.safetensors, of round 8, the last\n" in said
 
 
-def test_a_run_that_keeps_no_best_model_says_so(tmp_path):
+def test_a_run_that_keeps_no_best_model_has_one(tmp_path):
     run, _ = make_run(tmp_path)
-    with pytest.raises(InputError, match=r"keeps no best model; train with \[evaluate\] keep_best = true"):
-        evaluate_silos(run, best=True)
+    assert scored(run, last=True) == scored(run)
+    assert "model_round" not in scored(run)
 
 
 def test_silos_that_own_a_part_of_the_model_are_not_scored(tmp_path, monkeypatch):

@@ -85,7 +85,7 @@ def summary():
 
 
 def test_the_figures_are_those_of_the_last_round_that_was_evaluated(summary):
-    assert summary.last["round"] == 4
+    assert summary.of_model["round"] == 4
     assert summary.figure("test_accuracy") == 0.8125
     assert summary.figure("silo_accuracy_worst") == 0.25
     assert summary.figure("no such figure") is None
@@ -99,7 +99,7 @@ def test_a_round_that_was_judged_on_all_that_silos_hold_out_was_evaluated():
 
 def test_a_run_that_was_never_evaluated_is_told_by_its_last_round():
     summary = Summary(Path("run"), [{"round": 1}, {"round": 2, "train_loss": 1.0}])
-    assert summary.last["round"] == 2
+    assert summary.of_model["round"] == 2
     assert summary.best() is None
     assert summary.figure("test_accuracy") is None
     assert summary.reached(0.0) is None

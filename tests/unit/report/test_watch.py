@@ -127,6 +127,17 @@ def test_a_picture_has_the_worst_silos_and_the_best_one(tmp_path):
     assert "round 1 to 2" not in drawn(Follower(tmp_path).look(), plain=True)
 
 
+def test_figures_of_valid_rows_are_called_so(tmp_path):
+    begin(tmp_path, evaluate={"split": "valid"})
+    rounds = [record(n, silo_accuracy_pooled=0.5) for n in (1, 2)]
+    add(tmp_path, *({key: of for key, of in one.items() if key != "test_accuracy"} for one in rounds))
+    text = drawn(Follower(tmp_path).look())
+    for said in ("silos' valid accuracy 50.00%", "accuracy, valid rows  silos", "accuracy, valid rows"):
+        assert said in text
+    lines = CliRunner().invoke(app, ["watch", str(tmp_path)]).output.splitlines()
+    assert ["silos' valid accuracy 50.00%" in line for line in lines[:2]] == [True, True]
+
+
 def test_scores_that_nobody_may_see_are_withheld(tmp_path):
     begin(tmp_path)
     (tmp_path / "job.toml").write_text("rounds = 9\n[security]\nmasks = true\n")

@@ -158,7 +158,6 @@ def test_who_asks_one_party_alone_is_told_that_it_has_a_part(trained):
     ("words", "said"),
     [
         (["--silos"], "--silos: all silos have the same rows, and none has a model of its own"),
-        (["--best"], "--best: bottoms stay at their silos as they are at the end"),
         (["--split", "public"], "has no rows of a split 'public'; it has train, valid, test"),
     ],
 )

@@ -71,6 +71,7 @@ def make_job(**more):
 )
 def test_a_round_is_told_in_a_few_words(record, words):
     assert figures_of(record) == words
+    assert figures_of(record, valid=True) == words.replace("silos' accuracy", "silos' valid accuracy")
 
 
 def test_without_a_terminal_only_trouble_is_told_unless_asked(capsys):

@@ -10,20 +10,23 @@ import tomli_w
 import torch
 from pages import Reader
 from safetensors.torch import load_file, save_file
+from torch import nn
 from unit.builders import Alone, net, write_folder
 
+from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.server import Server
 from mpifl.common.errors import InputError, Unwritable
 from mpifl.data.batches.batches import Batches
-from mpifl.learning.metrics import ACCURACY
 from mpifl.report.judging.evaluate import evaluate_run
 from mpifl.report.pages import write_report
 from mpifl.report.runs import Output, compare_runs
+from mpifl.report.runs.compared_runs import show_run
 from mpifl.report.runs.runs import read_run
 from mpifl.run.folder import ROUND, checkpoint, read_metrics, round_of
 from mpifl.run.job import read_job
 from mpifl.run.job.tables import Evaluate
 from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.training.beforehand import validate_job
 from mpifl.training.best import BEST, BestModel
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
@@ -33,7 +36,7 @@ from mpifl.wings import wings_of
 def run(tmp_path):
     """Train on three silos with these keys of [evaluate]; return the records of the rounds."""
 
-    def act(name="run", resume=False, rounds=4, valid=6, lr=0.1, **evaluate):
+    def act(name="run", resume=False, rounds=4, valid=6, lr=0.1, tables=None, **evaluate):
         if not (tmp_path / "shards").exists():
             write_folder(tmp_path / "shards", (10, 10, 10), test=20, silos_test=7, valid=valid)
         job = {
@@ -45,6 +48,7 @@ def run(tmp_path):
             "local": {"lr": lr},
             "checkpoint": {"every": 1},
             "evaluate": evaluate,
+            **(tables or {}),
         }
         (tmp_path / f"{name}.toml").write_text(tomli_w.dumps(job))
         train(tmp_path / f"{name}.toml", tmp_path / name, (), resume, Alone(), wings_of=wings_of)
@@ -76,12 +80,12 @@ def test_without_a_valid_split_the_key_is_refused(run):
         run(valid=0, split="valid")
 
 
-def says_that_it_stopped(capsys, run, round, why, records):
+def says_that_it_stopped(capsys, run, round, why, records, more=""):
     """Whether the console, the page and the comparison say that a run of 9 rounds has stopped at this one."""
     key = "test_accuracy"
     best = max(records, key=lambda record: record[key])
     said = f"stopped early, after round {round} of 9: {why}; "
-    said += f"round {best['round']} was best, with accuracy {best[key]:.2%}"
+    said += f"round {best['round']} was best, with accuracy {best[key]:.2%}{more}"
     assert capsys.readouterr().err.splitlines().count(said) == 1
     page = Reader(write_report(run).read_text()).titles()
     assert f"S{said[1:]}." in page
@@ -103,25 +107,147 @@ def test_a_run_that_reaches_its_target_says_that_it_stopped(run, tmp_path, capsy
 
 
 def test_training_ends_when_patience_does(run, tmp_path, capsys):
+    folder, why = tmp_path / "run", "no better accuracy in 2 evaluations"
     records = run(rounds=9, lr=1e-9, patience=2)
-    says_that_it_stopped(capsys, tmp_path / "run", 3, "no better accuracy in 2 evaluations", records)
+    says_that_it_stopped(capsys, folder, 3, why, records, ", and model.safetensors is of it")
     assert [record["evaluations_since_best"] for record in records] == [0, 1, 2]
     assert {record["best_round"] for record in records} == {1}
-    assert (tmp_path / "run" / "model.safetensors").exists()
-    assert read_run(tmp_path / "run").finished
+    assert [record.get("model_round") for record in records] == [None, None, 1]
+    assert json.loads((folder / "compared.json").read_text())["runs"][0]["model_round"] == 1
+    assert "by the model of round 1, the best" in " ".join(Reader((folder / "report.html").read_text()).text)
+    assert [round_of(folder / f"{name}.safetensors") for name in ("model", "last", "best")] == [1, 3, 1]
+    assert read_run(folder).finished
     assert run(rounds=9, lr=1e-9, patience=2, resume=True) == records
+    records = run("other", rounds=9, lr=1e-9, patience=2, keep_best=False)
+    says_that_it_stopped(capsys, tmp_path / "other", 3, why, records)
+    assert "model_round" not in records[-1]
+    assert not any((tmp_path / "other" / f"{name}.safetensors").exists() for name in ("last", "best"))
 
 
-def test_the_best_model_is_that_of_its_round(run, tmp_path):
-    records = run(rounds=8, lr=2.0, keep_best=True, split="valid")
+NORMED = {"model": {"name": "unit.training.test_best:normed"}}
+"""A model with running statistics."""
+
+
+def normed(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], 5), nn.BatchNorm1d(5), nn.Linear(5, classes))
+
+
+def same_model(one, other):
+    first, second = load_file(one), load_file(other)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def state_of(folder, round):
+    """What the training goes on from, but for what it remembers of the best."""
+    state = load_file(folder / "checkpoints" / f"round_{round:06d}" / "server.safetensors")
+    return {name: tensor for name, tensor in state.items() if name != BEST}
+
+
+def test_the_model_that_is_kept_best_is_the_runs_and_scored_at_the_end(run, tmp_path, capsys):
+    """As that of a run of so many rounds; the training goes on from the last one."""
+    records = run(rounds=8, lr=2.0, keep_best=True, split="valid", tables=NORMED)
     values = [record["silo_accuracy_pooled"] for record in records]
-    best = records[-1]["best_round"]
-    assert best == 1 + values.index(max(values))
+    best = records[-1]["model_round"]
+    assert best == records[-1]["best_round"] == 1 + values.index(max(values))
     assert best < 8, "or the test shows nothing"
-    run("short", rounds=best, lr=2.0)
-    assert round_of(tmp_path / "run" / "best.safetensors") == best
-    kept, other = load_file(tmp_path / "run" / "best.safetensors"), tmp_path / "short" / "model.safetensors"
-    assert all(torch.equal(kept[name], tensor) for name, tensor in load_file(other).items())
+    short = run("short", rounds=best, lr=2.0, split="valid", tables=NORMED)
+    whole = run("whole", rounds=8, lr=2.0, split="valid", tables=NORMED)
+    folder = tmp_path / "run"
+    assert round_of(folder / "model.safetensors") == best
+    for name, other in (("model", "short"), ("best", "short"), ("last", "whole")):
+        assert same_model(folder / f"{name}.safetensors", tmp_path / other / "model.safetensors")
+    assert not same_model(folder / "model.safetensors", folder / "last.safetensors")
+    assert records[-1]["final"] == short[-1]["final"] != whole[-1]["final"]
+    ours, theirs = state_of(folder, 8), state_of(tmp_path / "whole", 8)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours | theirs)
+    summary = read_run(folder)
+    assert summary.of_model["round"] == summary.model_round == best
+    assert summary.figures(None)["test_accuracy"] is None
+    assert summary.figures(None)["final_accuracy"] == short[-1]["final"]["test_accuracy"]
+    show_run(folder)
+    said = f"model.safetensors, of round {best}, the best; {folder / 'last.safetensors'} is of the last"
+    assert said in capsys.readouterr().out
+
+
+def test_a_run_that_goes_on_after_its_end_has_the_model_of_one_in_one_go(run, tmp_path):
+    first = run("halves", rounds=9, lr=2.0, patience=1)
+    assert len(first) < 8, "or the test shows nothing"
+    halves = run("halves", rounds=9, lr=2.0, patience=5, resume=True)
+    whole = run(rounds=9, lr=2.0, patience=5)
+    assert without_costs(halves)[-1] == without_costs(whole)[-1]
+    for name in ("model", "last", "best"):
+        found = [(tmp_path / of / f"{name}.safetensors").read_bytes() for of in ("halves", "run")]
+        assert found[0] == found[1]
+
+
+def test_who_changes_the_key_after_the_end_gets_the_other_model(run, tmp_path):
+    folder, keys = tmp_path / "run", {"rounds": 8, "lr": 2.0, "split": "valid"}
+    kept = run(keep_best=True, **keys)
+    last = run("plain", **keys)
+    assert run(keep_best=False, resume=True, **keys)[-1]["final"] == last[-1]["final"]
+    assert "model_round" not in read_metrics(folder)[-1]
+    assert not (folder / "last.safetensors").exists()
+    assert same_model(folder / "model.safetensors", tmp_path / "plain" / "model.safetensors")
+    assert run(keep_best=True, resume=True, **keys)[-1] == kept[-1]
+    assert round_of(folder / "model.safetensors") == kept[-1]["best_round"]
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_best_model_that_cannot_be_read_at_the_end_leaves_the_last_one(run, tmp_path, capsys, torn):
+    """Nor one that is gone."""
+    best, keys = tmp_path / "run" / "best.safetensors", {"rounds": 8, "lr": 2.0, "keep_best": True}
+    run(**keys)
+    run("plain", rounds=8, lr=2.0)
+    if torn:
+        best.write_bytes(best.read_bytes()[:-8])
+    else:
+        best.unlink()
+    assert "model_round" not in run(resume=True, **keys)[-1]
+    assert same_model(tmp_path / "run" / "model.safetensors", tmp_path / "plain" / "model.safetensors")
+    assert "no model of the best round is kept" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missed", ["last", "model"])
+def test_a_run_that_ends_between_its_two_models_is_not_finished(run, tmp_path, monkeypatch, missed):
+    write, folder = checkpoint.write_model, tmp_path / "run"
+
+    def crowded(path, *given):
+        if path.name == f"{missed}.safetensors":
+            raise Unwritable(path, OSError(28, "No space left on device"))
+        return write(path, *given)
+
+    monkeypatch.setattr(checkpoint, "write_model", crowded)
+    with pytest.raises(InputError, match="No space left on device"):
+        run(rounds=6, lr=2.0, keep_best=True)
+    monkeypatch.undo()
+    assert not read_run(folder).finished
+    records = run(rounds=6, lr=2.0, keep_best=True, resume=True)
+    assert round_of(folder / "model.safetensors") == records[-1]["model_round"]
+    run("whole", rounds=6, lr=2.0, keep_best=True)
+    for name in ("model", "last"):
+        assert same_model(*(tmp_path / of / f"{name}.safetensors" for of in ("run", "whole")))
+
+
+def test_a_target_that_ends_the_run_is_at_its_best_round(run, tmp_path):
+    records = run(rounds=9, lr=0.5, target_accuracy=0.01, stop_at_target=True, patience=2)
+    assert records[-1]["model_round"] == len(records) == 1
+    assert same_model(*(tmp_path / "run" / f"{name}.safetensors" for name in ("model", "last")))
+
+
+OWN = [{"name": "finetune"}, {"name": "fedper", "personal": ["*.bias"]}]
+
+
+@pytest.mark.parametrize("algorithm", OWN, ids=lambda table: table["name"])
+def test_models_of_silos_are_those_of_the_last_round(run, tmp_path, algorithm):
+    records = run(rounds=9, lr=1e-9, patience=1, tables={"algorithm": algorithm})
+    assert records[-1]["best_round"] == 1 < len(records) < 9
+    assert "model_round" not in records[-1]
+    assert not any((tmp_path / "run" / f"{name}.safetensors").exists() for name in ("last", "best"))
+    what = rf"keep_best = true: '{algorithm['name']}' leaves a model of its own at each silo"
+    with pytest.raises(InputError, match=what):
+        run("refused", keep_best=True, tables={"algorithm": algorithm})
+    with pytest.raises(InputError, match=what):
+        validate_job(read_job(tmp_path / "refused.toml"), "the job", wings_of)
 
 
 def test_a_resumed_run_knows_what_was_best(run, tmp_path):
@@ -145,22 +271,25 @@ def test_the_best_model_is_of_a_round_of_the_run(run, tmp_path):
     shutil.copytree(tmp_path / "back" / "checkpoints", tmp_path / "run" / "checkpoints", dirs_exist_ok=True)
     run(rounds=late - 1, lr=lr, keep_best=True, resume=True)
     assert not best.exists()
-    with pytest.raises(InputError, match=r"best\.safetensors: is not there; no round was scored since"):
-        evaluate_run(tmp_path / "run", best=True)
+    assert round_of(tmp_path / "run" / "model.safetensors") == 0
     again = run(rounds=8, lr=lr, keep_best=True, resume=True)
     assert round_of(best) == again[-1]["best_round"] == late
-    run(rounds=9, lr=lr, patience=99, resume=True)
-    records = run(rounds=10, lr=lr, keep_best=True, patience=99, resume=True)
-    assert records[-1]["best_round"] == round_of(best)
+    assert again[-1]["model_round"] == late
 
 
-def test_a_best_model_of_another_round_is_not_scored(run, tmp_path):
+def test_a_best_model_of_another_round_is_not_scored(run, tmp_path, capsys):
+    folder = tmp_path / "run"
     records = run(rounds=3, keep_best=True)
-    best = tmp_path / "run" / "best.safetensors"
-    evaluate_run(tmp_path / "run", best=True)
+    best = folder / "best.safetensors"
+    (folder / "model.safetensors").unlink()  # as of a run that goes on
+    evaluate_run(folder)
+    said = f"model: {best}, of round {round_of(best)}, the best so far; the run has not come to its end\n"
+    assert said in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"model\.safetensors: is not there; the run has not come"):
+        evaluate_run(folder, last=True)
     save_file(load_file(best), best, {"round": "1" if records[-1]["best_round"] != 1 else "2"})
     with pytest.raises(InputError, match=r"best\.safetensors: is of round \d, and round \d was the best"):
-        evaluate_run(tmp_path / "run", best=True)
+        evaluate_run(folder)
 
 
 def test_the_model_of_an_earlier_end_is_gone_when_a_run_goes_on(run, tmp_path):
@@ -254,12 +383,12 @@ def test_so_many_examples_are_scored_at_a_time(run, tmp_path, largest):
 
 
 @pytest.mark.parametrize(("of_file", "kept"), [(3, True), (2, False), (None, False)])
-def test_the_best_is_forgotten_where_its_file_is_of_another_round(tmp_path, of_file, kept):
+def test_a_file_of_another_round_is_removed_and_patience_counts_on(tmp_path, of_file, kept):
     server, path = Server([FlatModel(net())]), tmp_path / "best.safetensors"
     server.state[BEST] = torch.tensor([0.9, 3, 1, 4], dtype=torch.float64)
     if of_file is not None:
         checkpoint.write_model(path, server.models[0], {ROUND: str(of_file)})
-    BestModel(Evaluate(keep_best=True), ACCURACY, server, tmp_path).begin()
-    best, of_round, since, last = server.state[BEST].tolist()
-    assert (path.exists(), of_round, since, last) == ((True, 3, 1, 4) if kept else (False, 0, 0, 4))
-    assert best == 0.9 if kept else best != best
+    best = BestModel(Evaluate(keep_best=True), FedAvg(), server, tmp_path)
+    best.begin()
+    assert server.state[BEST].tolist() == [0.9, 3, 1, 4]
+    assert (path.exists(), best.kept) == (kept, 3 if kept else 0)

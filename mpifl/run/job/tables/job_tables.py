@@ -70,8 +70,9 @@ class Evaluate(_Table):
     if there is no test."""
     patience: PositiveInt | None = None
     """End the training after so many evaluations without a better main metric."""
-    keep_best: bool = False
-    """Keep the model with the best main metric in best.safetensors, beside the final model."""
+    keep_best: bool | None = None
+    """Leave the model with the best main metric as the run's, and the last one in last.safetensors. The
+    default is true with patience, unless silos have models of their own."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Evaluate:
@@ -96,6 +97,11 @@ class Evaluate(_Table):
         if self.split is not None and self.split not in splits:
             what = f"split = '{self.split}': no silo has such a split"
             raise InputError(f"[evaluate] {what}; partition with --valid 0.1, or leave the key out")
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the best model is kept, unless silos have models of their own."""
+        return self.patience is not None if self.keep_best is None else self.keep_best
 
     @property
     def wanted(self) -> float | None:
