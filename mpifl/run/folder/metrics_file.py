@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -92,14 +92,20 @@ def number(record: Mapping[str, Any], name: str) -> float | None:
     return float(value) if type(value) in (int, float) and abs(value) <= LARGEST_FIGURE else None
 
 
-def trim_metrics(folder: Path, round: int) -> None:
+def trim_metrics(folder: Path, round: int, without: Collection[str] = ()) -> None:
     """Drop torn lines of `metrics.jsonl` and rounds after `round`, since these will be trained again.
+
+    Args:
+        folder: The run folder.
+        round: The last round to keep.
+        without: Figures that are dropped from all rounds.
 
     Raises:
         Unwritable: the disk is full, or fails.
     """
     records = [record for record in read_metrics(folder) if record["round"] <= round]
-    write_needed(folder / "metrics.jsonl", b"".join(encode_record(record) for record in records))
+    kept = ({key: of for key, of in record.items() if key not in without} for record in records)
+    write_needed(folder / "metrics.jsonl", b"".join(map(encode_record, kept)))
 
 
 def amend_metrics(folder: Path, record: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from mpifl.common.errors import SharedVectorChanged
 from mpifl.common.files import sha256_of
 from mpifl.data.shards.shards import read_federation
 from mpifl.exchange.server_side.admission import ABOUT
-from mpifl.run.folder import checkpoint
+from mpifl.run.folder import checkpoint, told_round
 from mpifl.run.job.tables import PrivacySettings
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_settings import LocalTraining
@@ -304,22 +304,23 @@ def test_a_worker_tells_about_itself_when_it_opens_its_shards_only(worker):
     assert worker.answer(Compute(work="count", cohort=[0]), {}).about == {}
 
 
-def finish(worker, w, sha256, cohort=(0, 1, 2)):
-    return worker.answer(Finish(cohort=list(cohort), sha256=sha256), {"w": w}).headers
+def finish(worker, w, sha256, cohort=(0, 1, 2), kept=0):
+    return worker.answer(Finish(cohort=list(cohort), sha256=sha256, kept=kept), {"w": w}).headers
 
 
-def final_model(folder, value):
+def final_model(folder, value, kept=0):
     """Return a final model, w and the sha256 of its file, as the server would write it."""
-    model = FlatModel(net())
+    model, path = FlatModel(net()), folder / "server" / "model.safetensors"
     model.trained.fill_(value)
-    return model.trained.clone(), checkpoint.write_model(folder / "server" / "model.safetensors", model)
+    return model.trained.clone(), checkpoint.write_model(path, model, told_round(kept))
 
 
 def test_the_final_model_is_left_where_the_run_folder_has_none_or_that_of_an_earlier_end(folder):
     path = folder / "run" / "model.safetensors"
-    for value in (0.5, 1.5):  # the second time the run was resumed for more rounds
-        w, sha256 = final_model(folder, value)
-        finish(make_worker(folder, read_federation(folder), Counting(), FlatModel(net())), w, sha256)
+    for value, kept in ((0.5, 0), (1.5, 3)):  # the second time the run was resumed, and keeps its best
+        w, sha256 = final_model(folder, value, kept)
+        worker = make_worker(folder, read_federation(folder), Counting(), FlatModel(net()))
+        finish(worker, w, sha256, kept=kept)
         assert sha256_of(path) == sha256
         plain = net()
         plain.load_state_dict(load_file(path))

@@ -22,6 +22,7 @@ from mpifl.cli.commands import app
 from mpifl.common import InputError
 from mpifl.report.pages import write_report
 from mpifl.report.runs import compare_runs, read_run
+from mpifl.run.folder import round_of
 from mpifl.run.job import check_job, read_job
 from mpifl.training.beforehand.run_checks import plan_wings, validate_job
 from mpifl.training.loop import train
@@ -227,9 +228,12 @@ def test_a_budget_that_another_run_spends_meanwhile_ends_a_run_with_its_model(st
     budget = epsilon_of([Steps(5.0, 1.0, 10)], 0.001)
     (start.site / "budget.toml").write_text(f"epsilon = {budget}\ndelta = 0.001\n")
     own = {"name": "unit.training.test_accounting:Meanwhile"}
-    run = start("meanwhile", algorithm=own, **more)
+    run = start("meanwhile", algorithm=own, evaluate={"keep_best": True}, **more)
     assert [record["round"] for record in records(run)] == [1, 2]
-    assert records(run)[-1]["budget_left"] == 0
+    last = records(run)[-1]
+    assert last["budget_left"] == 0
+    assert last["model_round"] == last["best_round"] == round_of(run / "model.safetensors")
+    assert round_of(run / "last.safetensors") == 2
     assert read_run(run).finished
     why = "round 3 was lost: 1 of 2 silos answered (silo 1: privacy budget is spent)"
     assert f"{why}\nstopped early, after round 2 of 4: another round would pass" in capsys.readouterr().err
