@@ -114,7 +114,9 @@ def test_training_ends_when_patience_does(run, tmp_path, capsys):
     assert {record["best_round"] for record in records} == {1}
     assert [record.get("model_round") for record in records] == [None, None, 1]
     assert json.loads((folder / "compared.json").read_text())["runs"][0]["model_round"] == 1
-    assert "by the model of round 1, the best" in " ".join(Reader((folder / "report.html").read_text()).text)
+    page = " ".join(Reader((folder / "report.html").read_text()).text)
+    assert "by the model of round 1, the best" in page
+    assert "Mind: the best round was chosen by the rows that judge it" in page
     assert [round_of(folder / f"{name}.safetensors") for name in ("model", "last", "best")] == [1, 3, 1]
     assert read_run(folder).finished
     assert run(rounds=9, lr=1e-9, patience=2, resume=True) == records
