@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from unit.builders import Alone, net, write_folder
 
+from mpifl import Run
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.server import Server
 from mpifl.common.errors import InputError, Unwritable
@@ -166,6 +167,11 @@ def test_the_model_that_is_kept_best_is_the_runs_and_scored_at_the_end(run, tmp_
     assert summary.of_model["round"] == summary.model_round == best
     assert summary.figures(None)["test_accuracy"] is None
     assert summary.figures(None)["final_accuracy"] == short[-1]["final"]["test_accuracy"]
+    for last, name in ((False, "model"), (True, "last")):
+        weights = Run.of(folder).model(last=last).state_dict()
+        assert all(
+            torch.equal(weights[key], of) for key, of in load_file(folder / f"{name}.safetensors").items()
+        )
     show_run(folder)
     said = f"model.safetensors, of round {best}, the best; {folder / 'last.safetensors'} is of the last"
     assert said in capsys.readouterr().out
