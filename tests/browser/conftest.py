@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from browser.chrome import Chrome, chromium
+from browser.firefox import Firefox, firefox
 from conftest import ROOT
 from unit.builders import write_folder, write_vertical_folder
 
@@ -223,12 +224,16 @@ def pictures() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory):
+BROWSERS = {"chromium": (chromium, Chrome), "firefox": (firefox, Firefox)}
+
+
+@pytest.fixture(scope="session", params=BROWSERS)
+def browser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     if not os.environ.get("MPIFL_BROWSER_TESTS"):
         pytest.skip("scripts/pages.sh runs it")
-    if chromium() is None:
-        pytest.skip("there is no Chromium")
-    found = Chrome(tmp_path_factory.mktemp("chrome"))
+    program, kind = BROWSERS[request.param]
+    if program() is None:
+        pytest.skip(f"there is no {request.param.capitalize()}")
+    found = kind(tmp_path_factory.mktemp(request.param))
     yield found
     found.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 
 from mpifl import __version__
 from mpifl.common import InputError, one_line
-from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers
 from mpifl.report.observers import at_end, judged, reached, stopped_early, worst_silo
 from mpifl.report.runs.kept_job import changed_by_force, read_tables, target_of
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
@@ -22,7 +23,7 @@ Record = dict[str, Any]
 BYTES = ("bytes_sent", "bytes_received")
 NUMBERS = ("test_loss", "train_loss", "seconds", *BYTES)
 """Figures of a round that must be numbers, or null, in what this program wrote; the main metric's, too."""
-TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos", "final")
+TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos", "final", "answers")
 RANK = re.compile("[0-9]{1,9}")
 A_RUN = "name the folder of a run (mpifl train ... --out RUN)"
 PLAIN = MetricInfo(name="figure")
@@ -79,6 +80,14 @@ class Summary:
     def at_end(self) -> Record:
         """What was scored once, at the end, of a run whose rounds look at valid rows; empty of another."""
         return self.records[-1].get("final") or {}
+
+    @property
+    def answers(self) -> dict[str, ToldAnswers]:
+        """What its model answered at the end to the server's test set ("test") and to what silos hold out."""
+        told = self.records[-1].get("answers") or {}
+        with suppress(ValidationError):
+            return {rows: ToldAnswers.model_validate(of) for rows, of in told.items()}
+        return {}
 
     @property
     def by_valid(self) -> bool:
@@ -220,7 +229,6 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         job=job,
         finished=finished,
         stopped=stopped,
-        remarks=(),
         data=environment.get("data", {}),
         forced=forced,
         metric=metric,
