@@ -247,7 +247,7 @@ def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refuse
         ("{}", "holds no answers"),
         ("[3]", "holds no answers"),
         ('{"run": "a/other", "test": {"answers": {"columns": []}}}', "is of the run other, not of"),
-        ('{"run": "a/run", "data": "x", "silos": {"x": {"answers": {}}}, "answers": {}}', "is of other shards, x"),
+        ('{"run": "a/run", "data": "x", "test": {"answers": {}}}', "is of other shards, x"),
         ('{"run": "a/run", "test": {"answers": {"columns": [[[2.0, 1, 1]]]}}}', "holds no answers"),
     ):
         (tmp_path / "scores.json").write_text(content)
