@@ -25,7 +25,7 @@ FORMATS = (".pdf", ".svg")
 
 KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[float, float]]]]] = (
     ("roc", "ROC curve", "false positive rate", "true positive rate", roc),
-    ("precision-recall", "Precision over recall", "recall", "precision", precision_recall),
+    ("precision-recall", "Precision-recall curve", "recall", "precision", precision_recall),
     ("calibration", "Calibration", "predicted probability", "share that is so", calibration),
 )
 """The charts: file, title, what lies along and beside, and where the points of a column lie."""

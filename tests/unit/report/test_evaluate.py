@@ -224,7 +224,7 @@ def test_a_page_draws_how_the_model_answers(tmp_path, how):
     page = write_report(run, scores=[run / "scores.json", run / "test.json"], plots=tmp_path / "plots")
     keys = re.findall("<bdi>(.*?)</bdi>", page.read_text())
     words = " ".join(Reader(page.read_text()).titles())
-    for title in ("ROC curve", "Precision over recall", "Calibration", "Confusion matrix"):
+    for title in ("ROC curve", "Precision-recall curve", "Calibration", "Confusion matrix"):
         assert title in words
     assert "Examples of the test set" in words
     assert "95 % interval" in words
