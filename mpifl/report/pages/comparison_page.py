@@ -178,9 +178,8 @@ def _places(found: Sequence[Standing]) -> Callable[[float], float]:
 
 def _mean(one: Standing, target: float | None, write: Callable[[float], str], *figures: str) -> Cell:
     """Return the mean over seeds of a sum of figures, where all runs have them."""
-    each = [[run.figures(target).get(figure) for figure in figures] for run in one.group.runs]
-    sums = [sum(value for value in of if value is not None) for of in each if None not in of]
-    return Cell(write(fmean(sums)), fmean(sums)) if len(sums) == len(each) else Cell("–", "")
+    sums = one.sums(target, *figures)
+    return Cell(write(fmean(sums)), fmean(sums)) if sums else Cell("–", "")
 
 
 def _grid(found: Sequence[Standing], path: Path) -> Figure | None:
