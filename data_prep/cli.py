@@ -138,7 +138,6 @@ def inspect(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="A folder of shards, or two to compare.")
     ],
-    plot: Annotated[Path | None, typer.Option(help="Also draw it, to FILE.png, .pdf or .svg.")] = None,
     page: Annotated[
         Path | None, typer.Option(help="Also write a page of it, FILE.html, whole in itself.")
     ] = None,
@@ -151,7 +150,7 @@ def inspect(
     without --features opens federation.json alone."""
     from data_prep.inspect import inspect as look
 
-    look(folders, plot, page, features=features, everything=everything)
+    look(folders, page, features=features, everything=everything)
 
 
 def _summary(spec: FederationSpec, out: Path) -> str:

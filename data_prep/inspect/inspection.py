@@ -1,4 +1,4 @@
-"""The command `inspect`: one shard folder, or two compared, in the terminal, as a picture and as a page."""
+"""The command `inspect`: one shard folder, or two compared, in the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def inspect(
-    folders: Sequence[Path], plot: Path | None, page: Path | None, *, features: bool, everything: bool
-) -> None:
-    """Print what the silos of one or two folders hold; draw it to `plot`, write it to `page`, where given."""
+def inspect(folders: Sequence[Path], page: Path | None, *, features: bool, everything: bool) -> None:
+    """Print what the silos of one or two folders hold, and write it to `page`, if one is given."""
     from rich.console import Console
 
     if len(folders) > 2:
@@ -34,15 +32,10 @@ def inspect(
     if vertical := [folder for folder in folders if is_vertical(folder)]:
         if len(vertical) < len(folders):
             raise InputError(f"DIR: {vertical[0]} is vertical, the other is not; inspect each by itself")
-        _inspect_columns(vertical, plot, page, console, features=features, everything=everything)
+        _inspect_columns(vertical, page, console, features=features, everything=everything)
         return
     summaries = [summarise(folder, features=features) for folder in folders]
     _print(summaries, console, features=features, everything=everything)
-    if plot is not None:
-        from data_prep.inspect.plot import draw
-
-        draw(summaries, plot)
-        print(f"Drawn to {plot}")
     if page is not None:
         from data_prep.inspect.page import page as page_of
 
@@ -52,7 +45,6 @@ def inspect(
 
 def _inspect_columns(
     folders: Sequence[Path],
-    plot: Path | None,
     page: Path | None,
     console: Console,
     *,
@@ -68,11 +60,6 @@ def _inspect_columns(
     _warn([one.spec for one in found], console)
     if len(found) == 2:
         compare_columns(found[0], found[1], console)
-    if plot is not None:
-        from data_prep.inspect.plot import draw_columns
-
-        draw_columns(found, plot)
-        print(f"Drawn to {plot}")
     if page is not None:
         from data_prep.inspect.column_page import column_page
 

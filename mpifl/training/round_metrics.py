@@ -10,11 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mpifl.algorithms import Algorithm, Server, Work
 from mpifl.common import InputError, Names, RoundLost
 from mpifl.data.shards import AnySpec
-from mpifl.learning.metrics import pooled
+from mpifl.learning.metrics import answers_told, pooled
+from mpifl.learning.tasks import TaskFacts
 from mpifl.report.judging import Suspicion
 from mpifl.report.observers import Record
 from mpifl.run.folder import read_metrics
@@ -47,6 +49,7 @@ class MetricsCollector:
         self._recovery = recovery
         self._note = note
         self._suspicion = Suspicion(job.aggregation.rule)
+        self._states = dict[str, dict[str, Tensor]]()
 
     def begin(self, run: Path) -> None:
         """Read the rounds that a run folder already has, since they decide which silos are suspected.
@@ -101,10 +104,27 @@ class MetricsCollector:
         return found | {"seconds_evaluation": time.perf_counter() - began}
 
     def evaluate_at_end(self) -> Record:
-        """Score w on test sets at the end, if rounds were scored on valid splits only."""
-        if self._job.evaluate.split is None:
-            return {}
-        return {"final": self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate_test)}
+        """Score w on test sets, if rounds were scored on valid splits only; tell what the model answered."""
+        found: Record = {}
+        if self._job.evaluate.split is not None:
+            self._states.clear()
+            found["final"] = self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate_test)
+        told = {rows: of for rows, states in self._states.items() if (of := self._answers(rows, states))}
+        return found | ({"answers": told} if told else {})
+
+    def _answers(self, rows: str, states: Mapping[str, Tensor]) -> Record:
+        """Return what the model answered to the server's test set ("test"), or to what silos hold out.
+
+        Where sums are masked or privacy is promised, only intervals are told of the silos' rows.
+        """
+        task, told = self._algorithm.task, answers_told(self._algorithm.task, states)
+        if rows != "test" and (self._job.secure or self._job.privacy is not None):
+            return {key: of for key, of in told.items() if key == "intervals"}
+        test = getattr(self._spec, "test", None)
+        labels = test.labels if rows == "test" and test else TaskFacts.of(self._spec).counts
+        if task.choices and "commonest" not in told and sum(labels):
+            told |= {"commonest": max(labels) / sum(labels), "of_training": rows != "test"}
+        return told
 
     def close_round(self, record: Record) -> Record:
         """Return the round's bytes on the wire, memory and lost ranks, and reset the counts.
@@ -164,6 +184,7 @@ class MetricsCollector:
             return {}
         if score is None:
             return {}
+        self._states["test" if split == "test" else "silos"] = score.states
         infos = self._algorithm.task.infos.items()
         if split != "test":
             return {info.pooled: score.metrics[name] for name, info in infos}
@@ -200,6 +221,7 @@ class MetricsCollector:
         None stands for a figure that a silo lacks, such as an AUROC without positives.
         """
         task, federation = self._algorithm.task, self._recovery.federation
+        self._states["silos"] = {name: of.clone() for name, of in mean.vectors.items()}
         found: Record = {task.infos[name].pooled: v for name, v in pooled(task, mean.vectors).items()}
         for info in task.infos.values():
             if (weighted := mean.scalars.get(info.silo)) is not None:

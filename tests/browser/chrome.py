@@ -44,6 +44,8 @@ class Chrome:
         troubles: What went wrong on the page since it was opened: errors of programs, and what was refused.
     """
 
+    name = "chromium"
+
     def __init__(self, folder: Path) -> None:
         self._numbers, self._read = itertools.count(1), b""
         self.troubles: list[str] = []
@@ -116,6 +118,26 @@ class Chrome:
             return self.ask(expression) is True
         except Refused:  # the page went in the meantime
             return False
+
+    def press(self, key: str) -> None:
+        """Press a key."""
+        self.do("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
+
+    def point(self, *places: tuple[float, float]) -> None:
+        """Move the pointer to a place; to several with its button down."""
+        button = {"button": "left", "clickCount": 1} if len(places) > 1 else {}
+        kinds = (
+            ["mousePressed", *["mouseMoved"] * (len(places) - 2), "mouseReleased"]
+            if button
+            else ["mouseMoved"]
+        )
+        for kind, (x, y) in zip(kinds, places, strict=True):
+            self.do("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, **button)
+            self.do("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
+
+    def scripting(self, on: bool) -> None:
+        """Let programs of pages run, or not."""
+        self.do("Emulation.setScriptExecutionDisabled", value=not on)
 
     def picture(self, path: Path) -> None:
         """Write a picture of the whole page."""

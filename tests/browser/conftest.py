@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from browser.chrome import Chrome, chromium
+from browser.firefox import Firefox, firefox
 from conftest import ROOT
 from unit.builders import write_folder, write_vertical_folder
 
@@ -23,7 +24,7 @@ from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.report.runs.following import Follower
-from mpifl.run.folder.environment import write_environment
+from mpifl.run.folder.environment import note_lost, write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
 from mpifl.run.job.job import check_job
@@ -162,6 +163,8 @@ PAGES = {
     "alone": lambda folder: write_report(run(folder / "run"), None, alone(folder / "alone")),
     "one-round": lambda folder: write_report(run(folder / "run", 1, names=HOSPITALS[:1])),
     "many": lambda folder: write_report(many(folder / "run")),
+    "answers": lambda folder: write_report(answering(folder / "run")),
+    "lost": lambda folder: write_report(lost(folder / "run")),
     "diverged": lambda folder: write_report(diverged(folder / "run")),
     "masked": lambda folder: write_report(masked(folder / "run")),
     "going-on": lambda folder: going_on(folder / "run"),
@@ -194,6 +197,27 @@ def many(folder: Path) -> Path:
     return folder
 
 
+def answering(folder: Path) -> Path:
+    """Leave a run that tells its model's answers, and that was changed by force and has not finished."""
+    run(folder, 30, task={"name": "binary", "metrics": ["accuracy", "auroc"]})
+    records = [record(n, test_auroc=0.95 - 0.4 / n, silo_auroc_mean=0.9 - 0.4 / n) for n in range(1, 31)]
+    told = [[round(0.05 + p / 20, 3), p * p // 3, (20 - p) ** 2 // 3] for p in range(19)]
+    yes, no = ([sum(one[nth] for one in part) for part in (told[:9], told[9:])] for nth in (1, 2))
+    of = {"intervals": {"auroc": [0.91, 0.96]}, "commonest": 0.52, "columns": [told], "confusion": [no, yes]}
+    records[-1] |= {"answers": {"test": of, "silos": of}}
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    write_environment(folder, changes=["local.lr 0.1 -> 0.01"])
+    return folder
+
+
+def lost(folder: Path) -> Path:
+    """Leave a run that diverged in its first round."""
+    run(folder)
+    (folder / "metrics.jsonl").write_bytes(b"")
+    note_lost(folder, "the model is not finite after round 1, and is not written; there is no checkpoint")
+    return folder
+
+
 def diverged(folder: Path) -> Path:
     """Leave a run whose loss is no number in the end."""
     run(folder)
@@ -223,12 +247,16 @@ def pictures() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory):
+BROWSERS = {"chromium": (chromium, Chrome), "firefox": (firefox, Firefox)}
+
+
+@pytest.fixture(scope="session", params=BROWSERS)
+def browser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     if not os.environ.get("MPIFL_BROWSER_TESTS"):
         pytest.skip("scripts/pages.sh runs it")
-    if chromium() is None:
-        pytest.skip("there is no Chromium")
-    found = Chrome(tmp_path_factory.mktemp("chrome"))
+    program, kind = BROWSERS[request.param]
+    if program() is None:
+        pytest.skip(f"there is no {request.param.capitalize()}")
+    found = kind(tmp_path_factory.mktemp(request.param))
     yield found
     found.close()

@@ -96,14 +96,6 @@ def test_without_names_there_is_no_line_of_them(tmp_path, capsys):
     assert "Features:" not in out
 
 
-def test_a_plot_without_matplotlib_says_how_to_install_it(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    folder = federation(tmp_path / "f", [[12, 0], [3, 4]])
-    assert command("inspect", folder, "--plot", tmp_path / "p.png") == 2
-    assert "--plot: needs matplotlib; pip install 'mpifl[plots]'" in capsys.readouterr().err
-
-
 def test_many_silos_are_cut_and_counted(tmp_path, capsys):
     folder = federation(tmp_path / "f", [[1, 2]] * 100)
     command("inspect", folder)
@@ -125,17 +117,8 @@ def test_many_silos_are_cut_and_counted(tmp_path, capsys):
 
 def test_a_name_is_text_and_no_markup(tmp_path, capsys):
     folder = federation(tmp_path / "f", [[1, 2]], name="[red]$x_{$[/]")
-    assert command("inspect", folder, "--plot", tmp_path / "f.svg") == 0
+    assert command("inspect", folder) == 0
     assert "[red]$x_{$[/]" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("silos", [1, 4, 100, 400])
-def test_the_plot_is_a_picture(tmp_path, silos):
-    pytest.importorskip("matplotlib")
-    counts = np.random.default_rng(0).integers(0, 90, (silos, 10)).tolist()
-    assert command("inspect", federation(tmp_path / "f", counts), "--plot", tmp_path / "p.png") == 0
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["f", "p.png"]
 
 
 def broken(change):
@@ -155,12 +138,6 @@ FAULTS = {
         broken(lambda spec: spec["silos"][0]["labels"].pop()),
         [],
         "1 label counts for 2 classes",
-    ),
-    "plot ending": (lambda folder: None, ["--plot", "picture.bmp"], "--plot: picture.bmp ends in '.bmp'"),
-    "plot folder": (
-        lambda folder: None,
-        ["--plot", "no/where/picture.png"],
-        "--plot: no/where/picture.png cannot",
     ),
 }
 

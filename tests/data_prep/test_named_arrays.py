@@ -109,7 +109,7 @@ def test_a_folder_is_checked_and_shown(tmp_path, capsys):
     assert "age float32, input_ids int64 7, targets event: bool values" in " ".join(
         capsys.readouterr().out.split()
     )
-    run("inspect", folder, "--features", "--page", tmp_path / "a.html", "--plot", tmp_path / "a.png")
+    run("inspect", folder, "--features", "--page", tmp_path / "a.html")
     told, page = capsys.readouterr().out, (tmp_path / "a.html").read_text()
     assert "features are named arrays, without a mean" in told
     assert "Target skew" in told

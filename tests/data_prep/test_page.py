@@ -251,19 +251,6 @@ def test_two_folders_are_compared(tmp_path, capsys):
     assert all(words in text for words in ("folder a", "folder b", "B − A", "-0.5000"))
 
 
-def test_two_folders_are_drawn_side_by_side(tmp_path):
-    image = pytest.importorskip("matplotlib.image")
-    widths = []
-    for names in (["a"], ["a", "b"]):
-        for name in names:
-            (tmp_path / name).mkdir(exist_ok=True)
-            described([[30, 0], [0, 30]], name).write(tmp_path / name)
-        words = [tmp_path / name for name in names]
-        assert command("inspect", *words, "--plot", tmp_path / "p.png") == 0
-        widths.append(image.imread(tmp_path / "p.png").shape[1])
-    assert widths[1] == pytest.approx(2 * widths[0], rel=0.05)
-
-
 FAULTS = {
     "ending": (["a", "--page", "p.pdf"], "--page p.pdf: ends in '.pdf'"),
     "folder": (["a", "--page", "no/where/p.html"], "--page no/where/p.html: cannot be written"),

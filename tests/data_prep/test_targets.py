@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from data_prep.inspect.plot import _figure
 from data_prep.inspect.summary import summarise
 from mpifl.cli import main as mpifl
 from mpifl.data.shards.shards import open_shard, read_federation
@@ -119,7 +118,7 @@ def test_a_folder_is_checked_and_shown_whatever_its_targets(tmp_path, kind, caps
     capsys.readouterr()
     run("inspect", folder)
     told = capsys.readouterr().out
-    run("inspect", folder, "--features", "--page", tmp_path / "a.html", "--plot", tmp_path / "a.svg")
+    run("inspect", folder, "--features", "--page", tmp_path / "a.html")
     read, page = capsys.readouterr().out, (tmp_path / "a.html").read_text()
     labelled = kind not in NO_CLASSES
     assert ("seen" in told) == ("Label skew" in told) == ("<h2>Labels</h2>" in page) == labelled
@@ -149,13 +148,12 @@ def test_a_folder_of_values_is_compared_with_one_of_classes(tmp_path, capsys):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     folders = cut(tmp_path / "a", "a float"), cut(tmp_path / "b", "masks")
-    page, plot = tmp_path / "a.html", tmp_path / "a.png"
-    run("inspect", *folders, "--features", "--page", page, "--plot", plot)
+    page = tmp_path / "a.html"
+    run("inspect", *folders, "--features", "--page", page)
     told = capsys.readouterr().out
     assert "Size skew" in told
     assert "Label skew" not in told
     assert page.stat().st_size
-    assert plot.stat().st_size
 
 
 def test_nan_among_the_targets_of_a_shard_is_a_finding(tmp_path, capsys):
@@ -304,11 +302,6 @@ def test_a_training_of_classes_refuses_other_targets_in_one_line(tmp_path, kind,
     assert "Traceback" not in error
 
 
-def test_a_plot_without_labels_numbers_silos_by_whole_numbers(tmp_path):
-    figure = _figure([summarise(cut(tmp_path, "three floats"), features=True)])
-    assert all(tick == round(tick) for tick in figure.axes[-1].get_xticks())
-
-
 def test_each_column_of_targets_is_drawn_by_its_name(tmp_path):
     folder = cut(tmp_path, "three floats")
     run("inspect", folder, "--features", "--page", tmp_path / "a.html")
@@ -317,10 +310,6 @@ def test_each_column_of_targets_is_drawn_by_its_name(tmp_path):
         assert f"<h2>Target {name}: mean ± deviation</h2>" in page
         for silo, one in zip(open_all(folder), summary.drawn_targets()[name], strict=True):
             assert one.overall() == pytest.approx((silo[:, column].mean(), silo[:, column].std()))
-    labels = [axes.get_ylabel() for axes in _figure([summary]).axes]
-    assert [label for label in labels if "mean ± sd" in label] == [
-        f"{name},\nmean ± sd" for name in ("systolic", "diastolic", "pulse", "features")
-    ]
 
 
 def open_all(folder):

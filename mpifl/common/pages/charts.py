@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot, SplitBars
@@ -37,6 +37,8 @@ class Line:
     name: str
     points: Points
     look: str = "test"
+    last: str | None = None
+    """What its key says beside its name, by default the last value. One without a name has no key."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,13 @@ def lines(
     wide: bool = False,
     under: Under | None = None,
     marked: Callable[[float], Levels] | None = None,
+    high: int = 190,
 ) -> Figure | None:
     """Draw lines over rounds, or something else, with a band behind and a target across; None of none.
 
     Those of times and counts, which begin at 0, are `marked`: by levels up to the first line's highest value.
     """
-    given = [Line(one.name, _finite(one.points), one.look) for one in drawn]
+    given = [replace(one, points=_finite(one.points)) for one in drawn]
     shown = [line for line in given if any(value is not None for _, value in line.points)]
     if not shown:
         return None
@@ -146,7 +149,7 @@ def lines(
     plot = Plot(title, marks, levels=beside(y, levels, tell if marked else write),
                 ticks=below(x, along in WHOLE), unit=along,
                 told=_told(shown, under, x, write, along), scales=(x, y),
-                high=260 if wide else 190)  # fmt: skip
+                high=260 if wide else high)  # fmt: skip
     return Figure(title, note.strip(), [plot], keys, wide)
 
 
@@ -154,7 +157,8 @@ def _keys(
     shown: Sequence[Line], band: Band | None, target: float | None, under: Under | None, write: Write
 ) -> list[Key]:
     """Return what each look means, with the last value of a line that goes on to its end."""
-    keys = [Key(one.look, one.name, write(_last(one.points)) if one.look != "fall" else "") for one in shown]
+    keys = [Key(one.look, one.name, write(_last(one.points)) if one.last is None else one.last)
+            for one in shown if one.name]  # fmt: skip
     keys += [Key("band", band.name)] if band and band.points else []
     keys += [Key("target", "target", write(target))] if target is not None else []
     return keys + ([Key("under", under.name)] if under and under.said else [])
@@ -236,7 +240,7 @@ def _told(shown: Sequence[Line], under: Under | None, x: Scale, write: Write, al
     each = MOST_TOLD // len(shown)
     chosen = sorted({at for line in shown for at, value in thinned(line.points, each) if value is not None})
     told = []
-    for line in shown:
+    for line in (line for line in shown if line.name):
         at = dict(line.points)
         said = ["" if (value := at.get(one)) is None else write(value) for one in chosen]
         told.append({"name": line.name, "look": line.look, "said": said})

@@ -1,3 +1,6 @@
+from .answer_counts import (
+    AnswerCounts as AnswerCounts,
+)
 from .catalogue import (
     CLASSES as CLASSES,
     LABELS as LABELS,
@@ -26,10 +29,21 @@ from .metric_states import (
 )
 from .pooled_metrics import (
     COUNTS as COUNTS,
+    answers_told as answers_told,
     certainty as certainty,
     fill as fill,
     pack_states as pack_states,
     pooled as pooled,
     real_states as real_states,
     state_lengths as state_lengths,
+)
+from .told_answers import (
+    COUNTED as COUNTED,
+    MOST_CLASSES as MOST_CLASSES,
+    AnswerColumn as AnswerColumn,
+    ToldAnswers as ToldAnswers,
+    base_rate as base_rate,
+    calibration as calibration,
+    precision_recall as precision_recall,
+    roc as roc,
 )

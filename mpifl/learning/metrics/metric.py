@@ -30,6 +30,10 @@ class Metric(Protocol):
         """Return the metric of all batches so far, one number; NaN if it is undefined."""
 
 
+TITLES = {"auroc": "AUROC", "iou": "IoU", "mae": "MAE", "mse": "MSE", "rmse": "RMSE", "r2": "R²"}
+"""Names of metrics that are written otherwise than in a job."""
+
+
 class MetricInfo(BaseModel):
     """A metric's name in files, which direction is better, and how values are written.
 
@@ -51,6 +55,11 @@ class MetricInfo(BaseModel):
         higher = metric.higher_is_better is not False
         bounds = getattr(metric, "plot_lower_bound", None), getattr(metric, "plot_upper_bound", None)
         return cls(name=name, higher_is_better=higher, share=getattr(metric, "share", bounds == (0, 1)))
+
+    @property
+    def title(self) -> str:
+        """Its name at the beginning of a title."""
+        return TITLES.get(self.name, f"{self.name[:1].upper()}{self.name[1:]}")
 
     @property
     def test(self) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mpifl.learning.metrics.metric import Metric
 from mpifl.learning.metrics.metric_states import computed, read_states, summable, write_states
+from mpifl.learning.metrics.told_answers import MOST_CLASSES, MOST_COLUMNS
 from mpifl.learning.tasks import Task
 
 COUNTS = "metric counts"
@@ -57,6 +59,29 @@ def certainty(task: Task, sums: Mapping[str, Tensor]) -> dict[str, dict[str, flo
         known = {"low": low, "high": high, "within": getattr(metric, "within", math.nan)}
         found[name] = {key: value for key, value in known.items() if math.isfinite(value)}
     return {name: known for name, known in found.items() if known}
+
+
+def answers_told(task: Task, sums: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return what metrics tell of a model's answers, as `ToldAnswers` reads it, given the sums of the vectors
+    of `pack_states`."""
+    metrics: list[Any] = list(_filled(task, sums).values())
+    ends = {name: [of["low"], of["high"]] for name, of in certainty(task, sums).items() if "low" in of}
+    counted = [one for one in metrics if hasattr(one, "ranked") and one.counts.any()]
+    ranking: Any = counted[-1] if counted else None
+    columns = ranking.ranked() if ranking else []
+    tables = (getattr(one, name, None) for one in metrics for name in ("confusion", "confmat"))
+    confusion: Any = next((of for of in tables if isinstance(of, Tensor) and of.dim() == 2), None)
+    if confusion is None and len(columns) == 1 and task.choices == 2:
+        confusion = columns[0].confusion(ranking.bits)
+    labels = [int(one.yes.sum()) for one in columns] if task.choices == len(columns) else []
+    labels = labels if confusion is None else confusion.sum(1).tolist()
+    if len(columns) > MOST_COLUMNS:
+        columns = [columns[0].with_others(columns[1:])]
+    found: dict[str, Any] = {"intervals": ends} if ends else {}
+    found |= {"commonest": max(labels) / sum(labels)} if task.choices and sum(labels) else {}
+    found |= {"columns": [one.told(ranking.bits) for one in columns]} if ranking else {}
+    few = confusion is not None and len(confusion) <= MOST_CLASSES
+    return found | ({"confusion": confusion.long().tolist()} if few else {})
 
 
 def _filled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, Metric]:

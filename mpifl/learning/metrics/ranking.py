@@ -8,6 +8,7 @@ counts tell.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,8 @@ LOW, HIGH = 40, 24
 """Halvings of 1/2 that places tell apart: of a probability below 1/2, and of its distance from 1 above."""
 HALF = 126
 """The biased exponent of 1/2 as a float32."""
+GROUPS = 50
+"""Parts of the positives, and of the negatives, that a curve is told by."""
 NORMAL = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
@@ -36,6 +39,10 @@ class Ranked:
     def below(self) -> Tensor:
         """For each place the negatives that a positive there is ranked above; equal ones count 1/2."""
         return self.no.cumsum(0) - self.no / 2
+
+    def with_others(self, others: Sequence[Ranked]) -> Ranked:
+        """Return the counts of several columns together."""
+        return Ranked(self.yes + sum(one.yes for one in others), self.no + sum(one.no for one in others))
 
     def area(self) -> float:
         """Return the area under the ROC curve, NaN without positives or without negatives."""
@@ -79,6 +86,32 @@ class Ranked:
         least = float((hits / (hits + wrong)).sum()) / total
         most = float((hits / (hits + wrong - no.repeat_interleave(each))).sum()) / total
         return max(most - self.precision(), self.precision() - least, 0.0)
+
+    def told(self, bits: int) -> list[list[float | int]]:
+        """Return groups of neighbouring places, the lowest first: mean probability, positives, negatives.
+
+        A group has about one of GROUPS parts of the positives, or of the negatives. No group is on both sides
+        of 1/2.
+
+        Args:
+            bits: How fine places are.
+        """
+        at = (self.yes + self.no).nonzero().flatten()
+        yes, no, p = self.yes[at], self.no[at], probabilities_of(at, bits)
+        parts = [(GROUPS * (of.cumsum(0) - of) / of.sum().clamp(min=1)).floor() for of in (yes, no)]
+        _, group = torch.unique_consecutive(parts[0] + parts[1] + (at > LOW << bits), return_inverse=True)
+        sums = [torch.zeros(int(group[-1]) + 1, dtype=torch.float64).index_add(0, group, of)
+                for of in (p * (yes + no), yes, no)]  # fmt: skip
+        means = (sums[0] / (sums[1] + sums[2])).tolist()
+        each = zip(means, sums[1].tolist(), sums[2].tolist(), strict=True)
+        return [[float(f"{mean:.4g}"), int(right), int(wrong)] for mean, right, wrong in each]
+
+    def confusion(self, bits: int) -> Tensor:
+        """Return no and yes by what is answered, where that is yes above 1/2, shape [2, 2]."""
+        middle = (LOW << bits) + 1
+        return torch.stack(
+            [torch.stack([of[:middle].sum(), of[middle:].sum()]) for of in (self.no, self.yes)]
+        )
 
     def _from_the_top(self) -> tuple[Tensor, Tensor]:
         """Return how many are rightly called, and how many are called, down to each place."""
@@ -174,6 +207,16 @@ def places_of(probabilities: Tensor, bits: int) -> Tensor:
     low = (p.contiguous().view(torch.int32) >> drop) - half + (LOW << bits)
     high = half - ((1.0 - p).contiguous().view(torch.int32) >> drop) + (LOW << bits)
     return torch.where(p > 0.5, high, low).clamp(0, (LOW + HIGH) << bits)
+
+
+def probabilities_of(places: Tensor, bits: int) -> Tensor:
+    """Return the middle of the probabilities at each place, float64 of the same shape."""
+    drop, middle = 23 - bits, LOW << bits
+    steps = (HALF << bits) - (places - middle).abs()
+    bounds = [(steps + one).clamp(min=0).to(torch.int32).bitwise_left_shift(drop).view(torch.float32).double()
+              for one in (0, 1)]  # fmt: skip
+    mean = torch.where(places == middle, 0.5, (bounds[0] + bounds[1]) / 2)
+    return torch.where(places > middle, 1 - mean, mean)
 
 
 def auroc(form: str, facts: TaskFacts) -> Metric:

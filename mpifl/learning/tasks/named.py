@@ -14,7 +14,16 @@ from pydantic import Field, PrivateAttr, model_validator
 from torch import Tensor, nn
 
 from mpifl.common import InputError
-from mpifl.learning.metrics import Chosen, Metric, MetricEntry, MetricInfo, choose, plugin
+from mpifl.learning.metrics import (
+    COUNTED,
+    MOST_CLASSES,
+    Chosen,
+    Metric,
+    MetricEntry,
+    MetricInfo,
+    choose,
+    plugin,
+)
 from mpifl.learning.tasks.federation_view import Shards, TaskFacts
 from mpifl.learning.tasks.losses import Summed
 from mpifl.learning.tasks.model_answers import told_of
@@ -50,6 +59,7 @@ class PackageTask(Task):
     "package.module:Class"."""
 
     _facts: TaskFacts = PrivateAttr(default=TaskFacts())
+    _counts_answers: bool = PrivateAttr(default=False)
 
     @abstractmethod
     def fits(self, facts: TaskFacts) -> bool:
@@ -127,9 +137,20 @@ class PackageTask(Task):
         return ""
 
     def metrics(self) -> dict[str, Metric]:
-        """Return the metrics that the job names, or the usual ones."""
+        """Return the metrics that the job names, or the usual ones; last the counts of answers, if asked."""
         facts = replace(self._facts, ignore=self.ignored)
-        return {name: one.make(self.form, facts) for name, one in self.chosen.items()}
+        found = {name: one.make(self.form, facts) for name, one in self.chosen.items()}
+        if self._counts_answers:
+            from mpifl.learning.metrics import AnswerCounts  # torchmetrics takes seconds
+
+            found[COUNTED] = AnswerCounts(self.choices)
+        return found
+
+    def counting_answers(self) -> Task:
+        """Return the task with counts of answers beside its metrics, where it has few enough classes."""
+        told = self.model_copy()
+        told._counts_answers = 2 <= self.choices <= MOST_CLASSES
+        return told
 
     @property
     def ignored(self) -> int | None:

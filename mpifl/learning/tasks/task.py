@@ -140,6 +140,10 @@ class Task(BaseModel, ABC):
             wanted = f"[{examples}, {width}]"
             raise ValueError(f"it answers {examples} examples with shape {list(outputs.shape)}, not {wanted}")
 
+    def counting_answers(self) -> Task:
+        """Return the task with counts of answers beside its metrics, where it knows such; else itself."""
+        return self
+
     @property
     def choices(self) -> int:
         """The number of classes if an example has one label, else 0."""

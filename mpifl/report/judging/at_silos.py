@@ -75,15 +75,16 @@ class SilosScored:
     @property
     def pooled(self) -> dict[str, float]:
         """The metrics of all examples together, as far as their states add up over silos."""
-        return pooled(self.task, self._sums)
+        return pooled(self.task, self.sums)
 
     @property
     def certainty(self) -> dict[str, dict[str, float]]:
         """What is known of the chance in the metrics of all examples together; see `certainty`."""
-        return certainty(self.task, self._sums)
+        return certainty(self.task, self.sums)
 
     @property
-    def _sums(self) -> dict[str, torch.Tensor]:
+    def sums(self) -> dict[str, torch.Tensor]:
+        """The sums of all silos' states."""
         scores = [score.states for _, score in self.silos.values()]
         return {name: torch.stack([states[name] for states in scores]).sum(0) for name in scores[0]}
 
@@ -162,7 +163,7 @@ def score_silos(
     if not silos:
         first, why = next(iter(left_out.items()))
         raise InputError(f"no silo's shard can be read here; silo {first}: {why}")
-    return SilosScored(trained.algorithm.task, silos, left_out)
+    return SilosScored(trained.task, silos, left_out)
 
 
 def tell_certainty(name: str, known: dict[str, float]) -> str:

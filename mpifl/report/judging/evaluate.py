@@ -10,7 +10,7 @@ from typing import Any
 
 from mpifl.common import InputError, write_atomic
 from mpifl.data.shards import open_shard
-from mpifl.learning.metrics import MetricInfo, certainty
+from mpifl.learning.metrics import MetricInfo, answers_told, certainty
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.at_silos import SPLITS, SilosScored, score_silos, tell_certainty
 from mpifl.report.judging.given_shards import check_classes, check_fit, shards_at, spec_of
@@ -35,14 +35,14 @@ def evaluate_run(
         InputError: the run has no model yet, no test set, the shards are others, or it needs code
             that is not trusted.
     """
-    trained = read_trained(run, trusted)
+    trained = read_trained(run, trusted, file is not None)
     folder, spec = trained.folder, trained.spec
     if spec.test is None:
         what = f"{folder}/federation.json: has no test set"
         raise InputError(f"{what}; score the silos by --silos, or partition with a source that has one")
     model, about = trained.model(last), told_model(run, trained.job, last)
     score = trained.evaluate(model, open_shard(folder, spec.test, spec)["test"])
-    task = trained.algorithm.task
+    task = trained.task
     tell_score(score, "test", task.infos)
     for name, known in certainty(task, score.states).items():
         print(f"test {tell_certainty(name, known)}")
@@ -74,7 +74,7 @@ def evaluate_silos(
     Raises:
         InputError: as of `evaluate_run`, or no silo has such a split that can be read here.
     """
-    trained = read_trained(run, trusted)
+    trained = read_trained(run, trusted, file is not None)
     model, about = trained.model(last), told_model(run, trained.job, last)
     found = score_silos(trained, model, split)
     _tell(found)
@@ -112,7 +112,7 @@ def evaluate_shards(
     check_classes(run, data, shards.spec, taken)
     silos = [entry.model_copy(update={"name": name}) for name, entry in shards.entries.items()]
     spec = shards.spec.model_copy(update={"silos": silos, "test": None, "public": None})
-    trained = Trained(run, job, shards.folder, spec)
+    trained = Trained(run, job, shards.folder, spec, file is not None)
     model, about = FlatModel(module_of(run, job, taken, last)), told_model(run, job, last)
     found = score_silos(trained, model, split, SPLITS)
     _tell(found)
@@ -133,8 +133,9 @@ def as_record(score: Score, task: Task) -> dict[str, Any]:
     return {
         "examples": score.examples,
         "loss": _known(score.loss),
-        **_all_known(score.metrics),
+        **_all_known({name: score.metrics[name] for name in task.infos}),
         **_certain(about),
+        "answers": answers_told(task, score.states),
     }
 
 
@@ -145,7 +146,14 @@ def in_full(found: SilosScored) -> dict[str, Any]:
     over = {"mean": found.mean, "weighted": found.weighted, "worst": found.worst, "pooled": found.pooled}
     together = {kind: _all_known(figures) for kind, figures in over.items()}
     together["pooled"] |= _certain(found.certainty)
-    return {"silos": silos, **together, "worst_silo": found.worst_silo, "left_out": found.left_out}
+    answers = answers_told(task, found.sums)
+    return {
+        "silos": silos,
+        **together,
+        "answers": answers,
+        "worst_silo": found.worst_silo,
+        "left_out": found.left_out,
+    }
 
 
 def _certain(about: dict[str, dict[str, float]]) -> dict[str, float]:

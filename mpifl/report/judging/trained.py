@@ -17,6 +17,7 @@ from mpifl.common import InputError, written_after
 from mpifl.data.batches import Batches
 from mpifl.data.shards import FederationSpec, Split
 from mpifl.learning import models
+from mpifl.learning.tasks import Task
 from mpifl.report.runs import A_RUN, read_run, read_shards
 from mpifl.run.folder import describe, load_final, number, read_environment, read_metrics, round_of, same_data
 from mpifl.run.job import Job, read_kept
@@ -43,17 +44,24 @@ class Trained:
         job: Its job.
         folder: The shard folder.
         spec: What that holds.
+        counts: Whether scores count answers, too, as `answers_told` tells them.
     """
 
     run: Path
     job: Job
     folder: Path
     spec: FederationSpec
+    counts: bool = False
 
     @cached_property
     def algorithm(self) -> Algorithm:
         """The job's algorithm, told of the federation."""
         return self.job.build_algorithm().for_federation(self.spec)
+
+    @cached_property
+    def task(self) -> Task:
+        """What the model has learned."""
+        return self.algorithm.task.counting_answers() if self.counts else self.algorithm.task
 
     def model(self, last: bool = False) -> FlatModel:
         """Return the run's model, or that of its last round.
@@ -66,16 +74,17 @@ class Trained:
     def evaluate(self, model: FlatModel, split: Split) -> Score:
         """Score a model on a split of one of the shards."""
         batches = Batches(split, self.spec.features, model.device)
-        how = self.algorithm.task, self.algorithm.own_objective, self.job.evaluate.batch_size
+        how = self.task, self.algorithm.own_objective, self.job.evaluate.batch_size
         return evaluate(model, model.trained.clone(), batches, *how)
 
 
-def read_trained(run: Path, trusted: Collection[str] = ()) -> Trained:
+def read_trained(run: Path, trusted: Collection[str] = (), counts: bool = False) -> Trained:
     """Read a run's job, and what its shard folder holds.
 
     Args:
         run: The run folder.
         trusted: The plug-ins that its job may import.
+        counts: Whether scores are to count answers.
 
     Raises:
         InputError: there is no run, the shards are others, or it needs code that is not trusted.
@@ -89,7 +98,7 @@ def read_trained(run: Path, trusted: Collection[str] = ()) -> Trained:
     if not same_data(environment.get("data", {}), describe(spec)):
         what = f"the shards at {folder} are not those that it was trained on"
         raise InputError(f"{run}: {what}; put its own there")
-    return Trained(run, job, folder, spec)
+    return Trained(run, job, folder, spec, counts)
 
 
 def read_job_of(run: Path, trusted: Collection[str]) -> Job:

@@ -10,10 +10,9 @@ from urllib.parse import quote
 
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.pages.compared_silos import called_in_words, held_by, reference_of, silos_of_settings
-from mpifl.report.pages.curves import AXES, Curve, curve
+from mpifl.report.pages.curves import AXES, Curve, curve, group_looks
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
-from mpifl.report.pages.group_colours import group_looks
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import (
     Group,
@@ -179,9 +178,8 @@ def _places(found: Sequence[Standing]) -> Callable[[float], float]:
 
 def _mean(one: Standing, target: float | None, write: Callable[[float], str], *figures: str) -> Cell:
     """Return the mean over seeds of a sum of figures, where all runs have them."""
-    each = [[run.figures(target).get(figure) for figure in figures] for run in one.group.runs]
-    sums = [sum(value for value in of if value is not None) for of in each if None not in of]
-    return Cell(write(fmean(sums)), fmean(sums)) if len(sums) == len(each) else Cell("–", "")
+    sums = one.sums(target, *figures)
+    return Cell(write(fmean(sums)), fmean(sums)) if sums else Cell("–", "")
 
 
 def _grid(found: Sequence[Standing], path: Path) -> Figure | None:
@@ -193,7 +191,7 @@ def _grid(found: Sequence[Standing], path: Path) -> Figure | None:
         words = tuple(curve_legends.value(job.get(key)) for key in keys)
         tried.append(Tried(words, one.mean, _link(best, path) if best else ""))
     metric, named = found[0].metric, [curve_legends.short(key, keys) or key for key in keys]
-    return grid(named, tried, metric.name, metric.write, metric.best)
+    return grid(named, tried, metric.title, metric.write, metric.best)
 
 
 def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | None]:
@@ -210,7 +208,7 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
     panels = []
     for along, which in AXES:
         lines = [_line(name, each, which, look) for name, each, look in curves]
-        title = f"{metric.name[:1].upper()}{metric.name[1:]} over {along}{'s' if which == 0 else ''}"
+        title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=note, along=along,
                                    wide=which == 0))  # fmt: skip
     return panels

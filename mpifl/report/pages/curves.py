@@ -1,17 +1,25 @@
-"""The curves of groups of runs: over rounds, bytes, seconds and virtual seconds."""
+"""The curves of groups of runs, over rounds, bytes and seconds, and the colour of each group."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
-from mpifl.report.runs import Group, Summary
+from mpifl.common.pages import charts
+from mpifl.report.runs import Group, Summary, standings_of_groups
 from mpifl.run.folder import number
 
 AXES = (("round", 0), ("MB between server and silos", 1), ("seconds", 2), ("virtual seconds", 3))
+COLOURS = ("#0b5cad", "#c25700", "#00876c", "#8e44ad", "#a08000", "#5d6d7e")
+"""Of charts.COLOURS, as page.css has them on a light page."""
+STYLES = ("-", "--", ":", "-.")
+CYCLE = 3
+"""Neighbours on a page differ by their dashes, too, which repeat after so many."""
 
 
 @dataclass(frozen=True)
@@ -55,3 +63,25 @@ def _points(run: Summary, figure: str) -> dict[int, tuple[float, ...]]:
         for record, megabytes, until, clock in together
         if (value := number(record, figure)) is not None
     }
+
+
+class GroupLook(NamedTuple):
+    """How a group is drawn: its place from the best on, its class on a page, and its line in a picture."""
+
+    rank: int
+    page: str
+    colour: str
+    style: str
+
+
+def group_looks(found: Sequence[Group]) -> list[GroupLook]:
+    """Return how each group is drawn, by rank: the best by mean first, those without a figure last."""
+    ranks = {id(one.group): nth for nth, one in enumerate(standings_of_groups(found))}
+    for group in found:
+        ranks.setdefault(id(group), len(ranks))
+    return [_look(ranks[id(group)]) for group in found]
+
+
+def _look(rank: int) -> GroupLook:
+    turn, nth = divmod(rank, len(COLOURS))
+    return GroupLook(rank, charts.COLOURS[nth], COLOURS[nth], STYLES[(nth % CYCLE + turn) % len(STYLES)])

@@ -51,7 +51,7 @@ class Scaled:
 def grid(
     keys: Sequence[str],
     tried: Sequence[Tried],
-    name: str,
+    title: str,
     write: Callable[[float], str],
     best: Callable[..., float],
 ) -> Figure | None:
@@ -64,7 +64,7 @@ def grid(
         return None
     scaled = Scaled(keys, points, write, best(one.value for one in points))
     listed = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
-    title = f"{name[:1].upper()}{name[1:]} by {listed}"
+    title = f"{title} by {listed}"
     if len(keys) < 3:
         note = "The stronger the colour, the better; the best is framed."
         return Figure(title, note, [_map(scaled)], wide=True)

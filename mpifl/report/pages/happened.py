@@ -40,19 +40,18 @@ def verdict(summary: Summary) -> list[str]:
 def _reached(summary: Summary) -> str:
     """Say what the model reached by what it is judged by, and when it was at the target."""
     metric, judged, final = summary.metric, summary.judged_by, summary.final()
-    name = metric.name[:1].upper() + metric.name[1:]
     by = f", by {summary.model_words}" if summary.model_words else ""
     if final is not None:
         by_server = metric.test in summary.at_end and "split" not in summary.job
         whose = "the server's test set" if by_server else "the test rows of all silos"
-        said = f"{name} is {metric.write(final)} on {whose}, scored once, at the end{by}"
+        said = f"{metric.title} is {metric.write(final)} on {whose}, scored once, at the end{by}"
         return f"{said}{_of_target(summary, None)}."
     if judged is None or (value := summary.figure(judged)) is None:
         return "No round was scored."
     held = "on the silos' valid rows" if summary.by_valid else "on all that silos hold out"
     of = {metric.test: "on the server's test set", metric.pooled: held}
     mean = f"in the mean of the silos by their {'valid rows' if summary.by_valid else 'examples'}"
-    said = f"{name} is {metric.write(value)} {of.get(judged, mean)}{by}"
+    said = f"{metric.title} is {metric.write(value)} {of.get(judged, mean)}{by}"
     return f"{said}{_of_target(summary, value)}."
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from mpifl.common.pages import render, write_page
-from mpifl.report.pages.run_page import loads_itself, page, place, title_of
+from mpifl.common.pages import write_page
+from mpifl.report.pages.run_page import bare_page, loads_itself, page, place
 from mpifl.report.runs import Follower, Look, State, Summary, leaving_in_order, read_run
 
 
@@ -37,8 +37,6 @@ def keep_report(run: Path, out: Path | None = None, every: float = 10.0, alone: 
 def _page(look: Look, every: float | None, alone: Summary | None = None) -> str:
     if look.summary is not None:
         return page(look.summary, every, alone)
-    name = str(look.job.get("name", look.run.name))
     said = ["No round is recorded yet.", *([] if every is None else [loads_itself(every)])]
-    head, state = [("", " ".join(said))], (look.state.value, "warn", str(look.run))
-    return render("report.html", title=title_of(look.run, look.job), name=name, every=every, broad=False,
-                  state=state, head=head, cards=[], figures=[], folds=[])  # fmt: skip
+    state = look.state.value, "warn", str(look.run)
+    return bare_page(look.run, look.job, state, [("", " ".join(said))], every)

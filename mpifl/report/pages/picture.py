@@ -12,8 +12,7 @@ import numpy as np
 from mpifl.common import InputError, suggested
 from mpifl.common.machine import floors
 from mpifl.common.pages import charts
-from mpifl.report.pages.curves import AXES, Curve, curve
-from mpifl.report.pages.group_colours import GroupLook, group_looks
+from mpifl.report.pages.curves import AXES, Curve, GroupLook, curve, group_looks
 from mpifl.report.runs import Drawing, Group, judged_by_all, legends
 
 MOST_LINES = 10
@@ -84,7 +83,7 @@ def draw(
         InputError: matplotlib or the style is not there, no run has a panel, or the file cannot be written.
     """
     check_picture(path)
-    pyplot = _pyplot()
+    pyplot = pyplot_of("--plot")
     named = zip(group_looks(groups), legends(groups), groups, strict=True)
     ranked = sorted(named, key=lambda one: one[0].rank)
     targets = {run.judged_by for group in groups for run in group.runs}
@@ -122,11 +121,12 @@ def check_picture(path: Path) -> None:
         raise InputError(f"--plot {path}: ends in '{path.suffix}'; it must be .png, .svg or .pdf")
 
 
-def _pyplot() -> Any:
+def pyplot_of(option: str) -> Any:
+    """Return matplotlib's pyplot, for files alone; raise InputError if it is not there."""
     try:
         import matplotlib
     except ImportError:
-        raise InputError("--plot: needs matplotlib; pip install 'mpifl[plots]'") from None
+        raise InputError(f"{option}: needs matplotlib; pip install 'mpifl[plots]'") from None
     floors.hold("plots")
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -9,6 +9,7 @@ from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Figure, charts
+from mpifl.learning.metrics import ACCURACY, ToldAnswers
 from mpifl.report.pages.happened import falls
 from mpifl.report.runs import Summary, units
 from mpifl.run.folder import number
@@ -37,9 +38,9 @@ def curve(summary: Summary, names: Names) -> Figure | None:
     lines.append(_line(summary, "silos' mean", f"{metric.silo}_mean", "mean"))
     fallen = {at for at, _ in falls(summary)}
     points = [(float(r["round"]), number(r, main) if r["round"] in fallen else None) for r in summary.records]
-    lines.append(charts.Line("falls", points, "fall"))
+    lines.append(charts.Line("falls", points, "fall", ""))
     band = charts.Band("from the worst silo to the best", _worst_to_best(summary.records, metric.silo))
-    title = f"{metric.name[:1].upper()}{metric.name[1:]} over rounds"
+    title = f"{metric.title} over rounds"
     return charts.lines(title, lines, band, metric.write_briefly, summary.target, wide=True,
                         note=_whose(summary),
                         under=charts.Under("left out or lost", _wrong(summary, names)))  # fmt: skip
@@ -65,13 +66,30 @@ def _line(summary: Summary, name: str, figure: str, colour: str) -> charts.Line:
 
 def over_the_clock(summary: Summary) -> Figure | None:
     """Draw the main metric over the virtual clock, if the run has one."""
-    name, of = summary.metric.name, summary.judged_by or summary.metric.test
+    of = summary.judged_by or summary.metric.test
     timed = [(number(r, "virtual_seconds"), number(r, of)) for r in summary.records if of in r]
     points = [(at, value) for at, value in timed if at is not None]
-    title, write = f"{name[:1].upper()}{name[1:]} over virtual seconds", summary.metric.write_briefly
+    title, write = f"{summary.metric.title} over virtual seconds", summary.metric.write_briefly
     line = charts.Line("test" if of == summary.metric.test else "at the silos", points, "test")
     note = _whose(summary)
     return charts.lines(title, [line], None, write, summary.target, along="virtual seconds", note=note)
+
+
+def certain(summary: Summary, key: str, name: str) -> str:
+    """Say what chance makes of a metric at the end, where that is known: its interval, or the base rate.
+
+    Args:
+        summary: The run.
+        key: The key of the metric in rounds.
+        name: The metric.
+    """
+    of = summary.answers.get("test" if key.startswith("test_") else "silos", ToldAnswers())
+    if name in of.intervals:
+        low, high = map(summary.info(name).write, of.intervals[name])
+        return f"95 % interval {low} to {high}"
+    if of.commonest is None or name != ACCURACY.name:
+        return ""
+    return f"always the commonest class: {of.commonest:.1%}{', by the training rows' * of.of_training}"
 
 
 def _whose(summary: Summary) -> str:
@@ -113,8 +131,10 @@ def _more_metrics(summary: Summary) -> list[Figure | None]:
     for name in (name for name in dict.fromkeys(tested + means) if name not in ("loss", summary.metric.name)):
         of = [_line(summary, "test set", f"test_{name}", "test")]
         of.append(_line(summary, "silos' mean", f"silo_{name}_mean", "mean"))
-        title, write = f"{name[:1].upper()}{name[1:]}", summary.info(name).write_briefly
-        found.append(charts.lines(title, of, write=write, note=_whose(summary)))
+        info = summary.info(name).model_copy(update={"name": name})
+        said = certain(summary, f"test_{name}" if name in tested else f"silo_{name}", name)
+        note = " ".join(filter(None, [_whose(summary), said and f"{said[:1].upper()}{said[1:]}."]))
+        found.append(charts.lines(info.title, of, write=info.write_briefly, note=note))
     return found
 
 

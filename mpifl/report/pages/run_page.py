@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,21 @@ from mpifl.common.pages import Block, Fold, Table, check_page, render, there, wr
 from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
+from mpifl.report.pages.answers_section import Answered, answered, answers_section, draw_answers
 from mpifl.report.pages.gains import Gain, check_alone, gained, gains, values
 from mpifl.report.pages.happened import happened, minded, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
-from mpifl.report.runs import Summary, data, examples, headline, read_run, trained_on, units
-from mpifl.run.folder import number, read_environment
+from mpifl.report.runs import Summary, data, examples, headline, read_run, read_tables, trained_on, units
+from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 
 MOST_ROWS = 200
 OF_SILOS = "_silos"
 """What the names of tables of single silos' figures end with."""
 ELSEWHERE = ("epsilon_silos",)
 """Such tables that another section shows."""
+NOT_FINITE = "not finite"
+"""What remarks on a run that has diverged say."""
 LAST_DAY = 253_370_000_000
 """Seconds since 1970 that a calendar knows."""
 LOSSES = (
@@ -37,19 +40,40 @@ COSTS = (
 )
 
 
-def write_report(run: Path, out: Path | None = None, alone: Path | None = None) -> Path:
+def write_report(
+    run: Path,
+    out: Path | None = None,
+    alone: Path | None = None,
+    scores: Sequence[Path] = (),
+    plots: Path | None = None,
+) -> Path:
     """Write a run's page and return where it is.
 
     Args:
         run: The run.
         out: The page; by default report.html in the run folder.
         alone: A run of the same silos, each of which trained by itself.
+        scores: Files of `mpifl evaluate --json` for this run.
+        plots: A folder for the charts of answers as files.
 
     Raises:
-        InputError: a run cannot be read, `alone` is none to be held against, or the file cannot be written.
+        InputError: a run or a file cannot be read, `alone` is none to be held against, or a file cannot be
+            written.
     """
     path = place(run, out)
-    write_page("--out", path, page(read_run(run), alone=read_run(alone) if alone else None))
+    if (lost := why_lost(run)) and not read_metrics(run):
+        diverged = "diverged" if NOT_FINITE in lost else "lost"
+        head = [("bad", f"Mind: {lost}.")]
+        write_page(
+            "--out", path, bare_page(run, read_tables(run / "job.toml")[0], (diverged, "bad", str(run)), head)
+        )
+        return path
+    summary = read_run(run)
+    found = answered(summary, scores)
+    content = page(summary, alone=read_run(alone) if alone else None, found=found)
+    if plots is not None:
+        draw_answers(found, _classes(trained_on(summary, read_environment(run))), plots)
+    write_page("--out", path, content)
     return path
 
 
@@ -64,13 +88,24 @@ def place(run: Path, out: Path | None) -> Path:
     return path
 
 
-def page(summary: Summary, every: float | None = None, alone: Summary | None = None) -> str:
+def _classes(spec: object) -> Sequence[str]:
+    """Return the names of the classes, if a shard folder has told them."""
+    return getattr(spec, "class_names", None) or ()
+
+
+def page(
+    summary: Summary,
+    every: float | None = None,
+    alone: Summary | None = None,
+    found: Answered | None = None,
+) -> str:
     """Return the page of a run.
 
     Args:
         summary: The run.
         every: The seconds after which the page loads itself anew, if it does.
         alone: A run of the same silos, each of which trained by itself.
+        found: The answers of its model; by default those that it tells.
 
     Raises:
         InputError: `alone` is none to be held against.
@@ -83,6 +118,7 @@ def page(summary: Summary, every: float | None = None, alone: Summary | None = N
     held = examples(summary, spec, names)
     over = gains(values(summary), values(alone), summary.metric, held) if alone is not None else {}
     figures = [main, happened(summary, names), *silos(summary, names, held, main, over)]
+    figures += answers_section(answered(summary) if found is None else found, _classes(spec))
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary)]
     if not summary.missing:  # in sum: none may be missing
         figures.append(run_figures.time(summary))
@@ -101,6 +137,19 @@ def page(summary: Summary, every: float | None = None, alone: Summary | None = N
     )
 
 
+def bare_page(
+    run: Path,
+    job: Mapping[str, Any],
+    state: tuple[str, str, str],
+    head: Sequence[tuple[str, str]],
+    every: float | None = None,
+) -> str:
+    """Return the page of a run without a round."""
+    name = str(job.get("name", run.name))
+    return render("report.html", title=title_of(run, job), name=name, every=every, broad=False, state=state,
+                  head=head, cards=[], figures=[], folds=[])  # fmt: skip
+
+
 def loads_itself(every: float) -> str:
     """Say that a page does."""
     return f"The run is going on; this page loads itself anew every {every:g} seconds until it ends."
@@ -115,7 +164,7 @@ def _state(summary: Summary, every: float | None) -> tuple[str, str, str]:
     """Return how a run has ended, the look of that, and when and where it was."""
     time = number(summary.records[-1], "time") or 0.0
     when = f"{datetime.fromtimestamp(time):%Y-%m-%d %H:%M}, " if 0 < time < LAST_DAY else ""
-    if any(remark.startswith("diverged") for remark in summary.remarks):
+    if any(NOT_FINITE in remark for remark in summary.remarks):
         word, look = "diverged", "bad"
     else:
         ended = ("stopped early" if summary.stopped else "finished", "good")
@@ -153,12 +202,15 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
     main, final, best = summary.judged_by or metric.test, summary.final(), values[f"best_{metric.name}"]
     of = f"; model of round {summary.model_round:,}" if summary.model_round else ""
     if final is not None:
+        main = metric.test if metric.test in summary.at_end else metric.pooled
         cards = [(f"test {metric.name}", write(final), f"scored once, at the end{of}")]
     elif (last := summary.figure(main)) is not None:
         held = "on the silos' valid rows" if summary.by_valid else f"on {HELD_OUT}"
         cards = [(metric.name, write(last), (held if best is None else f"best {write(best)}") + of)]
     else:
         cards = []
+    if cards and (said := run_figures.certain(summary, main, metric.name)):
+        cards[0] = (*cards[0][:2], f"{said}; {cards[0][2]}")
     if (worst := values[f"{metric.silo}_worst"]) is not None:
         mean = write(values[f"{metric.silo}_mean"] or 0)
         who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +33,8 @@ MOST_ROWS, MOST_TRACED, SHORT, LONGEST = 1000, 200, 6, 18
 """Silos that have a row, silos that have a small curve, characters of short and of all names beside a map."""
 MAPPED, TRACED = 240, 64
 """Columns of the map, and of a small curve; of more rounds each is of some."""
+NO_VALUE = 65535
+"""What stands for no value among those of two bytes."""
 
 
 def silos(
@@ -52,6 +56,7 @@ def silos(
     metric, found = summary.metric, scores(summary)
     if not found:
         return [Figure("Silos", why_none(summary.job).capitalize() + ".", wide=True)]
+    found |= {name: {} for name in _seen(summary, names) if name not in found}
     order = ranked(found, metric)
     called = [name for name, _ in order[:MOST_ROWS]]
     rounds, values = _over_rounds(summary, called)
@@ -72,6 +77,15 @@ def silos(
     table = Table([head for head, _ in shown], rows, sort=True, silos=True)
     return [Figure("Silos, the worst first", note + _noted(shown), [table], wide=True),
             *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
+
+
+def _seen(summary: Summary, names: Names) -> list[str]:
+    """Return the silos that some round has scored or left out: the last one may lack some of them."""
+    scored: dict[str, object] = {}
+    for record in summary.records:
+        scored |= record["silos"] if isinstance(record.get("silos"), dict) else {}
+    out = [names[silo] for silo, _, _ in missed(summary.records)]
+    return [*dict.fromkeys([*(NAMES[name] for name in scored), *out])]
 
 
 def _whose(summary: Summary, drawn: bool) -> str:
@@ -242,6 +256,7 @@ def _map(
         Plot(f"{metric.name} of every silo in every round", image=strips(shades, missing), lined=False,
              unit="round", levels=named(short),
              ticks=charts.below(charts.Scale(rounds[0], rounds[-1])),
+             told=_told(metric, called, rounds, starts, worst),
              high=min(max(18 * len(called), 60), 560), named=max(map(len, short)) > SHORT),
         ramp(metric.write_briefly(float(ends[0])), WORST_TO_BEST, metric.write_briefly(float(ends[1]))),
     ]  # fmt: skip
@@ -250,3 +265,27 @@ def _map(
     note += f" Each column is the worst of {step} rounds." if step > 1 else ""
     keys = [Key("under", "left out")] if missing.any() else []
     return [Figure("Every silo in every round", note, drawn, keys, wide=True)]
+
+
+def _told(
+    metric: MetricInfo, called: Sequence[str], rounds: Sequence[int], starts: range, worst: np.ndarray
+) -> dict[str, Any]:
+    """Return what the program tells of the map, two bytes a value."""
+    low, high = float(np.nanmin(worst)), float(np.nanmax(worst))
+    codes = np.where(
+        np.isnan(worst), NO_VALUE, np.rint((worst - low) / ((high - low) or 1.0) * (NO_VALUE - 1))
+    )
+    lasts = [rounds[min(start + starts.step, len(rounds)) - 1] for start in starts]
+    heads = [f"round {last}" if starts.step == 1 else f"round {rounds[start]} to {last}"
+             for start, last in zip(starts, lasts, strict=True)]  # fmt: skip
+    values = base64.b64encode(codes.astype("<u2").tobytes()).decode()
+    x = [round(100 * (nth + 0.5) / len(starts), 2) for nth in range(len(starts))]
+    return {
+        "x": x,
+        "heads": heads,
+        "rows": called,
+        "values": values,
+        "low": low,
+        "high": high,
+        "share": metric.share,
+    }

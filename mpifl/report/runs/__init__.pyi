@@ -44,6 +44,7 @@ from .judged import (
 from .kept_job import (
     changed_by_force as changed_by_force,
     headline as headline,
+    read_tables as read_tables,
 )
 from .runs import (
     A_RUN as A_RUN,

@@ -22,7 +22,6 @@ from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
 from mpifl.report.runs.standings import (
     COLUMNS,
-    Standing,
     crowned,
     of_runs,
     of_settings,
@@ -154,9 +153,9 @@ def as_latex(summaries: Sequence[Summary], target: float | None) -> str:
     columns.append((found[0].worst_head + unit, [_spread(one.worst, metric) for one in found]))
     if target is not None:
         level = escaped(metric.write_briefly(target))
-        rounds = [_figures(one, target, "rounds_to_target") for one in found]
+        rounds = [one.sums(target, "rounds_to_target") for one in found]
         columns.append((f"rounds to {level}", [f"{fmean(each):.0f}" if each else "--" for each in rounds]))
-    sent = [_figures(one, target, *traffic) for one in found]
+    sent = [one.sums(target, *traffic) for one in found]
     columns.append(("MB", [f"{fmean(each) / 1e6:,.1f}" if each else "--" for each in sent]))
     columns = [column for column in columns if {*column[1]} != {"--"}]
     heads = " & ".join(["setting", *(head for head, _ in columns)])
@@ -167,13 +166,6 @@ def as_latex(summaries: Sequence[Summary], target: float | None) -> str:
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
     said += f" Judged by {found[0].judged.words()}." if found[0].judged else ""
     return LATEX.format(one_line(said), "r" * len(columns), heads, "\n".join(rows))
-
-
-def _figures(one: Standing, target: float | None, *names: str) -> list[float]:
-    """Return the sum of some figures of each run; nothing where a run lacks one."""
-    each = [[run.figures(target).get(name) for name in names] for run in one.group.runs]
-    sums = [sum(value for value in of if value is not None) for of in each if None not in of]
-    return sums if len(sums) == len(each) else []
 
 
 def _spread(values: Sequence[float], metric: MetricInfo, bold: bool = False) -> str:

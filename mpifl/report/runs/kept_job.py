@@ -1,8 +1,9 @@
 """What the `job.toml` of a run says, whatever version wrote it: its tables, its target, a headline,
-what was changed in it on the way, and by which metrics it is judged."""
+what was changed in it on the way, by which metrics it is judged, and what a round must have."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,11 @@ from mpifl.run.folder import number
 
 HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
 """What changes begin or end with on which nothing that is trained depends."""
+BYTES = ("bytes_sent", "bytes_received")
+NUMBERS = ("test_loss", "train_loss", "seconds", *BYTES)
+"""Figures of a round that must be numbers, or null, in what this program wrote; the main metric's, too."""
+TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos", "final", "answers")
+RANK = re.compile("[0-9]{1,9}")
 
 
 def headline(job: Mapping[str, Any]) -> list[str]:
@@ -89,3 +95,12 @@ def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
     """
     changes = map(str, environment.get("changes", ()))
     return tuple(c for c in changes if not c.startswith(HARMLESS) and not c.endswith(BEFORE_ALL))
+
+
+def is_round(record: Mapping[str, Any], metric: MetricInfo) -> bool:
+    """Return whether a line of metrics.jsonl is a round as this program writes it."""
+    names = (*NUMBERS, metric.test, f"{metric.silo}_worst")
+    numbers = all(record.get(name) is None or number(record, name) is not None for name in names)
+    tables = all(isinstance(record.get(name, {}), dict) for name in TABLES)
+    ranks = record.get("rank_seconds", {})
+    return numbers and tables and all(RANK.fullmatch(k) and isinstance(v, dict) for k, v in ranks.items())

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from mpifl import __version__
 from mpifl.common import InputError, one_line
-from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers
 from mpifl.report.observers import at_end, judged, reached, stopped_early, worst_silo
-from mpifl.report.runs.kept_job import changed_by_force, infos_of, metric_of, read_tables, target_of
+from mpifl.report.runs.kept_job import (
+    BYTES,
+    changed_by_force,
+    infos_of,
+    is_round,
+    metric_of,
+    read_tables,
+    target_of,
+)
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 
 Record = dict[str, Any]
-BYTES = ("bytes_sent", "bytes_received")
-NUMBERS = ("test_loss", "train_loss", "seconds", *BYTES)
-"""Figures of a round that must be numbers, or null, in what this program wrote; the main metric's, too."""
-TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos", "final")
-RANK = re.compile("[0-9]{1,9}")
 A_RUN = "name the folder of a run (mpifl train ... --out RUN)"
 PLAIN = MetricInfo(name="figure")
 """How figures are written of which nothing is known."""
@@ -88,6 +93,14 @@ class Summary:
     def at_end(self) -> Record:
         """What was scored once, at the end, of a run whose rounds look at valid rows; empty of another."""
         return self.records[-1].get("final") or {}
+
+    @property
+    def answers(self) -> dict[str, ToldAnswers]:
+        """What its model answered at the end to the server's test set ("test") and to what silos hold out."""
+        told = self.records[-1].get("answers") or {}
+        with suppress(ValidationError):
+            return {rows: ToldAnswers.model_validate(of) for rows, of in told.items()}
+        return {}
 
     @property
     def by_valid(self) -> bool:
@@ -235,7 +248,6 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         job=job,
         finished=finished,
         stopped=stopped,
-        remarks=(),
         data=environment.get("data", {}),
         forced=forced,
         metric=metric,
@@ -278,21 +290,13 @@ def _checked(run: Path, records: Sequence[Record], metric: MetricInfo) -> list[R
     path = run / "metrics.jsonl"
     before: int = 0
     for record in records:
-        if not _is_round(record, metric):
+        if not is_round(record, metric):
             what = f"round {record['round']} is none as mpifl {__version__} writes it"
             raise InputError(f"{path}: {what}: of another version?")
         if (round := record["round"]) <= before:
             raise InputError(f"{path}: has round {round} after round {before}; two runs wrote to one folder")
         before = round
     return list(records)
-
-
-def _is_round(record: Record, metric: MetricInfo) -> bool:
-    names = (*NUMBERS, metric.test, f"{metric.silo}_worst")
-    numbers = all(record.get(name) is None or number(record, name) is not None for name in names)
-    tables = all(isinstance(record.get(name, {}), dict) for name in TABLES)
-    ranks = record.get("rank_seconds", {})
-    return numbers and tables and all(RANK.fullmatch(k) and isinstance(v, dict) for k, v in ranks.items())
 
 
 def _end(run: Path, job: Mapping[str, Any], records: list[Record], metric: MetricInfo) -> tuple[bool, str]:

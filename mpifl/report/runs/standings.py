@@ -71,6 +71,12 @@ class Standing:
         rows = self.judged.silo_rows if self.judged else ""
         return f"worst silo, {rows}" if rows else "worst silo"
 
+    def sums(self, target: float | None, *names: str) -> list[float]:
+        """Return the sum of some figures of each run; nothing where a run lacks one."""
+        each = [[run.figures(target).get(name) for name in names] for run in self.group.runs]
+        found = [sum(value for value in of if value is not None) for of in each if None not in of]
+        return found if len(found) == len(each) else []
+
     def written(self) -> str:
         """Write its mean and its deviation."""
         return self.metric.write_spread(self.mean, self.deviation)

@@ -17,8 +17,8 @@ from mpifl.common import InputError
 from mpifl.common.pages import Mark, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.comparison_page import write_best
+from mpifl.report.pages.curves import COLOURS, _look, group_looks
 from mpifl.report.pages.grid import Tried, grid, ordered
-from mpifl.report.pages.group_colours import COLOURS, _look, group_looks
 from mpifl.report.pages.picture import draw
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import chance

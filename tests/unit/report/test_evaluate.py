@@ -4,12 +4,15 @@ import json
 import re
 
 import pytest
+from pages import Reader
 from typer.testing import CliRunner
 from unit.builders import Alone, write_folder
 
 from mpifl.cli import app
 from mpifl.common.errors import InputError
+from mpifl.data.shards import read_federation
 from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
+from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.run.job import Job
@@ -19,9 +22,11 @@ from mpifl.wings import wings_of
 MODEL = {"name": "mlp", "hidden": [4]}
 
 
-def make_run(folder, test=0, silos_test=7, valid=0, rounds=2, sizes=(10, 20, 30), algorithm=None, **tables):
-    """Train a small model over shards drawn anew; return the run folder and its last record."""
-    write_folder(folder / "shards", sizes, test=test, silos_test=silos_test, valid=valid)
+def make_run(
+    folder, test=0, silos_test=7, valid=0, rounds=2, sizes=(10, 20, 30), algorithm=None, classes=3, **tables
+):
+    """Train a small model over shards drawn anew; return the run folder and its records."""
+    write_folder(folder / "shards", sizes, classes=classes, test=test, silos_test=silos_test, valid=valid)
     job = {"name": "toy", "shards": str(folder / "shards"), "rounds": rounds, "device": "cpu", "model": MODEL}
     train(
         job | {"algorithm": algorithm or {"name": "fedavg"}} | tables,
@@ -193,3 +198,66 @@ def test_compare_and_evaluate_agree_on_a_metric_that_all_examples_do_not_have(tm
     printed = capsys.readouterr().out
     assert "mean by examples" in printed
     assert "all examples" not in printed
+
+
+YES_OR_NO = {"name": "binary"}
+
+
+@pytest.mark.parametrize("how", ["plain", "valid", "masked"])
+def test_a_page_draws_how_the_model_answers(tmp_path, how):
+    """By what rounds have told, and by what an evaluation has found of each silo."""
+    valid = how == "valid"
+    more = {"evaluate": {"split": "valid"}} if valid else {}
+    run, records = make_run(
+        tmp_path, test=40, silos_test=30, valid=9 * valid, classes=2, task=YES_OR_NO, **more
+    )
+    told = records[-1]["answers"]
+    assert all("answers" not in record for record in records[:-1])
+    assert [round(sum(map(sum, told[rows]["confusion"]))) for rows in ("test", "silos")] == [40, 90]
+    for rows, scores, key in (("test", "test", "test_auroc"), ("silos", "silo", "silo_auroc_pooled")):
+        low, high = told[rows]["intervals"]["auroc"]
+        assert low < (records[-1]["final"] if valid else records[-1])[key] < high, scores
+    evaluate_run(run, file=run / "test.json")
+    found = scored(run, split="test")
+    assert json.loads((run / "test.json").read_text())["test"]["answers"] == told["test"]
+    assert found["answers"] == told["silos"]
+    if how == "masked":
+        (run / "job.toml").write_text(
+            (run / "job.toml").read_text() + "[security]\nmasks = true\nleast = 2\n"
+        )
+    page = write_report(run, scores=[run / "scores.json", run / "test.json"], plots=tmp_path / "plots")
+    keys = re.findall("<bdi>(.*?)</bdi>", page.read_text())
+    words = " ".join(Reader(page.read_text()).titles())
+    for title in ("ROC curve", "Precision-recall curve", "Calibration", "Confusion matrix"):
+        assert title in words
+    assert "Examples of the test set" in words
+    assert "95 % interval" in words
+    assert "Always the commonest class: " in words, "beside the accuracy"
+    assert ("all silos together" in keys, "silo 1" in keys) == (how != "masked",) * 2
+    assert ("Withheld: sums are masked" in words) == (how == "masked")
+    names = {path.name for path in (tmp_path / "plots").iterdir()}
+    kinds = ("roc", "precision-recall", "calibration", "confusion")
+    assert names == {f"{kind}.{ending}" for kind in kinds for ending in ("pdf", "svg")}
+
+
+def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refused(tmp_path):
+    run, records = make_run(tmp_path, test=40)
+    labels = read_federation(tmp_path / "shards").test.labels
+    assert records[-1]["answers"]["test"]["commonest"] == pytest.approx(max(labels) / 40)
+    assert f"always the commonest class: {max(labels) / 40:.1%}" in write_report(run).read_text()
+    with pytest.raises(InputError, match=r"--plots .*: the run tells no answers; give --scores FILE"):
+        write_report(run, plots=tmp_path / "plots")
+    for content, said in (
+        ("{}", "holds no answers"),
+        ("[3]", "holds no answers"),
+        ('{"run": "a/other", "test": {"answers": {"columns": []}}}', "is of the run other, not of"),
+        ('{"run": "a/run", "data": "x", "test": {"answers": {}}}', "is of other shards, x"),
+        ('{"run": "a/run", "test": {"answers": {"columns": [[[2.0, 1, 1]]]}}}', "holds no answers"),
+    ):
+        (tmp_path / "scores.json").write_text(content)
+        with pytest.raises(
+            InputError, match=rf"--scores .*scores.json: {said}.*; write it by mpifl evaluate"
+        ):
+            write_report(run, scores=[tmp_path / "scores.json"])
+    with pytest.raises(InputError, match=r"nowhere.json: cannot be read \(No such file"):
+        write_report(run, scores=[tmp_path / "nowhere.json"])

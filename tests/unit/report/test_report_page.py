@@ -1,5 +1,6 @@
 """A run's page: whole in itself, true to the rounds, safe with any name."""
 
+import base64
 import json
 import random
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from pages import Reader, bytes_of, check_whole, decoded
@@ -19,7 +21,7 @@ from mpifl.report.pages.gains import Gain, gained, gains
 from mpifl.report.pages.picture import apart
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import Held, chance, data, units
-from mpifl.run.folder.environment import write_environment
+from mpifl.run.folder.environment import note_lost, write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
 from mpifl.run.job.job import check_job
@@ -153,6 +155,34 @@ def test_every_silo_in_every_round_is_a_pixel_the_worst_silo_at_the_top(tmp_path
     assert pixels[0, 1, 3] == 0, "not scored"
     assert pixels[1, 2].tolist() == [253, 231, 55, 255], "the best"
     assert pixels[0, 0].tolist() == [0, 34, 78, 255], "the worst"
+
+
+def test_a_silo_that_the_last_round_has_not_scored_keeps_its_row(tmp_path):
+    given = [silos(a=0.5, b=0.25), silos(a=1.0)]
+    run = make_run(tmp_path, [record(n, **each) for n, each in enumerate(given, 1)])
+    write_environment(run, silos=["a", "b", "c"])
+    (run / "metrics.jsonl").write_bytes(
+        encode_record(record(1, **given[0])) + encode_record(record(2, **given[1], faults={"2": "late"}))
+    )
+    _, reader = read(run)
+    titles = [given["title"] for tag, given in reader.tags if tag == "th" and "title" in given]
+    assert [title for title in titles if title in "abc"] == ["a", "b", "c"]
+    map = told_on(reader)["accuracy of every silo in every round"]
+    codes = np.frombuffer(base64.b64decode(map["values"]), "<u2").reshape(3, 2).tolist()
+    assert (map["rows"], map["heads"]) == (["a", "b", "c"], ["round 1", "round 2"])
+    assert (map["low"], map["high"], map["share"]) == (0.25, 1.0, True)
+    assert codes == [[21845, 65534], [0, 65535], [65535, 65535]], "two bytes a value; 65535 is none"
+
+
+def test_a_run_that_diverged_has_a_page_whatever_it_has_recorded(tmp_path):
+    run = make_run(tmp_path, [record(1)])
+    note_lost(run, "the model is not finite after round 2, and is not written; there is no checkpoint")
+    assert "diverged" in read(run)[1].titles()
+    (run / "metrics.jsonl").write_bytes(b"")
+    text, reader = read(run)
+    check_whole(text)
+    assert {"toy", "diverged"} <= {*reader.titles()}
+    assert "Mind: the model is not finite after round 2" in text
 
 
 def test_a_fall_of_one_round_in_thousands_is_on_the_map_and_on_the_small_curve(tmp_path):

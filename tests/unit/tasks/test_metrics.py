@@ -12,7 +12,20 @@ import torchmetrics
 from sklearn import metrics as sk
 from unit.builders import stream
 
-from mpifl.learning.metrics import computed, read_states, summable, update_metrics, write_states
+from mpifl.learning.metrics import (
+    ToldAnswers,
+    answers_told,
+    base_rate,
+    calibration,
+    computed,
+    pack_states,
+    precision_recall,
+    read_states,
+    roc,
+    summable,
+    update_metrics,
+    write_states,
+)
 from mpifl.learning.metrics.metric import MetricInfo
 from mpifl.learning.tasks import TASKS, TaskFacts
 
@@ -422,3 +435,42 @@ def test_what_is_no_probability_is_the_lowest():
     metric = task_of("binary", "auroc").metrics()["auroc"]
     metric.update(torch.tensor([math.nan, 0.3, 0.8]), torch.tensor([1, 0, 1]))
     assert (computed(metric), metric.interval[0]) == (0.5, pytest.approx(math.nan, nan_ok=True))
+
+
+@pytest.mark.parametrize("kind", ["classification", "binary"])
+def test_what_is_told_of_answers_is_what_scikit_learn_finds(kind):
+    """Curves, confusion and base rate, from the counts of a metric that the job names or of an evaluation."""
+    outputs, y = drawn(kind)
+    for task in (task_of(kind, "auroc"), task_of(kind, "accuracy").counting_answers()):
+        metrics = task.metrics()
+        update_metrics(metrics.values(), task, outputs, y)
+        told = ToldAnswers.model_validate(answers_told(task, pack_states(metrics)))
+        p = task.predict(outputs).reshape(len(y), -1).numpy()
+        for nth, column in enumerate(told.columns):
+            truth = y.numpy() == (nth if kind == "classification" else 1)
+            points = np.array(roc(column))
+            assert np.trapezoid(points[:, 1], points[:, 0]) == pytest.approx(
+                sk.roc_auc_score(truth, p[:, nth]), abs=0.01
+            )
+            assert base_rate(column) == pytest.approx(truth.mean())
+            recall, precision = np.array(precision_recall(column)).T
+            assert (recall[-1], precision[-1]) == (1, pytest.approx(truth.mean()))
+            for mean, share in calibration(column):
+                assert 0 <= share <= 1
+                assert p[:, nth].min() * 0.99 <= mean <= p[:, nth].max() * 1.01
+        assert told.commonest == pytest.approx(np.bincount(y.numpy()).max() / len(y))
+        answers = p.argmax(1) if kind == "classification" else p[:, 0] > 0.5
+        if told.confusion or kind == "binary":
+            assert told.confusion == sk.confusion_matrix(y.numpy(), answers).tolist()
+    assert told.confusion, "an evaluation counts it for every task of classes"
+
+
+def test_the_curve_of_many_classes_is_of_all_together():
+    draw = np.random.default_rng(0)
+    task = TASKS["classification"](metrics=["auroc"]).for_federation(federation(12, labels=((1,) * 12,)))
+    metrics = task.metrics()
+    update_metrics(metrics.values(), task, torch.tensor(draw.normal(size=(60, 12))), torch.arange(60) % 12)
+    told = ToldAnswers.model_validate(answers_told(task, pack_states(metrics)))
+    assert len(told.columns) == 1
+    assert base_rate(told.columns[0]) == pytest.approx(1 / 12)
+    assert told.commonest == pytest.approx(1 / 12)

@@ -398,6 +398,7 @@ def test_what_is_scored_unprotected_is_reported(start, tmp_path):
     found = records(start(privacy={**PRIVACY, "evaluate_unprotected": True}))
     assert "silo_accuracy_mean" in found[-1]
     assert 0 <= found[-1]["clipped_examples"] <= 1
+    assert "silos" not in found[-1].get("answers", {}), "only intervals are told of their rows"
 
 
 ALLOWED = [

@@ -1,0 +1,229 @@
+"""How a model answers: ROC, precision over recall, calibration, confusion, on a run's page and as files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from mpifl.common import LARGEST_FILE, InputError, read_whole
+from mpifl.common.pages import Figure, Grid, Said, charts, there
+from mpifl.learning.metrics import AnswerColumn, ToldAnswers, base_rate, calibration, precision_recall, roc
+from mpifl.report.judging import NAMES, why_none
+from mpifl.report.pages.picture import pyplot_of
+from mpifl.report.runs import Summary
+
+TEST, SILOS = "test set", "all silos together"
+OF_SILOS = ("s1", "s3", "s4", "s5")
+"""Looks of single silos that are few; more have one look together."""
+SHADES = 5
+FORMATS = (".pdf", ".svg")
+
+
+KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[float, float]]]]] = (
+    ("roc", "ROC curve", "false positive rate", "true positive rate", roc),
+    ("precision-recall", "Precision-recall curve", "recall", "precision", precision_recall),
+    ("calibration", "Calibration", "predicted probability", "share that is so", calibration),
+)
+"""The charts: file, title, what lies along and beside, and where the points of a column lie."""
+
+
+class Answered(NamedTuple):
+    """The answers that are known: of whose rows, of which silos, and why of no more."""
+
+    rows: Mapping[str, ToldAnswers]
+    silos: Mapping[str, ToldAnswers]
+    withheld: str = ""
+
+
+class AnswerChart(NamedTuple):
+    """A chart of answers: its file, its title, what lies along and beside, and its lines."""
+
+    file: str
+    title: str
+    along: str
+    beside: str
+    note: str
+    lines: Sequence[charts.Line]
+
+
+def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
+    """Return what a run tells of its model's answers, and what `mpifl evaluate --json` has found.
+
+    Raises:
+        InputError: a file is none of these, or of another run.
+    """
+    told = {"test": TEST, "silos": SILOS}
+    rows = {name: summary.answers[key] for key, name in told.items() if key in summary.answers}
+    silos: dict[str, ToldAnswers] = {}
+    for file in files:
+        found = _scores(file, summary.run)
+        rows |= {TEST: found["test"]} if "test" in found else {}
+        rows |= {SILOS: found[""]} if "" in found else {}
+        silos |= {NAMES[name[5:]]: of for name, of in found.items() if name.startswith("silo ")}
+    rows = {name: of for name, of in rows.items() if of.columns or of.confusion}
+    security = summary.job.get("security")
+    if "privacy" in summary.job or (isinstance(security, Mapping) and security.get("masks", True)):
+        return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why_none(summary.job))
+    return Answered(rows, silos)
+
+
+def _scores(file: Path, run: Path) -> dict[str, ToldAnswers]:
+    """Return the answers in a file: of the test set `test`, of a silo `silo NAME`, of all silos ``."""
+    made = f"mpifl evaluate {run} --silos --json {file}"
+    try:
+        content = from_json(read_whole(file, LARGEST_FILE), allow_inf_nan=False)
+        parts = {f"silo {name}": one["answers"] for name, one in content.get("silos", {}).items()}
+        parts |= {"": content["answers"]} if parts else {"test": content["test"]["answers"]}
+        found = {name: ToldAnswers.model_validate(one) for name, one in parts.items()}
+        of = Path(content["run"]).absolute().name
+    except OSError as error:
+        raise InputError(f"--scores {file}: cannot be read ({error.strerror}); write it by {made}") from None
+    except (ValueError, ValidationError, LookupError, TypeError, AttributeError):
+        raise InputError(f"--scores {file}: holds no answers; write it by {made}") from None
+    if "data" in content:
+        raise InputError(f"--scores {file}: is of other shards, {content['data']}; write it by {made}")
+    if of != run.absolute().name:
+        raise InputError(f"--scores {file}: is of the run {of}, not of {run}; write it by {made}")
+    return found
+
+
+def answer_charts(found: Answered, classes: Sequence[str]) -> list[AnswerChart]:
+    """Return the charts: a line for each class, or for all silos together and for each silo."""
+    drawn, by = _columns(found, classes), _of_class(found)
+    areas = [(name, of.intervals["auroc"]) for name, of in found.rows.items() if "auroc" in of.intervals]
+    ends = ", ".join(f"{name} {low:.1%} to {high:.1%}" for name, (low, high) in areas)
+    rates = [rate for _, look, column in drawn if look != "each" and (rate := base_rate(column)) is not None]
+    behind = [("by chance", 0.0, 1.0), ("by chance", rates[-1], rates[-1]) if rates and not by else None,
+              ("as it should be", 0.0, 1.0)]  # fmt: skip
+    charted = []
+    for (file, title, along, beside, points), level in zip(KINDS, behind, strict=True):
+        lines = [charts.Line(name, of, look, "") for name, look, column in drawn if (of := points(column))]
+        said = f"{beside[:1].upper()}{beside[1:]} over {along}{by}."
+        said += f" AUROC, 95 % interval: {ends}." if ends and file == "roc" else ""
+        if level and lines:
+            lines = [charts.Line(level[0], [(0.0, level[1]), (1.0, level[2])], "target", ""), *lines]
+        if lines:
+            charted.append(AnswerChart(file, title, along, beside, said, lines))
+    return charted
+
+
+def _of_class(found: Answered) -> str:
+    """Say whose the lines are where each is of a class."""
+    rows, first = next(iter(found.rows.items()), ("", ToldAnswers()))
+    return f", each class against all others, on {rows}" if len(first.columns) > 1 else ""
+
+
+def _columns(found: Answered, classes: Sequence[str]) -> list[tuple[str, str, AnswerColumn]]:
+    """Return the name, the look and the counts of each line, the most important last."""
+    first = next(iter(found.rows.values()), ToldAnswers()).columns
+    if len(first) > 1:
+        looks = charts.COLOURS if len(first) <= len(charts.COLOURS) else ("each",) * len(first)
+        names = _named(classes, len(first))
+        return list(zip(names, looks, first, strict=False))
+    silos = [(name, of.columns[0]) for name, of in found.silos.items() if len(of.columns) == 1]
+    few = len(silos) <= len(OF_SILOS)
+    lines = [(f"silo {name}" if few else "" if nth else "each silo", OF_SILOS[nth] if few else "each", column)
+             for nth, (name, column) in enumerate(silos)]  # fmt: skip
+    of_silos = "mean" if TEST in found.rows else "test"
+    together = [
+        (name, "test" if name == TEST else of_silos, of.columns[0])
+        for name, of in found.rows.items()
+        if of.columns
+    ]
+    return lines + together[::-1]
+
+
+def _named(classes: Sequence[str], many: int) -> list[str]:
+    usual = ["no", "yes"] if many == 2 else [str(nth) for nth in range(many)]
+    return [*classes] if len(classes) == many else usual
+
+
+def answers_section(found: Answered, classes: Sequence[str]) -> list[Figure]:
+    """Return the charts on a page, and the confusion matrix."""
+    drawn = [
+        charts.lines(one.title, one.lines, write="{:.3g}".format, along=one.along, note=one.note, high=280)
+        for one in answer_charts(found, classes)
+    ]
+    shown = there([*drawn, _confusion(found, classes)])
+    if found.withheld and shown:
+        shown.append(Figure("Answers of silos", "", [Said(f"{found.withheld.capitalize()}.")]))
+    return shown
+
+
+def confusion_of(found: Answered) -> tuple[str, list[list[int]]]:
+    """Return whose rows are told by class and by what was answered, and how many of each; of none nothing."""
+    each = ((name, of.confusion) for name, of in found.rows.items() if of.confusion)
+    return next(each, ("", []))
+
+
+def _confusion(found: Answered, classes: Sequence[str]) -> Figure | None:
+    rows, counts = confusion_of(found)
+    if not counts or {len(row) for row in counts} != {len(counts)}:
+        return None
+    names = _named(classes, len(counts))
+    cells = [
+        (name, [(f"{count:,}", _shade(count, row), right == nth, "") for nth, count in enumerate(row)])
+        for right, (name, row) in enumerate(zip(names, counts, strict=True))
+    ]
+    note = (
+        f"Examples of the {rows}: rows are true classes, columns what was answered. Right answers are framed."
+    )
+    return Figure("Confusion matrix", note, [Grid("true / answered", names, cells)], wide=len(counts) > 8)
+
+
+def _shade(count: int, row: Sequence[int]) -> int:
+    return min(int(SHADES * count / max(sum(row), 1)), SHADES - 1)
+
+
+def draw_answers(found: Answered, classes: Sequence[str], folder: Path) -> None:
+    """Draw the charts and the confusion matrix by matplotlib, each as PDF and SVG.
+
+    Raises:
+        InputError: nothing is known of answers, matplotlib is not there, or a file cannot be written.
+    """
+    pyplot = pyplot_of("--plots")
+    charted, (rows, counts) = answer_charts(found, classes), confusion_of(found)
+    if not charted and not counts:
+        hint = "the run tells no answers; give --scores FILE of mpifl evaluate RUN --silos --json FILE"
+        raise InputError(f"--plots {folder}: {found.withheld or hint}")
+    for one in charted:
+        figure, axes = pyplot.subplots(figsize=(4, 4), layout="constrained")
+        for line in one.lines:
+            faint = {"target": "grey", "each": "#b0b8c0"}.get(line.look)
+            axes.plot(*zip(*line.points, strict=True), "--" if line.look == "target" else "-", color=faint,
+                      label=line.name or "_", linewidth=1.3)  # fmt: skip
+        axes.set(xlabel=one.along, ylabel=one.beside, xlim=(0, 1), ylim=(0, 1.01))
+        for text in axes.legend(frameon=False, fontsize="small").get_texts():
+            text.set_parse_math(False)  # a name with dollars is no formula
+        _save(figure, folder, one.file)
+    if counts:
+        figure, axes = pyplot.subplots(figsize=(4, 4), layout="constrained")
+        _matrix(axes, counts, _named(classes, len(counts)), rows)
+        _save(figure, folder, "confusion")
+    pyplot.close("all")
+
+
+def _matrix(axes: Any, counts: Sequence[Sequence[int]], names: Sequence[str], rows: str) -> None:
+    axes.imshow(
+        [[count / max(sum(row), 1) for count in row] for row in counts], cmap="Blues", vmin=0, vmax=1.4
+    )
+    for y, row in enumerate(counts):
+        for x, count in enumerate(row):
+            axes.text(x, y, f"{count:,}", ha="center", va="center", fontsize=9)
+    ticks = [name.replace("$", r"\$") for name in names]
+    axes.set_xticks(range(len(names)), ticks, rotation=45 if max(map(len, names)) > 4 else 0)
+    axes.set_yticks(range(len(names)), ticks)
+    axes.set(xlabel="answered", ylabel=f"true class, {rows}")
+
+
+def _save(figure: Any, folder: Path, name: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for ending in FORMATS:
+            figure.savefig(folder / f"{name}{ending}")
+    except OSError as error:
+        raise InputError(f"--plots {folder}: cannot be written ({error.strerror})") from None
