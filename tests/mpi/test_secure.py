@@ -237,8 +237,6 @@ def test_a_number_of_fewer_parties_than_least_is_not_added_up(played: Path, said
     }
     assert [one.get("lone") for one in figures["lone-open"]] == [0.75] * 2, "one silo's number as it is"
     assert not any("lone" in one for one in figures["lone"])
-    told = [figures[scene][-1].get("answers", {}) for scene in ("lone-open", "lone")]
-    assert ["commonest" in of.get("silos", {}) for of in told] == [True, False], told
     assert all("train_loss" in one for one in figures["lone"])
     assert (
         "[security] least = 3: the number 'lone' is of too few parties (1); have the job ask for least = 3"
