@@ -209,12 +209,12 @@ def _scored_at_end(t: RunTraining) -> Record:
     """Score the run's model on test sets, if rounds were scored on valid splits only; tell its round if it is
     the best one."""
     with t.best.lent() as kept:
-        return t.metrics.evaluate_at_end() | ({"model_round": kept} if kept else {})
+        return t.metrics.evaluate_at_end(kept) | ({"model_round": kept} if kept else {})
 
 
 def _amended(t: RunTraining, progress: Progress) -> Progress:
     """Note in the last round's record what is told at the end."""
-    before = {name: value for name, value in progress.record.items() if name != "model_round"}
+    before = {name: of for name, of in progress.record.items() if name not in ("model_round", "answers")}
     progress = replace(progress, record=before | _scored_at_end(t))
     amend_metrics(t.out, progress.record)
     return progress

@@ -103,9 +103,16 @@ class MetricsCollector:
             found |= self._evaluated_at_silos(self._algorithm.evaluate_valid, left_out)
         return found | {"seconds_evaluation": time.perf_counter() - began}
 
-    def evaluate_at_end(self) -> Record:
-        """Score w on test sets, if rounds were scored on valid splits only; tell what the model answered."""
+    def evaluate_at_end(self, kept: int = 0) -> Record:
+        """Score w on test sets, if rounds were scored on valid splits only; tell what the model answered.
+
+        Args:
+            kept: The round of the run's model, if that is its best one. Answers of an earlier round are not
+                told: what was counted then is not kept.
+        """
         found: Record = {}
+        if kept not in (0, self._server.round):
+            self._states = {rows: {} for rows in self._states}
         if self._job.evaluate.split is not None:
             self._states.clear()
             found["final"] = self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate_test)

@@ -45,5 +45,6 @@ from .told_answers import (
     base_rate as base_rate,
     calibration as calibration,
     precision_recall as precision_recall,
+    read_answers as read_answers,
     roc as roc,
 )

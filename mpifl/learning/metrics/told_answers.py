@@ -42,6 +42,15 @@ class ToldAnswers(BaseModel):
     confusion: list[list[Count]] = []
 
 
+def read_answers(told: object) -> dict[str, ToldAnswers]:
+    """Return answers by whose rows they are to; none if they are not as this program writes them."""
+    try:
+        given = told.items() if isinstance(told, dict) else ()
+        return {str(rows): ToldAnswers.model_validate(of) for rows, of in given}
+    except ValueError:
+        return {}
+
+
 def roc(column: AnswerColumn) -> list[Point]:
     """Return the false positive rate and the true positive rate of each threshold, the highest first."""
     yes, no = _from_the_top(column)

@@ -84,6 +84,10 @@ def _scores(file: Path, run: Path) -> dict[str, ToldAnswers]:
         raise InputError(f"--scores {file}: cannot be read ({error.strerror}); write it by {made}") from None
     except (ValueError, ValidationError, LookupError, TypeError, AttributeError):
         raise InputError(f"--scores {file}: holds no answers; write it by {made}") from None
+    if content.get("model") == "last.safetensors":
+        raise InputError(
+            f"--scores {file}: is of the last round's model, not of the run's; write it by {made}"
+        )
     if "data" in content:
         raise InputError(f"--scores {file}: is of other shards, {content['data']}; write it by {made}")
     if of != run.absolute().name:

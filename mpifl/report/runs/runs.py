@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import ValidationError
 
 from mpifl import __version__
 from mpifl.common import InputError, one_line
-from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers
+from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers, read_answers
 from mpifl.report.observers import at_end, judged, reached, stopped_early, worst_silo
 from mpifl.report.runs.kept_job import (
     BYTES,
@@ -97,10 +96,7 @@ class Summary:
     @property
     def answers(self) -> dict[str, ToldAnswers]:
         """What its model answered at the end to the server's test set ("test") and to what silos hold out."""
-        told = self.records[-1].get("answers") or {}
-        with suppress(ValidationError):
-            return {rows: ToldAnswers.model_validate(of) for rows, of in told.items()}
-        return {}
+        return read_answers(self.records[-1].get("answers"))
 
     @property
     def by_valid(self) -> bool:

@@ -240,6 +240,16 @@ def test_a_page_draws_how_the_model_answers(tmp_path, how):
     assert names == {f"{kind}.{ending}" for kind in kinds for ending in ("pdf", "svg")}
 
 
+def test_answers_of_an_earlier_round_are_not_told_of_the_model_that_was_best(tmp_path):
+    more = {"evaluate": {"keep_best": True}, "local": {"lr": 3.0}, "task": YES_OR_NO}
+    run, records = make_run(tmp_path, test=40, classes=2, rounds=6, silos_test=0, **more)
+    assert records[-1]["model_round"] < 6, "or the test shows nothing"
+    assert set(records[-1]["answers"]["test"]) == {"commonest", "of_training"}
+    evaluate_run(run, last=True, file=run / "last.json")
+    with pytest.raises(InputError, match=r"last.json: is of the last round's model, not of the run's"):
+        write_report(run, scores=[run / "last.json"])
+
+
 def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refused(tmp_path):
     run, records = make_run(tmp_path, test=40)
     labels = read_federation(tmp_path / "shards").test.labels
