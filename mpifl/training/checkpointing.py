@@ -14,7 +14,7 @@ from torch import Tensor
 from mpifl.algorithms import Server
 from mpifl.exchange import first_of
 from mpifl.exchange.server_side import Outcome
-from mpifl.run.folder import CheckpointError, StateWriter, checkpoint
+from mpifl.run.folder import CheckpointError, StateWriter, checkpoint, flush_metrics
 from mpifl.run.job.tables import Checkpoint
 from mpifl.training.recovery import Recovery
 from mpifl.wire import FileReply, Save, SaveStatus
@@ -102,6 +102,7 @@ class CheckpointManager:
                 fault = first_of(answer.faults, names) if answer.faults else f"silo {names[lost[0]]} is lost"
                 raise CheckpointError(fault)
             digests = {silo: reply.sha256 for silo, reply in replies.items() if reply.sha256}
+            flush_metrics(self._run)
             checkpoint.commit(self._run, self._begun, own, digests)
         except (OSError, CheckpointError) as error:
             self._give_up(str(error))

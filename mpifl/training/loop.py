@@ -137,10 +137,10 @@ def _run(t: RunTraining, resume: bool, force: bool, on_round: Callable[[Record],
                 progress = _amended(t, progress)  # it ended before, by another keep_best
             saved = t.checkpoints.save_now()
             _tell_early_end(t, progress)
-        finally:
+            if finished := progress.finished(t.job, t.metric):
+                _finish(t)
+        finally:  # last: lines for which there was no room may have it now
             t.observers.end()
-        if finished := progress.finished(t.job, t.metric):
-            _finish(t)
         if lost := t.exchange.transport.lost:
             how = "finished" if finished else "stopped"
             t.observers.note(f"{how} without {ranks_named(lost)}, which died")

@@ -1,20 +1,23 @@
 """Try schedules for as long as there is time: python -m tests.simulated --hours 8.
 
-A fault is shrunk, and told with the line that gives it again. A fresh process tries each few hundred.
+A fault is shrunk, and told with the line that gives it again. Each few hundred are tried by a process that is
+forked from one in which all is loaded.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
 import contextlib
+import functools
+import gc
 import io
 import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 from tests.simulated import planted
 from tests.simulated.drawing import drawn, every_death
@@ -25,17 +28,15 @@ from tests.simulated.trainings import RANKS, WAYS, Yard, yard
 
 BATCH = 300
 """Schedules of a process: what it has of other worlds then is forgotten."""
-SWEEP = 1_000_000
-"""Seeds from here on stand for deaths at every call, as `swept` counts them."""
-REPORT = 600.0
+SHRUNK = 2
+"""Faults of a kind that a process shrinks; of further ones there is the line."""
+REPORT = 300.0
 """Seconds between two reports."""
 
 
 def main() -> int:
     """Do what the arguments say; return 1 if a fault was found that should not be there."""
     options = _arguments()
-    if options.batch is not None:
-        return _batch(options.batch, options.count)
     if options.replay:
         return _replay(options.replay)
     if options.planted is not None:
@@ -52,74 +53,92 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--planted", nargs="?", type=int, const=40, help="look for each planted fault so often"
     )
-    parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--count", type=int, default=BATCH, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what trainings print."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield
-
-
 def _night(seconds: float, seed: int) -> int:
-    """Try schedules in processes of their own, and tell of them now and then."""
-    until, told = time.monotonic() + seconds, time.monotonic()
-    tally: collections.Counter[str] = collections.Counter()
-    begun, faults = time.monotonic(), 0
-    while time.monotonic() < until:
-        command = [sys.executable, "-m", "tests.simulated", "--batch", str(seed), "--count", str(BATCH)]
-        environment = os.environ | {"SIMULATED_SECONDS": str(max(until - time.monotonic(), 1.0))}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
+    """Try schedules in processes that are forked from this one; tell of them now and then."""
+    begun = told = time.monotonic()
+    tally: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+    with yard() as lent:
+        with _quiet():
+            for way in WAYS:
+                lent.truth(way)
+        gc.freeze()
+        while (left := begun + seconds - time.monotonic()) > 0:
+            for line in _forked(functools.partial(_batch, lent, seed, left)):
                 found = json.loads(line)
                 tally.update(found["tally"])
                 if "fault" in found:
-                    faults += 1
                     print(found["fault"], flush=True)
-        if process.returncode:
-            print(f"the process of seeds from {seed} ended with {process.returncode}", flush=True)
-            faults += 1
-        seed += BATCH
-        if time.monotonic() - told > REPORT:
-            told = time.monotonic()
-            _tell(tally, told - begun)
-    _tell(tally, time.monotonic() - begun)
-    return int(faults > 0)
+                    seen["faults"] += 1
+            seed += BATCH
+            if time.monotonic() - told > REPORT:
+                told = time.monotonic()
+                _tell(tally, told - begun, seed)
+    _tell(tally, time.monotonic() - begun, seed)
+    return int(seen.total() > 0)
 
 
-def _tell(tally: collections.Counter[str], seconds: float) -> None:
+def _forked(act: Callable[[Callable[[object], None]], None]) -> Iterator[str]:
+    """Yield the lines of JSON that a child tells.
+
+    Args:
+        act: What the child does, given what it tells by.
+    """
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        try:
+            with os.fdopen(write, "w") as pipe, _quiet():
+                act(lambda told: print(json.dumps(told), file=pipe, flush=True))
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        yield from pipe
+    if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        fault = f"the process of a batch ended with {code}"
+        yield json.dumps({"tally": {"processes lost": 1}, "fault": fault})
+
+
+def _tell(tally: Counter[str], seconds: float, seed: int) -> None:
     schedules, deaths = tally["schedules"], tally["deaths"]
-    kinds = {name: count for name, count in sorted(tally.items()) if name not in ("schedules", "deaths")}
-    print(f"{schedules} schedules with {deaths} deaths in {seconds:.0f} s: {kinds}", flush=True)
+    rest = {name: count for name, count in sorted(tally.items()) if name not in ("schedules", "deaths")}
+    used = sum(os.times()[:4]) / max(schedules, 1)
+    what = f"{schedules} schedules with {deaths} deaths in {seconds:.0f} s"
+    print(f"{what}, {used:.3f} s of the processor each; next --seed {seed}: {json.dumps(rest)}", flush=True)
 
 
-def _batch(seed: int, count: int) -> int:
-    """Try the schedules of some seeds, and write a line of JSON for each."""
-    until = time.monotonic() + float(os.environ.get("SIMULATED_SECONDS", "1e9"))
-    out = sys.stdout
-    with _quiet(), yard() as lent:
-        for schedule in _schedules(lent, seed, count):
-            if time.monotonic() > until:
-                break
-            found = verdict_of(lent, schedule)
-            deaths = sum(rank.state == "dead" for rank in lent.last.ranks) if schedule.survive else 0
-            line: dict[str, object] = {"tally": {"schedules": 1, "deaths": deaths, found.kind: 1}}
-            if found.is_fault:
-                line["fault"] = _told(lent, schedule, found)
-            print(json.dumps(line), file=out, flush=True)
-    return 0
+def _batch(lent: Yard, seed: int, seconds: float, tell: Callable[[object], None]) -> None:
+    """Try the schedules of some seeds, and tell what came of each."""
+    until = time.monotonic() + seconds
+    told: Counter[str] = Counter()
+    for schedule in _schedules(lent, seed):
+        if time.monotonic() > until:
+            break
+        found = verdict_of(lent, schedule)
+        deaths = sum(rank.state == "dead" for rank in lent.last.ranks) if schedule.survive else 0
+        line: dict[str, object] = {
+            "tally": {"schedules": 1, "deaths": deaths, found.kind: 1, f"way {schedule.way}": 1}
+        }
+        if found.is_fault:
+            told[found.kind] += 1
+            line["fault"] = f"{found.kind}: {found.what}\n  {schedule.line}"
+            if told[found.kind] <= SHRUNK:
+                line["fault"] += _smallest(lent, schedule, found)  # type: ignore[operator]
+        tell(line)
 
 
-def _schedules(lent: Yard, seed: int, count: int) -> Iterator[Schedule]:
+def _schedules(lent: Yard, seed: int) -> Iterator[Schedule]:
     """Yield drawn schedules, and one in three times deaths at every few calls of one way."""
     if seed // BATCH % 3 != 2:
-        yield from map(drawn, range(seed, seed + count))
+        yield from map(drawn, range(seed, seed + BATCH))
         return
-    ways = [name for name, way in WAYS.items() if way.survives]
+    ways = [name for name, way in WAYS.items() if way.survives and way.share == 1]
     nth = seed // BATCH // 3
     way, numbers = ways[nth % len(ways)], sorted({*RANKS})
     ranks = numbers[nth // len(ways) % len(numbers)]
@@ -127,17 +146,23 @@ def _schedules(lent: Yard, seed: int, count: int) -> Iterator[Schedule]:
     ended = lent.tried(Schedule(seed=seed, way=way, ranks=ranks, nodes=nodes, survive=True))
     calls = [rank.calls for rank in ended.world.ranks]
     ended.world.close()
-    step = max(sum(calls) // count, 1)
+    step = max(sum(calls) // BATCH, 1)
     yield from every_death(way, ranks, calls, step, seed=seed, nodes=nodes)
 
 
-def _told(lent: Yard, schedule: Schedule, found: Verdict) -> str:
-    """Say what is wrong, and the smallest schedule that shows it."""
+def _smallest(lent: Yard, schedule: Schedule, found: Verdict) -> str:
+    """Return the smallest schedule that shows a fault, and what it shows."""
     draws = lent.last.choices.drawn
     small = shrunk(schedule, lambda other: verdict_of(lent, other).kind == found.kind, draws)
     again = verdict_of(lent, small)
-    replay = f"python -m tests.simulated --replay '{small.line}'"
-    return f"{found.kind}: {again.what or found.what}\n  first {schedule.line}\n  {replay}"
+    return f"\n  python -m tests.simulated --replay '{small.line}'\n  {again.kind}: {again.what}"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back what trainings print."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
 
 
 def _replay(line: str) -> int:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
+from typing import Any
 
 from tests.simulated.schedule import Schedule
 from tests.simulated.trainings import RANKS, WAYS
 
-USUAL_CALLS = 500
+USUAL_CALLS = 330
 """Calls of a rank in a training here, more or less."""
-KINDS = ("calm", "halt", "death", "death", "two", "late", "late death")
+USUAL_WRITES = 25
+"""Files that are written in one."""
+KINDS = (
+    *("calm", "halt", "power", "torn", "signal", "disk", "jump"),
+    *("death", "death", "two", "node", "late", "late death", "disk death", "lies"),
+)
+"""Troubles; ranks that cannot outlive a death have only those before the first one."""
 SLEEPS = (0.002, 0.05, 0.3, 0.8, 1.5, 3.0, 10.0)
 """Seconds that a rank is late by: some a deadline or a transfer's timeout, some far more."""
 
@@ -18,7 +26,7 @@ SLEEPS = (0.002, 0.05, 0.3, 0.8, 1.5, 3.0, 10.0)
 def drawn(seed: int, way: str | None = None, kind: str | None = None) -> Schedule:
     """Return the schedule of a seed: a world, and in it deaths, a halt, late ranks, or nothing of these."""
     draw = random.Random(f"schedule {seed}")
-    name = way or draw.choice(list(WAYS))
+    name = way or draw.choices(list(WAYS), [one.share for one in WAYS.values()])[0]
     world = Schedule(
         seed=seed,
         way=name,
@@ -29,24 +37,44 @@ def drawn(seed: int, way: str | None = None, kind: str | None = None) -> Schedul
         memory=draw.random() < 0.9,
         turns=draw.random() < 0.3,
     )
-    kinds = KINDS if WAYS[name].survives else KINDS[:2]
-    return _troubled(world, kind or draw.choice(kinds), draw)
+    kinds = KINDS if WAYS[name].survives else KINDS[:7]
+    return dataclasses.replace(world, **_troubles(world, kind or draw.choice(kinds), draw))
 
 
-def _troubled(world: Schedule, kind: str, draw: random.Random) -> Schedule:
-    told = dict(vars(world))
-    moment = draw.randrange(world.ranks), "", draw.randint(1, USUAL_CALLS)
-    if kind == "halt":
-        halt = draw.randint(1, USUAL_CALLS * world.ranks)
-        return Schedule(**told | {"halt": halt, "resume": draw.choice((1, *RANKS))})
+def _troubles(world: Schedule, kind: str, draw: random.Random) -> dict[str, Any]:
+    """Return the fields of a schedule that has the troubles of a kind; "late death" has two."""
+    told: dict[str, Any] = {}
+
+    def moment() -> tuple[int, str, int]:
+        return draw.randrange(world.ranks), "", draw.randint(1, USUAL_CALLS)
+
+    if kind in ("halt", "power", "torn", "signal", "disk"):
+        told["resume"] = draw.choice((1, *RANKS))
+    if kind in ("halt", "power", "torn"):
+        told["halt"] = draw.randint(1, USUAL_CALLS * world.ranks)
+    if kind == "power":
+        told["power"] = draw.choice((0, 0, 1, 2, 5))
+    if kind == "torn":
+        told["torn"] = draw.randrange(100)
+    if kind == "signal":
+        told["signal"] = (moment(),)
+    if kind == "jump":
+        told["jump"] = ((*moment(), draw.choice((-1e9, -3600.0, 3600.0, 1e9))),)
+    if kind == "lies":
+        told["lies"] = draw.randrange(1, max(world.ranks, 2)), draw.randint(1, 100), draw.randrange(1 << 30)
+    if kind == "node":
+        node = draw.randrange(world.ranks) // (world.nodes or world.ranks)
+        told |= {"survive": True, "node": (node, draw.randint(1, USUAL_CALLS * world.ranks))}
+    if "disk" in kind:
+        first = draw.randint(1, USUAL_WRITES)
+        told["disk"] = draw.choice(("full", "broken")), first, first + draw.choice((0, 1, 5, 1000))
     if "death" in kind or kind == "two":
-        told |= {"survive": True, "kill": (moment,)}
+        told |= {"survive": True, "kill": (moment(),)}
     if kind == "two":
         told["then"] = draw.randrange(world.ranks), draw.randint(1, 80)
     if "late" in kind:
-        sleep = draw.randrange(world.ranks), "", draw.randint(1, USUAL_CALLS), draw.choice(SLEEPS)
-        told["late"] = (sleep,)
-    return Schedule(**told)
+        told["late"] = ((*moment(), draw.choice(SLEEPS)),)
+    return told
 
 
 def every_death(way: str, ranks: int, calls: list[int], step: int, **world: object) -> Iterator[Schedule]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
@@ -18,7 +17,9 @@ from unittest import mock
 
 import torch
 
+from mpifl.common.machine import signals
 from mpifl.wire import Ground
+from tests.simulated import disks
 from tests.simulated.mpi import Library
 from tests.simulated.world import CALL, LATENCY, Rank, World, here, simulated
 
@@ -30,6 +31,10 @@ WORK = 1e-5
 """Seconds that usually pass in work above the wire when it looks at the clock."""
 WRITING = 2e-3
 """Seconds that a file of a checkpoint usually takes."""
+
+
+BEGAN = 1.7e9
+"""The time of the day when a world begins, in seconds since 1970."""
 
 
 class Leaves(Exception):
@@ -171,6 +176,16 @@ class SimulatedThread:
         return SimulatedFuture(lambda: act(*arguments))
 
 
+class AtOnce(contextlib.nullcontext[Any]):
+    """A `ThreadPoolExecutor` of one thread that only computes: what it does is done at once."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__(self)
+
+    def submit(self, act: Callable[..., Any], *arguments: Any) -> None:
+        act(*arguments)
+
+
 class SimulatedFuture:
     """What such a thread does; it never happens if its rank dies before."""
 
@@ -212,7 +227,7 @@ def _told(real: Callable[[], float], since: float) -> Callable[[], float]:
         if rank is None:
             return real()
         rank.clock += here()[0].choices.delay(WORK)
-        return since + rank.clock
+        return since + rank.clock + (rank.jumped if since else 0.0)
 
     return clock
 
@@ -225,22 +240,38 @@ def _sleep(seconds: float, real: Callable[[float], None] = time.sleep) -> None:
         world.turn(rank, seconds)
 
 
+def _signalled(real: Callable[[], bool]) -> Callable[[], bool]:
+    return lambda: real() if (rank := simulated()) is None else rank.signalled
+
+
+def _note(real: Callable[[], None]) -> Callable[[], None]:
+    def note() -> None:
+        if (rank := simulated()) is None:
+            real()
+        else:
+            rank.signalled = True
+
+    return note
+
+
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Have simulated ranks meet what is simulated beside MPI; other threads notice nothing."""
+    """Have simulated ranks meet what is simulated beside MPI; others notice nothing."""
     locks = SimpleNamespace(**vars(fcntl))
     locks.flock = _flock
     with contextlib.ExitStack() as stack:
-        for name, since in (("perf_counter", 0.0), ("monotonic", 0.0), ("time", 1.7e9)):
+        for name, since in (("perf_counter", 0.0), ("monotonic", 0.0), ("time", BEGAN)):
             stack.enter_context(mock.patch.object(time, name, _told(getattr(time, name), since)))
         stack.enter_context(mock.patch.object(time, "sleep", _sleep))
-        stack.enter_context(mock.patch.object(os, "fsync"))
+        stack.enter_context(disks.installed())
+        stack.enter_context(mock.patch.object(signals, "pending", _signalled(signals.pending)))
+        stack.enter_context(mock.patch.object(signals, "note", _note(signals.note)))
         stack.enter_context(mock.patch("mpifl.run.folder.writer.ThreadPoolExecutor", SimulatedThread))
+        stack.enter_context(mock.patch("mpifl.run.folder.serialization.ThreadPoolExecutor", AtOnce))
         stack.enter_context(mock.patch("mpifl.common.lock.fcntl", locks))
         stack.enter_context(mock.patch("mpifl.training.loop.library", return_value="simulated"))
         quiet = contextlib.nullcontext()
         stack.enter_context(mock.patch("mpifl.training.loop.LongSteps", return_value=quiet))
-        stack.enter_context(
-            mock.patch("mpifl.training.beforehand.run_checks.check_first_step")
-        )  # no rank hears of it
+        for room in ("mpifl.training.beforehand.run_checks", "mpifl.wings.split.top_and_bottoms"):
+            stack.enter_context(mock.patch(f"{room}.check_first_step"))  # no rank hears of it
         yield

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mpifl.common import DeviceLost, InputError, Misled, RoundLost, StartLost
 from tests.simulated.schedule import Schedule
 from tests.simulated.trainings import LINES, WAYS, Ended
+from tests.simulated.world import Rank
 
 FAULTS = ("hang", "crash", "rule", "bits", "state", "rounds", "left", "lost")
 """Verdicts that are faults: it came to no end; a rank ended by a traceback; MPI was used against its rules;
@@ -37,8 +39,12 @@ def judged(schedule: Schedule, ended: Ended, truth: Ended) -> Verdict:
     """
     world, way = ended.world, WAYS[schedule.way]
     if world.hang:
-        return Verdict("hang", world.hang)
+        # by design a rank that does not answer is waited for, if there is no deadline
+        waits = schedule.lies and "no end" in world.hang and schedule.way != "deadline"
+        return Verdict("waits") if waits else Verdict("hang", world.hang)
     failed = [rank for rank in world.ranks if rank.error is not None]
+    if schedule.lies:
+        return _judged_lies(schedule.lies[0], failed)
     if crashed := [rank for rank in failed if not isinstance(rank.error, LINES)]:
         return Verdict("crash", f"rank {crashed[0].number}: {crashed[0].said}")
     if misled := [rank for rank in failed if isinstance(rank.error, Misled | DeviceLost)]:
@@ -55,9 +61,9 @@ def judged(schedule: Schedule, ended: Ended, truth: Ended) -> Verdict:
         return Verdict("rounds", f"metrics.jsonl has rounds {ended.rounds}")
     if ended.notes:
         return Verdict("state", ended.notes)
-    died = bool(schedule.kill or schedule.then)
+    died = bool(schedule.kill or schedule.then or schedule.node)
     if ended.model != truth.model:
-        allowed = (way.stateful and died) or (ended.late and schedule.late)
+        allowed = (way.stateful and died) or (ended.late and (schedule.late or died))
         return Verdict("other") if allowed else Verdict("bits", f"{ended.model} in place of {truth.model}")
     if not (died or schedule.late) and (left := _left(ended)):
         return Verdict("left", left)
@@ -69,9 +75,17 @@ def _judged_line(schedule: Schedule, errors: list[BaseException | None]) -> Verd
     line, way = str(errors[0]), WAYS[schedule.way]
     if any(isinstance(error, StartLost) for error in errors):
         return Verdict("line", line)
-    may_lose = bool(schedule.late) or (way.loses and bool(schedule.kill))
+    may_lose = bool(schedule.late) or (way.loses and bool(schedule.kill or schedule.node))
+    may_lose |= bool(schedule.disk and not schedule.resume)
     expected = may_lose and all(isinstance(error, RoundLost | InputError) for error in errors)
     return Verdict("line" if expected else "lost", line)
+
+
+def _judged_lies(liar: int, failed: Sequence[Rank]) -> Verdict:
+    """Judge a world with a rank that lies: others may end by a line, and never by a traceback."""
+    if crashed := [rank for rank in failed if rank.number != liar and not isinstance(rank.error, LINES)]:
+        return Verdict("crash", f"rank {crashed[0].number}: {crashed[0].said}")
+    return Verdict("refused" if failed else "lied")
 
 
 def _left(ended: Ended) -> str:

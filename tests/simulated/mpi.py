@@ -6,6 +6,8 @@ tolerance (ULFM, as in Open MPI 5's pages) by the name of the function.
 
 from __future__ import annotations
 
+import functools
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +24,8 @@ LATE_LOOK = 0.3
 
 11.3.4 and 3.8.1 promise only that a test or a probe that is repeated will "eventually return flag = true".
 """
+LIES = 0.3
+"""Share of the messages of a rank that lies which have other bytes."""
 SHORTEST_WAIT, LONGEST_WAIT = 1e-4, 5e-2
 TAGS = {
     getattr(module, name): name
@@ -48,6 +52,7 @@ class Error(RuntimeError):
         return self.number
 
 
+@functools.cache
 def named(call: str, tag: int) -> str:
     """Return what a call does, as a schedule's moments name it."""
     return f"{call} {TAGS.get(tag, 'RAIL')}"
@@ -93,6 +98,25 @@ class Letter:
             world.faults.append(f"rank {self.sender} changed what it was sending ({TAGS.get(self.tag)})")
         into[: self.nbytes] = np.frombuffer(self.sent, np.uint8)
         self.taken = rank.clock
+
+
+def lied(lies: tuple[int, int, int], rank: Rank, tag: int, buffer: Any) -> Any:
+    """Return what a rank sends, which may be other bytes if it is one that lies: altered, fewer, or drawn."""
+    liar, first, seed = lies
+    draw, content = random.Random(f"{seed} {rank.sent}"), bytes_of(buffer).copy()
+    if rank.number != liar or rank.sent < first or not content.nbytes or draw.random() > LIES:
+        return buffer
+    how = draw.randrange(4)
+    if how == 0:
+        content[draw.randrange(content.nbytes)] ^= 1 << draw.randrange(8)
+    elif how == 1:
+        content = content[: draw.randrange(content.nbytes)].copy()
+    elif how == 2:
+        content[:] = np.frombuffer(draw.randbytes(content.nbytes), np.uint8)
+    elif rank.before.get(tag) is not None and rank.before[tag].nbytes <= content.nbytes:
+        content = rank.before[tag]
+    rank.before[tag] = bytes_of(buffer).copy()
+    return content
 
 
 class Group:
@@ -214,11 +238,13 @@ class Request:
 
         3.7.2, as above; mpi4py keeps a buffer as long as its request.
         """
-        rank = simulated()
-        if self._complete or rank is not self._rank or rank.state != "alive" or self._group.is_revoked(rank):
-            return
         world = self._group.world
-        if not any(rank.learns for rank in world.ranks) and not world.is_over:
+        if self._complete or world.is_over:
+            return
+        rank = simulated()
+        if rank is not self._rank or rank.state != "alive" or self._group.is_revoked(rank):
+            return
+        if not any(rank.learns for rank in world.ranks):
             world.faults.append(f"rank {rank.number} forgot a request of {self._what} that is not done")
 
 
@@ -302,6 +328,9 @@ class Comm:
         arrives = max(rank.clock + world.choices.delay(LATENCY), group.latest.get(pair, 0.0))
         group.latest[pair] = arrives
         buffered = bytes_of(buffer).nbytes <= world.schedule.eager
+        rank.sent += 1
+        if world.schedule.lies:
+            buffer = lied(world.schedule.lies, rank, tag, buffer)
         letter = Letter(rank.number, tag, buffer, arrives, buffered)
         waiting = (one for one in group.posted[member] if (one.sender, one.tag) == (rank.number, tag))
         if posted := next((one for one in waiting if one.letter is None), None):
@@ -428,8 +457,7 @@ class Comm:
         return Comm(meeting.made[color])
 
     def Split_type(self, _: int) -> Comm | None:
-        per, number = self.world.schedule.nodes, here()[1].number
-        return self.Split(number // per if per else 0, self.Get_rank())
+        return self.Split(self.world.node_of(here()[1].number), self.Get_rank())
 
     def Dup(self) -> Comm:
         meeting = self._meet("Dup")

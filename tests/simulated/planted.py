@@ -8,27 +8,37 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
 
+from mpifl.common import InputError
+from mpifl.common.machine import signals
 from mpifl.exchange.broadcast import Broadcast
 from mpifl.exchange.federation import Federation
 from mpifl.exchange.server_side.gathering import ReportGathering
 from mpifl.exchange.server_side.membership import Membership
 from mpifl.exchange.worker_side.silo_states import States
 from mpifl.exchange.worker_side.worker import Worker
+from mpifl.report.observers import Progress, jsonlines
+from mpifl.report.observers.jsonlines import JsonLines
+from mpifl.run.folder import checkpoint
 from mpifl.training import loop, start
 from mpifl.training.recovery import Recovery
+from mpifl.wire import Report
 from mpifl.wire.launching.deaths import DeathWatch
 from mpifl.wire.memory import Memory
 from mpifl.wire.point_to_point import PointToPoint
 from mpifl.wire.transport import Transport
 from tests.simulated.drawing import USUAL_CALLS, drawn
+from tests.simulated.ground import BEGAN, SimulatedGround
 from tests.simulated.judging import Verdict
 from tests.simulated.schedule import Schedule
 from tests.simulated.shrinking import verdict_of
@@ -45,7 +55,8 @@ class Planted:
         patch: Plants it.
         ways: What is trained.
         kinds: The troubles; see `drawing`.
-        world: What holds of all worlds; `calls`: among which of its calls a rank dies.
+        world: What holds of all worlds; `calls`: among which of its calls a rank dies; `sleep`: for how long
+            one is late.
         who: The rank that dies first, if that matters.
     """
 
@@ -61,13 +72,15 @@ class Planted:
             way, kind = self.ways[seed % len(self.ways)], self.kinds[seed % len(self.kinds)]
             world = dict(self.world)
             first, last = world.pop("calls", (1, USUAL_CALLS))
+            sleep = world.pop("sleep", None)
             schedule = dataclasses.replace(drawn(seed, way, kind), **world)
+            late = tuple((*moment, sleep or seconds) for *moment, seconds in schedule.late)
             who = self.who
             kill = tuple(
                 (rank if who is None else who, "", first + nth % (last - first))
                 for rank, _, nth in schedule.kill
             )
-            yield dataclasses.replace(schedule, kill=kill)
+            yield dataclasses.replace(schedule, kill=kill, late=late)
 
 
 def _instead(where: Any, name: str, act: Callable[..., Any]) -> Patch:
@@ -168,6 +181,25 @@ def _first_mirror(federation: Federation) -> Any:
     return federation.replicas[0] if federation.replicas else None
 
 
+def _believed(record: bytes, silos: int) -> Report:
+    return Report.model_validate_json(record)
+
+
+def _forgets(lines: JsonLines) -> None:
+    with contextlib.suppress(OSError):
+        jsonlines._append(lines._path, lines._left)
+    lines._left = b""
+
+
+def _torn_is_wrong(t: Any, round: int, begun: Any) -> Any:
+    try:
+        return _load(t, round, begun)
+    except checkpoint.CheckpointError as error:
+        raise InputError(str(error)) from None
+
+
+_load = start._load
+_UNFLUSHED = SimpleNamespace(**vars(os) | {"fsync": lambda _: None})
 DEATHS, LATE, HALT = ("death", "two"), ("late",), ("halt",)
 APART = (("nodes", 1), ("ranks", 4))
 AGREEING = (("calls", (20, 70)),)
@@ -175,7 +207,7 @@ FAULTS = {
     "a verdict is sent twice": Planted(_instead(Federation, "_decide", _twice)),
     "a vector is sent twice": Planted(_instead(Transport, "broadcast_vector", _twice), world=APART),
     "a stamp is not looked at": Planted(
-        _instead(Transport, "_stamped", _any_stamp), ("median", "masks"), LATE
+        _instead(Transport, "_stamped", _any_stamp), ("median", "masks"), LATE, (("sleep", 3.0),)
     ),
     "a rank's number is not renewed": Planted(
         _instead(Membership, "renumber", _old_numbers), ("deadline",), ("late death",)
@@ -209,7 +241,7 @@ FAULTS = {
     "what was heard before a death still counts": Planted(
         _instead(Broadcast, "renumber", lambda real, self, ranks: self._received.clear()),
         kinds=DEATHS,
-        world=(("nodes", 1), ("ranks", 5)),
+        world=(("nodes", 1), ("ranks", 5), ("calls", (100, 300))),
     ),
     "the first vector of a name stays": Planted(_instead(Broadcast, "_vector", _first_vector)),
     "silos forget when a run goes on": Planted(_left_out(Worker, "_read_state", {}), ("scaffold",), HALT),
@@ -217,11 +249,40 @@ FAULTS = {
         lambda: mock.patch.object(loop, "trim_metrics"), kinds=HALT
     ),
     "a mirror is of the round before": Planted(
-        lambda: mock.patch.object(start, "latest_mirror", _first_mirror), ("mirror",), DEATHS, who=0
+        lambda: mock.patch.object(start, "latest_mirror", _first_mirror),
+        ("mirror",),
+        DEATHS,
+        (("nodes", 1), ("calls", (200, 500))),
+        who=0,
     ),
     "silos stay lost with their rank": Planted(_left_out(Recovery, "_host", {}), kinds=DEATHS),
     "a checkpoint does not wait for the server's state to fit": Planted(
         _left_out(Recovery, "realign"), ("scaffold",), DEATHS
+    ),
+    "lines that had no room are forgotten": Planted(
+        lambda: mock.patch.object(JsonLines, "_write", _forgets), kinds=("disk",)
+    ),
+    "files are not flushed": Planted(
+        lambda: mock.patch("mpifl.common.files.os", _UNFLUSHED), ("fedavg", "scaffold"), ("power",)
+    ),
+    "a torn checkpoint ends a run": Planted(
+        lambda: mock.patch.object(start, "_load", _torn_is_wrong), ("fedavg", "scaffold"), ("torn",)
+    ),
+    "a training that is asked to end counts as done": Planted(
+        _instead(Progress, "finished", lambda real, *given: real(*given) or signals.pending()),
+        kinds=("signal",),
+    ),
+    "a rank waits by the clock of the day": Planted(
+        _instead(SimulatedGround, "clock", lambda *_: time.time() - BEGAN),
+        ("median", "deadline", "krum"),
+        ("jump",),
+        (("eager", 0),),
+    ),
+    "what a rank reports is believed": Planted(
+        lambda: mock.patch("mpifl.exchange.server_side.gathering.read", _believed), kinds=("lies",)
+    ),
+    "a node's silos stay lost": Planted(
+        _left_out(Recovery, "_host", {}), kinds=("node",), world=(("nodes", 2), ("ranks", 5))
     ),
 }
 """By what is wrong."""

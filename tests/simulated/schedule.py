@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-VERSION = 1
+VERSION = 2
 """Of the lines; it changes where the same line would give another schedule by what it says."""
 Moment = tuple[int, str, int]
 """A rank, what it is about to do ("" for any call), and for which time."""
@@ -41,6 +41,13 @@ class Schedule:
         resume: On how many ranks the training goes on after that.
         timeout: Seconds of `MPIFL_TRANSFER_TIMEOUT`.
         surprises: After how many draws the world is calm; None for never.
+        node: The number of a node, and after how many calls of all ranks all of its ranks die at once.
+        signal: Who is asked to end when.
+        jump: Whose clock of the day jumps when, and by how many seconds.
+        disk: How writes fail, "full" or "broken", and the first and the last of them that do.
+        power: With a halt: how many of the latest changes of the disk are lost, beside what was not flushed.
+        torn: With a halt: which file of a checkpoint, counted around, is cut to half.
+        lies: A rank, from its how manieth message on some have other bytes, and a seed of these.
     """
 
     seed: int = 0
@@ -59,6 +66,13 @@ class Schedule:
     resume: int | None = None
     timeout: float = 2.0
     surprises: int | None = None
+    node: tuple[int, int] | None = None
+    signal: tuple[Moment, ...] = ()
+    jump: tuple[tuple[int, str, int, float], ...] = ()
+    disk: tuple[str, int, int] | None = None
+    power: int | None = None
+    torn: int | None = None
+    lies: tuple[int, int, int] | None = None
 
     @property
     def line(self) -> str:
@@ -84,9 +98,10 @@ class Schedule:
             raise OtherVersion(f"{what}; try it on the checkout that printed it")
         if unknown := told.keys() - {field.name for field in dataclasses.fields(cls)}:
             raise OtherVersion(f"a schedule has no '{min(unknown)}'")
-        for name in ("kill", "late"):
+        for name in ("kill", "late", "signal", "jump"):
             told[name] = tuple(tuple(one) for one in told.get(name, ()))
-        told["then"] = tuple(told["then"]) if told.get("then") else None
+        for name in ("then", "node", "disk", "lies"):
+            told[name] = tuple(told[name]) if told.get(name) else None
         return cls(**told)
 
 

@@ -56,14 +56,15 @@ def _with(schedule: Schedule, changes: dict[str, object]) -> Schedule:
 
 
 def _smaller(schedule: Schedule) -> Iterator[dict[str, object]]:
-    for name in ("kill", "late"):
+    for name in ("kill", "late", "signal", "jump"):
         for one in getattr(schedule, name):
             yield {name: tuple(other for other in getattr(schedule, name) if other != one)}
     usual = Schedule()
-    for name in ("then", "nodes", "turns", "bell", "memory", "eager"):
+    for name in ("then", "node", "disk", "power", "torn", "nodes", "turns", "bell", "memory", "eager"):
         if getattr(schedule, name) != getattr(usual, name):
             yield {name: getattr(usual, name)}
-    most = max([0, *(one[0] for one in (*schedule.kill, *schedule.late))]) + 1
+    told = (*schedule.kill, *schedule.late, *schedule.signal, *schedule.jump)
+    most = max([0, *(one[0] for one in told)]) + 1
     for ranks in range(max(most, 1), schedule.ranks):
         yield {"ranks": ranks}
     if schedule.resume:

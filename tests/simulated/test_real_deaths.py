@@ -16,7 +16,7 @@ from faults.test_survival import pytestmark as pytestmark
 
 from tests.simulated.schedule import Moment, Schedule
 from tests.simulated.shrinking import verdict_of
-from tests.simulated.trainings import WAYS, Yard
+from tests.simulated.trainings import WAYS, Yard, yard as lent
 
 HERE = Path(__file__).parent
 RANKS, LONGEST = 3, 100
@@ -26,8 +26,9 @@ TRIED = ("fedavg", "momentum", "median", "krum", "mirror", "workers")
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Yard:
-    return Yard(tmp_path_factory.mktemp("yard"))
+def yard() -> Iterator[Yard]:
+    with lent() as found:
+        yield found
 
 
 def drawn_deaths(yard: Yard) -> Iterator[tuple[str, Moment]]:

@@ -20,12 +20,14 @@ from unittest import mock
 import torch
 
 from mpifl.common import DeviceLost, InputError, Misled, RoundLost, StartLost, Unwritable
-from mpifl.common.machine import signals
 from mpifl.data.shards import open_shard, open_vertical
 from mpifl.run.folder import checkpoint, serialization
+from mpifl.silo import ALONE
+from mpifl.training.beforehand import about_bits, about_plain
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wire.launching import met
+from tests.simulated.disks import Disk
 from tests.simulated.ground import Leaves, SimulatedGround, installed
 from tests.simulated.schedule import Schedule
 from tests.simulated.world import Rank, World
@@ -50,6 +52,7 @@ class Way:
         survives: Whether it may be started so that ranks outlive others.
         loses: Whether a death may end it with a line: silos stay where they are.
         patches: Constants, by their dotted name.
+        share: How often it is drawn; a way that traces its steps takes four times as long.
     """
 
     keys: Mapping[str, Any] = field(default_factory=dict)
@@ -59,6 +62,7 @@ class Way:
     survives: bool = True
     loses: bool = False
     patches: Mapping[str, Any] = field(default_factory=dict)
+    share: float = 1.0
 
 
 RANKS = (2, 3, 3, 3, 4, 4, 5)
@@ -84,10 +88,10 @@ WAYS = {
     "median": Way({"aggregation": {"rule": "median"}}),
     "krum": Way({"aggregation": {"rule": "krum", "byzantine": 1}}),
     "masks": Way(MASKED, stateful=True, loses=True),
-    "accumulated": Way({"local": {"accumulate_batches": 2}}),
-    "batched": Way({"local": {"batch_silos": True}}),
+    "accumulated": Way({"local": {"accumulate_batches": 2, "batch_size": 4}}),
+    "batched": Way({"local": {"batch_silos": True}}, share=0.2),
     "mirror": Way({"checkpoint": {"mirror": True, "every": 2}, "server_optimizer": MOMENTUM}),
-    "workers": Way({"evaluate": {"where": "workers", "batch_size": 5}}),
+    "workers": Way({"evaluate": {"every": 1, "where": "workers", "batch_size": 5}}),
     "columns": Way(SPLIT, columns=True, survives=False),
     "moves": Way(patches=MOVES),
     "deadline": Way({"cohort": {"deadline": 0.5, "quorum": 0.4}}),
@@ -117,12 +121,14 @@ class Yard:
     """A folder in memory where trainings of one process run, one after another."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root = root = root.resolve()
         self.run = root / "run"
         write_folder(root / "rows", SIZES, test=12)
         write_vertical_folder(root / "columns", {"train": 12, "test": 6})
         self.site = root / "site"
         self._opened: dict[Any, Any] = {}
+        self._bits: dict[str, dict[str, str]] = {}
+        self._way = ""
         self.last: World
 
     def job(self, way: Way) -> dict[str, Any]:
@@ -135,7 +141,8 @@ class Yard:
             "device": "cpu",
             "model": {"name": "logreg"},
             "algorithm": {"name": "fedavg"},
-            "local": {"lr": 0.1, "batch_size": 4},
+            "local": {"lr": 0.1, "batch_size": 8},  # in an order that a round draws
+            "evaluate": {"every": 2},
             "checkpoint": {"every": 1},
         }
         for name, value in way.keys.items():
@@ -161,30 +168,45 @@ class Yard:
 
     def tried(self, schedule: Schedule) -> Ended:
         """Run a schedule; whoever asks looks at what came of it and closes its world."""
-        way = WAYS[schedule.way]
+        way, self._way = WAYS[schedule.way], schedule.way
         shutil.rmtree(self.run, ignore_errors=True)
         self._clear_site()
         with self._settled(schedule, way):
             world = World(schedule, schedule.ranks, halt=schedule.halt)
+            world.disk = Disk(self.run, schedule.disk, schedule.power is not None)
             world.run(functools.partial(self._live, world, way, False))
-            if world.halted and schedule.resume:
+            if schedule.resume and self._stopped(world):
                 world = self._gone_on(world, schedule, way)
             self.last = world
             return self._ended(world, way)
 
+    def _stopped(self, world: World) -> bool:
+        """Whether a world has ended before its time, as it may: by a kill, a signal or a full disk."""
+        errors = [rank.error for rank in world.ranks if rank.error is not None]
+        if world.hang or not all(isinstance(error, LINES) for error in errors):
+            return False
+        return world.halted or bool(errors) or not (self.run / "model.safetensors").exists()
+
     def _gone_on(self, killed: World, schedule: Schedule, way: Way) -> World:
-        """Go on with the run folder as it lay there when all were killed: unwinding threads write no more."""
+        """Go on with the run folder as it lay there when all were killed: unwinding stacks write no more."""
         left = self.run.with_name("left")
         shutil.rmtree(left, ignore_errors=True)
         if self.run.exists():
             shutil.copytree(self.run, left)
         killed.close()
         shutil.rmtree(self.run, ignore_errors=True)
-        if left.exists():
+        if killed.halted and schedule.power is not None:
+            killed.disk.restore(schedule.power)
+        elif left.exists():
             left.rename(self.run)
+        files = sorted((self.run / "checkpoints").rglob("*.*"))
+        if killed.halted and schedule.torn is not None and files:
+            torn = files[schedule.torn % len(files)]
+            torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
         assert schedule.resume is not None
-        plain = dataclasses.replace(schedule, kill=(), then=None, late=(), survive=False)
+        plain = dataclasses.replace(schedule, kill=(), then=None, late=(), survive=False, **CALM)
         world = World(plain, schedule.resume, stream=1)
+        world.disk, world.faults = Disk(self.run, None, False), list(killed.faults)
         world.run(functools.partial(self._live, world, way, True))
         return world
 
@@ -201,21 +223,38 @@ class Yard:
             "MPIFL_TRANSFER_TIMEOUT": str(schedule.timeout),
             "MPIFL_SITE": str(self.site),
         }
-        signals.clear()
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.dict(os.environ, variables))
             os.environ.pop("MPIFL_RANKS_PER_NODE", None)
-            stack.enter_context(mock.patch("mpifl.training.build.open_shard", self._once(open_shard)))
-            stack.enter_context(
-                mock.patch("mpifl.wings.split.split_training.open_vertical", self._once(open_vertical))
-            )
             if schedule.turns:
                 for name, value in TURNS.items():
                     stack.enter_context(mock.patch(f"mpifl.wire.spreading.{name}", value))
             for name, value in way.patches.items():
                 stack.enter_context(mock.patch(name, value))
+            yield
+
+    @contextlib.contextmanager
+    def _settled_for_all(self) -> Iterator[None]:
+        """Have what holds of all schedules: what is simulated, and what would be the same each time."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch("mpifl.training.build.open_shard", self._once(open_shard)))
+            stack.enter_context(
+                mock.patch("mpifl.wings.split.split_training.open_vertical", self._once(open_vertical))
+            )
+            hosting = "mpifl.training.hosting"
+            stack.enter_context(mock.patch(f"{hosting}.about_bits", self._about_bits))
+            stack.enter_context(mock.patch(f"{hosting}.about_plain", functools.cache(about_plain)))
+            stack.enter_context(mock.patch("mpifl.training.build.lanes_of", return_value=ALONE))
+            # the same where no accelerator is, whose streams it would note with a stack of calls each time
+            stack.enter_context(mock.patch.object(torch, "manual_seed", torch.default_generator.manual_seed))
             stack.enter_context(installed())
             yield
+
+    def _about_bits(self, model: Any, *of: Any) -> dict[str, str]:
+        """Say what this processor rounds, which it tries once for each way."""
+        if self._way not in self._bits:
+            self._bits[self._way] = about_bits(model, *of)
+        return self._bits[self._way]
 
     def _once(self, opens: Callable[..., Any]) -> Callable[..., Any]:
         """Open each shard once a process: HDF5 is parsed by another."""
@@ -292,8 +331,12 @@ def yard() -> Iterator[Yard]:
     where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="mpifl-simulated-", dir=where) as folder:
         torch.set_num_threads(1)
-        yield Yard(Path(folder))
+        found = Yard(Path(folder))
+        with found._settled_for_all():
+            yield found
 
 
+CALM: Any = {"signal": (), "jump": (), "disk": None, "node": None, "lies": None}
+"""No troubles, beside those of the past."""
 LINES = (InputError, RoundLost, StartLost, Misled, DeviceLost, Unwritable)
 """What a rank may end by, with a line."""
