@@ -209,9 +209,13 @@ def baseline(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the runs and of the page.")],
     ranks: Annotated[int, typer.Option(metavar="N", min=1, help="MPI ranks of the federated run.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the runs in DIR.")] = False,
+    late: Annotated[
+        Path | None,
+        typer.Option(metavar="SHARDS", help="Train and score later silos alone, beside DIR/federated."),
+    ] = None,
 ) -> None:
     """Train the job, each silo alone and all pooled, and score all on the same test rows of each silo: did
     federation help, and for whom?"""
     from mpifl.cli.baseline import baseline_command
 
-    raise typer.Exit(baseline_command(job, set_, out, ranks, resume))
+    raise typer.Exit(baseline_command(job, set_, out, ranks, resume, late))

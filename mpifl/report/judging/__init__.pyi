@@ -14,8 +14,11 @@ from .evaluate import (
     write_figures as write_figures,
 )
 from .given_shards import (
+    check_classes as check_classes,
+    check_fit as check_fit,
     check_names as check_names,
     learned_from as learned_from,
+    shards_at as shards_at,
 )
 from .paired import (
     by_draws as by_draws,
