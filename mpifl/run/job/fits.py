@@ -25,6 +25,7 @@ kernels                                                       +     +           
 model.name,weights,strict,save                                +     +                     +                    +               +   +     +                +                          +                   +                   +
 model.buffers                                                 +     reset                 reset                reset           +   reset +                -                          +                   +                   reset
 data.augment                                                  +     +                     -                    +               +   +     +                -                          flip|crop|flip-crop flip|crop|flip-crop +
+data.rotation,zoom,shift,brightness,contrast                  +     +                     -                    +               +   +     +                -                          +                   +                   +
 task                                                          +     +                     =                    +               +   +     +                =                          +                   +                   +
 algorithm                                                     +     =                     =                    =               =   +     =                =                          +                   +                   +
 split                                                      +     =                     =                    =               =   =     =                +                          =                   =                   -
@@ -85,6 +86,7 @@ private     local.batch_silos          [local] batch_silos = true: each silo of 
 private     local.compile              [local] compile = true: a step of [privacy] is not compiled; leave it out
 private     cohort.select              [cohort] select = '{value}': goes by losses, which [privacy] withholds; take another
 private     data.augment               [data] augment = '{value}': [privacy] takes examples as they are; leave one of them out
+private     data.rotation,zoom,shift,brightness,contrast {key} = {value}: [privacy] takes examples as they are; leave one of them out
 private     attack.kind                [attack] kind = '{value}': who lies spends no budget; leave one of them out
 private     model.buffers              [model] buffers: {value}: what buffers learn of examples is protected by nothing; take 'reset'
 silo        cohort.weights             [cohort] weights = '{value}': one silo's update would weigh more than the noise hides; [privacy] level = 'silo' takes 'uniform'
@@ -119,6 +121,7 @@ split       attack.kind                [attack] kind = '{value}': is of updates,
 split       privacy                    [privacy]: clips and noises updates, and these silos send lines; leave it out
 split       security                   [security]: sums updates, and these silos send lines; leave it out
 split       data.augment               [data] augment = '{value}': silos would change their columns apart; leave it out
+split       data.rotation,zoom,shift,brightness,contrast {key} = {value}: silos would change their columns apart; leave it out
 split       evaluate.where             [evaluate] where = '{value}': no worker has the whole network; leave it out
 split       evaluate.keep_best         [evaluate] keep_best = true: bottoms stay at their silos as they are at the end; leave it out
 split       checkpoint.mirror          [checkpoint] mirror = true: another rank would learn the labels; leave it out
