@@ -64,6 +64,7 @@ evaluate.silos                                                +     +           
 checkpoint.every,keep,background                              +     +                     +                    +               +   +     +                +                          +                   +                   +
 checkpoint.mirror                                             +     +                     +                    +               +   +     -                -                          +                   +                   +
 tracking.console,jsonl,tensorboard,mlflow,observers           +     +                     +                    +               +   +     +                +                          +                   +                   +
+tracking.step_losses                                          +     +                     -                    -               -   -     -                -                          +                   -                   -
 """  # noqa: E501
 
 _WHY = """
@@ -87,6 +88,14 @@ private     local.compile              [local] compile = true: a step of [privac
 private     cohort.select              [cohort] select = '{value}': goes by losses, which [privacy] withholds; take another
 private     data.augment               [data] augment = '{value}': [privacy] takes examples as they are; leave one of them out
 private     data.rotation,zoom,shift,brightness,contrast {key} = {value}: [privacy] takes examples as they are; leave one of them out
+private     tracking.step_losses       [tracking] step_losses = {value}: losses of examples are protected by nothing; leave it out under [privacy]
+silo        tracking.step_losses       [tracking] step_losses = {value}: losses of single silos are protected by nothing; leave it out under [privacy]
+sum         tracking.step_losses       [tracking] step_losses = {value}: losses of examples are protected by nothing; leave it out under [privacy]
+sums        tracking.step_losses       [tracking] step_losses = {value}: are of single silos, and masks hide them; leave it out under [security]
+masks       tracking.step_losses       [tracking] step_losses = {value}: are of single silos, and masks hide them; leave it out under [security]
+split       tracking.step_losses       [tracking] step_losses = {value}: each batch is a step of all parties; leave it out
+batch_silos tracking.step_losses       [tracking] step_losses = {value}: [local] batch_silos = true takes steps of several silos at once; leave one of them out
+clock       tracking.step_losses       [tracking] step_losses = {value}: by [clock] silos hand over in one round what they trained in another; leave one of them out
 private     attack.kind                [attack] kind = '{value}': who lies spends no budget; leave one of them out
 private     model.buffers              [model] buffers: {value}: what buffers learn of examples is protected by nothing; take 'reset'
 silo        cohort.weights             [cohort] weights = '{value}': one silo's update would weigh more than the noise hides; [privacy] level = 'silo' takes 'uniform'

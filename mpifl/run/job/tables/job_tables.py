@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from mpifl.common import InputError, Table
 from mpifl.silo.steps import EVALUATION_BATCH, BufferRule, EvaluationBatch
@@ -161,5 +161,7 @@ class Tracking(_Table):
     """Write TensorBoard event files into RUN/tensorboard."""
     mlflow: bool = False
     """Log to MLflow: to ./mlruns, or to MLFLOW_TRACKING_URI if it is set."""
+    step_losses: NonNegativeInt = 0
+    """Record each silo's mean training loss of every so many steps; 0 records none."""
     observers: list[str] = []
     """The user's own observers, each as "package.module:Class"."""
