@@ -185,6 +185,7 @@ JOBS: dict[str, list[Tables]] = {
     "tracking.jsonl": [{"tracking": {"jsonl": False}}],
     "tracking.tensorboard": [{"tracking": {"tensorboard": True}}],
     "tracking.mlflow": [{"tracking": {"mlflow": True}}],
+    "tracking.wandb": [{"tracking": {"wandb": True}}],
     "tracking.step_losses": [{"tracking": {"step_losses": 2}}],
     "tracking.observers": [{"tracking": {"observers": ["mine:Observer"]}}],
     **{f"local.{key}": [{"local": given} for given in samples] for key, samples in KEYS.items()},

@@ -63,7 +63,7 @@ evaluate.keep_best                                            +     +           
 evaluate.silos                                                +     +                     +                    +               +   +     +                .                          +                   +                   +
 checkpoint.every,keep,background                              +     +                     +                    +               +   +     +                +                          +                   +                   +
 checkpoint.mirror                                             +     +                     +                    +               +   +     -                -                          +                   +                   +
-tracking.console,jsonl,tensorboard,mlflow,observers           +     +                     +                    +               +   +     +                +                          +                   +                   +
+tracking.console,jsonl,tensorboard,mlflow,wandb,observers     +     +                     +                    +               +   +     +                +                          +                   +                   +
 tracking.step_losses                                          +     +                     -                    -               -   -     -                -                          +                   -                   -
 """  # noqa: E501
 

@@ -161,6 +161,8 @@ class Tracking(_Table):
     """Write TensorBoard event files into RUN/tensorboard."""
     mlflow: bool = False
     """Log to MLflow: to ./mlruns, or to MLFLOW_TRACKING_URI if it is set."""
+    wandb: bool = False
+    """Log to Weights & Biases; with WANDB_MODE=offline to RUN/wandb alone."""
     step_losses: NonNegativeInt = 0
     """Record each silo's mean training loss of every so many steps; 0 records none."""
     observers: list[str] = []
