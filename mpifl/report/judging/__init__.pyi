@@ -20,6 +20,9 @@ from .given_shards import (
     learned_from as learned_from,
     shards_at as shards_at,
 )
+from .mask_files import (
+    MaskFiles as MaskFiles,
+)
 from .paired import (
     by_draws as by_draws,
     by_right_answers as by_right_answers,
@@ -52,5 +55,7 @@ from .trained import (
     Trained as Trained,
     check_plugins as check_plugins,
     model_file as model_file,
+    module_of as module_of,
     read_job_of as read_job_of,
+    told_model as told_model,
 )
