@@ -73,7 +73,7 @@ def dataset_of(
     check_named(arrays, wanted)
     texts = numbered(path, {name: arrays[name] for name in _plain(arrays, wanted)})
     given, arrays, scale = arrays, joined(path, texts.arrays, wanted), scale_of(wanted.scale)
-    x, y = _features(path, "x", arrays, scale), _targets(path, "y", arrays)
+    x, y = features_in(path, "x", arrays, scale), _targets(path, "y", arrays)
     _check_scaled(x, wanted)
     _check_lengths(path, arrays)
     test = _test_set(path, arrays, x, scale) if any(map(_of_server, arrays)) else None
@@ -109,7 +109,7 @@ def _test_set(
     path: Path, arrays: Mapping[str, Any], x: Rows | Ragged | Beside, scale: float | None
 ) -> tuple[Rows | Ragged | Beside, Array]:
     """Return the server's test set, which must be like `x`."""
-    test = _features(path, "x_test", arrays, scale), _targets(path, "y_test", arrays)
+    test = features_in(path, "x_test", arrays, scale), _targets(path, "y_test", arrays)
     if not test[0].shape[0]:
         raise InputError(f"{path}: x_test is empty; leave it out")
     if form_of(test[0]) != form_of(x):
@@ -151,9 +151,14 @@ def _check_lengths(path: Path, arrays: Mapping[str, Any]) -> None:
                 raise InputError(f"{path}: {found}, so [{length}, ...]")
 
 
-def _features(
+def features_in(
     path: Path, name: str, arrays: Mapping[str, Any], scale: float | None
 ) -> Rows | Ragged | Beside:
+    """Return x, or all x_NAME beside each other, checked.
+
+    Raises:
+        InputError: there is none, or one is no array of features.
+    """
     if name in arrays:
         return _checked(path, name, arrays[name], 2, scale)
     if several := _several(arrays, name):

@@ -17,7 +17,7 @@ from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.sources.spool import UnevenSpool
 from data_prep.sources.table import Keys
 from data_prep.sources.text import text_of
-from data_prep.sources.tokens import Tokens, tokens_of
+from data_prep.sources.tokens import Tokens, encoding_by, tokens_of
 from data_prep.sources.within import silo_files
 from mpifl.common import InputError
 from mpifl.data import Column, Ragged, Targets
@@ -87,6 +87,7 @@ def read_jsonl(
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
     more["groups"] = groups.groups(group, len(y), tested=bool(test))
     more |= {"given": records.provenance(), "given_of_test": of_test.provenance() if test else None}
+    more["encoding"] = encoding_by(tokenizer, end)
     return Dataset(str(path), x, y, cutter.tokens.size, files, **more)
 
 
@@ -120,7 +121,7 @@ class Cutter:
         """Read a file: sequences and their targets, [n, length], in files that are mapped; note whose each
         is, and the number of its text."""
         x, y = UnevenSpool(ragged=True), UnevenSpool(ragged=True)
-        lines = _of_files(path, self.group) if path.is_dir() else _lines(path, self.silo, self.group)
+        lines = _of_files(path, self.group) if path.is_dir() else text_lines(path, self.silo, self.group)
         while some := list(islice(lines, LINES)):
             prompts = self.tokens.encode([line.prompt for line in some])
             texts = self.tokens.encode([line.text for line in some])
@@ -185,11 +186,11 @@ def _of_files(folder: Path, group: str) -> Iterator[TextLine]:
                 raise InputError(f"{path}: has no field '{group}', which --group names; leave it out")
             yield TextLine(1, "", text_of(path), name, None)
             continue
-        for line in _lines(path, "", group):
+        for line in text_lines(path, "", group):
             yield line._replace(silo=name)
 
 
-def _lines(path: Path, silo: str, group: str) -> Iterator[TextLine]:
+def text_lines(path: Path, silo: str, group: str) -> Iterator[TextLine]:
     """Yield the texts of a file; blank lines are left out."""
     try:
         with path.open("rb") as file:

@@ -16,7 +16,7 @@ from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library
 from data_prep.sources.reading import digest_of, needed
 from data_prep.sources.spool import Spool
 from mpifl.common import InputError, choices
-from mpifl.data.shards import Provenance, ids_of
+from mpifl.data.shards import Provenance, ids_of, record_of
 
 ENDINGS = (".nii", ".nii.gz")
 EXAMPLES = ("volume", "slice")
@@ -46,7 +46,7 @@ def read_nifti(
             raise InputError(f"--option: {option}={given} given; {choices(given, known)}")
     if bool(labels) == bool(masks):
         raise InputError("--option: say labels=FILE, or masks=DIR; one of them")
-    paths = _volumes(folder)
+    paths = volumes_below(folder)
     files = {f"{folder.name}/**": digest_of(folder, paths)}
     rows = NiftiRows(paths, slices=example == "slice")
     if masks:
@@ -59,7 +59,8 @@ def read_nifti(
         arrays["silo"] = np.array([path.parent.name for path in paths])[rows.owners]
     made = dataset_of(folder, arrays, files, wanted)
     names = [path.relative_to(folder).as_posix() for path in paths]
-    made = replace(made, given=Provenance(ids=ids_of(names)[rows.owners]))
+    owners = Provenance(ids=ids_of(names)[rows.owners])
+    made = replace(made, given=owners, encoding=record_of("volumes", example=example))
     return replace(made, groups=Groups("file", renumbered([rows.owners])[0])) if rows.slices else made
 
 
@@ -69,6 +70,7 @@ class NiftiRows:
     Attributes:
         owners: The file of each example, int64 [n].
         slices: Whether examples are slices.
+        place: The number of each example in its file, int64 [n].
     """
 
     dtype, sequential = np.dtype(np.float32), True
@@ -82,7 +84,7 @@ class NiftiRows:
                 raise InputError(f"{path}: {list(form)} voxels, {other}; {told}")
         self._paths, self.slices, depths = paths, slices, [form[2] if slices else 1 for form in forms]
         self.owners = np.repeat(np.arange(len(paths)), depths)
-        self._place = np.concatenate([np.arange(depth) for depth in depths])
+        self.place = np.concatenate([np.arange(depth) for depth in depths])
         self.shape = (len(self.owners), 1, *forms[0][: 2 if slices else 3])
         self._last: tuple[int, np.ndarray] | None = None
 
@@ -94,7 +96,7 @@ class NiftiRows:
         out = np.empty((len(chosen), *self.shape[1:]), np.float32)
         for row, number in enumerate(chosen):
             volume = self._volume(int(self.owners[number]))
-            out[row, 0] = volume[..., self._place[number]] if self.slices else volume
+            out[row, 0] = volume[..., self.place[number]] if self.slices else volume
         return out
 
     def of_masks(self, volume: np.ndarray) -> np.ndarray:
@@ -139,7 +141,8 @@ def _opened(path: Path) -> Any:
     return reoriented
 
 
-def _volumes(folder: Path) -> list[Path]:
+def volumes_below(folder: Path) -> list[Path]:
+    """Return the volumes below a folder, by their paths; raise InputError where another file is there."""
     paths = files_below(folder)
     for path in paths:
         if not path.name.endswith(ENDINGS):
@@ -152,7 +155,7 @@ def _masks(
 ) -> np.ndarray:
     """Read the masks of all volumes, uint8 [n, X, Y, Z], or of slices [n, X, Y]; they lie in TMPDIR."""
     names = [path.relative_to(folder) for path in paths]
-    found = _volumes(masks)
+    found = volumes_below(masks)
     if odd := sorted(set(names) ^ {path.relative_to(masks) for path in found}):
         where = masks if odd[0] in names else folder
         raise InputError(f"{where / odd[0]}: is missing; each volume has a mask of its name in {masks}")

@@ -25,11 +25,16 @@ def read_npz(data: Path | None, wanted: Wanted) -> Dataset:
     hdf5.
     """
     path = needed("npz", data, "measurements.npz")
-    arrays = _load(path, wanted)
+    arrays = load_arrays(path, wanted)
     return dataset_of(path, arrays, {path.name: sha256_of(path)}, wanted)
 
 
-def _load(path: Path, asked: Wanted) -> dict[str, np.ndarray]:
+def load_arrays(path: Path, asked: Wanted) -> dict[str, np.ndarray]:
+    """Return the arrays of a file that a source reads, by their names.
+
+    Raises:
+        InputError: it is no such file, or damaged.
+    """
     try:
         with opened_zip(path) as archive:
             stored = {Path(member.filename).stem: member for member in archive.infolist()}

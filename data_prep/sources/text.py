@@ -16,6 +16,7 @@ from data_prep.sources.roles import find_roles
 from data_prep.sources.within import silo_files
 from data_prep.tables import check_method, opened_zip
 from mpifl.common import InputError
+from mpifl.data.shards import record_of
 
 MOST_PACKED = 1 << 28
 """Bytes of a text in a zip archive; all of Shakespeare is 5.5 million."""
@@ -120,6 +121,7 @@ def _dataset(
             test=test if len(test[0]) else None,
             class_names=names,
             coded=True,
+            encoding=record_of("characters"),
         )
     parts = [windows for pair in kept.values() for windows in pair]
     sizes = [len(x) for x, _ in parts]
@@ -137,6 +139,7 @@ def _dataset(
         silo=silo,
         silo_names=dict(enumerate(kept)),
         held=held,
+        encoding=record_of("characters"),
     )
 
 

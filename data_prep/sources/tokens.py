@@ -1,15 +1,16 @@
-"""Texts as tokens: bytes, or the tokens of a tokenizer that lies in a folder."""
+"""Texts as tokens, and back: characters, bytes, or the tokens of a tokenizer that lies in a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from data_prep.sources.reading import noted
-from mpifl.common import InputError
+from mpifl.common import InputError, sha256_of
 from mpifl.common.machine import floors
+from mpifl.data.shards import record_of
 
 FILE = "tokenizer.json"
 MOST_BYTES = 1 << 28
@@ -31,6 +32,38 @@ class Tokens(Protocol):
         """Return the tokens of each text, without its end."""
         ...
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens; what is no whole character is written as U+FFFD."""
+        ...
+
+
+class Characters:
+    """The characters of a vocabulary; nothing ends a text.
+
+    Args:
+        vocabulary: The characters, each by its number.
+    """
+
+    end: int | None = None
+
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        self.size, self._vocabulary = len(vocabulary), vocabulary
+        self._numbers = {character: number for number, character in enumerate(vocabulary)}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the number of each character; raise InputError for one that the vocabulary lacks."""
+        for text in texts:
+            if unknown := next((one for one in text if one not in self._numbers), None):
+                said = (
+                    f"the character {unknown!r} of {text[:40]!r} is none of the {self.size} of the training"
+                )
+                raise InputError(f"{said}; take another")
+        return [[self._numbers[character] for character in text] for text in texts]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the characters."""
+        return "".join(self._vocabulary[token] for token in tokens)
+
 
 class Bytes:
     """The bytes of UTF-8, and one token more that ends a text."""
@@ -41,6 +74,10 @@ class Bytes:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the bytes of each text."""
         return [list(text.encode()) for text in texts]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of bytes, without ends."""
+        return bytes(token for token in tokens if token < 256).decode(errors="replace")
 
 
 class Stored:
@@ -73,6 +110,12 @@ class Stored:
             found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in found]
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, with special tokens as they are written."""
+        with _refused(self._path, "cannot decode tokens"):
+            text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return text
+
 
 def tokens_of(tokenizer: str, end: str, files: dict[str, str]) -> Tokens:
     """Return what makes tokens: `bytes`, or the tokenizer in a folder, whose sha256 is noted in `files`."""
@@ -89,6 +132,38 @@ def tokens_of(tokenizer: str, end: str, files: dict[str, str]) -> Tokens:
     if (size := path.stat().st_size) > MOST_BYTES:
         raise InputError(f"{path}: {size:,} bytes; a tokenizer has at most {MOST_BYTES:,}")
     return Stored(noted(path, files), end)
+
+
+def encoding_by(tokenizer: str, end: str) -> dict[str, Any]:
+    """Return the record of how texts became tokens: by bytes, or by the file that has this sha256."""
+    by = tokenizer if tokenizer == "bytes" else sha256_of(Path(tokenizer) / FILE)
+    return record_of("tokens", tokenizer=by, end=end)
+
+
+def tokens_by(record: Mapping[str, Any], characters: Sequence[str] | None, folder: Path | None) -> Tokens:
+    """Return what makes the tokens of a training again.
+
+    Args:
+        record: Its encoding, of the kind `characters` or `tokens`.
+        characters: The names of its classes.
+        folder: Where the tokenizer lies, if it is one in a file.
+
+    Raises:
+        InputError: the record is damaged, or there is no such tokenizer.
+    """
+    if record["kind"] == "characters":
+        if not characters or any(len(one) != 1 for one in characters):
+            raise InputError("class names of the shards are no characters; cut the texts anew")
+        return Characters(characters)
+    if (by := record.get("tokenizer")) == "bytes":
+        return Bytes()
+    path = (folder or Path()) / FILE
+    if folder is None or not path.is_file():
+        said = f"no {FILE} in {folder}" if folder else "its texts became tokens by a tokenizer"
+        raise InputError(f"--tokenizer: {said}; name the folder of the training's own")
+    if by is not None and sha256_of(path) != by:
+        raise InputError(f"--tokenizer {folder}: is another than that of the training; name its own")
+    return Stored(path, str(record.get("end", "")))
 
 
 @contextmanager

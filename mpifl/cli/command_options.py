@@ -43,6 +43,26 @@ Last = Annotated[
     bool, typer.Option("--last", help="Take the model of the last round, where the run's is of its best one.")
 ]
 
+_TABLE = typer.Argument(metavar="[TABLE]", help="New rows: CSV, Parquet, or arrays in .npz.")
+NewTable = Annotated[Path | None, _TABLE]
+_IMAGES = typer.Option(metavar="DIR", help="A folder of new images, or NIfTI volumes.")
+NewImages = Annotated[Path | None, _IMAGES]
+_TEXTS = typer.Option(metavar="PATH", help="New texts: .txt, .jsonl, or a folder of .txt files.")
+NewTexts = Annotated[Path | None, _TEXTS]
+_MASKS = typer.Option(metavar="DIR", help="Write each predicted mask there, too, as PNG.")
+MaskFolder = Annotated[Path | None, _MASKS]
+_OVERLAY = typer.Option("--overlay", help="With --masks: beside each its image with the mask over it.")
+Overlay = Annotated[bool, _OVERLAY]
+_TOKENIZER = typer.Option(
+    metavar="FOLDER", help="The training's tokenizer; by default in the model's folder."
+)
+Tokenizer = Annotated[str | None, _TOKENIZER]
+_SPLIT = typer.Option(metavar="SPLIT", help="train, valid or test; by default all.")
+NewSplit = Annotated[str | None, _SPLIT]
+_SPEC = typer.Option(metavar="SPEC", help="With TABLE: its site's own spec, for its names and units.")
+SiteSpec = Annotated[Path | None, _SPEC]
+Force = Annotated[bool, typer.Option("--force", help="Take shards that another spec has cut.")]
+
 
 def write_text(option: str, path: Path, text: str) -> None:
     """Write a text to the file of an option.

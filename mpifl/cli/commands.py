@@ -126,6 +126,7 @@ app.command()(job_commands.check)
 app.command()(job_commands.submit)
 app.command()(model_commands.evaluate)
 app.command()(model_commands.predict)
+app.command()(model_commands.generate)
 app.command()(model_commands.convert)
 app.command()(model_commands.baseline)
 

@@ -70,8 +70,14 @@ def submit(
     dry_run: DryRun = False,
     force: Annotated[bool, typer.Option("--force", help="As of train, for the first start alone.")] = False,
     elsewhere: Elsewhere = False,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="--set KEY=A,B: each run of the grid is a task of a job array.")
+    ] = False,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With --sweep: so many tasks at a time.")
+    ] = None,
 ) -> None:
-    """Train as a SLURM job that queues itself again until it is done."""
+    """Train as a SLURM job that queues itself again until it is done; with --sweep, as an array of them."""
     from mpifl.cli.job_tools import SlurmOptions, submit_job
 
     wishes = SlurmOptions(
@@ -84,5 +90,8 @@ def submit(
         account=account,
         launcher=launcher,
         elsewhere=elsewhere,
+        sweep=sweep,
+        at_once=at_once,
     )
-    submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run, force)
+    usual = f"{job.stem}-sweep" if sweep else job.stem
+    submit_job(job, out or Path("runs") / usual, tuple(set_), wishes, dry_run, force)

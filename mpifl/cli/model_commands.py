@@ -1,5 +1,5 @@
-"""The commands `evaluate`, `predict`, `baseline` and `convert`: a trained model scored, asked, held against
-others, and weights taken from another program's file."""
+"""The commands `evaluate`, `predict`, `generate`, `baseline` and `convert`: a trained model scored, asked,
+held against others, and weights taken from another program's file."""
 
 from __future__ import annotations
 
@@ -8,23 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mpifl.cli.command_options import JobFile, Last, Ranks, Run, Set, Trust
+from mpifl.cli.command_options import (
+    Force,
+    JobFile,
+    Last,
+    MaskFolder,
+    NewImages,
+    NewSplit,
+    NewTable,
+    NewTexts,
+    Overlay,
+    Ranks,
+    Run,
+    Set,
+    SiteSpec,
+    Tokenizer,
+    Trust,
+)
 from mpifl.common import InputError, tables
 from mpifl.common.machine import imports, tuning
 
 if TYPE_CHECKING:
+    from mpifl.cli.job_tools import Predicting
     from mpifl.wire import Transport
-
-
-_TABLE = typer.Argument(metavar="[TABLE]", help="A table of new rows, CSV or Parquet.")
-NewTable = Annotated[Path | None, _TABLE]
-_IMAGES = typer.Option(metavar="DIR", help="A folder of new images.")
-NewImages = Annotated[Path | None, _IMAGES]
-_SPLIT = typer.Option(metavar="SPLIT", help="train, valid or test; by default all.")
-NewSplit = Annotated[str | None, _SPLIT]
-_SPEC = typer.Option(metavar="SPEC", help="With TABLE: its site's own spec, for its names and units.")
-SiteSpec = Annotated[Path | None, _SPEC]
-Force = Annotated[bool, typer.Option("--force", help="Take shards that another spec has cut.")]
 
 
 def evaluate(
@@ -95,7 +101,11 @@ def predict(
     *,
     data: Annotated[Path | None, typer.Option(metavar="SHARDS", help="A shard folder, or one shard.")] = None,
     images: NewImages = None,
+    texts: NewTexts = None,
+    tokenizer: Tokenizer = None,
     spec: SiteSpec = None,
+    masks: MaskFolder = None,
+    overlay: Overlay = False,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The table: .parquet, .csv or .npz.")],
     split: NewSplit = None,
     last: Last = False,
@@ -103,54 +113,131 @@ def predict(
     trust: Trust = [],  # noqa: B006
     ranks: Ranks = None,
 ) -> None:
-    """Write the predictions of a finished run's model: of new rows, of new images, or of shards.
+    """Write the predictions of a finished run's model: of new rows, images or texts, or of shards.
 
     For a split network all parties work together, on the ranks that --ranks or mpirun starts.
     """
-    _check_one(table, images, data, split)
-    _check_spec(spec, table)
+    _check_one({"TABLE": table, "--images": images, "--texts": texts, "--data": data}, split)
+    _check_beside(spec, table, tokenizer, texts, masks, overlay=overlay)
     split_over, transport = _asked(run, ranks)
     if split_over:
         assert transport is not None
-        if data is None:
-            raise InputError("--data: not given; parties answer together; name their shard folder")
+        _predict_together(run, data, out, transport, trust, split=split, masks=masks)
+    elif transport is None or transport.is_server:
         with imports.gc_frozen():
-            from mpifl.cli.job_tools import predict_together
+            from mpifl.cli.job_tools import Predicting
+            from mpifl.report.judging import MaskFiles, predict_run
 
-        with tuning.subnormals_as_zero():
-            predict_together(run, data, out, transport, trust, split)
-        return
-    if transport is not None and not transport.is_server:
-        return
+        files = None if masks is None else MaskFiles(masks, over=overlay)
+        if data is not None:
+            predict_run(run, data, out, trust, last, split, force=force, masks=files)
+        else:
+            _predict_new(Predicting(run, out, trust, last, files), table, images, texts, spec, tokenizer)
+        if files is not None:
+            typer.echo(f"masks: {masks}, {files.count:,} files")
+
+
+def _predict_together(
+    run: Path,
+    data: Path | None,
+    out: Path,
+    transport: Transport,
+    trust: list[str],
+    *,
+    split: str | None,
+    masks: Path | None,
+) -> None:
+    """Have all parties of a split network predict their shards."""
+    if masks is not None:
+        raise InputError(f"--masks {masks}: a split network answers no masks; leave it out")
+    if data is None:
+        raise InputError("--data: not given; parties answer together; name their shard folder")
     with imports.gc_frozen():
-        from mpifl.cli.job_tools import predict_images, predict_table
-        from mpifl.report.judging import predict_run
+        from mpifl.cli.job_tools import predict_together
 
-    if table is not None:
-        predict_table(run, table, out, trust, last, spec)
-    elif images is not None:
-        predict_images(run, images, out, trust, last)
-    elif data is not None:
-        predict_run(run, data, out, trust, last, split, force=force)
+    with tuning.subnormals_as_zero():
+        predict_together(run, data, out, transport, trust, split)
 
 
-def _check_one(table: Path | None, images: Path | None, data: Path | None, split: str | None) -> None:
+def _predict_new(
+    asked: Predicting,
+    table: Path | None,
+    images: Path | None,
+    texts: Path | None,
+    spec: Path | None,
+    tokenizer: str | None,
+) -> None:
+    """Predict what was never cut into shards."""
+    with imports.gc_frozen():
+        from mpifl.cli.job_tools import predict_arrays, predict_images, predict_table, predict_texts
+
+    if images is not None:
+        predict_images(asked, images)
+    elif texts is not None:
+        predict_texts(asked, texts, tokenizer)
+    elif table is not None and table.suffix == ".npz":
+        predict_arrays(asked, table)
+    elif table is not None:
+        predict_table(asked, table, spec)
+
+
+def _check_one(given: dict[str, Path | None], split: str | None) -> None:
     """See that it is said once what is predicted."""
-    given = {"TABLE": table, "--images": images, "--data": data}
-    named = [name for name, value in given.items() if value is not None]
+    named, table = [name for name, value in given.items() if value is not None], given["TABLE"]
     if len(named) != 1:
         what = f"{' and '.join(named)} given" if named else "nothing to predict is given"
-        raise InputError(f"mpifl predict: {what}; name a table, or --images DIR, or --data SHARDS")
-    if split is not None and data is None:
+        to_do = "name a table, or --images DIR, --texts PATH, or --data SHARDS"
+        raise InputError(f"mpifl predict: {what}; {to_do}")
+    if split is not None and given["--data"] is None:
         raise InputError(f"--split {split}: is for shards; leave it out, or name them by --data")
     if table is not None and table.suffix in (".h5", ".json"):
         raise InputError(f"{table}: is no table; name shards by --data")
 
 
-def _check_spec(spec: Path | None, table: Path | None) -> None:
-    """Refuse a site's spec where there is no table."""
-    if spec is not None and table is None:
+def _check_beside(
+    spec: Path | None,
+    table: Path | None,
+    tokenizer: str | None,
+    texts: Path | None,
+    masks: Path | None,
+    *,
+    overlay: bool,
+) -> None:
+    """Refuse options of what is not predicted."""
+    if spec is not None and (table is None or table.suffix == ".npz"):
         raise InputError(f"--spec {spec}: is for a table of new rows; leave it out, or name TABLE")
+    if tokenizer is not None and texts is None:
+        raise InputError(f"--tokenizer {tokenizer}: is for texts; leave it out, or name --texts")
+    if masks is not None and texts is not None:
+        raise InputError(f"--masks {masks}: texts have none; leave it out")
+    if overlay and masks is None:
+        raise InputError("--overlay: lies beside masks; give --masks DIR, too")
+
+
+def generate(
+    run: Run,
+    prompts: Annotated[
+        Path, typer.Option(metavar="FILE", help="A prompt on each line; .jsonl has objects with `prompt`.")
+    ],
+    length: Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens that are added.")] = 100,
+    seed: Annotated[
+        int | None, typer.Option(metavar="SEED", help="Draw tokens; without it, take the likeliest.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=1e-3, metavar="T", help="With --seed: below 1 likelier tokens; 1.")
+    ] = None,
+    tokenizer: Tokenizer = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write .jsonl or .txt; by default print texts.")
+    ] = None,
+    last: Last = False,
+    trust: Trust = [],  # noqa: B006
+) -> None:
+    """Have the language model of a finished run go on with the texts of a file."""
+    with imports.gc_frozen():
+        from mpifl.cli.job_tools import Prompts, generate_run
+
+    generate_run(run, Prompts(prompts, length, seed, temperature, tokenizer), out, trust, last)
 
 
 def convert(
@@ -209,9 +296,13 @@ def baseline(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the runs and of the page.")],
     ranks: Annotated[int, typer.Option(metavar="N", min=1, help="MPI ranks of the federated run.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the runs in DIR.")] = False,
+    late: Annotated[
+        Path | None,
+        typer.Option(metavar="SHARDS", help="Train and score later silos alone, beside DIR/federated."),
+    ] = None,
 ) -> None:
     """Train the job, each silo alone and all pooled, and score all on the same test rows of each silo: did
     federation help, and for whom?"""
     from mpifl.cli.baseline import baseline_command
 
-    raise typer.Exit(baseline_command(job, set_, out, ranks, resume))
+    raise typer.Exit(baseline_command(job, set_, out, ranks, resume, late))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import traceback
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from mpifl.common import (
     BeyondRange,
@@ -20,7 +22,8 @@ from mpifl.common import (
     place_of,
 )
 from mpifl.run.folder import CheckpointError
-from mpifl.silo import short_of_memory
+from mpifl.silo import Silo, short_of_memory
+from mpifl.wire import MOST_SCALARS
 
 KINDS: dict[type[Exception], str] = {
     Diverged: "diverged",
@@ -70,9 +73,25 @@ class Telling:
         """Return the seconds that the server learns, for the seconds that were spent."""
         return spent
 
+    def work(self, silo: Silo) -> dict[str, Any]:
+        """Return what the server learns of a silo's trainings: `seen`, and `losses` where they are noted.
+
+        Raises:
+            InputError: there are too many losses for a message.
+        """
+        if (count := len(silo.losses)) > MOST_SCALARS:
+            what = (
+                f"[tracking] step_losses: a round brings {count:,} losses, at most {MOST_SCALARS:,} are sent"
+            )
+            raise InputError(f"{what}; take a larger number")
+        return {
+            "seen": silo.seen,
+            "losses": [loss if math.isfinite(loss) else None for loss in silo.losses],
+        }
+
 
 class KindsAlone(Telling):
-    """Tells the server only the kind of a fault, and times to two digits.
+    """Tells the server only the kind of a fault, times to two digits, and nothing of trainings.
 
     The error's text goes to the site's own stderr. A fault that differs from an earlier one only in numbers
     is not printed again.
@@ -93,6 +112,10 @@ class KindsAlone(Telling):
 
     def explain(self, silos: Collection[int]) -> None:
         """Print nothing: `fault` has printed the traceback already."""
+
+    def work(self, silo: Silo) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
 
     def seconds(self, spent: float) -> float:
         """Return a time rounded to two digits, an error of at most 5 %."""

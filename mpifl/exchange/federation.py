@@ -201,6 +201,7 @@ class Federation:
     def recover(self) -> None:
         """Meet the other survivors of a death; an inventory must then tell which rank hosts which silo."""
         self.renumber(self.transport.recover())
+        self.ledger.forget_training()  # what was asked is asked again
 
     def renumber(self, ranks: Mapping[int, int]) -> None:
         """Note a death; see `Membership.renumber`."""

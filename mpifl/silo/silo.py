@@ -60,6 +60,8 @@ class Silo(Lent):
         learned_statistics: The running statistics after the last training, or None.
         received: What transforms store about the message until the update leaves.
         work: The name of the client method of the request, or "".
+        seen: How many examples its trainings have seen, once in each epoch.
+        losses: The mean losses of every so many steps of its trainings, one after another.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Silo(Lent):
         allocate: Allocate = torch.empty,
         evaluation_batch: EvaluationBatch = EVALUATION_BATCH,
         augment: Change | None = None,
+        losses_every: int = 0,
         trains: Trains = training_loop.train,
     ) -> None:
         super().__init__(id, models, round, seed, allocate)
@@ -95,6 +98,9 @@ class Silo(Lent):
         self._evaluation_batch = evaluation_batch
         self._augment = augment
         self._trains = trains
+        self._losses_every = losses_every
+        self.seen = 0
+        self.losses: list[float] = []
         self.kept: dict[str, Any] = {}
         self._splits = {
             name: Batches(split, features, self.model.device) for name, split in shard.splits.items()
@@ -165,13 +171,20 @@ class Silo(Lent):
                 allocate=self._allocate,
                 method=self._method(settings),
                 enough=enough,
+                losses_every=self._losses_every,
             )
             run = self._trains(asked)
+        self._note(run, settings)
+        return run
+
+    def _note(self, run: LocalRun, settings: LocalTraining) -> None:
+        """Note what a training has learned, and how many examples it saw."""
+        self.seen += run.examples
+        self.losses += run.losses
         if settings.keep_optimizer_state and run.optimizer is not None:
             state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
             self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})
         self.learned_statistics = self._learned()
-        return run
 
     def _augmented(self) -> Batches:
         """Return the training examples with the job's augmentation, which draws anew each time."""
@@ -227,6 +240,7 @@ class Silo(Lent):
         with self.randomness("gradient"):
             batches = iter([batch]) if batch is not None else self._all_examples()
             run = training_loop.gradient(self.model, batches, w, self.objective, self._divided)
+        self.seen += run.examples
         if track:
             self.learned_statistics = self._learned()
         return run

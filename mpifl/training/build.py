@@ -249,6 +249,7 @@ def _assemble(
         rule=rule,
         evaluation_batch=job.evaluate.batch_size,
         augment=augment_of(job, spec),
+        losses_every=job.tracking.step_losses,
     )
     context = changed(context, placed)
     worker = worker_of(context, job, placed.get(transport.rank, []), transport, wings)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mpifl.algorithms import Algorithm, Server, Work
 from mpifl.common import InputError, Names, RoundLost
+from mpifl.data import Features
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import answers_told, pooled
 from mpifl.learning.tasks import TaskFacts
@@ -71,6 +72,10 @@ class MetricsCollector:
         costs |= {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
         if not ledger.parties:
             del costs["parties"]
+        costs |= self._speed(costs.pop("examples_trained"), ledger.seconds_training)
+        if ledger.step_losses:
+            names = self._recovery.federation.names
+            costs["step_losses"] = {names[silo]: of for silo, of in sorted(ledger.step_losses.items())}
         costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)
         if ledger.rank_seconds:
             costs["rank_seconds"] = {str(rank): dict(spent) for rank, spent in ledger.rank_seconds.items()}
@@ -84,6 +89,17 @@ class MetricsCollector:
             costs["attempts_lost"] = ledger.lost
         suspected = self._suspicion.see(costs)
         return costs | ({"suspected": suspected} if ledger.weights or ledger.outside else {})
+
+    def _speed(self, examples: int, seconds: float) -> Record:
+        """Return how many examples the silos saw in training, and how many in a second of the slowest rank;
+        for texts tokens, too."""
+        if not examples or not seconds:
+            return {}
+        found: Record = {"examples_trained": examples, "examples_per_second": examples / seconds}
+        one = self._spec.features
+        if self._algorithm.task.generates and isinstance(one, Features) and not one.ragged:
+            found["tokens_per_second"] = examples * one.shape[0] / seconds
+        return found
 
     def evaluate_if_due(self, record: Mapping[str, Any] = MappingProxyType({})) -> Record:
         """If an evaluation is due, score w on the test set and at the silos that have examples for it.

@@ -46,12 +46,8 @@ Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=1e9)]
 WindowNumber: TypeAlias = Annotated[int, Field(ge=-70, le=60)]
 """The windows of all float64 numbers below `LARGEST`; see `mpifl.sums.exact`."""
-Value: TypeAlias = (
-    bool
-    | Annotated[int, Field(ge=-(2**63), le=2**63)]
-    | Annotated[float, Field(ge=-LARGEST_FIGURE, le=LARGEST_FIGURE)]
-    | Text
-)
+_Loss: TypeAlias = Annotated[float, Field(ge=-LARGEST_FIGURE, le=LARGEST_FIGURE)]
+Value: TypeAlias = bool | Annotated[int, Field(ge=-(2**63), le=2**63)] | _Loss | Text
 """A scalar that is accepted from another rank."""
 
 DTYPES: dict[str, torch.dtype] = {
@@ -137,6 +133,10 @@ class Header(Reply):
     sealed: list[Name] = Field(default=[], max_length=MOST_SCALARS, fail_fast=True)
     """Names of the masked scalars: their masked sum is sent, and single values only as a silo chooses."""
     vectors: dict[Name, VectorHeader] = Field(default={}, max_length=MOST_VECTORS)
+    seen: Count = 0
+    """How many examples the silo's trainings saw; 0 if it does not tell."""
+    losses: list[_Loss | None] = Field(default=[], max_length=MOST_SCALARS, fail_fast=True)
+    """The mean losses of its steps, where they are asked for; None is not finite."""
 
 
 class FileReply(Reply):

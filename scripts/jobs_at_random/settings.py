@@ -25,6 +25,7 @@ NOT_DRAWN: dict[str, str] = {
     "seed": "drawn for each job",
     "device": "there is no GPU",
     "tracking.mlflow": "is not installed everywhere",
+    "tracking.wandb": "talks to a service",
     "model.weights": "needs a file of the model's own parameters",
     "local.precision": "all but fp32 need a GPU",
     "privacy.noise_of": "names the silos of one federation",

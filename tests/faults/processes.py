@@ -24,6 +24,8 @@ PATIENCE = 60
 COSTS = (
     "time",
     "seconds",
+    "examples_per_second",
+    "tokens_per_second",
     "wire_",
     "bytes_received",
     "bytes_of_silo_max",

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from fuzzing.mutations import harmed_bytes, harmed_json
-from mpifl.cli.job_tools import predict_table
+from mpifl.cli.job_tools import Predicting, predict_table
 
 SPEC = """label = "ill"
 id = "who"
@@ -49,4 +49,4 @@ def new_rows(draw: Random, valid: Path, folder: Path) -> Path:
 
 
 def predict_new(folder: Path) -> None:
-    predict_table(folder / "run", folder / "new.csv", folder / "p.csv")
+    predict_table(Predicting(folder / "run", folder / "p.csv"), folder / "new.csv")

@@ -74,7 +74,8 @@ JOBS = [
     job(
         "augmented",
         shards="many",
-        data={"augment": "flip-crop"},
+        data={"augment": "flip-crop", "rotation": 20.0, "zoom": [0.9, 1.1], "brightness": 0.2},
+        tracking={"step_losses": 2},
         local={"lr": 0.1, "momentum": 0.9, "batch_size": 4, "accumulate_batches": 3},
         cohort={"fraction": 0.6},
     ),

@@ -126,7 +126,9 @@ def compare_models(plan: BaselinePlan) -> Baseline:
 
 def _remarks(plan: BaselinePlan, exact: bool) -> list[str]:
     found = []
-    if plan.pooled is None:
+    if plan.late:
+        found.append("The federated model has not learned from these silos, which came later.")
+    elif plan.pooled is None:
         why = "silos train for different epochs" if plan.job.local.epochs_by_silo else "one silo can be read"
         found.append(f"Nothing is pooled: {why}.")
     elif plan.pooled.state != "done":

@@ -10,14 +10,16 @@ from pathlib import Path
 from mpifl.cli.baseline.baseline_figures import compare_models
 from mpifl.cli.baseline.baseline_page import page
 from mpifl.cli.baseline.baseline_words import FROM_CHANCE, record, table, verdict
-from mpifl.cli.baseline.planned_runs import lent_shards, plan_of, prepare
+from mpifl.cli.baseline.planned_runs import lent_shards, plan_of, plan_of_late, prepare
 from mpifl.cli.sweep import INTERRUPTED, run_each, validate_all
 from mpifl.common import InputError, cannot_be_written, write_atomic
 from mpifl.common.pages import write_page
 from mpifl.report.runs import wide_console
 
 
-def baseline_command(job: Path, settings: Sequence[str], out: Path, ranks: int, resume: bool) -> int:
+def baseline_command(
+    job: Path, settings: Sequence[str], out: Path, ranks: int, resume: bool, late: Path | None = None
+) -> int:
     """Carry out `mpifl baseline` and return its exit code.
 
     Args:
@@ -26,11 +28,12 @@ def baseline_command(job: Path, settings: Sequence[str], out: Path, ranks: int, 
         out: The folder of the runs and of the figures.
         ranks: MPI ranks of the federated training; the others take one.
         resume: Go on with the runs that are there.
+        late: Shards of silos that came later: these alone are trained, and scored beside the federated model.
 
     Raises:
         InputError: there can be no such comparison, or a file cannot be read or written.
     """
-    plan = plan_of(job, settings, out)
+    plan = plan_of(job, settings, out) if late is None else plan_of_late(job, settings, out, late)
     validate_all([plan.federated], job)
     prepare(plan, resume)
     screen = wide_console()
@@ -38,7 +41,7 @@ def baseline_command(job: Path, settings: Sequence[str], out: Path, ranks: int, 
         screen.print(f"silo {name} left out: {why}", soft_wrap=True)
     codes = run_each(plan.runs, job, ranks, lent=partial(lent_shards, plan), first_counts=True)
     if INTERRUPTED in codes:
-        print("go on by --resume")
+        print("go on by --resume" if late is None else "the same command goes on")
         return INTERRUPTED
     if plan.federated.state != "done":
         return codes[0] or 1
@@ -48,7 +51,8 @@ def baseline_command(job: Path, settings: Sequence[str], out: Path, ranks: int, 
     screen.print(table(found))
     for line in (*found.remarks, FROM_CHANCE, verdict(found)):
         screen.print(line, soft_wrap=True)
-    files = {"json": out / "baseline.json", "page": out / "baseline.html"}
+    name = "baseline" if late is None else "late"
+    files = {"json": out / f"{name}.json", "page": out / f"{name}.html"}
     try:
         write_atomic(files["json"], (json.dumps(record(found), indent=1, allow_nan=False) + "\n").encode())
     except OSError as error:

@@ -16,7 +16,7 @@ from mpifl.cli.sweep import GridRun
 from mpifl.common import InputError, Names, ShardError, cannot_be_written, write_atomic
 from mpifl.data.shards import FederationSpec, ShardEntry, open_shard, read_any
 from mpifl.learning import models
-from mpifl.report.judging import why_none
+from mpifl.report.judging import check_classes, check_fit, learned_from, shards_at, why_none
 from mpifl.run.job import Job, check_job, read_job
 
 OF_SEVERAL = ("cohort", "aggregation", "attack", "compression")
@@ -36,6 +36,7 @@ class BaselinePlan:
         pooled: The run on all training rows that can be read here.
         entries: By the name of a run alone or pooled: the shards that it is of.
         left_out: By a silo's name: why it is scored nowhere.
+        late: Whether the silos came later, and the federated model has not learned from them.
     """
 
     job: Job
@@ -46,6 +47,7 @@ class BaselinePlan:
     pooled: GridRun | None = None
     entries: dict[str, list[ShardEntry]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    late: bool = False
 
     @property
     def runs(self) -> list[GridRun]:
@@ -78,10 +80,50 @@ def plan_of(path: Path, settings: Sequence[str], out: Path) -> BaselinePlan:
     _check_models(path, job, spec)
     federated = GridRun(0, "federated", out / "federated", tuple(settings), job)
     plan = BaselinePlan(job, folder, spec, federated)
+    readable = _plan_alone(plan, out, folder / "federation.json", "alone")
+    if job.local.epochs_by_silo is None and len(readable) > 1:
+        return replace(plan, pooled=_run(plan, out, "pooled", readable))
+    return plan
+
+
+def plan_of_late(path: Path, settings: Sequence[str], out: Path, late: Path) -> BaselinePlan:
+    """Return the trainings of silos that came later, each alone, beside a federated run that is done.
+
+    Args:
+        path: The job file.
+        settings: Keys and values, as `mpifl train --set` takes them.
+        out: The folder of the runs, with the federated one in `federated`.
+        late: A shard folder of the silos, or one shard beside what describes it.
+
+    Raises:
+        InputError: there is no such run, or its model cannot judge these shards.
+    """
+    job, run = read_job(path, settings), out / "federated"
+    _check(path, job)
+    federated = GridRun(0, "federated", run, tuple(settings), job)
+    if federated.state != "done":
+        raise InputError(f"{run}: is no finished run; put the run folder of the federated model there")
+    (_, taken), shards = learned_from(run, job.plugins.values()), shards_at(late)
+    check_fit(run, late, shards.spec, taken)
+    check_classes(run, late, shards.spec, taken)
+    _check_models(path, job, taken)
+    entries = [entry for entry in shards.entries.values() if entry.silo is not None]
+    spec = shards.spec.model_copy(update={"silos": entries})
+    plan = BaselinePlan(job, shards.folder, spec, federated, late=True)
+    _plan_alone(plan, out, late, "late")
+    return plan
+
+
+def _plan_alone(plan: BaselinePlan, out: Path, where: Path, name: str) -> list[ShardEntry]:
+    """Plan a run alone for each silo with test rows; return the silos whose shards can be read here.
+
+    Raises:
+        InputError: there is none.
+    """
     readable = []
-    for number, entry in enumerate(spec.silos):
+    for number, entry in enumerate(plan.spec.silos):
         try:
-            open_shard(folder, entry, spec)
+            open_shard(plan.folder, entry, plan.spec)
         except ShardError as error:
             plan.left_out[plan.names[number]] = str(error)
             continue
@@ -89,13 +131,11 @@ def plan_of(path: Path, settings: Sequence[str], out: Path) -> BaselinePlan:
         if not entry.examples.get("test"):
             plan.left_out[plan.names[number]] = "holds out no test rows"
             continue
-        plan.alone[number] = _run(plan, out, f"alone_{number:04d}", [entry])
+        plan.alone[number] = _run(plan, out, f"{name}_{entry.silo:04d}", [entry])
     if not plan.alone:
-        what = f"{folder}/federation.json: no silo whose shard can be read here holds out test rows"
+        what = f"{where}: no silo whose shard can be read here holds out test rows"
         raise InputError(f"{what}; partition with --test 0.2")
-    if job.local.epochs_by_silo is None and len(readable) > 1:
-        return replace(plan, pooled=_run(plan, out, "pooled", readable))
-    return plan
+    return readable
 
 
 def _check(path: Path, job: Job) -> None:
@@ -137,7 +177,7 @@ def _run(plan: BaselinePlan, out: Path, name: str, entries: list[ShardEntry]) ->
     file = out / "jobs" / f"{name}.toml"
     job = check_job(table, str(file))
     plan.entries[name] = entries
-    silo = plan.names[entries[0].silo or 0]
+    silo = plan.names[plan.spec.silos.index(entries[0])]
     title = f"silo {silo} alone" if len(entries) == 1 else "pooled"
     return GridRun(number, title, out / name, (), job, file, ranks=1)
 
@@ -151,7 +191,7 @@ def prepare(plan: BaselinePlan, resume: bool) -> None:
     """
     for task in plan.runs:
         begun = (task.run / "job.toml").exists()
-        if begun and not resume:
+        if begun and not (resume or plan.late):
             what = f"{task.run}: holds a run already"
             raise InputError(f"{what}; go on by --resume, or name another folder by --out")
         shards = Path(task.job.shards)
@@ -160,7 +200,8 @@ def prepare(plan: BaselinePlan, resume: bool) -> None:
         if begun and entries and described and not is_of(shards, entries):
             what = f"{task.run}: was trained on other shards than those that can be read at {plan.folder} now"
             raise InputError(f"{what}; remove it, or name another folder by --out")
-        spec = plan.spec if entries is None else read_any(shards) if described else None
+        own = None if plan.late else plan.spec
+        spec = own if entries is None else read_any(shards) if described else None
         if why := task.of_another(spec):
             raise InputError(f"{task.run}: {why}; name another folder by --out")
         if task.file is not None:

@@ -25,6 +25,11 @@ from .keys import (
     show_keys as show_keys,
     tables as tables,
 )
+from .language_runs import (
+    Prompts as Prompts,
+    generate_run as generate_run,
+    predict_texts as predict_texts,
+)
 from .new_data import (
     NewData as NewData,
     kind_seen as kind_seen,
@@ -32,6 +37,8 @@ from .new_data import (
     whose as whose,
 )
 from .predict_files import (
+    Predicting as Predicting,
+    predict_arrays as predict_arrays,
     predict_images as predict_images,
     predict_table as predict_table,
 )

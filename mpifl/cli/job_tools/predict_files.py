@@ -1,38 +1,61 @@
-"""`mpifl predict` of a table or a folder of images that was never cut into shards."""
+"""`mpifl predict` of a table, a folder of images, or arrays that were never cut into shards."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mpifl.common import InputError, one_line
-from mpifl.data.shards import FederationSpec, Provenance, encoding_of
-from mpifl.report.judging import check_asked, learned_from, predict_pieces
+from mpifl.data import Array
+from mpifl.data.shards import FederationSpec, Provenance, by_path, encoding_of
+from mpifl.report.judging import MaskFiles, check_asked, learned_from, predict_pieces
 
-Pieces = Iterator[tuple[np.ndarray, Provenance]]
-MADE_BY = {"table": "a table of a csv or parquet source", "images": "images"}
+Pieces = Iterator[tuple[Array, Provenance]]
+MADE_BY = {"table": "a table of a csv or parquet source", "images": "images", "volumes": "NIfTI volumes"}
 
 
-def predict_table(
-    run: Path,
-    table: Path,
-    out: Path,
-    trusted: Collection[str] = (),
-    last: bool = False,
-    own: Path | None = None,
-) -> None:
-    """Write what the model of a run says of each row of a table, in the order of the table.
+@dataclass(frozen=True)
+class Predicting:
+    """What new examples are predicted by.
 
-    Args:
+    Attributes:
         run: The run folder.
-        table: CSV, or Parquet by its ending; it needs no label, and no row is left out.
         out: The file, `.parquet`, `.csv` or `.npz`.
         trusted: The plug-ins that the run's job may import.
         last: Take the model of the last round.
+        masks: Takes the predicted masks of images.
+    """
+
+    run: Path
+    out: Path
+    trusted: Collection[str] = ()
+    last: bool = False
+    masks: MaskFiles | None = None
+
+    def learned(self) -> FederationSpec:
+        """Return what is known of the training's shards, after checks of the output."""
+        check_asked(self.out, None)
+        return learned_from(self.run, self.trusted)[1]
+
+    def write(self, data: Path, told: Iterable[str], pieces: Pieces) -> None:
+        """Write the predictions of examples from `data`, after what is told of them."""
+        for line in told:
+            print(one_line(line), file=sys.stderr)
+        job, spec = learned_from(self.run, self.trusted)
+        predict_pieces(self.run, job, spec, pieces, self.out, data, last=self.last, masks=self.masks)
+
+
+def predict_table(asked: Predicting, table: Path, own: Path | None = None) -> None:
+    """Write what the model of a run says of each row of a table, in the order of the table.
+
+    Args:
+        asked: The run, and where to write.
+        table: CSV, or Parquet by its ending; it needs no label, and no row is left out.
         own: The spec of the site whose table it is; names in the file, units and notation are by it.
 
     Raises:
@@ -42,12 +65,9 @@ def predict_table(
     from data_prep.tables import UnlabelledTable, kind_of
 
     _check_tables(table)
-
-    def rows(record: dict[str, Any]) -> tuple[Iterable[str], Pieces]:
-        given = UnlabelledTable(kind_of(table), table, record["spec"], own)
-        return given.told(), _of_table(given)
-
-    _predict(run, table, out, trusted, last, kind="table", made=rows)
+    record = _record(asked.run, table, asked.learned(), ("table",))
+    given = UnlabelledTable(kind_of(table), table, record["spec"], own)
+    asked.write(table, given.told(), _of_table(given))
 
 
 def _check_tables(given: Path) -> None:
@@ -67,42 +87,42 @@ def _of_table(given: Any) -> Pieces:
         yield piece.x, Provenance(piece.row, ids_of(piece.id) if given.has_ids else None)
 
 
-def predict_images(
-    run: Path, folder: Path, out: Path, trusted: Collection[str] = (), last: bool = False
-) -> None:
-    """Write what the model of a run says of each image in a folder, in the order of their paths.
+def predict_images(asked: Predicting, folder: Path) -> None:
+    """Write what the model of a run says of each image or volume in a folder, in the order of their paths.
 
     Args:
-        run: The run folder.
-        folder: The images, in folders of it, too.
-        out: The file, `.parquet`, `.csv` or `.npz`.
-        trusted: The plug-ins that the run's job may import.
-        last: Take the model of the last round.
+        asked: The run, and where to write.
+        folder: The images, or NIfTI volumes where the training had such, in folders of it, too.
 
     Raises:
         InputError: the run keeps no form of images, one is of another, or the file cannot be written.
     """
-    from data_prep.sources import UnlabelledImages
+    from data_prep.sources import UnlabelledImages, UnlabelledVolumes
 
-    def rows(record: dict[str, Any]) -> tuple[Iterable[str], Pieces]:
-        given = UnlabelledImages(folder, record)
-        return given.told, given.read()
-
-    _predict(run, folder, out, trusted, last, kind="images", made=rows)
-
-
-def _predict(
-    run: Path, data: Path, out: Path, trusted: Collection[str], last: bool, *, kind: str, made: Any
-) -> None:
-    check_asked(out, None)
-    job, spec = learned_from(run, trusted)
-    told, pieces = made(_record(run, data, spec, kind))
-    for line in told:
-        print(one_line(line), file=sys.stderr)
-    predict_pieces(run, job, spec, pieces, out, data, last=last)
+    record = _record(asked.run, folder, asked.learned(), ("images", "volumes"))
+    kind = UnlabelledVolumes if record["kind"] == "volumes" else UnlabelledImages
+    given = kind(folder, record)
+    asked.write(folder, given.told, given.read())
 
 
-def _record(run: Path, data: Path, spec: FederationSpec, kind: str) -> dict[str, Any]:
+def predict_arrays(asked: Predicting, file: Path) -> None:
+    """Write what the model of a run says of each example of a `.npz` file, in their order.
+
+    Args:
+        asked: The run, and where to write.
+        file: x, or every x_NAME, with offsets where examples have unequal lengths; other arrays do not count.
+
+    Raises:
+        InputError: the arrays are not such as those of the training, or the file cannot be written.
+    """
+    from data_prep.sources import unlabelled_arrays
+
+    x = unlabelled_arrays(file, asked.learned().features)
+    count = len(next(iter(by_path("x", x).values())))
+    asked.write(file, (), iter([(x, Provenance(np.arange(count)))]))
+
+
+def _record(run: Path, data: Path, spec: FederationSpec, kinds: Collection[str]) -> dict[str, Any]:
     """Return how the training's examples became numbers."""
     record = encoding_of(spec.source)
     if record is None:
@@ -110,7 +130,8 @@ def _record(run: Path, data: Path, spec: FederationSpec, kind: str) -> dict[str,
             "does not say how its examples became numbers (shards of an older version, or of another source)"
         )
         raise InputError(f"{run}: {what}; cut {data} by data-prep as those were, and name it by --data")
-    if record["kind"] != kind:
-        learned = MADE_BY.get(record["kind"], record["kind"])
-        raise InputError(f"{run}: was trained on {learned}; {data} is {MADE_BY[kind]}")
+    if record["kind"] not in kinds:
+        learned = MADE_BY.get(record["kind"], "texts")
+        given = " or ".join(MADE_BY[kind] for kind in kinds)
+        raise InputError(f"{run}: was trained on {learned}; {data} is {given}")
     return record

@@ -7,9 +7,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mpifl.cli.job_tools.array_tasks import ArrayTask, tasks_left, told_to
 from mpifl.cli.job_tools.beforehand import check_whole
 from mpifl.common import InputError, write_atomic
 from mpifl.run.job import Job
@@ -69,6 +71,10 @@ class SlurmOptions:
     launcher: str = "auto"
     elsewhere: bool = False
     """Whether the shards lie on compute nodes only."""
+    sweep: bool = False
+    """Whether keys have several values, and each run is a task of an array."""
+    at_once: int | None = None
+    """How many tasks of an array run at a time."""
 
 
 def submit_job(
@@ -83,8 +89,8 @@ def submit_job(
 
     Args:
         job_file: The job; relative paths start from the current folder, also in the batch job.
-        out: The run folder. An existing run goes on; script and log are `OUT.sbatch` and `OUT.log`.
-        overrides: Keys of the job to change, such as `local.lr=0.05`.
+        out: The run folder, or that of a sweep's runs; script and log are `OUT.sbatch` and `OUT.log`.
+        overrides: Keys of the job to change, such as `local.lr=0.05`; of a sweep with several values.
         wishes: Nodes, ranks and the like.
         dry_run: Only print the script.
         force: Let its first start go on even with a changed job.
@@ -93,24 +99,28 @@ def submit_job(
         InputError: the job, its model, the shards or a wish is wrong, there is no SLURM here, or SLURM
             refuses.
     """
-    found = check_whole(job_file, overrides, out, True, force, wishes.elsewhere)
-    job, spec = found.job, found.spec
-    for note in found.notes:
+    if wishes.at_once is not None and not wishes.sweep:
+        raise InputError(f"--at-once {wishes.at_once}: is for runs of a sweep; give --sweep, or leave it out")
+    tasks = tasks_left(job_file, overrides, out) if wishes.sweep else [ArrayTask(None, out, overrides)]
+    checked = [
+        check_whole(job_file, task.overrides, task.run, True, force, wishes.elsewhere) for task in tasks
+    ]
+    for note in dict.fromkeys(note for found in checked for note in found.notes):
         print(note, file=sys.stderr)
+    job, spec = checked[0].job, checked[0].spec
     ranks = _ranks(job, len(spec.silos) - (spec.layout == "vertical"), wishes)
     if job.tracking.console is True:  # the log is no terminal
-        overrides = (*overrides, "tracking.console=always")
+        tasks = [replace(task, overrides=(*task.overrides, "tracking.console=always")) for task in tasks]
     train = [sys.executable, "-m", "mpifl", "train", str(job_file)]
-    train += [word for override in overrides for word in ("--set", override)]
-    script = _script(job, out, train, ranks, wishes, FORCE if force else "")
+    script = _script(job, out, tasks, train, ranks, wishes=wishes, more=FORCE if force else "")
     if dry_run:
         print(script, end="")
         return
-    path = _beside(out, ".sbatch")
-    number = _submit(path, script)
-    print(number)
+    print(_submit(path := _beside(out, ".sbatch"), script))
     where = f"{ranks} ranks on {wishes.nodes} node{'s' if wishes.nodes > 1 else ''}"
-    print(f"submitted: {where}; script {path}, log {_beside(out, '.log')}", file=sys.stderr)
+    many = f"{len(tasks)} runs of " if wishes.sweep else ""
+    log = _beside(out, ".TASK.log" if wishes.sweep else ".log")
+    print(f"submitted: {many}{where}; script {path}, log {log}", file=sys.stderr)
 
 
 def _ranks(job: Job, elsewhere: int, wishes: SlurmOptions) -> int:
@@ -147,10 +157,22 @@ def _cpus_of_a_node(partition: str | None) -> int:
     return min((int(cpus) for cpus, name in nodes if partition or name.endswith("*")), default=0)
 
 
-def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: SlurmOptions, more: str) -> str:
-    cpus = _cpus_per_task(job, wishes)
+def _script(
+    job: Job,
+    out: Path,
+    tasks: Sequence[ArrayTask],
+    train: list[str],
+    ranks: int,
+    *,
+    wishes: SlurmOptions,
+    more: str,
+) -> str:
+    cpus, numbers = _cpus_per_task(job, wishes), [task.number for task in tasks if task.number is not None]
+    log = str(_beside(out, "")).replace("%", "%%")
+    array = ",".join(map(str, numbers)) + (f"%{wishes.at_once}" if wishes.at_once else "")
     asked = {
         "job-name": job.name,
+        "array": array or None,
         "partition": wishes.partition,
         "account": wishes.account,
         "nodes": wishes.nodes,
@@ -159,7 +181,7 @@ def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: SlurmOpti
         "gpus-per-node": wishes.gpus_per_node or None,
         "time": wishes.time,
         "chdir": Path.cwd(),
-        "output": str(_beside(out, ".log")).replace("%", "%%"),
+        "output": f"{log}.%a.log" if numbers else f"{log}.log",
         "open-mode": "append",
         "signal": f"B:USR1@{SECONDS_TO_SAVE}",
     }
@@ -169,9 +191,7 @@ def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: SlurmOpti
 #SBATCH --requeue
 
 # The environment of `mpifl submit` comes along; what else the ranks need, such as modules, goes here.
-run={shlex.quote(str(out))}
-train=({shlex.join(train)} --out "$run")
-{more}# srun would warn where the ranks are no multiple of the nodes
+{told_to(tasks, train)}{more}# srun would warn where the ranks are no multiple of the nodes
 unset SLURM_NTASKS_PER_NODE
 start=({shlex.join(_launcher(wishes, ranks, cpus))})
 {GOING_ON}"""

@@ -14,3 +14,7 @@ from .prefetching import (
 from .torch_dataset import (
     Examples as Examples,
 )
+from .warping import (
+    Warp as Warp,
+    load_warp as load_warp,
+)

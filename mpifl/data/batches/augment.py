@@ -60,24 +60,38 @@ def load_change(name: str, features: Inputs, targets: Aims | None) -> Change:
     """
     if name not in CHANGES:
         return _own(name, load_plugin(name, "[data] augment", CHANGES))
+    _, outside = check_images(f"[data] augment = '{name}'", features, targets)
+    return functools.partial(_moved, CHANGES[name], outside)
+
+
+def check_images(where: str, features: Inputs, targets: Aims | None) -> tuple[Features, int | None]:
+    """See that examples are images, with one target or a mask each.
+
+    Returns:
+        The format of an image, and the class of a mask's pixels outside of it; None if targets are no masks.
+
+    Raises:
+        InputError: they are something else; the line begins with `where`.
+    """
     own = "take a function of your own, 'module:function'"
     if not isinstance(features, Features) or len(features.shape) != 3:
         found = list(features.shape) if isinstance(features, Features) else f"arrays {', '.join(features)}"
         what = f"moves images [channels, height, width], and an example has the shape {found}"
-        raise InputError(f"[data] augment = '{name}': {what}; {own}")
-    aims = None if isinstance(targets, Targets) and len(targets.shape) < 2 else targets
-    if aims is not None and not (isinstance(aims, Targets) and aims.shape[-2:] == features.shape[-2:]):
-        found = f"shape {list(aims.shape)}" if isinstance(aims, Targets) else f"names {', '.join(aims)}"
+        raise InputError(f"{where}: {what}; {own}")
+    if targets is None or (isinstance(targets, Targets) and len(targets.shape) < 2):
+        return features, None
+    if not (isinstance(targets, Targets) and targets.shape[-2:] == features.shape[-2:]):
+        found = (
+            f"shape {list(targets.shape)}" if isinstance(targets, Targets) else f"names {', '.join(targets)}"
+        )
         what = f"moves masks of {list(features.shape[-2:])} pixels alike, and targets have the {found}"
-        raise InputError(f"[data] augment = '{name}': {what}; {own}")
-    outside = aims.ignore if isinstance(aims, Targets) and aims.ignore is not None else 0
-    return functools.partial(_moved, CHANGES[name], aims is not None, outside)
+        raise InputError(f"{where}: {what}; {own}")
+    return features, 0 if targets.ignore is None else targets.ignore
 
 
 def _moved(
     kinds: tuple[Callable[[Tensor, torch.Generator], _Move], ...],
-    masks: bool,
-    outside: int,
+    outside: int | None,
     batch: Mapping[str, Any],
     generator: torch.Generator,
 ) -> dict[str, Any]:
@@ -85,8 +99,8 @@ def _moved(
 
     Args:
         kinds: The kinds of moves, one after another.
-        masks: Whether targets are masks, with a class for each pixel.
-        outside: The class of mask pixels outside the image; image pixels there are 0.
+        outside: The class of mask pixels outside the image, where targets are masks; image pixels there are
+            0.
         batch: x of shape [n, channels, height, width], and y.
         generator: The random generator.
     """
@@ -94,7 +108,7 @@ def _moved(
     for kind in kinds:
         move = kind(x, generator)
         x = move(x, 0)
-        if masks:
+        if outside is not None:
             layers = math.prod(y.shape[1:-2])
             y = move(y.reshape(len(y), layers, *y.shape[-2:]), outside).reshape(y.shape)
     return {"x": x, "y": y}

@@ -16,9 +16,9 @@ def record_of(kind: str, **facts: Any) -> dict[str, Any]:
     """Return the record of an encoding with its digest.
 
     Args:
-        kind: `table` or `images`.
+        kind: `table`, `images`, `volumes`, `tokens` or `characters`.
         **facts: Of a table `spec`, its spec with all stated that was learned; of images what they are
-            brought to.
+            brought to; of tokens the tokenizer's sha256, or `bytes`, and what ends a text.
     """
     record = {"kind": kind, **facts}
     told = json.dumps(_numbers_by(record), sort_keys=True)

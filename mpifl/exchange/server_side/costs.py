@@ -21,6 +21,10 @@ class ExchangeCosts:
     bytes_received: int = 0
     bytes_of_silo: Counter[int] = field(default_factory=Counter)
     """Bytes that each silo received and sent, together."""
+    examples_trained: int = 0
+    """Examples that silos saw in training, once in each epoch; 0 where they do not tell."""
+    step_losses: dict[int, list[float | None]] = field(default_factory=dict)
+    """The mean losses of each silo's steps, where they are asked for."""
     seconds_training: float = 0.0
     """Seconds that the slowest rank trained."""
     seconds_waiting: float = 0.0
@@ -46,6 +50,12 @@ class ExchangeCosts:
         self.faults.clear()
         self.weights.clear()
         self.outside.clear()
+        self.forget_training()
+
+    def forget_training(self) -> None:
+        """Forget what was trained in an attempt that is made again: how far it came is chance."""
+        self.examples_trained = 0
+        self.step_losses.clear()
 
     def note(self, combined: Combined) -> None:
         """Note the other results of an aggregation: weights, shares at an edge, number of parties."""
@@ -91,6 +101,9 @@ class ExchangeCosts:
         for header in updates_of(headers):
             if header.silo in accepted:
                 up[header.silo] += _size(header)
+            self.examples_trained += header.seen
+            if header.losses and header.silo in accepted:
+                self.step_losses.setdefault(header.silo, []).extend(header.losses)
         self.bytes_sent += len(request.cohort) * down
         self.bytes_received += sum(up.values())
         self.bytes_of_silo.update({silo: down + up.get(silo, 0) for silo in request.cohort})

@@ -67,7 +67,7 @@ def _check_counts(raw: Any, silos: int) -> None:
     for header in headers:
         _check_count("keys of a reply", header, FEW)
         of_one = _of(dict, header)
-        for name in ("scalars", "sealed", "vectors"):
+        for name in ("scalars", "sealed", "vectors", "losses"):
             _check_count(name, of_one.get(name), MOST_SCALARS)
         told = _of(dict, of_one.get("vectors"))
         vectors += len(told)

@@ -217,7 +217,14 @@ class Worker:
             named = defined(update.scalars)
             sealed = sorted(named) if self.aggregation.sealed else []
             scalars = {name: one for name, one in named.items() if not sealed or name in update.open}
-            header = Header(silo=id, weight=update.weight, scalars=scalars, sealed=sealed, keeps=keeps)
+            header = Header(
+                silo=id,
+                weight=update.weight,
+                scalars=scalars,
+                sealed=sealed,
+                keeps=keeps,
+                **self._tells.work(silo),
+            )
             header = header.model_copy(update={"vectors": self.aggregation.accumulate(id, update)})
         except ValueError as error:
             raise InputError(f"its update was refused: {reason_of(error)}") from None

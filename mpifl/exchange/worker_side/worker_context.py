@@ -53,6 +53,7 @@ class WorkerContext:
     rule: MakesAggregator | None = None
     evaluation_batch: EvaluationBatch = EVALUATION_BATCH
     augment: Change | None = None
+    losses_every: int = 0
     silo: Callable[..., Silo] = Silo
     check: Callable[[int, Shard], object] = _takes_part
     averaging: Averaging = field(default_factory=Averaging)
@@ -83,5 +84,6 @@ class WorkerContext:
             public=self.public,
             evaluation_batch=self.evaluation_batch,
             augment=self.augment,
+            losses_every=self.losses_every,
             **given,
         )

@@ -9,6 +9,11 @@ from .building import (
 from .classifier import (
     Classifier as Classifier,
 )
+from .generation import (
+    GoingOn as GoingOn,
+    go_on as go_on,
+    inputs_of as inputs_of,
+)
 from .pooling_layers import (
     MaxPool2x2 as MaxPool2x2,
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from mpifl.common import InputError, one_line
@@ -33,6 +34,40 @@ class Pretrained(nn.Module):
         """
         logits: Tensor = self.model(input_ids=input_ids, **inputs).logits
         return logits[..., : self._classes].movedim(-1, 1)
+
+    def go_on(
+        self, tokens: Sequence[int], length: int, end: int | None, temperature: float | None
+    ) -> tuple[list[int], bool]:
+        """Return the tokens that transformers' `generate` adds to a text, without the end, and whether it
+        came.
+
+        Raises:
+            ValueError: the text would be longer than the model's positions.
+        """
+        config: Any = self.model.config
+        most = getattr(config, "max_position_embeddings", None)
+        if most is not None and len(tokens) + length > most:
+            raise ValueError(
+                f"{len(tokens)} tokens and {length} more are beyond the model's {most} positions"
+            )
+        ends = self.model.generation_config.eos_token_id if end is None else end
+        drawn = {"temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
+        given = torch.tensor([list(tokens)], device=self.model.device)
+        padded = list(range(self._classes, config.vocab_size))
+        told = self.model.generate(
+            input_ids=given,
+            attention_mask=torch.ones_like(given),
+            max_new_tokens=length,
+            do_sample=temperature is not None,
+            use_cache=True,
+            eos_token_id=ends,
+            pad_token_id=ends[0] if isinstance(ends, list) else ends,
+            suppress_tokens=padded or None,
+            **drawn,
+        )
+        found: list[int] = told[0, len(tokens) :].tolist()
+        ended = bool(found) and found[-1] in (ends if isinstance(ends, list) else [ends])
+        return found[: len(found) - ended], ended
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model in the libraries' format; with adapters, write only the adapters."""

@@ -20,6 +20,7 @@ class Language(OfPlaces):
     """
 
     kind = "language"
+    generates: ClassVar[bool] = True
     losses: ClassVar[dict[str, Any]] = {"cross_entropy": cross_entropy}
     catalogue = TOKENS
     takes = "several class numbers an example"

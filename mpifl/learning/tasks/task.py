@@ -34,6 +34,8 @@ class Task(BaseModel, ABC):
     answers: ClassVar[str] = "value"
     """The name of columns of predictions: "p" for probabilities."""
 
+    generates: ClassVar[bool] = False
+    """Whether its outputs are logits of the next token at each place, by which a text goes on."""
     aligned: ClassVar[bool] = False
     """Whether a ragged target has a row for each row of the input, if the input is one ragged array."""
 

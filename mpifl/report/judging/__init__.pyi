@@ -14,8 +14,14 @@ from .evaluate import (
     write_figures as write_figures,
 )
 from .given_shards import (
+    check_classes as check_classes,
+    check_fit as check_fit,
     check_names as check_names,
     learned_from as learned_from,
+    shards_at as shards_at,
+)
+from .mask_files import (
+    MaskFiles as MaskFiles,
 )
 from .paired import (
     by_draws as by_draws,
@@ -49,5 +55,7 @@ from .trained import (
     Trained as Trained,
     check_plugins as check_plugins,
     model_file as model_file,
+    module_of as module_of,
     read_job_of as read_job_of,
+    told_model as told_model,
 )

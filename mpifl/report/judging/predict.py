@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from mpifl.common import InputError, suggested
-from mpifl.data import rows
+from mpifl.data import Array, rows
 from mpifl.data.batches import Batches
 from mpifl.data.shards import (
     SPLITS,
@@ -18,6 +19,7 @@ from mpifl.data.shards import (
     Provenance,
     ShardEntry,
     Split,
+    by_path,
     open_shard,
     provenance_of,
     texts_of,
@@ -25,6 +27,7 @@ from mpifl.data.shards import (
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.answers import answered, check_flat, unpadded
 from mpifl.report.judging.given_shards import PredictedShards, check_fit, shards_at, spec_of
+from mpifl.report.judging.mask_files import MaskFiles
 from mpifl.report.judging.prediction_tables import Append, Columns, check_ending, written
 from mpifl.report.judging.row_order import RowOrder, SplitRows, in_order
 from mpifl.report.judging.trained import module_of, read_job_of, told_model
@@ -42,6 +45,7 @@ def predict_run(
     last: bool = False,
     split: str | None = None,
     force: bool = False,
+    masks: MaskFiles | None = None,
 ) -> None:
     """Write a table with a row for each example of some shards: what the model of a run says of it.
 
@@ -53,6 +57,7 @@ def predict_run(
         last: Take the model of the last round.
         split: Predict this split alone; by default all of them.
         force: Take shards that another spec has cut.
+        masks: Takes the predicted masks of images.
 
     Raises:
         InputError: there is no such model, the examples have another shape than it takes or were cut by
@@ -65,10 +70,14 @@ def predict_run(
     task = job.build_algorithm().for_federation(spec).task
     model = FlatModel(module_of(run, job, spec, last))
     told_model(run, job, last)
-    with table_of(out, data, split) as append, in_order(_rows_of(shards, split), out, append) as take:
-        for columns in _predicted(model, task, shards, split, job.evaluate.batch_size):
+    rows_of, begun = _rows_of(shards, split), 0
+    with table_of(out, data, split) as append, in_order(rows_of, out, append) as take:
+        for columns, x in _predicted(model, task, shards, split, job.evaluate.batch_size):
             check_flat(out, columns)
             take(columns)
+            if masks is not None:
+                about = rows_of.about(np.arange(begun, begun := begun + rows(x)))
+                masks.write(about, _answers(columns, task), x)
 
 
 @contextlib.contextmanager
@@ -118,10 +127,11 @@ def predict_pieces(
     run: Path,
     job: Job,
     spec: FederationSpec,
-    pieces: Iterable[tuple[np.ndarray, Provenance]],
+    pieces: Iterable[tuple[Array, Provenance]],
     out: Path,
     data: Path,
     last: bool = False,
+    masks: MaskFiles | None = None,
 ) -> None:
     """Write a table with a row for each of some examples without targets, in their order.
 
@@ -129,10 +139,11 @@ def predict_pieces(
         run: The run folder.
         job: Its job.
         spec: What it was trained on.
-        pieces: Features [m, *shape] as shards store them, and where they were given.
+        pieces: Features [m, *shape] as shards store them, perhaps by name, and where they were given.
         out: The file.
         data: Where the examples are from, for the error.
         last: Take the model of the last round.
+        masks: Takes the predicted masks of images.
 
     Raises:
         InputError: there is no such model, there are no examples, or the file cannot be written.
@@ -143,25 +154,41 @@ def predict_pieces(
     module, size = model.module.eval(), job.evaluate.batch_size
     with table_of(out, data, None) as append:
         for x, given in pieces:
-            if x.shape[1:] != spec.single.shape:
-                what = f"features of shape {list(x.shape[1:])}, the model of {run} takes"
-                raise InputError(f"{data}: {what} {list(spec.single.shape)}; the run's record is damaged")
-            examples, row = Split(x, np.zeros(len(x), np.int64)), 0
+            _check_shape(run, data, x, spec)
+            many, row = len(next(iter(by_path("x", x).values()))), 0
+            examples = Split(x, np.zeros(many, np.int64))
             batches = Batches(examples, spec.features, model.device)
-            for batch, _ in batches.in_order(_fitting(model, task, batches, size)) if len(x) else ():
+            for batch, _ in batches.in_order(_fitting(model, task, batches, size)) if many else ():
                 found = task.predict(task.outputs(module, batch))
                 here = given.take(np.arange(row, row + len(found)))
-                about = {} if here.rows is None else {"row": here.rows}
-                about |= {} if here.ids is None else {"id": texts_of(here.ids)}
-                append({**about, **answered(found, None, task, spec)})
+                about: Columns = {} if here.rows is None else {"row": here.rows}
+                about = {**about, **({} if here.ids is None else {"id": texts_of(here.ids)})}
+                columns = unpadded(answered(found, None, task, spec), examples[row : row + len(found)])
+                append({**about, **columns})
+                if masks is not None:
+                    masks.write(about, _answers(columns, task), batch)
                 row += len(found)
+
+
+def _check_shape(run: Path, data: Path, x: Array, spec: FederationSpec) -> None:
+    """Refuse examples of another shape than the model takes."""
+    for path, one in by_path("x", spec.features).items():
+        found, wanted = list(by_path("x", x)[path].shape[1:]), list(one.shape)
+        if not one.ragged and found != wanted:
+            what = f"features of shape {found}, the model of {run} takes {wanted}"
+            raise InputError(f"{data}: {what}; bring them to that")
+
+
+def _answers(columns: Columns, task: Task) -> np.ndarray:
+    """Return what a model answers at each place; an empty array where it answers numbers or classes."""
+    return np.asarray(columns.get(task.answers, np.zeros((0, 0))))
 
 
 @torch.no_grad()
 def _predicted(
     model: FlatModel, task: Task, shards: PredictedShards, wanted: str | None, size: EvaluationBatch
-) -> Iterator[Columns]:
-    """Yield the predictions of all shards, so many rows at a time."""
+) -> Iterator[tuple[Columns, Any]]:
+    """Yield the predictions of all shards, so many rows at a time, and the model's inputs."""
     module = model.module.eval()
     for entry in shards.entries.values():
         shard = open_shard(shards.folder, entry, shards.spec)
@@ -171,7 +198,7 @@ def _predicted(
             for x, y in batches.in_order(_fitting(model, task, batches, size)):
                 found, many = task.predict(task.outputs(module, x)), rows(y)
                 columns = answered(found, y, task, shards.spec)
-                yield unpadded(columns, examples[row : row + many])
+                yield unpadded(columns, examples[row : row + many]), x
                 row += many
 
 

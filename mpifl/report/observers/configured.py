@@ -21,11 +21,15 @@ def check_tracking(job: Job) -> None:
     Raises:
         InputError: it is not, or a name is no subclass of Observer.
     """
-    for name, package in (("tensorboard", "tensorboard"), ("mlflow", "mlflow")):
+    for name in ("tensorboard", "mlflow", "wandb"):
         if getattr(job.tracking, name):
-            if find_spec(package) is None:
+            if find_spec(name) is None:
                 raise InputError(f"[tracking] {name} = true: needs 'pip install mpifl[{name}]'")
             floors.hold(name)
+    if job.tracking.wandb:
+        from mpifl.report.observers.weights_and_biases import check_login
+
+        check_login()
     for name in job.tracking.observers:
         _class_of(name)
 
@@ -48,6 +52,10 @@ def observers(job: Job, run: Path, names: Names | None = None) -> list[Observer]
         from mpifl.report.observers.mlflow import MLflow
 
         chosen.append(MLflow(job, run, task.main_metric))
+    if job.tracking.wandb:
+        from mpifl.report.observers.weights_and_biases import WeightsAndBiases
+
+        chosen.append(WeightsAndBiases(job, run, task.main_metric))
     valid = job.evaluate.split is not None
     chosen.append(Console(job.rounds, job.tracking.console, names, task.main_metric, valid))
     return chosen + [Custom(name, job, run) for name in job.tracking.observers]

@@ -112,12 +112,29 @@ def beside(summary: Summary) -> list[Figure | None]:
     losses = [_line(summary, "test", "test_loss", "test"), _line(summary, "training", "train_loss", "train")]
     spent = [_line(summary, name, figure, look) for name, figure, look in SPENT]
     sent = [_line(summary, name, figure, look) for name, figure, look in CARRIED]
-    found = [charts.lines("Loss", losses, write="{:.3g}".format, log=True)]
+    found = [charts.lines("Loss", losses, write="{:.3g}".format, log=True), over_steps(summary)]
     if any(value for line in spent for _, value in line.points):
         found.append(charts.lines("Time of a round", spent, write=units.seconds, marked=units.clock))
     if not all(_same(line.points) for line in sent):
         found.append(charts.lines("Bytes of a round", sent, write=units.size))
     return [*found, *_more_metrics(summary)]
+
+
+def over_steps(summary: Summary) -> Figure | None:
+    """Draw the training loss by step, if rounds tell it: the silos' mean, and the range of silos."""
+    found = []
+    for record in summary.records:
+        told = record.get("step_losses")
+        of_silos = [one for one in told.values() if isinstance(one, list)] if isinstance(told, dict) else []
+        most = max(map(len, of_silos), default=0)
+        for place in range(most):
+            losses = [one[place] for one in of_silos if len(one) > place and isinstance(one[place], float)]
+            if losses:
+                found.append((record["round"] - 1 + (place + 1) / most, losses))
+    mean = charts.Line("silos' mean", [(at, sum(of) / len(of)) for at, of in found], "train")
+    band = charts.Band("from the lowest to the highest", [(at, min(of), max(of)) for at, of in found])
+    title, note = "Training loss by step", "A round is as wide as its steps."
+    return charts.lines(title, [mean], band, "{:.3g}".format, log=True, note=note, along="rounds")
 
 
 def _more_metrics(summary: Summary) -> list[Figure | None]:

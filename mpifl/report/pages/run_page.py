@@ -227,7 +227,9 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
     if not summary.missing:
         whole = summary.total("seconds", "seconds_evaluation", "seconds_checkpoint")
         carried = units.size(summary.total("bytes_sent", "bytes_received"))
-        cards.append(("time", units.seconds(whole), f"{carried} between server and silos"))
+        speed = units.speed(summary.records)
+        beside = f"{carried} between server and silos" + (f"; trained {speed}" if speed else "")
+        cards.append(("time", units.seconds(whole), beside))
     return cards
 
 

@@ -30,6 +30,7 @@ from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_out
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_shards, table_of_differences, varying
 from mpifl.report.runs.standings import standings_of, table_of_settings, verdict
+from mpifl.report.runs.units import speed
 from mpifl.run.folder import read_metrics, round_of
 from mpifl.run.job import read_kept
 
@@ -46,6 +47,8 @@ def show_run(run: Path) -> None:
         summaries = [read_run(run)]
         _print(console, summaries, lambda columns: table(summaries, summaries[0].target, columns))
         console.print(whose(summaries), soft_wrap=True)
+        if told := speed(summaries[0].records):
+            console.print(f"training: {told}", soft_wrap=True)
     elif not written_after(model, run / "job.toml"):
         console.print(f"{run}: no round was run", soft_wrap=True)
         return

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mpifl.common.pages import charts
 from mpifl.learning.metrics import MetricInfo
+from mpifl.run.folder import number
 
 UNITS = ((1, 0.001, "ms"), (100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h"))
 """Durations below so many seconds are marked in this unit, which has so many seconds."""
@@ -36,6 +39,18 @@ def size(value: float) -> str:
             return f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} TB"
+
+
+def speed(records: Sequence[Mapping[str, Any]]) -> str:
+    """Write how many examples silos trained on in a second, and tokens of texts; "" if rounds do not tell."""
+    counted = [(number(r, "examples_trained"), number(r, "seconds_training"), r) for r in records]
+    known = [(trained, spent, r) for trained, spent, r in counted if trained and spent]
+    whole = sum(spent for _, spent, _ in known)
+    if not whole:
+        return ""
+    tokens = sum((number(r, "tokens_per_second") or 0.0) * spent for _, spent, r in known) / whole
+    examples = sum(trained for trained, _, _ in known) / whole
+    return f"{tokens:,.0f} tokens a second" if tokens else f"{examples:,.0f} examples a second"
 
 
 def points(change: float, metric: MetricInfo) -> str:

@@ -25,6 +25,7 @@ kernels                                                       +     +           
 model.name,weights,strict,save                                +     +                     +                    +               +   +     +                +                          +                   +                   +
 model.buffers                                                 +     reset                 reset                reset           +   reset +                -                          +                   +                   reset
 data.augment                                                  +     +                     -                    +               +   +     +                -                          flip|crop|flip-crop flip|crop|flip-crop +
+data.rotation,zoom,shift,brightness,contrast                  +     +                     -                    +               +   +     +                -                          +                   +                   +
 task                                                          +     +                     =                    +               +   +     +                =                          +                   +                   +
 algorithm                                                     +     =                     =                    =               =   +     =                =                          +                   +                   +
 split                                                      +     =                     =                    =               =   =     =                +                          =                   =                   -
@@ -62,7 +63,8 @@ evaluate.keep_best                                            +     +           
 evaluate.silos                                                +     +                     +                    +               +   +     +                .                          +                   +                   +
 checkpoint.every,keep,background                              +     +                     +                    +               +   +     +                +                          +                   +                   +
 checkpoint.mirror                                             +     +                     +                    +               +   +     -                -                          +                   +                   +
-tracking.console,jsonl,tensorboard,mlflow,observers           +     +                     +                    +               +   +     +                +                          +                   +                   +
+tracking.console,jsonl,tensorboard,mlflow,wandb,observers     +     +                     +                    +               +   +     +                +                          +                   +                   +
+tracking.step_losses                                          +     +                     -                    -               -   -     -                -                          +                   -                   -
 """  # noqa: E501
 
 _WHY = """
@@ -85,6 +87,15 @@ private     local.batch_silos          [local] batch_silos = true: each silo of 
 private     local.compile              [local] compile = true: a step of [privacy] is not compiled; leave it out
 private     cohort.select              [cohort] select = '{value}': goes by losses, which [privacy] withholds; take another
 private     data.augment               [data] augment = '{value}': [privacy] takes examples as they are; leave one of them out
+private     data.rotation,zoom,shift,brightness,contrast {key} = {value}: [privacy] takes examples as they are; leave one of them out
+private     tracking.step_losses       [tracking] step_losses = {value}: losses of examples are protected by nothing; leave it out under [privacy]
+silo        tracking.step_losses       [tracking] step_losses = {value}: losses of single silos are protected by nothing; leave it out under [privacy]
+sum         tracking.step_losses       [tracking] step_losses = {value}: losses of examples are protected by nothing; leave it out under [privacy]
+sums        tracking.step_losses       [tracking] step_losses = {value}: are of single silos, and masks hide them; leave it out under [security]
+masks       tracking.step_losses       [tracking] step_losses = {value}: are of single silos, and masks hide them; leave it out under [security]
+split       tracking.step_losses       [tracking] step_losses = {value}: each batch is a step of all parties; leave it out
+batch_silos tracking.step_losses       [tracking] step_losses = {value}: [local] batch_silos = true takes steps of several silos at once; leave one of them out
+clock       tracking.step_losses       [tracking] step_losses = {value}: by [clock] silos hand over in one round what they trained in another; leave one of them out
 private     attack.kind                [attack] kind = '{value}': who lies spends no budget; leave one of them out
 private     model.buffers              [model] buffers: {value}: what buffers learn of examples is protected by nothing; take 'reset'
 silo        cohort.weights             [cohort] weights = '{value}': one silo's update would weigh more than the noise hides; [privacy] level = 'silo' takes 'uniform'
@@ -119,6 +130,7 @@ split       attack.kind                [attack] kind = '{value}': is of updates,
 split       privacy                    [privacy]: clips and noises updates, and these silos send lines; leave it out
 split       security                   [security]: sums updates, and these silos send lines; leave it out
 split       data.augment               [data] augment = '{value}': silos would change their columns apart; leave it out
+split       data.rotation,zoom,shift,brightness,contrast {key} = {value}: silos would change their columns apart; leave it out
 split       evaluate.where             [evaluate] where = '{value}': no worker has the whole network; leave it out
 split       evaluate.keep_best         [evaluate] keep_best = true: bottoms stay at their silos as they are at the end; leave it out
 split       checkpoint.mirror          [checkpoint] mirror = true: another rank would learn the labels; leave it out

@@ -221,12 +221,12 @@ def _check_clip(job: Job, algorithm: Algorithm) -> None:
 
 
 def _check_augment(job: Job, algorithm: Algorithm) -> None:
-    """Refuse `[data] augment` if the algorithm cannot train on changed examples."""
-    if (name := job.data.augment) is None:
-        return
-    if why := algorithm.why_not_augmented():
-        what = f"{job.algorithm['name']} {why}"
-        raise InputError(f"[data] augment = '{name}': {what}; leave augment out")
+    """Refuse the keys of `[data]` that change examples if the algorithm cannot train on changed ones."""
+    named = {} if job.data.augment is None else {"augment": f"'{job.data.augment}'"}
+    for key, value in {**named, **job.data.warp}.items():
+        if why := algorithm.why_not_augmented():
+            what = f"{job.algorithm['name']} {why}"
+            raise InputError(f"[data] {key} = {value}: {what}; leave {key} out")
 
 
 def _check_target(job: Job, metric: MetricInfo) -> None:

@@ -67,6 +67,7 @@ class Training:
         allocate: Gives the memory for the delta.
         method: How batches are drawn and steps taken; None means the usual way.
         enough: Tells after each step whether training may end; the lent model then holds the parameters.
+        losses_every: The mean loss of every so many steps is noted; 0 notes none.
     """
 
     model: FlatModel
@@ -82,6 +83,7 @@ class Training:
     allocate: Allocate = torch.empty
     method: Method | None = None
     enough: Enough | None = None
+    losses_every: int = 0
 
     @functools.cached_property
     def steps(self) -> int:
@@ -121,6 +123,7 @@ class LocalRun:
         examples: The number of examples seen; an example counts once in each epoch.
         loss: The mean loss over these examples, each at the parameters of its step.
         optimizer: The optimizer, None if steps were plain; its state is gone with the next training.
+        losses: The mean loss of every `losses_every` steps; the last is of what is left.
     """
 
     delta: Tensor
@@ -129,6 +132,7 @@ class LocalRun:
     examples: int
     loss: float
     optimizer: Optimizer | None = None
+    losses: Sequence[float] = ()
 
 
 Trains: TypeAlias = Callable[[Training], LocalRun]

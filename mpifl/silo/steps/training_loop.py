@@ -35,12 +35,36 @@ def train(t: Training, usual: Method = USUAL) -> LocalRun:
     t.model.module.train()
     with accelerators.rounding(t.model.device, tf32=t.settings.precision == "tf32"):
         step = method.step(t)
-        steps, examples = _taken(t, step, method)
+        losses = StepLosses(t.losses_every, step)
+        steps, examples = _taken(t, step, method, losses)
+        losses.note(examples)
     delta, loss = t.model.delta(t.start, t.allocate), float(step.total) / examples
-    return LocalRun(delta, t.model.trained, steps, examples, loss, step.optimizer)
+    return LocalRun(delta, t.model.trained, steps, examples, loss, step.optimizer, losses=losses.noted)
 
 
-def _taken(t: Training, step: Step, method: Method) -> tuple[int, int]:
+class StepLosses:
+    """The mean losses of every so many steps, by the differences of a step's total."""
+
+    def __init__(self, every: int, step: Step) -> None:
+        self._every, self._step, self._before = every, step, (0.0, 0)
+        self.noted: list[float] = []
+
+    def see(self, steps: int, examples: int) -> None:
+        """Note the mean since the last one, if so many steps are taken."""
+        if self._every and steps % self._every == 0:
+            self.note(examples)
+
+    def note(self, examples: int) -> None:
+        """Note the mean loss of the examples since the last one, if there are any."""
+        total, seen = self._before
+        if not self._every or examples == seen:
+            return
+        self._step.finish()
+        self._before = float(self._step.total), examples
+        self.noted.append((self._before[0] - total) / (examples - seen))
+
+
+def _taken(t: Training, step: Step, method: Method, losses: StepLosses) -> tuple[int, int]:
     """Take the steps of a training; return the number of steps and of examples.
 
     A deadline reads the clock when a step is done, not when it is queued on a GPU.
@@ -54,6 +78,7 @@ def _taken(t: Training, step: Step, method: Method) -> tuple[int, int]:
             steps += 1
             for batch in batches:
                 examples += rows(batch[1])
+            losses.see(steps, examples)
             if deadline:
                 step.finish()
                 accelerators.finish(t.model.device)

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import nn
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names
-from mpifl.data.batches import Change, load_change
+from mpifl.data.batches import Change, Warp, load_change, load_warp
 from mpifl.data.shards import AnySpec, VerticalSpec, read_any
 from mpifl.learning import models
 from mpifl.report.observers import check_tracking
@@ -164,8 +166,17 @@ def augment_of(job: Job, spec: AnySpec) -> Change | None:
     Raises:
         InputError: there is no such augmentation, or it does not fit the examples.
     """
-    name = job.data.augment
-    return None if name is None else load_change(name, spec.features, spec.targets)
+    changes, data = [], job.data
+    if data.augment is not None:
+        changes.append(load_change(data.augment, spec.features, spec.targets))
+    if keys := data.warp:
+        how = Warp(**{**keys, "zoom": tuple(data.zoom)})
+        changes.append(load_warp(next(iter(keys)), how, spec.features, spec.targets))
+
+    def change(batch: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
+        return functools.reduce(lambda made, one: one(made, generator), changes, batch)
+
+    return change if changes else None
 
 
 def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module) -> None:

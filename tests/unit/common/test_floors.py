@@ -103,16 +103,16 @@ def test_each_extra_is_held_to_its_versions_where_it_is_needed():
     beside = {"all", "dev", "docs", "oracles", "openmpi", "mpich", "search"}
     sources = [path.read_text() for room in ("mpifl", "data_prep") for path in (ROOT / room).rglob("*.py")]
     held = {name for text in sources for name in re.findall(r"floors\.hold\(\"([a-z]+)\"\)", text)}
-    assert held | {"tensorboard", "mlflow"} == extras - beside  # the two by their names in [tracking]
+    assert held | {"tensorboard", "mlflow", "wandb"} == extras - beside  # these by their names in [tracking]
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_what_tracks_is_held_to_its_version(installed, name):
     pytest.importorskip(name)
     library = {"mlflow": "mlflow-skinny"}.get(name, name)
-    installed(library, "1.0")
+    installed(library, "0.1")
     given = {"name": "a", "shards": "s", "rounds": 1, "model": {"name": "2nn"}, "tracking": {name: True}}
-    with pytest.raises(InputError, match=rf"^{library} 1\.0: older"):
+    with pytest.raises(InputError, match=rf"^{library} 0\.1: older"):
         check_tracking(check_job(given, "job.toml"))
 
 

@@ -10,10 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
+from typer.testing import CliRunner
 from unit.builders import mapping_of, same_bits
 
 import mpifl
 from data_prep.cli import app as data_prep
+from mpifl.cli import app
 from mpifl.common.errors import InputError
 from mpifl.data import Features
 from mpifl.data.shards import open_shard, read_federation
@@ -109,6 +111,16 @@ def test_peft_opens_what_is_exported_and_generates_from_it(run, base, tmp_path):
     assert not torch.allclose(own.movedim(1, -1), before)
     told = opened.generate(input_ids=prompt, max_new_tokens=4, do_sample=False, min_new_tokens=4)
     assert told.shape == (1, 10)
+    (tmp_path / "prompts.txt").write_text("so it \n")
+    words = ["generate", run.folder, "--prompts", tmp_path / "prompts.txt", "--length"]
+    said = CliRunner().invoke(app, [*map(str, words), "4"]).output
+    assert said == bytes(token for token in told[0].tolist() if token < 256).decode(errors="replace") + "\n\n"
+    drawn = [CliRunner().invoke(app, [*map(str, words), "10", "--seed", seed]).output for seed in "112"]
+    assert drawn[0] == drawn[1] != drawn[2]
+    refused = CliRunner().invoke(app, [*map(str, words), "11"])
+    assert "6 tokens and 11 more are beyond the model's 16 positions; shorten it, or give" in str(
+        refused.exception
+    )
 
 
 def test_frozen_weights_lie_in_the_file_and_writing_changes_no_one_elses(run, base):

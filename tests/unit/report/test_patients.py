@@ -209,7 +209,10 @@ ASKED = {
     "two": (["new.csv", "--data", "shards"], "TABLE and --data given"),
     "a split": (["new.csv", "--split", "test"], "--split test: is for shards"),
     "a shard": (["silo_0000.h5"], "silo_0000.h5: is no table; name shards by --data"),
-    "images": (["--images", "folder"], "was trained on a table of a csv or parquet source; folder is images"),
+    "images": (
+        ["--images", "folder"],
+        "was trained on a table of a csv or parquet source; folder is images or NIfTI volumes",
+    ),
 }
 
 

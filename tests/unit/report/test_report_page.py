@@ -19,8 +19,9 @@ from mpifl.common.pages import charts
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.pages.gains import Gain, gained, gains
 from mpifl.report.pages.picture import apart
+from mpifl.report.pages.run_figures import over_steps
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs import Held, chance, data, units
+from mpifl.report.runs import Held, chance, data, read_run, units
 from mpifl.run.folder.environment import note_lost, write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
@@ -58,6 +59,8 @@ SHAPES = {
     "bare": [{"round": 1}, {"round": 2}],
     "zero": [record(1, train_loss=0.0, test_loss=0.0, test_accuracy=0.0, seconds_training=0.0)],
     "gaps": [record(1), {"round": 2, "train_loss": 1.0}, record(5)],
+    "steps": [record(n, step_losses={"a": [2.0, None, 0.5], "b": [1.0]}) for n in (1, 2)],
+    "odd steps": [record(1, step_losses={"a": 3, "b": ["x"]}), record(2, step_losses=[1.0])],
 }
 
 
@@ -69,6 +72,19 @@ def test_a_page_is_whole_in_itself_and_well_formed(tmp_path, records):
     check_whole(text)
     metas = [given for tag, given in reader.tags if tag == "meta"]
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in metas
+
+
+def test_losses_by_step_and_the_speed_stand_on_the_page(tmp_path):
+    told = {"examples_trained": 100, "step_losses": {"a": [2.0, 1.0], "b": [4.0]}}
+    run = make_run(tmp_path, [record(1, **told), record(2, **told, tokens_per_second=600.0), record(3)])
+    _, reader = read(run)
+    words = " ".join(reader.text)
+    assert "trained 300 tokens a second" in words
+    told = over_steps(read_run(run)).blocks[0].told
+    assert told["heads"] == ["rounds 0.5", "rounds 1", "rounds 1.5", "rounds 2"]
+    assert told["lines"][0]["said"] == ["3", "1", "3", "1"], "the silos' means"
+    assert "Training loss by step" in words
+    assert "Training loss by step" not in read(make_run(tmp_path / "other", [record(1), record(2)]))[0]
 
 
 def test_the_figures_stand_on_the_page(tmp_path):

@@ -2,6 +2,7 @@
 key, what was given, what would do."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -600,6 +601,8 @@ def test_algorithms_that_look_at_examples_as_they_are_refuse_to_augment(algorith
         check_job({**TOY, "algorithm": algorithm, "data": {"augment": "flip"}}, "toy.toml")
     assert str(error.value).startswith(f"toy.toml: [data] augment = 'flip': {why}")
     assert str(error.value).endswith("examples as they are; leave augment out")
+    with pytest.raises(InputError, match=rf"\[data\] shift = 0.1: {re.escape(why)}.*leave shift out"):
+        check_job({**TOY, "algorithm": algorithm, "data": {"shift": 0.1}}, "toy.toml")
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "scaffold", "fednova", "ditto", "feddyn", "feddf"])

@@ -35,6 +35,25 @@ def test_a_silo_trains_on_its_own_stream_of_the_round():
     assert same_bits(silo.train_locally(start, settings).delta, expected.delta)
 
 
+@pytest.mark.parametrize(
+    ("more", "steps"),
+    [({}, (2, 4, 6)), ({"accumulate_batches": 2, "optimizer": "adam"}, (2, 4)), ({"batch_size": 6}, (2, 4))],
+    ids=["plain", "adam", "even"],
+)
+def test_losses_by_step_are_those_of_shorter_trainings(more, steps):
+    silo, total, seen, wanted = make_silo(FlatModel(net()), losses_every=2), 0.0, 0, []
+    whole = run_of(silo, epochs=2, **more).delta.clone()
+    for many in steps:
+        shorter = run_of(make_silo(FlatModel(net())), steps=many, **more)
+        wanted.append((shorter.loss * shorter.examples - total) / (shorter.examples - seen))
+        total, seen = shorter.loss * shorter.examples, shorter.examples
+    assert silo.losses == pytest.approx(wanted, rel=1e-5)
+    assert silo.seen == seen == 24
+    assert same_bits(run_of(make_silo(FlatModel(net())), epochs=2, **more).delta, whole), (
+        "noting changes no bit"
+    )
+
+
 @pytest.mark.parametrize("make", [lambda: FlatModel(net()), DROPOUT], ids=["plain", "dropout"])
 def test_training_depends_on_silo_and_round_and_not_on_global_randomness(make):
     torch.manual_seed(1)

@@ -19,7 +19,7 @@ from mpifl.data.shards import open_shard, read_federation
 from mpifl.learning.metrics import ACCURACY, MetricInfo, computed
 from mpifl.learning.tasks.regression import Regression
 from mpifl.learning.tasks.survival import Survival
-from mpifl.report.judging import by_draws, by_right_answers, drawn, paired
+from mpifl.report.judging import by_draws, by_right_answers, drawn, evaluate_shards, paired
 from mpifl.report.judging.row_figures import RowFigures
 from mpifl.report.runs import chance
 
@@ -201,6 +201,25 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     out = capsys.readouterr().out
     assert out.count("done before") == 5
     assert (tmp_path / "b" / "baseline.json").read_bytes() == first
+    write_folder(tmp_path / "later", [16], silos_test=30)
+    (tmp_path / "shards").rename(tmp_path / "gone")
+    monkeypatch.setattr("sys.argv", [*words, "--late", "later/silo_0000.h5"])
+    for done in (1, 2):
+        assert run() == 0, "a later site needs no other shard"
+        assert capsys.readouterr().out.count("done before") == done
+    late = json.loads((tmp_path / "b" / "late.json").read_text())
+    assert "has not learned from these silos" in " ".join(late["remarks"])
+    assert list(late["silos"]) == ["0"]
+    alone = json.loads((tmp_path / "b" / "late_0000" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert alone["silo_accuracy_pooled"] == pytest.approx(late["silos"]["0"]["alone"])
+    scored = tmp_path / "scored.json"
+    evaluate_shards(tmp_path / "b" / "federated", tmp_path / "later", file=scored)
+    own = json.loads(scored.read_text())["silos"]["0"]["accuracy"]
+    assert own == pytest.approx(late["silos"]["0"]["federated"])
+    monkeypatch.setattr("sys.argv", ["mpifl", "baseline", "toy.toml", "--out", "c", "--late", "later"])
+    assert run() == 2
+    assert "c/federated: is no finished run; put the run folder of the" in capsys.readouterr().err
+    (tmp_path / "gone").rename(tmp_path / "shards")
     monkeypatch.setattr("sys.argv", [*words, "--resume", "--set", "rounds=4"])
     assert run() == 0, "more rounds need the rows once more, in the same bytes"
     assert (tmp_path / "b" / "pooled" / "metrics.jsonl").read_text().count("\n") == 4

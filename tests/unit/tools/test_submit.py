@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, python
-from unit import builders  # noqa: F401 - torch on one thread
+from unit import builders
 
 from mpifl.cli.job_tools import submit
 from mpifl.cli.job_tools.submit import GOING_ON, SlurmOptions, submit_job
 from mpifl.common.errors import InputError
+from mpifl.training.loop import train as train_here
+from mpifl.wings import wings_of
 
 JOB = ROOT / "jobs" / "demo.toml"
 SCRIPTS = sorted((ROOT / "jobs" / "slurm").glob("*.sbatch"))
@@ -93,6 +95,29 @@ def train_of(text, **environment):
     return subprocess.run(
         ["/bin/bash", "-c", show], capture_output=True, text=True, env=environment
     ).stdout.splitlines()
+
+
+def test_a_sweep_is_an_array_of_the_runs_that_are_not_done(place, capsys):
+    given = ("local.lr=0.1,0.3", "seed=1,2", "rounds=1")
+    text = script(capsys, *given, out="runs/50% off", sweep=True, at_once=3)
+    asked = directives(text)
+    assert (asked["array"], asked["output"]) == ("0,1,2,3%3", '"runs/50%% off.%a.log"')
+    assert text.endswith(GOING_ON)
+    train = train_of(text, SLURM_ARRAY_TASK_ID="1")
+    words = ["--set", "local.lr=0.1", "--set", "seed=2", "--set", "rounds=1"]
+    run = "runs/50% off/local.lr=0.1,seed=2"
+    assert train[1:] == ["-m", "mpifl", "train", str(JOB), *words, "--out", run]
+    train_here(JOB, place / run, tuple(words[1::2]), False, builders.Alone(), wings_of=wings_of)
+    left = script(capsys, *given, out="runs/50% off", sweep=True)
+    assert directives(left)["array"] == "0,2,3"
+    (place / "runs/one").mkdir()
+    (place / run).rename(place / "runs/one/demo")
+    with pytest.raises(
+        InputError, match=r"^runs/one: all 1 runs are done; look at them by mpifl compare runs"
+    ):
+        script(capsys, "local.lr=0.1", "seed=2", "rounds=1", out="runs/one", sweep=True)
+    with pytest.raises(InputError, match="--at-once 3: is for runs of a sweep; give --sweep, or leave"):
+        script(capsys, at_once=3)
 
 
 @pytest.mark.parametrize("out", [".", "..", "runs/.."])

@@ -1,9 +1,11 @@
 """The observers of a run: what each tells, and that one that fails takes no training along."""
 
 import os
+import struct
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from conftest import ROOT, python
@@ -470,6 +472,82 @@ def test_mlflow_finishes_a_run_that_has_nothing_left_to_do(tmp_path, monkeypatch
         observer.end()
         (run,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
         assert run.info.status == status, round
+
+
+def records_of(file):
+    """Yield the records of an offline run: a header of 7 bytes, and a log as LevelDB has it."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    content, at, whole = file.read_bytes(), 7, b""
+    while at + 7 <= len(content):
+        if (left := 32768 - at % 32768) < 7:
+            at += left
+            continue
+        length, kind = struct.unpack_from("<HB", content, at + 4)
+        whole, at = whole + content[at + 7 : at + 7 + length], at + 7 + length
+        if kind in (1, 4):
+            record = Record()
+            record.ParseFromString(whole)
+            whole = b""
+            yield record
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_is_told_every_number_once_and_a_resumed_run_goes_on_in_its_own(tmp_path):
+    from mpifl.report.observers.weights_and_biases import WeightsAndBiases
+
+    (tmp_path / "run").mkdir()
+    for begin, last, changes in ((0, 3, []), (1, 4, ["local.lr 0.1 -> 0.5 after round 1"])):
+        write_environment(tmp_path / "run", changes)
+        observer = WeightsAndBiases(make_job(local={"lr": 0.5}), tmp_path / "run")
+        observer.begin(begin, "toy: fedavg")
+        for round in range(begin + 1, last + 1):
+            observer.round({**RECORD, "round": round, "test_loss": float("nan")})
+        observer.end()
+        time.sleep(1.05 if last == 3 else 0)  # the library names a run's folder by the second
+    files = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
+    assert len(files) == 2
+    rounds, ids, codes, changed = [], set(), [], []
+    for record in (one for file in files for one in records_of(file)):
+        told = {one.key or ".".join(one.nested_key): one.value_json for one in record.history.item}
+        rounds += [told] if told else []
+        ids |= (
+            {(record.run.run_id, record.run.project, record.run.display_name)} if record.run.run_id else set()
+        )
+        codes += [record.exit.exit_code] if record.HasField("exit") else []
+        changed += [one.value_json for one in record.summary.update if one.key == "changed_by_force"]
+    assert [float(one["round"]) for one in rounds] == [1, 2, 3, 4]
+    assert {one[1:] for one in ids} == {("toy", "run")}
+    assert len(ids) == 1
+    assert {"train_loss", "test_accuracy", "seconds", "bytes_sent", "silos_left_out"} <= rounds[0].keys()
+    assert "test_loss" not in rounds[0]
+    assert float(rounds[0]["train_loss"]) == 0.5
+    assert codes == [1, 0], "a run with rounds left to do is no finished one"
+    assert changed == ['"local.lr 0.1 -> 0.5 after round 1"']
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    for name in ("HOME", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    yield
+    wandb.teardown()  # a process keeps what its first login was told
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_without_a_key_is_refused_and_not_asked_for(monkeypatch):
+    job = make_job(tracking={"wandb": True})
+    check_tracking(job)
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    with pytest.raises(
+        InputError, match=r"^\[tracking\] wandb = true: no key is stored; .*WANDB_MODE=offline"
+    ):
+        check_tracking(job)
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    check_tracking(job)
 
 
 def test_a_store_that_fails_is_told_of_once(tmp_path, monkeypatch, capsys):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from mpifl.common import InputError, Table
 from mpifl.silo.steps import EVALUATION_BATCH, BufferRule, EvaluationBatch
@@ -45,6 +45,29 @@ class Data(_Table):
     augment: str | None = None
     """Augmentation, drawn anew for each training batch: "flip", "crop" or "flip-crop" for images, or the
     user's own as "package.module:function"."""
+    rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
+    """Each image is turned about its centre by an angle drawn from -rotation to rotation, in degrees."""
+    zoom: Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)] = [1.0, 1.0]
+    """Each image is enlarged by a factor drawn between these two; below 1 it gets smaller."""
+    shift: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Each image is moved by up to this share of its width and height."""
+    brightness: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The values of each image are multiplied by a factor drawn from 1 - brightness to 1 + brightness."""
+    contrast: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Distances of values from the image's mean are multiplied by a factor drawn likewise."""
+
+    @property
+    def warp(self) -> dict[str, Any]:
+        """The keys that change images by numbers, as far as they do."""
+        plain = Data()
+        keys = ("rotation", "zoom", "shift", "brightness", "contrast")
+        return {key: value for key in keys if (value := getattr(self, key)) != getattr(plain, key)}
+
+    @model_validator(mode="after")
+    def _zoom_in_order(self) -> Data:
+        if self.zoom[0] > self.zoom[1]:
+            raise ValueError(f"zoom = {self.zoom}: the first must not be larger than the second")
+        return self
 
 
 class Evaluate(_Table):
@@ -138,5 +161,9 @@ class Tracking(_Table):
     """Write TensorBoard event files into RUN/tensorboard."""
     mlflow: bool = False
     """Log to MLflow: to ./mlruns, or to MLFLOW_TRACKING_URI if it is set."""
+    wandb: bool = False
+    """Log to Weights & Biases; with WANDB_MODE=offline to RUN/wandb alone."""
+    step_losses: NonNegativeInt = 0
+    """Record each silo's mean training loss of every so many steps; 0 records none."""
     observers: list[str] = []
     """The user's own observers, each as "package.module:Class"."""

@@ -1,0 +1,63 @@
+"""Arrays without labels from a .npz file, as a model's inputs have them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.model import Beside, fields
+from data_prep.sources.aims import PLAIN
+from data_prep.sources.arrays import features_in
+from data_prep.sources.npz import load_arrays
+from data_prep.sources.ragged import joined
+from mpifl.common import InputError
+from mpifl.data import Array, Column, Features, Inputs, Ragged
+from mpifl.data.shards import by_path
+
+
+def unlabelled_arrays(path: Path, inputs: Inputs) -> Array:
+    """Return x, or every x_NAME by its name, of a .npz file; its other arrays are not looked at.
+
+    Args:
+        path: The file, as the source `npz` takes it.
+        inputs: The format of an example of the training.
+
+    Raises:
+        InputError: the file is damaged, or its arrays are not such as those of the training.
+    """
+    found = features_in(path, "x", joined(path, load_arrays(path, PLAIN), PLAIN), None)
+    whole = found if isinstance(found, Ragged | Beside) else found[:]
+    given, wanted = by_path("x", fields(whole)), by_path("x", inputs)
+    if odd := sorted(given.keys() ^ wanted.keys()):
+        where = "the training" if odd[0] in wanted else str(path)
+        raise InputError(f"{path}: only {where} has {odd[0].replace('/', '_')}; name arrays as there")
+    made: dict[str, Any] = {name: _alike(path, name, given[name], one) for name, one in wanted.items()}
+    if len({len(one) for one in made.values()}) > 1:
+        told = ", ".join(f"{name.replace('/', '_')} {len(one)}" for name, one in made.items())
+        raise InputError(f"{path}: has different numbers of examples: {told}; make them alike")
+    return {name[2:]: one for name, one in made.items()} if isinstance(inputs, dict) else made["x"]
+
+
+def _alike(path: Path, name: str, rows: Any, wanted: Features) -> Column:
+    """Return an array with the dtype and the padding of the training's.
+
+    Raises:
+        InputError: its examples have another shape, or another kind of numbers.
+    """
+    where, array = (
+        f"{path}: {name.replace('/', '_')}",
+        rows if isinstance(rows, Ragged) else np.asarray(rows[:]),
+    )
+    if isinstance(array, Ragged) != wanted.ragged:
+        raise InputError(f"{where}: of one length here or in the training, and not in both; make them alike")
+    found, form = list(array.shape[1:]), list(wanted.shape)
+    if found[wanted.ragged :] != form[wanted.ragged :] or (wanted.ragged and found[0] > form[0]):
+        raise InputError(f"{where}: examples have shape {found}, the model takes {form}")
+    if array.dtype.name != wanted.dtype and {array.dtype.kind, np.dtype(wanted.dtype).kind} != {"f"}:
+        raise InputError(f"{where}: is {array.dtype.name}, the model learned from {wanted.dtype}; convert it")
+    if isinstance(array, Ragged):
+        return replace(array, longest=form[0], fill=wanted.fill, mask=wanted.mask)
+    return array.astype(wanted.dtype, copy=False)

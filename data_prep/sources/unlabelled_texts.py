@@ -1,0 +1,28 @@
+"""Texts that a language model is to judge, as the source `jsonl` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_prep.sources.jsonl import TextLine, text_lines
+from data_prep.sources.text import text_of
+from data_prep.sources.within import silo_files
+from mpifl.common import InputError
+
+
+def texts_in(path: Path) -> Iterator[tuple[str, TextLine]]:
+    """Yield texts with their names: a `.txt` file is a text, and so is each line of a `.jsonl` file.
+
+    Raises:
+        InputError: there are none, or one cannot be read.
+    """
+    if path.is_dir():
+        for name, file in silo_files(path, (".txt",)).items():
+            yield name, TextLine(1, "", text_of(file), None, None)
+    elif path.suffix.lower() == ".jsonl":
+        yield from ((str(line.number), line) for line in text_lines(path, "", ""))
+    elif path.suffix.lower() == ".txt":
+        yield path.name, TextLine(1, "", text_of(path), None, None)
+    else:
+        raise InputError(f"--texts {path}: is no .txt or .jsonl file, and no folder of .txt files; name one")

@@ -1,0 +1,57 @@
+"""The runs of a batch job: one, or those of a sweep, each a task of a job array."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpifl.cli.sweep import grid
+from mpifl.common import InputError
+
+
+@dataclass(frozen=True)
+class ArrayTask:
+    """A run of a batch job.
+
+    Attributes:
+        number: The task's number in the array; None if there is no array.
+        run: The run folder.
+        overrides: Keys of the job to change.
+    """
+
+    number: int | None
+    run: Path
+    overrides: tuple[str, ...]
+
+
+def tasks_left(job_file: Path, overrides: Sequence[str], out: Path) -> list[ArrayTask]:
+    """Return the runs of a sweep that are not done.
+
+    Args:
+        job_file: The job.
+        overrides: Keys with their values, as `mpifl sweep --set` takes them.
+        out: The folder of the runs.
+
+    Raises:
+        InputError: all are done, or a key, a value or a run folder is wrong.
+    """
+    tasks = grid(job_file, overrides, out)
+    left = [ArrayTask(task.number, task.run, task.settings) for task in tasks if task.state != "done"]
+    if not left:
+        raise InputError(f"{out}: all {len(tasks)} runs are done; look at them by mpifl compare {out}")
+    return left
+
+
+def told_to(tasks: Sequence[ArrayTask], train: Sequence[str]) -> str:
+    """Return the lines of a script that set the run folder and the command of its run, or of its task's."""
+
+    def told(task: ArrayTask) -> str:
+        words = [word for override in task.overrides for word in ("--set", override)]
+        return f'run={shlex.quote(str(task.run))}\ntrain=({shlex.join([*train, *words])} --out "$run")\n'
+
+    if tasks[0].number is None:
+        return told(tasks[0])
+    cases = "".join(f"{task.number})\n{told(task)};;\n" for task in tasks)
+    return f"case $SLURM_ARRAY_TASK_ID in\n{cases}esac\n"

@@ -1,0 +1,238 @@
+"""`mpifl generate`, and `mpifl predict --texts`: what the language model of a run makes of texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from mpifl.cli.job_tools.predict_files import Predicting
+from mpifl.common import InputError, one_line, rng, write_atomic
+from mpifl.data.shards import FederationSpec, encoding_of
+from mpifl.learning.models import GoingOn, go_on, inputs_of
+from mpifl.learning.tasks import Task
+from mpifl.report.judging import check_asked, learned_from, module_of, read_job_of, table_of, told_model
+from mpifl.run.job import Job
+from mpifl.silo.parameters import FlatModel
+
+ENDINGS = (".jsonl", ".txt")
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What `mpifl generate` is asked for.
+
+    Attributes:
+        file: The prompts: a text on each line, or objects with `prompt` in a file `.jsonl`.
+        length: The most tokens that are added to each.
+        seed: Draws tokens; None takes the likeliest.
+        temperature: What logits are divided by before a token is drawn.
+        tokenizer: `bytes`, `characters`, or the folder of the tokenizer; None is the training's own.
+    """
+
+    file: Path
+    length: int
+    seed: int | None = None
+    temperature: float | None = None
+    tokenizer: str | None = None
+
+
+@dataclass(frozen=True)
+class _LanguageModel:
+    """The model of a run, and what makes tokens of texts as in its training."""
+
+    spec: FederationSpec
+    task: Task
+    model: FlatModel
+    tokens: Any
+
+    def outputs(self, x: Any) -> torch.Tensor:
+        """Return the logits of an example."""
+        found: torch.Tensor = self.task.outputs(self.model.module, x)
+        return found
+
+
+def generate_run(
+    run: Path, asked: Prompts, out: Path | None, trusted: Collection[str] = (), last: bool = False
+) -> None:
+    """Print how the model of a run goes on with each prompt, or write it to a file.
+
+    Args:
+        run: The run folder.
+        asked: The prompts, and how they go on.
+        out: The file, `.jsonl` or `.txt`; None prints texts.
+        trusted: The plug-ins that the run's job may import.
+        last: Take the model of the last round.
+
+    Raises:
+        InputError: the run's task is no language model, its tokenizer is not there, a prompt has no token or
+            is too long, or the file cannot be written.
+    """
+    if out is not None and out.suffix not in ENDINGS:
+        raise InputError(f"--out {out}: ends in '{out.suffix}'; it must be {' or '.join(ENDINGS)}")
+    if asked.temperature is not None and asked.seed is None:
+        raise InputError(f"--temperature {asked.temperature:g}: is for tokens that are drawn; give --seed")
+    prompts = _read(asked.file)
+    found = _generated(_opened(run, trusted, asked.tokenizer, last=last), prompts, asked)
+    if out is None:
+        for told in found:
+            print(told["prompt"] + told["completion"], end="\n\n", flush=True)
+        return
+    told_model(run, read_job_of(run, trusted), last)
+    as_text = out.suffix == ".txt"
+    lines = [
+        f"{told['prompt']}{told['completion']}\n" if as_text else json.dumps(told, ensure_ascii=False)
+        for told in found
+    ]
+    try:
+        write_atomic(out, "".join(f"{line}\n" for line in lines).encode())
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be written ({error.strerror})") from None
+    print(f"generated: {out}, {len(lines):,} texts")
+
+
+def predict_texts(asked: Predicting, path: Path, tokenizer: str | None = None) -> None:
+    """Write how well the model of a run predicts each of some texts: its tokens, their mean loss, perplexity.
+
+    Args:
+        asked: The run, and where to write.
+        path: A `.txt` file, a folder of such, or a `.jsonl` file with a text on each line.
+        tokenizer: As of `Prompts`.
+
+    Raises:
+        InputError: as of `generate_run`, or a text has no token to predict.
+    """
+    from data_prep.sources import texts_in
+
+    check_asked(asked.out, None)
+    opened = _opened(asked.run, asked.trusted, tokenizer, last=asked.last)
+    told_model(asked.run, read_job_of(asked.run, asked.trusted), asked.last)
+    names: list[str] = []
+    figures: list[tuple[int, float]] = []
+    with table_of(asked.out, path, None) as append:
+        for name, line in texts_in(path):
+            prompt, text = opened.tokens.encode([line.prompt, line.text])
+            total, count = _loss(opened, prompt, text)
+            if not count:
+                raise InputError(f"--texts {path}: {name}: has no token to predict; leave it out")
+            names.append(name)
+            figures.append((count, total / count))
+        counts, losses = (np.array([one[at] for one in figures]) for at in (0, 1))
+        told = {"row": np.arange(len(names)), "id": np.array(names, np.str_), "tokens": counts}
+        append({**told, "loss": losses, "perplexity": np.exp(losses)})
+
+
+@torch.no_grad()
+def _loss(opened: _LanguageModel, prompt: Sequence[int], text: Sequence[int]) -> tuple[float, int]:
+    """Return the sum of -log p over the tokens of a text after its first or its prompt, and their number."""
+    inputs, end = _inputs(opened), opened.tokens.end
+    every = [*prompt, *text, *([] if end is None else [end])]
+    one = opened.spec.features
+    length = (next(iter(one.values())) if isinstance(one, dict) else one).shape[0]
+    begin, total, count = max(0, len(prompt) - 1), 0.0, 0
+    for start in range(0, len(every) - 1, length):
+        x, last = inputs(every[start : start + length][: len(every) - 1 - start])
+        y = torch.tensor(every[start + 1 : start + last + 2])
+        skipped = min(max(0, begin - start), len(y))
+        logits = opened.outputs(x)[0, :, skipped : last + 1].double().T
+        total += float(F.cross_entropy(logits, y[skipped:], reduction="sum")) if len(y) > skipped else 0.0
+        count += len(y) - skipped
+    return total, count
+
+
+def _inputs(opened: _LanguageModel) -> Any:
+    try:
+        return inputs_of(opened.spec.features)
+    except ValueError as error:
+        raise InputError(f"the model takes no texts: {error}; predict shards by --data") from None
+
+
+def _generated(
+    opened: _LanguageModel, prompts: list[tuple[int, str]], asked: Prompts
+) -> Iterator[dict[str, Any]]:
+    """Yield each prompt, what it goes on with, the number of new tokens, and whether the text ended."""
+    tokens, drawn = opened.tokens, 1.0 if asked.temperature is None else asked.temperature
+    how = GoingOn(asked.length, tokens.end, None if asked.seed is None else drawn)
+    more: dict[str, Any] = {"outputs": opened.outputs, "features": opened.spec.features}
+    for number, prompt in prompts:
+        where = f"{asked.file}: line {number}"
+        (given,) = tokens.encode([prompt])
+        if not given:
+            raise InputError(f"{where}: has no token; write a prompt")
+        try:
+            with rng.scope(asked.seed or 0, "generate", number, device=opened.model.device) as stream:
+                found, ended = go_on(opened.model.module, given, how, stream, **more)
+        except ValueError as error:
+            raise InputError(f"{where}: {one_line(error)}; shorten it, or give a smaller --length") from None
+        completion = tokens.decode([*given, *found])[len(tokens.decode(given)) :]
+        yield {"prompt": prompt, "completion": completion, "tokens": len(found), "ended": ended}
+
+
+def _opened(run: Path, trusted: Collection[str], tokenizer: str | None, *, last: bool) -> _LanguageModel:
+    """Return the language model of a run.
+
+    Raises:
+        InputError: its task is another, there is no such model, or no tokenizer that fits it.
+    """
+    job = read_job_of(run, trusted)
+    if not job.build_task().generates:
+        named = f"{run}: [task] name = '{job.task['name']}'"
+        raise InputError(f"{named}: has no next token; take a run of the task 'language'")
+    _, spec = learned_from(run, trusted)
+    tokens = _tokens(run, job, spec, tokenizer)
+    if tokens.size > (spec.classes or 0):
+        said = f"has {tokens.size:,} tokens, the model {spec.classes or 0:,}"
+        raise InputError(f"--tokenizer {tokenizer}: {said}; name the training's own")
+    task = job.build_algorithm().for_federation(spec).task
+    model = FlatModel(module_of(run, job, spec, last))
+    model.module.eval()
+    return _LanguageModel(spec, task, model, tokens)
+
+
+def _tokens(run: Path, job: Job, spec: FederationSpec, named: str | None) -> Any:
+    """Return what makes tokens of texts, as in the training."""
+    from data_prep.sources import tokens_by
+
+    record, own = encoding_of(spec.source), job.model.arguments.get("path")
+    if record is None:
+        if named is None:
+            what = "does not say how its texts became tokens (shards of an older version or another source)"
+            raise InputError(f"{run}: {what}; name it: --tokenizer bytes, characters or FOLDER")
+        plain = {"characters": {"kind": "characters"}, "bytes": {"kind": "tokens", "tokenizer": "bytes"}}
+        record = plain.get(named, {"kind": "tokens"})
+    elif record["kind"] not in ("tokens", "characters"):
+        raise InputError(f"{run}: was trained on {record['kind']}, and no texts; name shards by --data")
+    folder = named or own
+    return tokens_by(record, spec.class_names, Path(folder) if isinstance(folder, str) else None)
+
+
+def _read(path: Path) -> list[tuple[int, str]]:
+    """Return the prompts of a file and the numbers of their lines; blank lines are left out."""
+    try:
+        lines = path.read_text("utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise InputError(f"--prompts {path}: cannot be read ({said})") from None
+    numbered = [(number, line.rstrip("\r")) for number, line in enumerate(lines, 1) if line.strip()]
+    if path.suffix == ".jsonl":
+        numbered = [(number, _prompt(f"{path}: line {number}", line)) for number, line in numbered]
+    if not numbered:
+        raise InputError(f"--prompts {path}: has no prompt; write one on each line")
+    return numbered
+
+
+def _prompt(where: str, line: str) -> str:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    prompt = found.get("prompt") if isinstance(found, dict) else None
+    if not isinstance(prompt, str):
+        raise InputError(f'{where}: is no object with a prompt; write {{"prompt": "..."}}')
+    return prompt

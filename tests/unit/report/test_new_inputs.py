@@ -1,0 +1,116 @@
+"""New arrays, volumes and images without labels, and predicted masks as pictures."""
+
+import numpy as np
+import pytest
+from unit.report.test_patients import asked, command
+
+import mpifl
+
+Image = pytest.importorskip("PIL.Image")
+nibabel = pytest.importorskip("nibabel")
+DRAW = np.random.default_rng(0)
+
+
+def trained(folder, **tables):
+    """Train for a round on `folder/shards`; return the run folder."""
+    job = {"name": "toy", "shards": str(folder / "shards"), "rounds": 1, "device": "cpu"}
+    mpifl.train({**job, "local": {"batch_size": 4, "lr": 0.1}, **tables}, out=folder / "run")
+    return folder / "run"
+
+
+def cut(folder, source, data, *words):
+    data_of = ("partition", source, "--data", folder / data, "--out", folder / "shards")
+    command(*data_of, "--scheme", "iid", "--silos", 2, *words)
+
+
+def predicted(run, *words, out="p.npz"):
+    code, printed, said = asked("predict", run, *words, "--out", run.parent / out)
+    assert (code, said) == (0, ""), said
+    return dict(np.load(run.parent / out)), printed
+
+
+def test_arrays_of_a_file_are_predicted_in_their_order(tmp_path):
+    x = DRAW.random((20, 3))
+    np.savez(tmp_path / "in.npz", x=x, y=np.arange(20) % 2)
+    cut(tmp_path, "npz", "in.npz")
+    run = trained(tmp_path, model={"name": "mlp", "hidden": [4]})
+    before, _ = predicted(run, "--data", tmp_path / "shards")
+    np.savez(tmp_path / "new.npz", x=x.astype(np.float32))
+    found, _ = predicted(run, tmp_path / "new.npz", out="new.npz.npz")
+    assert found["row"].tolist() == list(range(20))
+    assert found["p_1"] == pytest.approx(before["p_1"], rel=1e-5)
+    for arrays, said in (
+        ({"x": x[:, :2]}, "x: examples have shape [2], the model takes [3]"),
+        ({"x": x.astype(np.int64)}, "x: is int64, the model learned from float64; convert it"),
+        ({"x_a": x}, "only the training has x; name arrays as there"),
+        ({"y": x}, "has no array 'x'"),
+    ):
+        np.savez(tmp_path / "new.npz", **arrays)
+        assert said in asked("predict", run, tmp_path / "new.npz", "--out", tmp_path / "p.csv")[2]
+
+
+def test_arrays_of_unequal_lengths_are_padded_as_in_the_training(tmp_path):
+    lengths = DRAW.integers(2, 9, 20)
+    tokens = DRAW.integers(0, 5, lengths.sum()).astype(np.int16)
+    arrays = {
+        "x": tokens,
+        "x.offsets": np.cumsum([0, *lengths]),
+        "y": tokens,
+        "y.offsets": np.cumsum([0, *lengths]),
+    }
+    np.savez(tmp_path / "in.npz", **arrays)
+    cut(tmp_path, "npz", "in.npz", "--fill", 1, "--ignore", -100)
+    model = {"name": "gpt", "width": 4, "layers": 1, "heads": 1}
+    run = trained(tmp_path, model=model, task={"name": "language"})
+    before, _ = predicted(run, "--data", tmp_path / "shards")
+    found, _ = predicted(run, tmp_path / "in.npz", out="new.npz")
+    assert found["p.offsets"].tolist() == before["p.offsets"].tolist()
+    assert found["p"] == pytest.approx(before["p"], rel=1e-5)
+
+
+@pytest.fixture
+def volumes(tmp_path):
+    """A U-Net after a round on the slices of four volumes."""
+    for name in ("a", "b", "c", "d"):
+        scan, mask = DRAW.normal(size=(8, 8, 3)), DRAW.integers(0, 3, (8, 8, 3)).astype(np.uint8)
+        for part, voxels in (("in", scan.astype(np.float32)), ("masks", mask)):
+            (tmp_path / part / "north").mkdir(parents=True, exist_ok=True)
+            nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), tmp_path / part / "north" / f"{name}.nii.gz")
+    masks = f"masks={tmp_path / 'masks'}"
+    cut(tmp_path, "nifti", "in", "--option", "example=slice", "--option", masks, "--keep", "id")
+    model = {"name": "unet", "width": 2, "depth": 1}
+    return trained(tmp_path, model=model, task={"name": "segmentation"})
+
+
+def test_volumes_are_predicted_by_slices_and_masks_are_pictures(volumes, tmp_path):
+    before, printed = predicted(volumes, "--data", tmp_path / "shards", "--masks", tmp_path / "m")
+    assert printed.endswith(f"masks: {tmp_path / 'm'}, 12 files\n")
+    words = "--images", tmp_path / "in", "--masks", tmp_path / "n", "--overlay"
+    found, _ = predicted(volumes, *words, out="new.npz")
+    assert found["p"] == pytest.approx(before["p"], rel=1e-4)
+    assert found["id"][:2].tolist() == ["north/a.nii.gz:0", "north/a.nii.gz:1"]
+    for row, name in enumerate(found["id"]):
+        volume, slice = name.removeprefix("north/").split(".nii.gz:")
+        mask = Image.open(tmp_path / "n" / "north" / f"{volume}_{slice}.png")
+        assert np.array_equal(np.asarray(mask), found["p"][row].argmax(0))
+        scan = np.asarray(nibabel.load(tmp_path / "in" / name.split(":")[0]).dataobj)[..., int(slice)]
+        over = np.asarray(Image.open(tmp_path / "n" / "north" / f"{volume}_{slice}.overlay.png"))
+        grey = 255 * (scan - scan.min()) / (scan.max() - scan.min())
+        bare = np.asarray(mask) == 0
+        assert np.abs(over[bare] - grey[bare][:, None]).max(initial=0) <= 0.51
+        colours = np.array(mask.getpalette(), np.float64).reshape(-1, 3)[np.asarray(mask)]
+        assert np.abs(over[~bare] - (0.55 * grey[..., None] + 0.45 * colours)[~bare]).max(initial=0) <= 0.51
+    for row, name, silo in zip(before["row"], before["id"], before["silo"], strict=True):
+        mask = Image.open(tmp_path / "m" / silo / "north" / f"{name[6]}-{row}.png")
+        assert np.array_equal(np.asarray(mask), before["p"][row].argmax(0))
+    _, _, said = asked("predict", volumes, *words, "--out", tmp_path / "p.npz")
+    assert said == f"--masks {tmp_path / 'n'}: is there and not empty; name another folder"
+
+
+def test_masks_of_what_has_none_are_refused(tmp_path):
+    np.savez(tmp_path / "in.npz", x=DRAW.random((8, 3)).astype(np.float32), y=np.arange(8) % 2)
+    cut(tmp_path, "npz", "in.npz")
+    run = trained(tmp_path, model={"name": "logreg"})
+    words = "predict", run, "--out", tmp_path / "p.csv", "--data", tmp_path / "shards"
+    assert "is no mask of an image; leave it out" in asked(*words, "--masks", tmp_path / "m")[2]
+    assert asked(*words, "--overlay")[2] == "--overlay: lies beside masks; give --masks DIR, too"
