@@ -84,7 +84,7 @@ def import_site(
     filters = filters_of(manner.compression)
     common = read_spec(spec / "federation.json" if spec.is_dir() else spec)
     _check(site, shares, out)
-    dataset = fitted(keeping(read(data, seed), keep), common)
+    dataset = _unscaled(fitted(keeping(read(data, seed), keep), common))
     ((shard,),) = numbered([_shard(dataset, site, shares, seed)])
     check_room(out, room([shard]))
     common = common.model_copy(update=_own_facts(source, dataset, common, shares, seed))
@@ -94,6 +94,14 @@ def import_site(
         for name in (f"{site.stem}.h5", f"{site.stem}.json"):
             os.replace(folder / name, out / name)
     return described
+
+
+def _unscaled(data: Dataset) -> Dataset:
+    """Refuse statistics of a site's own rows, by which no two sites would be standardised alike."""
+    if data.scaling is not None:
+        what = f"{data.where}: standardised by its own rows, so that sites differ"
+        raise InputError(f"{what}; tables share statistics (data-prep statistics), standardise arrays before")
+    return data
 
 
 def _own_facts(

@@ -58,6 +58,17 @@ def test_stata_by_pandas(tmp_path, monkeypatch):
     assert (data.x[:].ravel().tolist(), data.y.tolist()) == ([40.0, 51.5, 63.0, 38.0], [0, 1, 1, 0])
 
 
+def test_hugging_faces_datasets(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    table = {"age": [40.0, 51.5, 63.0, 38.0], "ill": ["no", "yes", "yes", "no"]}
+    datasets.Dataset.from_dict(table).save_to_disk("own")
+    exec(RECIPES["Hugging Face's datasets"], {})
+    (tmp_path / "own.toml").write_text('label = "ill"\n[features]\nage = "numeric"\n')
+    data = find_source("parquet")(tmp_path / "own.parquet", 0)
+    assert (data.x[:].ravel().tolist(), data.y.tolist()) == (table["age"], [0, 1, 1, 0])
+
+
 def test_matlab(tmp_path, recipe):
     from scipy.io import savemat
 
