@@ -104,7 +104,7 @@ class DicomRows:
         for stack, shape in zip(stacks, shapes, strict=True):
             if shape != shapes[0]:
                 other = f"{stacks[0][0].path.name} {list(shapes[0])}"
-                told = "make them alike, or write a function of yours (module:function)"
+                told = "make them alike, or write a function of your own (module:function)"
                 raise InputError(f"{stack[0].path}: an example of shape {list(shape)}, {other}; {told}")
         self._stacks, self.shape = stacks, (len(stacks), *shapes[0])
 
@@ -212,7 +212,7 @@ def _in_order(own: list[DicomHeader], example: str) -> list[DicomHeader]:
                 and not shared
             ):
                 both = f"{image.path.name} lies at the same place of its series"
-                raise InputError(f"{after.path}: {both}; part the series, or take example=slice")
+                raise InputError(f"{after.path}: {both}; split the series, or take example=slice")
     return ordered
 
 

@@ -228,7 +228,7 @@ def _check_text(where: str, key: str, text: Any) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InputError(
-            f"{where}: {key} has half a character (\\ud800 to \\udfff); write the text anew"
+            f"{where}: {key} has half a character (\\ud800 to \\udfff); write the text again"
         ) from None
 
 

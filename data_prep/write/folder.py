@@ -103,7 +103,7 @@ def _above(out: Path) -> Path:
 def _make(out: Path, folder: Path, parents: list[Path], *, exist_ok: bool = False) -> None:
     """Make a folder and its parents, or none of them; raise InputError where it cannot be."""
     if folder.is_symlink():
-        raise InputError(f"--out: {folder} is a link, to what is not ours; remove it")
+        raise InputError(f"--out: {folder} is a link; remove it")
     try:
         folder.mkdir(parents=True, exist_ok=exist_ok)
     except OSError as error:

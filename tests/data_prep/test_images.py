@@ -395,4 +395,4 @@ def test_an_image_that_no_class_has_is_not_left_out_without_a_word(tmp_path, bes
     with pytest.raises(InputError) as error:
         find_source("images")(tmp_path / "in", 0)
     assert said in str(error.value)
-    assert "put it into one of them, or take it away" in str(error.value)
+    assert "put it into one of them, or move it elsewhere" in str(error.value)
