@@ -67,7 +67,7 @@ def check_beside(folder: Path, named: Path, taken: Sequence[str], endings: Seque
     for path in inside(folder, named):
         if path.name not in taken and (path.is_dir() or path.suffix.lower() in endings):
             what = f"lies beside {', '.join(taken)[:100]}, and would not be read"
-            raise InputError(f"{path}: {what}; move it into one of them, or move it elsewhere")
+            raise InputError(f"{path}: {what}; put it into one of them, or move it elsewhere")
 
 
 def is_split(folder: Path) -> bool:

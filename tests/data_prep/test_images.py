@@ -132,9 +132,9 @@ FAULTS = {
     "a text file": (
         lambda folder: (folder / "a" / "notes.txt").write_text("x"),
         [],
-        "notes.txt: is no image",
+        "notes.txt: is not an image",
     ),
-    "a folder in a class": (lambda folder: (folder / "a" / "more.png").mkdir(), [], "more.png: is no image"),
+    "a folder in a class": (lambda folder: (folder / "a" / "more.png").mkdir(), [], "more.png: is not an image"),
     "no PNG in a .png": (
         lambda folder: (folder / "a" / "x.png").write_text("<html>"),
         [],
@@ -373,7 +373,7 @@ def test_a_ground_that_is_no_colour_is_refused(tmp_path):
 
 
 BESIDE = {
-    "an image beside classes": ({"a": 2, "b": 2}, "c.png", "c.png: lies beside a, b, and would be left out"),
+    "an image beside classes": ({"a": 2, "b": 2}, "c.png", "c.png: lies beside a, b, and would not be read"),
     "an image beside those of train": ({"train/a": 2, "test/a": 2}, "train/c.JPG", "c.JPG: lies beside a,"),
     "a third split": (
         {"train/a": 2, "test/a": 2, "val/a": 2},
