@@ -13,11 +13,24 @@ from data_prep.tables.guessing import Guess, classes_of, counted_classes, guesse
 from data_prep.tables.label import TAKES
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import survey
-from data_prep.tables.values import MISSING, PLAIN, Moments, Notation, Tally, is_of_persons, number, tallied
+from data_prep.tables.values import (
+    MISSING,
+    PLAIN,
+    Moments,
+    Notation,
+    Tally,
+    is_of_persons,
+    number,
+    ordered,
+    some,
+    tallied,
+)
 from mpifl.common import InputError, did_you_mean, visible
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
 """What a label may be."""
+EVENTS = {"0", "1", "0.0", "1.0", "true", "false"}
+"""How a column of events that were seen or not is written."""
 FEWEST_ROWS = 3
 """Rows from which on a first line that is unlike all others is taken for names."""
 
@@ -114,6 +127,7 @@ def draft(tables: Path | Sequence[Path], learned: Learned) -> Drafted:
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
     told = [*_told([*guesses.values()], of_label), *lacking]
     told += [*_whole(guesses, group), *_marked(tallies), *_written(tallies, notation)]
+    told += _events(learned.columns[1], tallies[learned.columns[1]]) if learned.kind == "survival" else []
     counts = counted_classes(tallies[learned.columns[0]]) if of_label else {}
     return Drafted(text, told, counts)
 
@@ -134,7 +148,7 @@ def _shared_names(paths: Sequence[Path], learned: Learned) -> tuple[list[str], l
     }
     shared = [name for name, lack in without.items() if not lack or name in named]
     lacking = {name: lack for name, lack in without.items() if name not in shared}
-    told = [f"left out: {name}, which {_names(lack)} lacks" for name, lack in lacking.items()]
+    told = [f"left out: {name}, not in {_names(lack)}" for name, lack in lacking.items()]
     return shared, [line + _renamed(name, lacking, paths) for name, line in zip(lacking, told, strict=True)]
 
 
@@ -224,6 +238,15 @@ def _features(paths: Sequence[Path], learned: Learned, names: Sequence[str]) -> 
     if not (features := [name for name in names if name not in own]):
         raise InputError(f"{paths[0]}: has no column beside {', '.join(own)}; a feature is needed")
     return features
+
+
+def _events(name: str, tally: Tally) -> list[str]:
+    """Ask which value of a column says that an event was seen, where it is not of 0 and 1."""
+    values = ordered(set(tally.texts))
+    if {value.lower() for value in values} <= EVENTS:
+        return []
+    said = f"label: {name} has {some(values)}; say which one means that the event was seen"
+    return [f"{said}, as event = {{ column = {quoted(name)}, value = {quoted(values[-1])} }}"]
 
 
 def _marked(tallies: Mapping[str, Tally]) -> list[str]:

@@ -378,11 +378,22 @@ def test_the_tables_of_several_sites_have_one_spec_with_all_their_levels(tmp_pat
     assert told == [
         f"{tmp_path / 'both.toml'}: guessed from 2 tables; read it through before you partition",
         "left out: n, it numbers the rows, first '1' (line 2)",
-        "left out: extra, which a.csv lacks",
+        "left out: extra, not in a.csv",
     ]
     spec = read_spec(tmp_path / "both.toml")
     assert spec.features["sex"].levels == (("a0",), ("a1",), ("b0",), ("b1",))
     assert (spec.classes, spec.delimiter, [*spec.features]) == ((("0",), ("1",)), None, ["sex", "dose"])
+
+
+def test_a_draft_asks_which_value_says_that_an_event_was_seen(tmp_path: Path) -> None:
+    for values, asked in (("12", True), ("01", False)):
+        rows = "".join(f"{n},{n % 7 + 1},{values[n % 2]}\n" for n in range(20))
+        (path := tmp_path / f"{values}.csv").write_text(f"dose,days,status\n{rows}")
+        told = run("draft", path, "--kind", "survival", "--label", "days,status")
+        line = (
+            'label: status has 1, 2; say which one means that the event was seen, as event = { column = "st'
+        )
+        assert (line in told) == asked
 
 
 def test_a_column_that_another_table_calls_otherwise_is_asked_for(tmp_path: Path) -> None:
@@ -392,10 +403,10 @@ def test_a_column_that_another_table_calls_otherwise_is_asked_for(tmp_path: Path
     tables = [tmp_path / f"{name}.csv" for name in "abc"]
     told = run("draft", *tables, "--label", "ill", "--out", tmp_path / "all.toml").splitlines()
     assert told[1:] == [
-        "left out: glucose, which b.csv lacks; if glukose is the same column, add glucose to the spec, and "
+        "left out: glucose, not in b.csv; if glukose is the same column, add glucose to the spec, and "
         'in a copy of it, b.toml, say rename = "glukose"',
-        "left out: ward, which b.csv, c.csv lacks",
-        "left out: glukose, which a.csv, c.csv lacks",
+        "left out: ward, not in b.csv, c.csv",
+        "left out: glukose, not in a.csv, c.csv",
     ]
     spec = (tmp_path / "all.toml").read_text() + 'glucose = "numeric"\n'
     (tmp_path / "all.toml").write_text(spec)

@@ -134,7 +134,11 @@ FAULTS = {
         [],
         "notes.txt: is not an image",
     ),
-    "a folder in a class": (lambda folder: (folder / "a" / "more.png").mkdir(), [], "more.png: is not an image"),
+    "a folder in a class": (
+        lambda folder: (folder / "a" / "more.png").mkdir(),
+        [],
+        "more.png: is not an image",
+    ),
     "no PNG in a .png": (
         lambda folder: (folder / "a" / "x.png").write_text("<html>"),
         [],
