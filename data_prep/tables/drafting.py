@@ -125,9 +125,8 @@ def draft(tables: Path | Sequence[Path], learned: Learned) -> Drafted:
         *notation.written(),
     ]
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
-    told = [*_told([*guesses.values()], of_label), *lacking]
+    told = [*_told([*guesses.values()], of_label), *_events(learned, tallies), *lacking]
     told += [*_whole(guesses, group), *_marked(tallies), *_written(tallies, notation)]
-    told += _events(learned.columns[1], tallies[learned.columns[1]]) if learned.kind == "survival" else []
     counts = counted_classes(tallies[learned.columns[0]]) if of_label else {}
     return Drafted(text, told, counts)
 
@@ -240,10 +239,11 @@ def _features(paths: Sequence[Path], learned: Learned, names: Sequence[str]) -> 
     return features
 
 
-def _events(name: str, tally: Tally) -> list[str]:
+def _events(learned: Learned, tallies: Mapping[str, Tally]) -> list[str]:
     """Ask which value of a column says that an event was seen, where it is not of 0 and 1."""
-    values = ordered(set(tally.texts))
-    if {value.lower() for value in values} <= EVENTS:
+    name = learned.columns[-1]
+    values = ordered(set(tallies[name].texts))
+    if learned.kind != "survival" or {value.lower() for value in values} <= EVENTS:
         return []
     said = f"label: {name} has {some(values)}; say which one means that the event was seen"
     return [f"{said}, as event = {{ column = {quoted(name)}, value = {quoted(values[-1])} }}"]

@@ -1,6 +1,7 @@
 """The page of formats: each recipe, as it stands there, on a file that a package writes."""
 
 import json
+import pickle
 import re
 import sys
 
@@ -86,6 +87,18 @@ def leaf(folder, made):
         content = {"users": [*users], "num_samples": sizes, "user_data": users}
         (folder / split / "all_data.json").write_text(json.dumps(content))
     return folder
+
+
+def test_cifars_python_version(tmp_path, recipe):
+    (folder := tmp_path / "cifar-10-batches-py").mkdir()
+    x = DRAW.integers(0, 256, (6, 4, 3072), np.uint8)
+    for number, name in enumerate((*(f"data_batch_{n}" for n in range(1, 6)), "test_batch")):
+        entries = {"data": x[number], "labels": [number, 1, 2, 3]}
+        (folder / name).write_bytes(pickle.dumps(entries, protocol=2))
+    data = recipe("CIFAR's Python version", folder)
+    assert np.array_equal(data.x[:].reshape(5, 4, -1), x[:5])
+    assert data.y.reshape(5, 4)[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert np.array_equal(data.test[0][:].reshape(4, -1), x[5])
 
 
 def test_leafs_shakespeare(tmp_path, recipe):
