@@ -1,6 +1,6 @@
-"""What is skewed in a federation that is yet to be trained on, and what that suggests to take.
+"""What is skewed in a federation before a training, and which algorithms and settings that suggests.
 
-The bounds are rules of thumb: what decides is a trial of few rounds.
+The bounds are rules of thumb: try a few rounds before you decide.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FEW = 20
 
 
 class Take(NamedTuple):
-    """What a job may name, and why."""
+    """Names that a job may use, and why."""
 
     names: tuple[str, ...]
     why: str
@@ -78,7 +78,7 @@ NEAR = Take(
 
 
 class Advice(NamedTuple):
-    """Something that is skewed, and what may be taken for it."""
+    """Something that is skewed, and what a job may do about it."""
 
     found: str
     take: Take

@@ -1,6 +1,6 @@
-"""What the columns of a vertical folder that is yet to be trained on suggest to take.
+"""Which settings the columns of a vertical folder suggest before a training.
 
-The bounds are rules of thumb: what decides is a trial of few rounds.
+The bounds are rules of thumb: try a few rounds before you decide.
 """
 
 from __future__ import annotations

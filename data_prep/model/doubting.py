@@ -1,4 +1,4 @@
-"""What is doubtful in a description of shards, though it can be trained on: labels that nobody meant so."""
+"""What in a description of shards can be trained on, and was probably not meant so."""
 
 from __future__ import annotations
 

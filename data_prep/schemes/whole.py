@@ -85,7 +85,7 @@ def cut_whole(
 
 
 def _check_cut(scheme: Scheme, data: Dataset, units: Units, first: np.ndarray, options: Options) -> None:
-    """Refuse a scheme that would have to part groups."""
+    """Refuse a scheme that would have to split groups."""
     name = data.groups.name if data.groups else ""
     of_group = np.repeat(np.arange(len(first)), units.sizes)
     rows = units.rows(np.arange(len(first)))

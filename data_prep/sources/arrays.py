@@ -103,7 +103,7 @@ def dataset_of(
 
 
 def _plain(names: Iterable[str], wanted: Wanted) -> list[str]:
-    """Return the arrays that are more than whose examples are, or when they were."""
+    """Return the names of arrays other than those of groups, order and ids."""
     return [name for name in names if name in ARRAYS or name not in wanted.beside]
 
 

@@ -134,7 +134,7 @@ def _class_names(given: Path, path: Path, version: Version, files: dict[str, str
 
 
 def _small(path: Path) -> Path:
-    """Return a path, unless it is of a file larger than any of the publisher's."""
+    """Return a path; refuse a file that is larger than any of the publisher's."""
     if path.is_file() and (size := path.stat().st_size) > MOST_BYTES:
         raise InputError(f"{path}: {size:,} bytes; the publisher's largest has 155 million, fetch it again")
     return path

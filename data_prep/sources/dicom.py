@@ -22,7 +22,7 @@ EXAMPLES = ("slice", "series")
 GREY, COLOUR = ("MONOCHROME1", "MONOCHROME2"), ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 PALETTE = "PALETTE COLOR"
 CLOSE = 1e-3
-"""Millimetres; slices that lie no further apart lie at one place."""
+"""Millimetres. Slices that are closer than this lie at one place."""
 
 
 @with_options
@@ -193,7 +193,7 @@ def _place(image: DicomHeader) -> str:
 
 
 def _in_order(own: list[DicomHeader], example: str) -> list[DicomHeader]:
-    """Return the images of a series by their positions, or where not all say one by the paths of files."""
+    """Sort the images of a series by their positions, or if one has none by the paths of files."""
     places = [image.position for image in own]
     kinds = {place and place[0] for place in places}
     known = len(kinds) == 1 and None not in kinds

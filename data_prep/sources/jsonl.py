@@ -25,7 +25,7 @@ from mpifl.data import Column, Ragged, Targets
 IGNORE = -100
 """The target that does not count, as PyTorch's cross entropy has it."""
 MOST_LINE = 1 << 24
-"""Bytes that a line has fewer of."""
+"""A line must have fewer bytes than this."""
 MOST_LENGTH = 1 << 20
 ENDINGS = (".jsonl", ".txt")
 """Of files in a folder."""
@@ -140,7 +140,7 @@ class Cutter:
         return self._padded(rows), self._padded(y.rows())
 
     def _padded(self, rows: Column) -> Column:
-        """Return ragged sequences as padded with the end, to `length` at most whatever is the longest."""
+        """Return ragged sequences that batches pad with the end, to at most `length`."""
         if not isinstance(rows, Ragged):
             return rows
         return replace(rows, longest=self.length, fill=self.tokens.end or 0)

@@ -58,7 +58,7 @@ class Standardising:
                 release(rows)
 
     def applied(self, x: np.ndarray) -> np.ndarray:
-        """Return rows in their deviations from the mean; a missing value is the mean."""
+        """Standardise rows; a missing value becomes the mean."""
         found = x.astype(np.float64)
         places = [*self._columns]
         known = [self._moments.columns[name] for name in self._columns.values()]
