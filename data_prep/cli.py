@@ -26,7 +26,7 @@ from data_prep.commands import (
 )
 from data_prep.cut import WriteOptions, partition as cut_into_silos
 from data_prep.inspect import counted, held
-from data_prep.model import changes_of, doubts
+from data_prep.model import changes_of, doubts, units_told
 from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs
@@ -112,7 +112,7 @@ def partition(
     else:
         made = cut_into_silos(source, data, out, scheme, silos, seed, **more)
         typer.echo(_summary(made, out))
-        _warn(made)
+        _warn(made, units_told(out, made))
 
 
 @app.command()
@@ -164,9 +164,9 @@ def _summary(spec: FederationSpec, out: Path) -> str:
     return f"{out}: {counted(spec)}, {sum(sizes):,} examples{server}; {extremes}"
 
 
-def _warn(spec: FederationSpec | VerticalSpec) -> None:
-    for doubt in doubts(spec):
-        typer.echo(f"warning: {one_line(doubt.what)}", err=True)
+def _warn(spec: FederationSpec | VerticalSpec, more: Sequence[str] = ()) -> None:
+    for told in [*(doubt.what for doubt in doubts(spec)), *more]:
+        typer.echo(f"warning: {one_line(told)}", err=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from data_prep.check.duplicates import Equal, Hashes, duplicates
 from data_prep.check.groups import parted, unseen as unseen_groups
-from data_prep.model import all_seen, doubts, release, row_bytes, unseen
+from data_prep.model import all_seen, doubts, release, row_bytes, units_told, unseen
 from data_prep.write import AGREED, PIECE
 from mpifl.common import ShardError, visible
 from mpifl.data import Column, Features, Inputs, Ragged, flat, label_counts
@@ -29,6 +30,8 @@ from mpifl.data.shards import (
     provenance_of,
     read_federation,
 )
+
+FILE = "federation.json"
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,10 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     findings, hashes = [*doubtful(spec), *strays(folder, {entry.file for entry in entries})], Hashes()
     for entry in entries:
         findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
+    with contextlib.suppress(ShardError):  # what is wrong with it has been found above
+        findings += [CheckFinding(FILE, "units", told, "warning") for told in units_told(folder, spec)]
     findings += [CheckFinding(found.file, "groups", found.what) for found in parted(folder, spec)]
-    findings += [CheckFinding("federation.json", "groups", told, "warning") for told in unseen_groups(spec)]
+    findings += [CheckFinding(FILE, "groups", told, "warning") for told in unseen_groups(spec)]
     if duplicated:
         findings += [equal(found) for found in duplicates(hashes)]
     return spec, findings
@@ -71,7 +76,7 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
 
 def doubtful(spec: FederationSpec | VerticalSpec) -> list[CheckFinding]:
     """Return what is doubtful in `federation.json`, as warnings."""
-    return [CheckFinding("federation.json", doubt.kind, doubt.what, "warning") for doubt in doubts(spec)]
+    return [CheckFinding(FILE, doubt.kind, doubt.what, "warning") for doubt in doubts(spec)]
 
 
 def equal(found: Equal) -> CheckFinding:
@@ -175,7 +180,7 @@ def _pieces(split: Split) -> Iterator[tuple[int, dict[str, Column]]]:
 def strays(folder: Path, files: set[str]) -> Iterator[CheckFinding]:
     """Find what lies in the folder and is not described; a site's own entry belongs to its shard, and to all
     what sites had agreed on."""
-    expected = files | {"federation.json", AGREED} | {str(Path(file).with_suffix(".json")) for file in files}
+    expected = files | {FILE, AGREED} | {str(Path(file).with_suffix(".json")) for file in files}
     for path in sorted(folder.iterdir()):
         if path.name not in expected:
             yield CheckFinding(path.name, "extra", "federation.json does not name it; remove it")

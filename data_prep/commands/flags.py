@@ -51,7 +51,7 @@ def taken_too(command: Callable[..., None], more: Sequence[inspect.Parameter]) -
 
 
 def only(command: Callable[..., None]) -> Callable[..., None]:
-    """Have a command take no options beside those that it now has."""
+    """Let a command take only the options that it has now, and no `**options`."""
     own = inspect.signature(command)
     kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
     command.__signature__ = own.replace(parameters=kept)  # type: ignore[attr-defined]

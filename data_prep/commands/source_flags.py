@@ -44,6 +44,7 @@ MEANINGS = {
     "silo_names": "What the silos are called, in the order of their numbers, as north,south.",
     "size": "What images are resized to, WIDTHxHEIGHT, as 32x32.",
     "spec": "The TOML file that says what columns mean; the table's name with .toml.",
+    "standardise": "Standardise the columns of x: by all rows (own), or by those that train (train).",
     "target_names": "What the columns of y are called, as systolic,diastolic.",
     "targets": "What y is: classes, values or labels.",
     "tokenizer": "bytes, or a folder with a tokenizer.json; bytes.",

@@ -65,12 +65,13 @@ def partition_columns(
     options, filters = resolve(scheme, cut, options), filters_of(manner.compression)
     _refuse(shares, manner, keep)
     check_free(out)
-    dataset = replace(read(data, seed), encoding=None)  # of whole rows, which no party has
+    dataset = read(data, seed)
     check_groups(dataset)
     _check_examples(dataset, options["min_examples"])
     _check_targets(dataset)
     dealt = _dealt(cut, dataset, silos, seed, options)
     splits = _splits(dataset, shares, seed)
+    dataset = replace(dataset.fitted(splits["train"][2]), encoding=None)  # of whole rows, which no party has
     check_room(out, _room(splits, len(dealt)))
     given = {key: value for key, value in options.items() if value not in ("", math.inf)}
     cut_by = {"name": scheme, **given, **shares.told(dataset)}

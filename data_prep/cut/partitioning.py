@@ -74,8 +74,7 @@ def partition(
 ) -> FederationSpec:
     """Read a source, cut it by a scheme and write a shard for every silo; return what `federation.json` says.
 
-    The same source, seed and options give the same bytes. `options` are those of the scheme; None is not
-    given. `keep` is one of `KEEPS`.
+    The same source, seed and options give the same bytes. An option of None is not given.
 
     Raises:
         InputError: anything given is wrong; nothing is left of `out` then, unless it is to be resumed.
@@ -92,6 +91,7 @@ def partition(
     parts = cut_whole(cut, kept, silos, numpy_stream(seed, "partition"), chosen)
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
     shards, shared = numbered(shards, _shared(dataset, public))
+    dataset = dataset.fitted(_of_split("train", shards))
     cut_by = {"name": scheme, **chosen, **cut.told, **shares.told(dataset)}
     # the record of what was asked for has the files' digests; else they come while shards are written
     files = dataset.files if manner.resume else {}
@@ -205,6 +205,12 @@ def _silos(
         file = f"silo_{silo:0{digits}d}.h5"
         shards.append(shard_of(file, names[silo], silo, of_training(data), splits))
     return shards
+
+
+def _of_split(split: str, shards: Sequence[NewShard]) -> np.ndarray:
+    """Return the positions of the examples in a split of all silos."""
+    sections = [one for shard in shards for one in shard.sections]
+    return np.concatenate([one.ids for one in sections if one.split == split])
 
 
 def _shared(data: Dataset, public: np.ndarray) -> list[NewShard]:

@@ -1,6 +1,6 @@
-"""What is skewed in a federation that is yet to be trained on, and what that suggests to take.
+"""What is skewed in a federation before a training, and which algorithms and settings that suggests.
 
-The bounds are rules of thumb: what decides is a trial of few rounds.
+The bounds are rules of thumb: try a few rounds before you decide.
 """
 
 from __future__ import annotations
@@ -39,46 +39,46 @@ FEW = 20
 
 
 class Take(NamedTuple):
-    """What a job may name, and why."""
+    """Names that a job may use, and why."""
 
     names: tuple[str, ...]
     why: str
 
 
-ALIKE = Take(("fedavg",), "silos pull the same way, so that several epochs a round cost little accuracy")
+ALIKE = Take(("fedavg",), "the silos' updates are similar, so several epochs a round cost little accuracy")
 HELD = Take(
     ("fedprox", "fedavg"),
-    "silos drift apart in long rounds; a pull to the global model, fewer epochs, a lower local.lr hold them",
+    "local models drift apart in long rounds; a proximal term, fewer epochs or a lower local.lr limits that",
 )
 CORRECTED = Take(
     ("scaffold", "feddyn"),
-    "each silo's drift is corrected; it takes silos that are in nearly every round, and a lower "
+    "they correct each silo's drift; they need silos that take part in nearly every round, and a lower "
     "local.lr than fedavg's; compare the two",
 )
 AVERAGED = Take(
     ('[server_optimizer] name = "adam"',),
-    "moments at the server average what one round's silos pull one way and the next ones' another",
+    "the server's moments average out updates whose direction changes from round to round",
 )
-OWN = Take(("ditto", "fedper"), "each gets a model of its own, which knows its labels")
+OWN = Take(("ditto", "fedper"), "each silo gets a model of its own, fitted to its labels")
 ALL_COUNT = Take(
     ('[cohort] weights = "uniform"',),
-    "by examples large silos decide; so each counts alike, if small ones matter as much",
+    "by default a silo's weight is its number of examples; this gives small silos the same weight",
 )
 NORMALISED = Take(
-    ("fednova",), "each change is divided by its steps, so that none pulls farther for its size"
+    ("fednova",), "each update is divided by its number of steps, so that large silos do not dominate"
 )
 NORMS = Take(
     ("fedbn",),
-    "BatchNorm stays at each silo, if the model has any; else put the features of all silos on one scale",
+    "it keeps BatchNorm layers at each silo; without such layers, bring all silos' features to one scale",
 )
 NEAR = Take(
     ("ditto", "fedper"),
-    "one model for all answers near the mean of all; a model of its own knows the silo's targets",
+    "one model for all silos predicts near the overall mean; a silo's own model fits its targets",
 )
 
 
 class Advice(NamedTuple):
-    """Something that is skewed, and what may be taken for it."""
+    """Something that is skewed, and what a job may do about it."""
 
     found: str
     take: Take
@@ -92,7 +92,7 @@ def advice(summary: FolderSummary) -> list[Advice]:
     if len(summary.sizes) < 2:
         return []
     found = [*_labels(summary), *_sizes(summary), *_features(summary)]
-    found = found or [Advice("Nothing that is shown here is skewed much", ALIKE)]
+    found = found or [Advice("The silos are similar in all that is shown here", ALIKE)]
     return [*found, *_units(summary)]
 
 
@@ -109,7 +109,7 @@ def _units(summary: FolderSummary) -> Iterator[Advice]:
         return
     keys = {"mean": [mean for mean, _ in columns], "deviation": [spread or 1.0 for _, spread in columns]}
     told = [f"{key} = {_numbers(column)}" for key, column in keys.items()]
-    why = "a model learns them in their deviations; metrics and predictions keep the unit"
+    why = "a model then learns standardised targets; metrics and predictions keep the unit"
     yield Advice("Targets are far from 0 ± 1", Take((f"[task] {' and '.join(told)}",), why))
 
 
@@ -126,30 +126,31 @@ def _labels(summary: FolderSummary) -> Iterator[Advice]:
     if moved < LITTLE or moved < CHANCE * by_chance(summary.counts):
         return
     lacking = int((summary.counts == 0).any(axis=1).sum())
-    how = "much" if moved >= MUCH else "somewhat"
-    found = f"Labels differ {how}: {moved:.0%} of a silo's would have to move"
-    found += f", and {lacking:,} of {silos:,} silos lack a label" if lacking else ""
+    how = "strongly" if moved >= MUCH else "moderately"
+    found = f"Labels differ {how}: {moved:.0%} of a silo's labels would have to move"
+    found += f", and {lacking:,} of {silos:,} silos have no example of some class" if lacking else ""
     if moved < MUCH:
         yield Advice(found, HELD)
         return
     yield Advice(found, CORRECTED if silos <= FEW else AVERAGED)
-    yield Advice("Where each silo is to be served best", OWN)
+    yield Advice("If each silo needs the best model for itself", OWN)
 
 
 def _sizes(summary: FolderSummary) -> Iterator[Advice]:
     sizes = summary.sizes
     if (uneven := gini(sizes)) >= UNEVEN:
         largest = sizes.max() / sizes.sum()
-        found = f"Sizes differ much (Gini {uneven:.2f}): the largest silo has {largest:.0%} of all examples"
-        yield Advice(found, ALL_COUNT)
-        yield Advice("With epochs, large silos take many more steps", NORMALISED)
+        most = f"the largest silo has {largest:.0%} of all examples"
+        yield Advice(f"Sizes differ strongly (Gini {uneven:.2f}): {most}", ALL_COUNT)
+        yield Advice("Large silos take many more steps in an epoch", NORMALISED)
 
 
 def _features(summary: FolderSummary) -> Iterator[Advice]:
     chance = float(np.mean(1 / np.sqrt(np.maximum(summary.sizes, 1))))
     for what, moments, take in (("Features", summary.moments, NORMS), ("Targets", summary.targets, NEAR)):
         if moments and (apart := feature_skew(moments)) >= max(SHIFTED, CHANCE * chance):
-            yield Advice(f"{what} differ: by {apart:.2f} of their deviations", take)
+            how = f"a silo is on average {apart:.2f} standard deviations from all silos together"
+            yield Advice(f"{what} differ: {how}", take)
 
 
 def by_chance(counts: np.ndarray) -> float:
@@ -166,5 +167,5 @@ def by_chance(counts: np.ndarray) -> float:
 def section(title: str, found: Sequence[Advice]) -> list[Block]:
     """Return advice below a title as a part of a page; nothing where there is none."""
     rows = [(one.found, one.take.names, one.take.why) for one in found]
-    note = "Rules of thumb; a trial of few rounds decides."
+    note = "Rules of thumb: try a few rounds before you decide."
     return [Figure(title, note, [Terms(rows)])] if rows else []

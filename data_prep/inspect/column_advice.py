@@ -1,6 +1,6 @@
-"""What the columns of a vertical folder that is yet to be trained on suggest to take.
+"""Which settings the columns of a vertical folder suggest before a training.
 
-The bounds are rules of thumb: what decides is a trial of few rounds.
+The bounds are rules of thumb: try a few rounds before you decide.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ TITLE = "What the columns suggest"
 
 SPLIT = Take(
     ('[algorithm] name = "splitnn"',),
-    "rows are the same and columns are not, so that no model can be averaged; [split] cut_width is how many "
-    "numbers a silo says of a row",
+    "silos have the same rows and other columns, so models cannot be averaged; [split] cut_width is how many "
+    "numbers a silo sends for each row",
 )
 REPEATED = Take(
     (f"[local] batch_size = {BATCH}", "[algorithm] local_steps = 5"),
-    "each batch is a message of every silo and back; tune local.lr for either, and compare",
+    "each batch costs a message from every silo and one back; tune local.lr for each, and compare",
 )
 OWN_WIDTHS = Take(
     ("a list as [split] cut_width",),
-    'a silo of few columns needs no wide line; merge = "concat" takes unequal ones, and [split] bottoms.K '
+    'a silo with few columns needs few numbers; merge = "concat" takes unequal widths, and [split] bottoms.K '
     "gives silo K a model of its own",
 )
 HIDDEN = Take(
     ('[split] protect = "label-dp"', 'protect = "max-norm"'),
-    "the first guarantees something, by epsilon; the second hides lengths alone; norm_leak_auc of each round "
+    "label-dp gives a guarantee, by epsilon; max-norm hides only the lengths; norm_leak_auc of each round "
     "says how well they rank the labels",
 )
 SCALED = Take(
     ("data-prep fit",),
-    "each party brings its own columns near 0 ± 1 before the rows are aligned, or steps are too long for it",
+    "each party standardises its own columns before rows are aligned; otherwise its steps are too long",
 )
-AGAIN = Take(("partition or align again",), "row 17 of one is another person than row 17 of the next")
+AGAIN = Take(("partition or align again",), "row 17 at one silo is another person than row 17 at the other")
 
 
 def column_advice(columns: ColumnsSummary) -> list[Advice]:
@@ -59,19 +59,19 @@ def _aligned(columns: ColumnsSummary) -> Iterator[Advice]:
     first, *others = columns.spec.silos
     for other in others:
         if other.alignment != first.alignment:
-            what = f"Rows of {other.name} are in the order of another alignment than those of {first.name}"
-            yield Advice(what, AGAIN)
+            what = f"{other.name} and {first.name} come from different alignments"
+            yield Advice(f"{what}, so the orders of their rows differ", AGAIN)
 
 
 def _network(columns: ColumnsSummary) -> Iterator[Advice]:
     """Say which algorithm there is, whose rank is the first, and what an epoch costs."""
     rows = columns.spec.rows["train"]
     for holder in _holders(columns):
-        what = f"{holder.name} holds the labels: its rank is 0, and has the top beside its own columns"
+        what = f"{holder.name} holds the labels: it is rank 0, and has the top model beside its own columns"
         yield Advice(what, SPLIT)
     exchanges = -(-rows // FEW_ROWS)
     if exchanges >= MANY_EXCHANGES:
-        what = f"With batches of {FEW_ROWS}, as without a word, an epoch is {exchanges:,} exchanges"
+        what = f"With the default batch size, {FEW_ROWS}, an epoch is {exchanges:,} exchanges"
         yield Advice(what, REPEATED)
 
 
@@ -89,7 +89,7 @@ def _labels(columns: ColumnsSummary) -> Iterator[Advice]:
         if len(counts) == 2 and counts.any():
             share = counts.min() / counts.sum()
             rare = f", and one is rare ({share:.0%})" if share < RARE else ""
-            what = f"With two classes{rare} the lengths of gradients tell the other silos labels"
+            what = f"With two classes{rare}, the lengths of gradients reveal labels to the other silos"
             yield Advice(what, HIDDEN)
 
 

@@ -3,6 +3,7 @@ from .blaming import blamed as blamed
 from .dataset import Cut as Cut, Dataset as Dataset
 from .doubting import Doubt as Doubt, doubts as doubts
 from .leaving import changes_of as changes_of, changes_together as changes_together
+from .other_units import units_told as units_told
 from .rows import (
     Alter as Alter,
     Beside as Beside,

@@ -1,4 +1,4 @@
-"""Whose examples are, and when they were: what decides which of them may be parted."""
+"""Groups and order of examples, which decide what must stay together."""
 
 from __future__ import annotations
 

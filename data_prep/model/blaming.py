@@ -24,7 +24,7 @@ def blamed(name: str) -> Iterator[None]:
     except Exception as error:
         said = " ".join(str(error).split())[:200]
         what = f"{type(error).__name__}: {said}" if said else type(error).__name__
-        raise InputError(f"{name}: {what} ({_place(name, error)}); mend it there") from error
+        raise InputError(f"{name}: {what} ({_place(name, error)}); correct it there") from error
 
 
 def _place(name: str, error: Exception) -> str:

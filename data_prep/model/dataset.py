@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from pydantic import ValidationError
@@ -15,6 +15,21 @@ from data_prep.model.rows import Beside, Picked, Rows
 from mpifl.common import InputError
 from mpifl.data import Aims, Column, Features, Inputs, Ragged, Targets, check_masks, told
 from mpifl.data.shards import Provenance
+
+
+class Scaling(Protocol):
+    """What standardises features once it is known which rows train."""
+
+    def fit(self, ids: np.ndarray) -> None:
+        """Learn statistics of the rows at some positions, which train."""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return the statistics, for `source` of `federation.json`."""
+
+    @property
+    def encoding(self) -> dict[str, Any] | None:
+        """Return how examples become numbers by them, if that is known."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +67,7 @@ class Dataset:
         given_of_test: The same of the server's own test set.
         ids_asked: Whether the source's own description asks for ids in shards.
         encoding: How examples became numbers, as `encoding` of `source` has it; None where nothing says it.
+        scaling: What standardises `x`, if something is to, when it has been fitted.
     """
 
     where: str
@@ -78,11 +94,20 @@ class Dataset:
     given_of_test: Provenance | None = None
     ids_asked: bool = False
     encoding: dict[str, Any] | None = None
+    scaling: Scaling | None = None
 
     @property
     def told(self) -> dict[str, Any]:
         """Return what was done to the examples, for `source` of `federation.json`."""
-        return {**(self.done or {}), **({"laid": self.laid} if self.laid else {})}
+        laid = {"laid": self.laid} if self.laid else {}
+        return {**(self.done or {}), **laid, **(self.scaling.told if self.scaling else {})}
+
+    def fitted(self, train: np.ndarray) -> Dataset:
+        """Return the same, standardised by the examples at some positions, which train, if it is to be."""
+        if self.scaling is None:
+            return self
+        self.scaling.fit(train)
+        return replace(self, encoding=self.scaling.encoding)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -117,7 +142,7 @@ class Dataset:
             try:
                 check_masks(several)
             except ValueError as error:
-                raise InputError(f"{self.where}: {error}; name the mask otherwise") from None
+                raise InputError(f"{self.where}: {error}; give the mask another name") from None
             return several
         if names := self.x.dtype.names:
             kinds = {name: self.x.dtype[name] for name in names}

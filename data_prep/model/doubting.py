@@ -1,4 +1,4 @@
-"""What is doubtful in a description of shards, though it can be trained on: labels that nobody meant so."""
+"""What in a description of shards can be trained on, and was probably not meant so."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def doubts(spec: FederationSpec | VerticalSpec) -> list[Doubt]:
     """Return what is doubtful in `federation.json`, which alone is looked at.
 
     Classes without a training example or with few, test examples of classes that no silo trains on, masks of
-    0 and 255. Names that differ by case alone, columns whose names are a row. Groups of one row. Rows that
+    0 and 255. Names that differ only by case, columns whose names are a row. Groups of one row. Rows that
     were left out, and values that were changed.
     """
     found = _classes(spec), _many(spec), _names(spec), _header(spec), _groups(spec)
@@ -51,7 +51,7 @@ def _groups(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
     owned = [entry for entry in spec.silos if entry.groups]
     rows = sum(entry.examples[split] for entry in owned for split in entry.groups or ())
     if rows and rows == sum(sum((entry.groups or {}).values()) for entry in owned):
-        what = "every group has one row, as a record number has"
+        what = "every group has one row, as if the column numbered records"
         yield Doubt("groups", f"{what}; name the column that is the same in all rows of a person")
 
 
@@ -63,13 +63,13 @@ def _classes(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
     tested = np.array(spec.test.labels if spec.test else np.zeros_like(trained))
     there = np.flatnonzero(trained + tested).tolist()
     if spec.classes == 256 and there == list(BLACK_AND_WHITE):
-        what = "labels are 0 and 255 alone, in 256 classes: 255 is no class number"
+        what = "labels are only 0 and 255, in 256 classes: 255 is not a class number"
         yield Doubt("classes", f"{what}; store it as 1, or say --option ignore=255 if it does not count")
         return
     if unknown := np.flatnonzero((trained == 0) & (tested > 0)).tolist():
         said = f"the test set has {_called(spec, unknown)}, {tested[unknown].sum():,} times"
         trains = f"no silo trains on {'them' if len(unknown) > 1 else 'it'}"
-        yield Doubt("classes", f"{said}, and {trains}; see whether both are of one kind")
+        yield Doubt("classes", f"{said}, and {trains}; check that both belong to the same task")
     if empty := np.flatnonzero(trained + tested == 0).tolist():
         yield Doubt("classes", f"{_called(spec, empty)} without a training example; {_remedy(spec, empty)}")
 
@@ -138,7 +138,8 @@ def _called(spec: FederationSpec | VerticalSpec, classes: Sequence[int]) -> str:
 def _remedy(spec: FederationSpec | VerticalSpec, empty: Sequence[int]) -> str:
     if list(empty) == [0] and not spec.class_names:
         return "number them from 0, not from 1"
-    return "a model has outputs for them and learns none" if len(empty) > 1 else "a model cannot learn it"
+    one = "a model cannot learn it"
+    return "the model has outputs for them, and cannot learn them" if len(empty) > 1 else one
 
 
 def _names(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
@@ -159,6 +160,6 @@ def _alike(kind: str, names: Sequence[str]) -> Iterator[Doubt]:
     for name in names:
         first = known.setdefault(" ".join(name.split()).casefold(), name)
         if first != name:
-            said = f"{kind} '{first}' and '{name}' differ by case alone"
-            yield Doubt(kind, f"{said}; spell them alike if they are one")
+            said = f"{kind} '{first}' and '{name}' differ only by case"
+            yield Doubt(kind, f"{said}; spell them alike if they are the same")
             return

@@ -35,8 +35,8 @@ class Dropped(BaseModel):
 
     def __str__(self) -> str:
         lines = f"{self.commented:,} lines that begin with the mark of comments have as many values as a row"
-        left = f"{self.rows:,} of {self.of:,} rows were left out, which lack a value: {_listed(self.columns)}"
-        said = [left] if self.rows else []
+        left = f"{self.rows:,} of {self.of:,} rows were left out because a value is missing"
+        said = [f"{left}: {_listed(self.columns)}"] if self.rows else []
         said += [f"by silo: {_listed(self.silos)}"] if self.silos else []
         said += [f"{lines}, and were skipped"] if self.commented else []
         said += [f"of the test set: {self.test}"] if self.test else []
@@ -111,8 +111,8 @@ def changes_of(source: dict[str, Any]) -> dict[str, str]:
     filled, respelled = (_told(source, key, Changed) for key in ("filled", "respelled"))
     lines = {
         "left out": str(_told(source, "dropped", Dropped)),
-        "filled": filled.said("gaps were filled", "by "),
-        "respelled": respelled.said("values are written otherwise than they are taken", ""),
+        "filled": filled.said("missing values were filled", "by "),
+        "respelled": respelled.said("values were read as another spelling", ""),
         "columns": _index(source.get("index")),
     }
     return {kind: line for kind, line in lines.items() if line}
@@ -123,7 +123,8 @@ def _index(names: Any) -> str:
     if not (names and isinstance(names, list) and all(isinstance(name, str) for name in names)):
         return ""
     called = ", ".join(f"'{name}'" for name in names[:MOST_NAMED])
-    return f"features {called}: so programs call a table's index; leave out what numbers the rows"
+    remedy = "leave out a column that numbers the rows"
+    return f"features {called}: programs give a table's index such a name; {remedy}"
 
 
 def changes_together(specs: Sequence[FederationSpec]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _wishes(first: np.ndarray, classes: int, rng: np.random.Generator) -> np.nda
 
 
 def _check(sizes: np.ndarray, silos: int, c: int) -> None:
-    """Refuse what no distribution of classes fulfils; `sizes` are those of the classes that occur."""
+    """Refuse what no distribution of classes can fulfil; `sizes` are those of the classes that occur."""
     if not 1 <= c <= len(sizes):
         raise InputError(f"--classes: {c} given; the data has {len(sizes)}, take 1 to {len(sizes)}")
     if silos * c < len(sizes):

@@ -43,7 +43,7 @@ def resolve(name: str, scheme: Scheme, given: Options) -> dict[str, Any]:
     for option in chosen:
         if option not in scheme.options:
             takes, hint = ", ".join(map(flag, scheme.options)), did_you_mean(option, scheme.options)
-            raise InputError(f"{flag(option)}: --scheme {name} has no use for it; {hint}it takes {takes}")
+            raise InputError(f"{flag(option)}: --scheme {name} does not take it; {hint}it takes {takes}")
     options = scheme.options | chosen
     if options["min_examples"] < 1:
         raise InputError(f"--min-examples: {options['min_examples']} given; a silo needs at least 1")

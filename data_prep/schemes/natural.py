@@ -43,7 +43,8 @@ class Natural(Scheme):
         if not options.get("merge"):
             return super().__call__(data, silos, rng, options)
         if silos is not None:
-            raise InputError(f"--merge: it says which silos there are, and --silos {silos}; leave one out")
+            both = f"it says which silos there are, and --silos {silos}"
+            raise InputError(f"--merge: {both}; give only one of them")
         ids = column_of(data, self)
         numbers, owners = np.unique(ids, return_inverse=True)
         names = [(data.silo_names or {}).get(number, str(number)) for number in numbers.tolist()]

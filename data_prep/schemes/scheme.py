@@ -218,7 +218,7 @@ def column_of(data: Dataset, scheme: Scheme) -> np.ndarray:
 
 
 def check_count(data: Dataset, silos: int | None, min_examples: int) -> None:
-    """Refuse a number of silos that is none, or that the examples cannot fill."""
+    """Refuse a wrong number of silos, or one that the examples cannot fill."""
     if silos is None or silos < 1:
         raise InputError(f"--silos: {'not' if silos is None else silos} given; it must be 1 or more")
     if len(data) < silos * min_examples:

@@ -66,7 +66,7 @@ def _fitting(units: np.ndarray, sizes: np.ndarray, classes: np.ndarray, room: np
 
 
 def _turns(classes: np.ndarray) -> np.ndarray:
-    """Return how many of its own class stand before each, int64 [n]."""
+    """Return how many of the same class come before each, int64 [n]."""
     order = np.argsort(classes, kind="stable")
     ends = np.cumsum(np.bincount(classes))
     turns = np.empty(len(classes), np.int64)

@@ -85,15 +85,15 @@ def cut_whole(
 
 
 def _check_cut(scheme: Scheme, data: Dataset, units: Units, first: np.ndarray, options: Options) -> None:
-    """Refuse a scheme that would have to part groups."""
+    """Refuse a scheme that would have to split groups."""
     name = data.groups.name if data.groups else ""
     of_group = np.repeat(np.arange(len(first)), units.sizes)
     rows = units.rows(np.arange(len(first)))
     if scheme.by(options) == "silo" and data.silo is not None:
-        told = "rows of {} silos, and natural silos would part them; take another scheme"
+        told = "rows of {} silos, and natural silos would split them; take another scheme"
         _check_one(name, data.silo[rows], data.silo[first], of_group, rows, told)
     if scheme.exact(options):
-        told = "rows of {} classes, and by 'classes' a silo has exactly so many; take dirichlet or iid"
+        told = "rows of {} classes, and 'classes' gives a silo an exact number; take dirichlet or iid"
         _check_one(name, data.y[rows], data.y[first], of_group, rows, told)
 
 
@@ -121,11 +121,11 @@ def check_groups(data: Dataset) -> None:
         return
     name, of = data.groups.name, data.groups.of
     if len(of) and (of == of[0]).all():
-        what = f"every row of {data.where} has the same {name}, and one group alone is not parted"
+        what = f"every row of {data.where} has the same {name}, and a single group cannot be split"
         raise InputError(f"--group: {what}; name the column that tells persons apart")
     if data.held is not None and (both := np.intersect1d(of[data.held], of[~data.held])).size:
         rows = np.flatnonzero(of == both[0]).tolist()
-        what = f"held_out parts {len(both):,} groups of {name}, one of rows {', '.join(map(str, rows[:3]))}"
+        what = f"held_out splits {len(both):,} groups of {name}, one of rows {', '.join(map(str, rows[:3]))}"
         raise InputError(f"--group: {data.where}: {what}; hold out all rows of a group or none")
     tested = data.groups.of_test
     if tested is not None and (both := np.intersect1d(of, tested)).size:

@@ -169,7 +169,7 @@ class PartyTable:
     def _check_private(self, path: Path) -> None:
         """See that a file of ids can be made, apart from the shards, which others may be shown."""
         if path.resolve().is_relative_to(self._out.resolve()):
-            raise InputError(f"--ids: {path} is in the folder of the shard; name one that is yours alone")
+            raise InputError(f"--ids: {path} is in the folder of the shard; name one that only you can read")
         if os.path.lexists(path) or not os.access(path.absolute().parent, os.W_OK | os.X_OK):
             what = "exists" if os.path.lexists(path) else "is in no folder you may write to"
             raise InputError(f"--ids: {path} {what}; name another file")

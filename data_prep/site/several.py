@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from data_prep.cut import WriteOptions
+from data_prep.model import units_told
 from data_prep.schemes import Shares
 from data_prep.site.agreement import assemble, new_spec, spec_of_table
-from data_prep.site.between_sites import shared_groups, units_told
+from data_prep.site.shared_groups import shared_groups
 from data_prep.site.site import Site, import_site
 from data_prep.sources import kept_words
 from data_prep.tables import SiteTable, check_label, is_table, kind_of, pooled, read_spec, spec_beside
@@ -96,7 +97,7 @@ def join_sites(
     check_free(out)
     tables = {site: _table(site, path, spec) for site, path in given.items()}
     found = pooled(tables, [f"{site}.json" for site in given])
-    told = [*units_told(found.statistics, tables), *shared_groups(tables, holding.group)]
+    told = shared_groups(tables, holding.group)
     with written_atomically(out) as folder:
         agreed = folder / AGREED
         agreed.mkdir()
@@ -109,7 +110,8 @@ def join_sites(
             more: dict[str, Any] = {"shares": holding.shares, "manner": manner}
             more["source_options"] = kept_words(kind, holding.group, holding.order, words)
             import_site(kind, path, agreed / "agreed.json", folder, Site(number, site), holding.seed, **more)
-        return Joined(assemble(folder), told)
+        made = assemble(folder)
+        return Joined(made, [*units_told(folder, made), *told])
 
 
 def _table(site: str, path: Path, spec: Path | None) -> SiteTable:
@@ -120,6 +122,9 @@ def _table(site: str, path: Path, spec: Path | None) -> SiteTable:
         raise InputError(f"--spec: not given, and {site} has none beside its table ({beside}); draft one")
     found = read_spec(used)
     check_label(used, found)
+    if found.standardise == "train":
+        what = "standardise: 'train', and what sites share are statistics of all their rows"
+        raise InputError(f"{used}: {what}; say 'own'")
     return SiteTable(path, found)
 
 

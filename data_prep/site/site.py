@@ -84,7 +84,7 @@ def import_site(
     filters = filters_of(manner.compression)
     common = read_spec(spec / "federation.json" if spec.is_dir() else spec)
     _check(site, shares, out)
-    dataset = fitted(keeping(read(data, seed), keep), common)
+    dataset = _unscaled(fitted(keeping(read(data, seed), keep), common))
     ((shard,),) = numbered([_shard(dataset, site, shares, seed)])
     check_room(out, room([shard]))
     common = common.model_copy(update=_own_facts(source, dataset, common, shares, seed))
@@ -94,6 +94,14 @@ def import_site(
         for name in (f"{site.stem}.h5", f"{site.stem}.json"):
             os.replace(folder / name, out / name)
     return described
+
+
+def _unscaled(data: Dataset) -> Dataset:
+    """Refuse statistics of one site's rows: no two sites would be standardised alike."""
+    if data.scaling is not None:
+        what = f"{data.where}: standardised by its own rows, so that sites differ"
+        raise InputError(f"{what}; tables share statistics (data-prep statistics), standardise arrays before")
+    return data
 
 
 def _own_facts(
@@ -170,7 +178,7 @@ def _lengthened(data: Dataset, spec: FederationSpec) -> Dataset:
 
 
 def _recoded(data: Dataset, spec: FederationSpec) -> Dataset:
-    """Give features that are numbers of class names those that the spec's names have, in its dtype."""
+    """Renumber features that are class numbers, as characters are, by the order of the spec's class names."""
     if not data.coded or data.class_names is None or spec.class_names is None:
         return data
     number, dtype = _numbers(data, data.class_names, spec.class_names), np.dtype(spec.single.dtype)
@@ -219,7 +227,7 @@ def _check_columns(data: Dataset, spec: FederationSpec) -> None:
 
 
 def _relabelled(data: Dataset, spec: FederationSpec) -> Dataset:
-    """Give labels the numbers that the spec's class names have."""
+    """Renumber labels by the order of the spec's class names."""
     if spec.classes is None:
         return data
     if data.class_names is not None and spec.class_names is not None:
@@ -271,7 +279,7 @@ def _shard(data: Dataset, site: Site, shares: Shares, seed: int) -> NewShard:
 
 
 def _check(site: Site, shares: Shares, out: Path) -> None:
-    """Refuse for the server what is a silo's alone, a number that is none, and files that are there."""
+    """Refuse options of silos for the server, a wrong number of a silo, and files that exist."""
     parts = {"valid": shares.valid, "test": shares.test, "test-last": shares.test_last, "name": site.name}
     for option, given in parts.items():
         if site.silo is None and given:

@@ -36,6 +36,7 @@ class Wanted(NamedTuple):
         class_names: What the classes are called, in the order of their numbers, as `healthy,ill`.
         feature_names: What the columns of x [n, d] are called, in their order, as `age,sex`.
         id: The array that has the id of each example.
+        standardise: By which rows the columns of x [n, d] are standardised: own or train.
     """
 
     kind: str = ""
@@ -50,6 +51,7 @@ class Wanted(NamedTuple):
     class_names: str = ""
     feature_names: str = ""
     id: str = ""
+    standardise: str = ""
 
     @property
     def beside(self) -> tuple[str, ...]:
@@ -197,7 +199,7 @@ def _check_labels(path: Path, name: str, y: Column) -> None:
     values = flat(y)
     if not (known := (values == 0) | (values == 1)).all():
         row = _example(y, ~known)
-        raise InputError(f"{path}: {name} is not 0 or 1 in example {row}; targets=labels takes these alone")
+        raise InputError(f"{path}: {name} is not 0 or 1 in example {row}; targets=labels takes only these")
 
 
 CHECKS = {"classes": _check_classes, "values": _check_values, "labels": _check_labels}

@@ -7,6 +7,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from data_prep.sources.owners import check_named, groups_of, order_of, provenanc
 from data_prep.sources.ragged import check_finite, form_of, joined
 from data_prep.sources.reading import finite
 from data_prep.sources.scaling import scale_of
+from data_prep.sources.standardising import WAYS, StandardisedRows, Standardising
 from data_prep.sources.text_names import class_names, feature_names, numbered, silo_names
-from mpifl.common import InputError
+from mpifl.common import InputError, choices
 from mpifl.data import FEATURE_DTYPES, OFFSETS, Array, Column, Ragged
 
 ARRAYS = ("x", "y", "x_test", "y_test", "silo", "held_out")
@@ -29,7 +31,7 @@ SEVERAL = re.compile(r"([xy](?:_test)?)_([A-Za-z_][A-Za-z0-9_]{0,31})")
 
 NAMES = (
     *("targets", "target_names", "ignore", "silo_names", "scale", "fill", "mask", "group", "order"),
-    *("class_names", "feature_names", "id"),
+    *("class_names", "feature_names", "id", "standardise"),
 )
 OPTIONS = dict(zip(NAMES, PLAIN, strict=True))
 """The options of a source of arrays: what users call the fields of `Wanted`, and the defaults."""
@@ -56,8 +58,7 @@ def with_options(read: Callable[..., Dataset]) -> Callable[..., Dataset]:
 def dataset_of(
     path: Path, arrays: Mapping[str, Any], files: Mapping[str, str], wanted: Wanted = PLAIN
 ) -> Dataset:
-    """Make a data set of the arrays of a file or folder, checked; x and x_test may be any Rows, never read
-    here.
+    """Make a data set of the arrays of a file or folder, checked; x and x_test may be Rows, not read here.
 
     Features keep their dtype; the number of classes is the largest label + 1.
 
@@ -80,7 +81,7 @@ def dataset_of(
     silo = integers(path, "silo", arrays["silo"], x.shape[0]) if "silo" in arrays else None
     aim = aim_of(path, y, test and test[1], wanted)
     names = class_names(path, texts.classes, wanted.class_names, aim.classes)
-    return Dataset(
+    made = Dataset(
         str(path),
         x,
         aim.fitted(y),
@@ -98,10 +99,11 @@ def dataset_of(
         order=order_of(path, given, wanted, x.shape[0]),
         **provenance(path, given, wanted.id, x.shape[0], test[0].shape[0] if test else 0),
     )
+    return _standardised(path, made, wanted)
 
 
 def _plain(names: Iterable[str], wanted: Wanted) -> list[str]:
-    """Return the arrays that are more than whose examples are, or when they were."""
+    """Return the names of arrays other than those of groups, order and ids."""
     return [name for name in names if name in ARRAYS or name not in wanted.beside]
 
 
@@ -163,7 +165,7 @@ def features_in(
         return _checked(path, name, arrays[name], 2, scale)
     if several := _several(arrays, name):
         return together({key: _checked(path, f"{name}_{key}", x, 1) for key, x in several.items()})
-    raise InputError(f"{path}: has no array '{name}'; it must hold {name} and y{name[1:]}")
+    raise InputError(f"{path}: has no array '{name}'; add {name} and y{name[1:]}")
 
 
 def _targets(path: Path, name: str, arrays: Mapping[str, Any]) -> Array:
@@ -172,7 +174,7 @@ def _targets(path: Path, name: str, arrays: Mapping[str, Any]) -> Array:
         return found
     if several := _several(arrays, name):
         return several
-    raise InputError(f"{path}: has no array '{name}'; it must hold x{name[1:]} and {name}")
+    raise InputError(f"{path}: has no array '{name}'; add x{name[1:]} and {name}")
 
 
 def _checked(
@@ -208,6 +210,22 @@ def _held(path: Path, held: np.ndarray | None, length: int) -> np.ndarray | None
         row = int(np.argmin(known))
         raise InputError(f"{path}: held_out is {stored[row]} in example {row}; it must be 0 or 1")
     return np.asarray(stored == 1)
+
+
+def _standardised(path: Path, data: Dataset, wanted: Wanted) -> Dataset:
+    """Return data whose columns of x [n, d] are standardised once it is known which rows train, if asked."""
+    if not wanted.standardise:
+        return data
+    said, x = f"--option: standardise={wanted.standardise} given", data.x
+    if wanted.standardise not in WAYS:
+        raise InputError(f"{said}; {choices(wanted.standardise, WAYS, 'it must be')}")
+    if isinstance(x, Ragged | Beside) or x.dtype.kind != "f" or len(x.shape) != 2:
+        kind = f"x has {x.dtype} {list(x.shape[1:])} an example"
+        raise InputError(f"{said}; {path}: {kind}, and only columns of floats [n, d] are standardised")
+    names = data.feature_names or [str(at) for at in range(x.shape[1])]
+    scaling = Standardising(wanted.standardise, dict(enumerate(names)), x.dtype)
+    test: Any = data.test and (StandardisedRows(data.test[0], scaling), data.test[1])
+    return replace(data, x=scaling.training(x), test=test, scaling=scaling)
 
 
 def _check_scaled(x: Rows | Ragged | Beside, wanted: Wanted) -> None:

@@ -22,7 +22,7 @@ EXAMPLES = ("slice", "series")
 GREY, COLOUR = ("MONOCHROME1", "MONOCHROME2"), ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 PALETTE = "PALETTE COLOR"
 CLOSE = 1e-3
-"""Millimetres; slices that lie no further apart lie at one place."""
+"""Millimetres. Slices that are closer than this lie at one place."""
 
 
 @with_options
@@ -104,7 +104,7 @@ class DicomRows:
         for stack, shape in zip(stacks, shapes, strict=True):
             if shape != shapes[0]:
                 other = f"{stacks[0][0].path.name} {list(shapes[0])}"
-                told = "make them alike, or write a function of yours (module:function)"
+                told = "make them alike, or write a function of your own (module:function)"
                 raise InputError(f"{stack[0].path}: an example of shape {list(shape)}, {other}; {told}")
         self._stacks, self.shape = stacks, (len(stacks), *shapes[0])
 
@@ -193,7 +193,7 @@ def _place(image: DicomHeader) -> str:
 
 
 def _in_order(own: list[DicomHeader], example: str) -> list[DicomHeader]:
-    """Return the images of a series by their positions, or where not all say one by the paths of files."""
+    """Sort the images of a series by their positions, or if one has none by the paths of files."""
     places = [image.position for image in own]
     kinds = {place and place[0] for place in places}
     known = len(kinds) == 1 and None not in kinds
@@ -212,7 +212,7 @@ def _in_order(own: list[DicomHeader], example: str) -> list[DicomHeader]:
                 and not shared
             ):
                 both = f"{image.path.name} lies at the same place of its series"
-                raise InputError(f"{after.path}: {both}; part the series, or take example=slice")
+                raise InputError(f"{after.path}: {both}; split the series, or take example=slice")
     return ordered
 
 

@@ -125,6 +125,6 @@ def _listed(
     paths = [path for found in classes for path in found]
     for path in paths:
         if path.suffix.lower() not in ENDINGS or not path.is_file():
-            raise InputError(f"{path}: is no image; a class folder holds {', '.join(ENDINGS)} files alone")
+            raise InputError(f"{path}: is not an image; a class folder holds only {', '.join(ENDINGS)} files")
     numbers = np.array([list(every or names).index(name) for name in names])
     return paths, np.repeat(numbers, [len(found) for found in classes])

@@ -25,7 +25,7 @@ from mpifl.data import Column, Ragged, Targets
 IGNORE = -100
 """The target that does not count, as PyTorch's cross entropy has it."""
 MOST_LINE = 1 << 24
-"""Bytes that a line has fewer of."""
+"""A line must have fewer bytes than this."""
 MOST_LENGTH = 1 << 20
 ENDINGS = (".jsonl", ".txt")
 """Of files in a folder."""
@@ -141,7 +141,7 @@ class Cutter:
         return self._padded(rows), self._padded(y.rows())
 
     def _padded(self, rows: Column) -> Column:
-        """Return ragged sequences as padded with the end, to `length` at most whatever is the longest."""
+        """Return ragged sequences that batches pad with the end, to at most `length`."""
         if not isinstance(rows, Ragged):
             return rows
         return replace(rows, longest=self.length, fill=self.tokens.end or 0)
@@ -229,7 +229,7 @@ def _check_text(where: str, key: str, text: Any) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InputError(
-            f"{where}: {key} has half a character (\\ud800 to \\udfff); write the text anew"
+            f"{where}: {key} has half a character (\\ud800 to \\udfff); write the text again"
         ) from None
 
 

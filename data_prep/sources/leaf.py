@@ -57,7 +57,7 @@ def read_leaf(data: Path | None, wanted: Wanted, *, shape: str = "") -> Dataset:
     else:
         arrays = parts | ({"held_out": np.arange(len(rows)) >= count} if split else {})
     made = dataset_of(path, arrays, files, wanted)
-    stored = np.dtype(np.int64 if rows.whole else np.float32)
+    stored = np.dtype(np.int64 if rows.whole and not wanted.standardise else np.float32)
     test = made.test and (Converted(made.test[0], stored), made.test[1])
     own = {number: names[number] for number in np.unique(arrays["silo"]).tolist()}
     return replace(made, x=Converted(made.x, stored), test=test, silo_names=own)
@@ -150,7 +150,7 @@ def users_of(path: Path) -> Iterator[tuple[str, Any]]:
             given = text.value()
             if user in counts or not user or "\0" in user:
                 raise InputError(
-                    f"{path}: user '{user[:40]}' {'is there twice' if user else 'has no name'}; mend it"
+                    f"{path}: user '{user[:40]}' {'is there twice' if user else 'has no name'}; correct it"
                 )
             y = given.get("y") if isinstance(given, dict) else None
             counts[user] = len(y) if isinstance(y, list) else 0
@@ -171,7 +171,7 @@ class Text:
         self.path, self._at, self._decoder = path, 0, json.JSONDecoder()
         try:
             if (size := path.stat().st_size) > MOST_FILE:
-                raise InputError(f"{path}: {size:,} bytes; a file has at most {MOST_FILE:,}, part its users")
+                raise InputError(f"{path}: {size:,} bytes, {MOST_FILE:,} are the most; split it by users")
             self._text = path.read_text("utf-8-sig")
         except OSError as error:
             raise unreadable(path, error) from None
@@ -237,7 +237,7 @@ def _array(where: str, name: str, given: Any) -> np.ndarray:
     if array.dtype.kind not in KINDS or not array.ndim:
         what = "numbers, or texts as classes, as many of each example"
         raise InputError(
-            f"{where}: {name} is not {what}; mend it, or write a function of yours (module:function)"
+            f"{where}: {name} is not {what}; correct it, or write a function of your own (module:function)"
         )
     return array
 

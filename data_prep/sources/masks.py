@@ -90,7 +90,8 @@ def _of_silos(folder: Path, masks: Path) -> tuple[list[Pairs], dict[str, Any]]:
     """Return the images of all silos' folders, each with its mask, and whose they are."""
     places = silo_folders(folder)
     for place in sorted(set(silo_folders(masks)) - set(places)):
-        raise InputError(f"{masks / place}: masks of a silo that {folder} lacks; make them alike")
+        what = f"masks of a silo that {folder} does not have"
+        raise InputError(f"{masks / place}: {what}; give both the same folders")
     found = [_pairs(place, folder, masks) for place in places]
     silo = np.repeat(np.arange(len(places)), [len(pairs) for pairs in found])
     return [[pair for pairs in found for pair in pairs]], {
@@ -109,7 +110,8 @@ def _pairs(part: str, images: Path, masks: Path) -> Pairs:
             raise InputError(f"{path}: has no mask; put {stem}.png into {masks}, or remove the image")
     for stem, path in of_masks.items():
         if stem not in of_images:
-            raise InputError(f"{path}: a mask without its image; put that into {images}, or remove the mask")
+            remedy = f"put the image into {images}, or remove the mask"
+            raise InputError(f"{path}: a mask without its image; {remedy}")
     return [(path, of_masks[stem]) for stem, path in of_images.items()]
 
 
@@ -120,7 +122,7 @@ def _by_stem(folder: Path, named: Path, endings: Sequence[str], option: str) -> 
     found: dict[str, Path] = {}
     for path in inside(folder, named):
         if path.suffix.lower() not in endings or not path.is_file():
-            raise InputError(f"{path}: is none of {', '.join(endings)}; such files alone may stand there")
+            raise InputError(f"{path}: is not one of {', '.join(endings)}; only such files may be there")
         if path.stem in found:
             raise InputError(f"{path}: {found[path.stem].name} has the same name; rename one, and its mask")
         found[path.stem] = path
@@ -218,7 +220,7 @@ class Pixels:
             and self.ignore is None
             and self._class[255] == 255
         ):
-            what = "masks are 0 and 255 alone, which would be 256 classes"
+            what = "masks hold only 0 and 255, which would be 256 classes"
             raise InputError(
                 f"{masks}: {what}; say --option values=0,255, or ignore=255 if 255 does not count"
             )

@@ -75,7 +75,7 @@ class Labels:
                 self.key = name
             elif name in self._of or not (name and label):
                 wrong = "is there twice" if name in self._of else "lacks its name or its label"
-                raise InputError(f"{path}: line {number}: '{name}' {wrong}; mend it")
+                raise InputError(f"{path}: line {number}: '{name}' {wrong}; correct it")
             else:
                 self._of[name] = label
         if not self._of:

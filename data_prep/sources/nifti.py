@@ -80,7 +80,7 @@ class NiftiRows:
         for path, form in zip(paths, forms, strict=True):
             if form[: 2 if slices else 3] != forms[0][: 2 if slices else 3]:
                 other = f"{paths[0].name} {list(forms[0])}"
-                told = "resample them, or write a function of yours (module:function)"
+                told = "resample them, or write a function of your own (module:function)"
                 raise InputError(f"{path}: {list(form)} voxels, {other}; {told}")
         self._paths, self.slices, depths = paths, slices, [form[2] if slices else 1 for form in forms]
         self.owners = np.repeat(np.arange(len(paths)), depths)
@@ -133,7 +133,7 @@ def _opened(path: Path) -> Any:
     except Exception as error:  # nibabel's own, and whatever its headers make numpy raise
         raise InputError(f"{path}: no NIfTI file, or damaged ({said(error)}); take it out") from None
     if reoriented is None or 0 in shape:
-        raise InputError(f"{path}: has the axes {list(shape)}; three are read, part the others")
+        raise InputError(f"{path}: has the axes {list(shape)}; three are read, split it along the others")
     if int(np.prod(shape, dtype=object)) > MOST_NUMBERS:
         raise InputError(f"{path}: {list(shape)} voxels; a volume has at most {MOST_NUMBERS:,}")
     if image.get_data_dtype().kind not in "iuf":
@@ -146,7 +146,7 @@ def volumes_below(folder: Path) -> list[Path]:
     paths = files_below(folder)
     for path in paths:
         if not path.name.endswith(ENDINGS):
-            raise InputError(f"{path}: is none of {', '.join(ENDINGS)}; such files alone may stand there")
+            raise InputError(f"{path}: is not one of {', '.join(ENDINGS)}; only such files may be there")
     return paths
 
 
@@ -164,7 +164,7 @@ def _masks(
     for path, name in zip(paths, names, strict=True):
         volume, mask = _opened(path), _opened(masks / name)
         if mask.shape != volume.shape or not np.allclose(mask.affine, volume.affine, atol=1e-3):
-            raise InputError(f"{masks / name}: lies elsewhere than its volume; resample it to that")
+            raise InputError(f"{masks / name}: lies at another place than its volume; resample it to that")
         values = read_volume(masks / name)
         if not ((values >= 0) & (values <= 255) & (values == np.rint(values))).all():
             raise InputError(f"{masks / name}: is no mask; its voxels are class numbers from 0 to 255")

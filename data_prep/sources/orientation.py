@@ -60,11 +60,11 @@ def orientation_of(path: Path, image: Image.Image) -> int:
         found = Library.Image.getexif(image).get(TAG, 1)  # that of PNG always reads the pixels
     except DAMAGED as error:
         what = f"its EXIF data are damaged, or it is cut short ({error})"
-        raise InputError(f"{path}: {what}; write the image anew") from None
+        raise InputError(f"{path}: {what}; save the image again") from None
     if found in UPRIGHT:
         return 1
     if found not in ACTS:
-        raise InputError(f"{path}: EXIF orientation {found}, there are 1 to 8; write the image anew")
+        raise InputError(f"{path}: EXIF orientation {found}, there are 1 to 8; save the image again")
     return int(found)
 
 

@@ -145,7 +145,7 @@ def _check_alike(name: str, number: int, arrays: Mapping[str, Column], first: Ma
     for column, array in arrays.items():
         if len(array) != len(arrays["x"]):
             rows = f"{len(arrays['x'])} rows of x and {len(array)} of {column}"
-            raise InputError(f"{name}: piece {number} has {rows}; make them as many")
+            raise InputError(f"{name}: piece {number} has {rows}; give both the same number of rows")
         if _kind(array) != _kind(first[column]):
             has = f"{column} of {array.dtype} {list(array.shape[1:])}"
             others = f"the first one {first[column].dtype} {list(first[column].shape[1:])}"

@@ -1,4 +1,4 @@
-"""Arrays of a user's own that say whose each example is, and when it was."""
+"""A user's own arrays of groups, order and ids."""
 
 from __future__ import annotations
 

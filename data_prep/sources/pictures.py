@@ -219,7 +219,7 @@ def _stored_size(path: Path, image: Image.Image) -> tuple[int, int]:
         tags = image.tag_v2  # type: ignore[attr-defined]
         return int(tags[WIDTH]), int(tags[HEIGHT])
     except DAMAGED as error:
-        raise InputError(f"{path}: its tags are damaged ({error}); write the image anew") from None
+        raise InputError(f"{path}: its tags are damaged ({error}); save the image again") from None
 
 
 def _depth_of(path: Path, image: Image.Image) -> str:

@@ -82,7 +82,7 @@ def _ragged(path: Path, name: str, arrays: Mapping[str, Any]) -> Ragged:
     try:
         return ragged_of(f"{path}: {name}", values, offsets, most)
     except ShardError as error:
-        raise InputError(str(error).rpartition("; ")[0] + "; mend the offsets") from None
+        raise InputError(str(error).rpartition("; ")[0] + "; correct the offsets") from None
 
 
 def _said(option: str, given: str, inputs: list[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ def known_folder(name: str, data: Path | None, holds: str) -> Path:
 
 
 def needed(name: str, data: Path | None, example: str) -> Path:
-    """Return the path given; raise InputError with an example if there is none."""
+    """Return the path that is given; raise InputError with an example if none is."""
     if data is None:
         raise InputError(f"--data: not given; '{name}' needs it, for instance --data {example}")
     return data

@@ -12,6 +12,7 @@ import numpy as np
 from data_prep.model import Dataset, Groups, Order
 from data_prep.sources.reading import needed, noted, noted_all
 from data_prep.sources.spool import Spool
+from data_prep.sources.standardising import StandardisedRows, Standardising
 from data_prep.tables import (
     Changes,
     Columns,
@@ -111,21 +112,25 @@ def table_dataset(
     kind: str, path: Path, test: Path | None, spec: TableSpec, files: dict[str, str]
 ) -> Dataset:
     """Encode a table and, where there is one, that of the server's test set; note their sha256 in `files`."""
-    encoder = Encoder(kind, _noted(path, files), spec)
+    encoder = Encoder(kind, _noted(path, files), spec, later=True)
     columns = encoder.columns
+    places = {columns.feature_names.index(name): name for name in spec.fitted_later}
+    scaling = Standardising("train", places, np.float32, encoder.learn) if places else None
     for statistics in spec.statistics:
         noted(statistics, files)
     groups, silos, changes, of_test = Keys(), Keys(), Changes(spec), Changes(spec)
     read = _read(encoder, path, silos, groups, changes)
     tested = _read(encoder, _noted(test, files), Keys(), groups, of_test) if test else None
     numbers, names = silos.numbered() if spec.silo else (None, None)
+    x = scaling.training(read.x) if scaling else read.x
+    test_set = tested and (StandardisedRows(tested.x, scaling) if scaling else tested.x, tested.y)
     return Dataset(
         where=str(path),
-        x=read.x,
+        x=x,
         y=read.y,
         classes=None if columns.class_names is None else len(columns.class_names),
         files=files,
-        test=tested and (tested.x, tested.y),
+        test=test_set,
         silo=numbers,
         silo_names=names,
         class_names=columns.class_names,
@@ -138,7 +143,8 @@ def table_dataset(
         given=read.given,
         given_of_test=tested and tested.given,
         ids_asked=spec.id is not None,
-        encoding=encoder.record,
+        encoding=None if scaling else encoder.record,
+        scaling=scaling,
     )
 
 

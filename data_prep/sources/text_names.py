@@ -102,5 +102,5 @@ def _listed(path: Path, option: str, given: str, count: int | None, what: str) -
     names = tuple(name.strip() for name in given.split(","))
     if len(names) != count or len(set(names)) != len(names) or not all(names):
         found = what.format(count or "no")
-        raise InputError(f"--option: {option}={given} given; {path}: {found}: give each a name of its own")
+        raise InputError(f"--option: {option}={given} given; {path}: {found}: give each its own name")
     return names

@@ -175,7 +175,7 @@ def _refused(path: Path, what: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise InputError(f"{path}: {what} ({str(error)[:100]}); save it anew with Tokenizer.save") from None
+        raise InputError(f"{path}: {what} ({str(error)[:100]}); save it again with Tokenizer.save") from None
 
 
 def _library() -> Any:

@@ -51,10 +51,10 @@ def silo_files(folder: Path, endings: Sequence[str]) -> dict[str, Path]:
     for path in inside(folder, folder):
         if path.suffix.lower() not in endings or not path.is_file():
             what = f"in a folder with a file for each silo, which end in {' or '.join(endings)}"
-            raise InputError(f"{path}: {what}; take it away")
+            raise InputError(f"{path}: {what}; move it elsewhere")
         if path.stem in found:
             raise InputError(
-                f"{path}: {found[path.stem].name} is there, too; name each silo's file otherwise"
+                f"{path}: {found[path.stem].name} is there, too; give each silo's file another name"
             )
         found[path.stem] = path
     if not found:
@@ -66,8 +66,8 @@ def check_beside(folder: Path, named: Path, taken: Sequence[str], endings: Seque
     """Refuse folders, and files with these endings, that lie beside those taken: they would be left out."""
     for path in inside(folder, named):
         if path.name not in taken and (path.is_dir() or path.suffix.lower() in endings):
-            what = f"lies beside {', '.join(taken)[:100]}, and would be left out"
-            raise InputError(f"{path}: {what}; put it into one of them, or take it away")
+            what = f"lies beside {', '.join(taken)[:100]}, and would not be read"
+            raise InputError(f"{path}: {what}; put it into one of them, or move it elsewhere")
 
 
 def is_split(folder: Path) -> bool:

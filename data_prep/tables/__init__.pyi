@@ -24,8 +24,8 @@ from .table_column import Column as Column, Spelled as Spelled
 from .unlabelled import UnlabelledTable as UnlabelledTable
 from .values import (
     Changes as Changes,
-    ColumnMoments as ColumnMoments,
     Moments as Moments,
+    moments_of as moments_of,
     ordered as ordered,
     told_of as told_of,
 )

@@ -13,11 +13,24 @@ from data_prep.tables.guessing import Guess, classes_of, counted_classes, guesse
 from data_prep.tables.label import TAKES
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import survey
-from data_prep.tables.values import MISSING, PLAIN, Moments, Notation, Tally, is_of_persons, number, tallied
+from data_prep.tables.values import (
+    MISSING,
+    PLAIN,
+    Moments,
+    Notation,
+    Tally,
+    is_of_persons,
+    number,
+    ordered,
+    some,
+    tallied,
+)
 from mpifl.common import InputError, did_you_mean, visible
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
 """What a label may be."""
+EVENTS = {"0", "1", "0.0", "1.0", "true", "false"}
+"""How a column of events that were seen or not is written."""
 FEWEST_ROWS = 3
 """Rows from which on a first line that is unlike all others is taken for names."""
 
@@ -112,7 +125,7 @@ def draft(tables: Path | Sequence[Path], learned: Learned) -> Drafted:
         *notation.written(),
     ]
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
-    told = [*_told([*guesses.values()], of_label), *lacking]
+    told = [*_told([*guesses.values()], of_label), *_events(learned, tallies), *lacking]
     told += [*_whole(guesses, group), *_marked(tallies), *_written(tallies, notation)]
     counts = counted_classes(tallies[learned.columns[0]]) if of_label else {}
     return Drafted(text, told, counts)
@@ -128,14 +141,32 @@ def _shared_names(paths: Sequence[Path], learned: Learned) -> tuple[list[str], l
     if learned.names:
         return [*learned.names], []
     named = set(learned.columns) | {learned.silo, learned.group}
-    told, shared = list[str](), list[str]()
-    for name in dict.fromkeys(name for header in headers for name in header):
-        without = [path for path, header in zip(paths, headers, strict=True) if name not in header]
-        if not without or name in named:
-            shared.append(name)
-        else:
-            told.append(f"left out: {name}, which {', '.join(path.name for path in without)} lacks")
-    return shared, told
+    without = {
+        name: [path for path, header in zip(paths, headers, strict=True) if name not in header]
+        for name in dict.fromkeys(name for header in headers for name in header)
+    }
+    shared = [name for name, lack in without.items() if not lack or name in named]
+    lacking = {name: lack for name, lack in without.items() if name not in shared}
+    told = [f"left out: {name}, not in {_names(lack)}" for name, lack in lacking.items()]
+    return shared, [line + _renamed(name, lacking, paths) for name, line in zip(lacking, told, strict=True)]
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in paths)
+
+
+def _renamed(name: str, lacking: Mapping[str, Sequence[Path]], paths: Sequence[Path]) -> str:
+    """Ask whether a column of the first table has another name in the tables that lack it; "" if it cannot
+    be one of their columns."""
+    own = [path for path in paths if path not in lacking[name]]
+    others = [other for other, lack in lacking.items() if [*lack] == own]
+    if paths[0] not in own or not others:
+        return ""
+    close = did_you_mean(name, others).split("'")
+    other = close[1] if len(close) > 1 else others[0] if len(others) == 1 else ""
+    where = ", ".join(spec_beside(path).name for path in lacking[name])
+    remedy = f"add {name} to the spec, and in a copy of it, {where}, say rename = {quoted(other)}"
+    return f"; if {other} is the same column, {remedy}" if other else ""
 
 
 def _standardised(paths: Sequence[Path]) -> str:
@@ -161,7 +192,8 @@ def _told(features: list[Guess], of_label: list[Guess]) -> list[str]:
     """Return what is to be told of columns one by one, and whether none is left as a feature."""
     told = [guess.told for guess in (*features, *of_label) if guess.told]
     none = all(guess.line.startswith("#") for guess in features)
-    return [*told, *(['no column is left as a feature: write one, as age = "numeric"'] if none else [])]
+    line = 'no column is left as a feature: add one to the spec, for example age = "numeric"'
+    return [*told, *([line] if none else [])]
 
 
 def _check_first(path: Path, tallies: Mapping[str, Tally]) -> None:
@@ -205,6 +237,16 @@ def _features(paths: Sequence[Path], learned: Learned, names: Sequence[str]) -> 
     if not (features := [name for name in names if name not in own]):
         raise InputError(f"{paths[0]}: has no column beside {', '.join(own)}; a feature is needed")
     return features
+
+
+def _events(learned: Learned, tallies: Mapping[str, Tally]) -> list[str]:
+    """Ask which value of a column says that an event was seen, where it is not of 0 and 1."""
+    name = learned.columns[-1]
+    values = ordered(set(tallies[name].texts))
+    if learned.kind != "survival" or {value.lower() for value in values} <= EVENTS:
+        return []
+    said = f"label: {name} has {some(values)}; say which one means that the event was seen"
+    return [f"{said}, as event = {{ column = {quoted(name)}, value = {quoted(values[-1])} }}"]
 
 
 def _marked(tallies: Mapping[str, Tally]) -> list[str]:

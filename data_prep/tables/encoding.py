@@ -18,6 +18,7 @@ from data_prep.tables.surveying import Survey, is_needed, numbers, survey
 from data_prep.tables.values import (
     Changes,
     Gaps,
+    Moments,
     Named,
     Piece,
     Places,
@@ -57,9 +58,14 @@ class Encoder:
         kind: `csv` or `parquet`.
         path: The table that these are taken from where the spec does not state them.
         spec: What its columns mean.
+        later: Take a spec whose columns are standardised by the rows that train: they are float64 here, NaN
+            where the mean is to stand.
     """
 
-    def __init__(self, kind: str, path: Path, spec: TableSpec) -> None:
+    def __init__(self, kind: str, path: Path, spec: TableSpec, *, later: bool = False) -> None:
+        if spec.standardise == "train" and not later:
+            what = "standardise = 'train' is for partition, where it is known which rows train"
+            raise InputError(f"{path}: {what}; say 'own', or name files of statistics")
         self.spec, self._path, self._kept = spec, path, Kept(kind, path, spec)
         found = survey(kind, path, spec, self._kept) if is_needed(spec) else Survey()
         self.columns = columns_of(spec, found)
@@ -68,8 +74,14 @@ class Encoder:
         }
         self._codes = {name: self.columns.codes(name) for name in self.columns.levels}
         shared = spec.standardise if isinstance(spec.standardise, tuple) else None
-        self._moments = (found.moments if shared is None else read_moments(shared)).columns
+        known = found.moments if shared is None else read_moments(shared)
+        self._moments = {} if spec.standardise == "train" else known.columns
         self._check_moments(path)
+
+    def learn(self, moments: Moments) -> dict[str, Any] | None:
+        """Take the statistics of the rows that train, and return the encoding by them."""
+        self._moments = moments.columns
+        return self.record
 
     def read(self, path: Path, changes: Changes | None = None) -> Iterator[Encoded]:
         """Yield the rows of a table in numbers, piece by piece; what is done to them is counted."""
@@ -154,10 +166,11 @@ class Encoder:
 
     def _features(self, piece: Piece, rounding: Rounding) -> np.ndarray:
         """Encode all columns, float32 [m, d]."""
+        later = self.spec.fitted_later
         with np.errstate(over="ignore"):
             columns = [self._encoded(piece, name, rounding) for name in self.spec.features]
-            x = np.concatenate(columns, axis=1, dtype=np.float32)
-        if len(wrong := np.argwhere(~np.isfinite(x))):
+            x = np.concatenate(columns, axis=1, dtype=np.float64 if later else np.float32)
+        if len(wrong := np.argwhere(np.isinf(x) if later else ~np.isfinite(x))):
             row, name = wrong[0, 0], self.columns.feature_names[wrong[0, 1]]
             said = f"{name} is '{piece.columns[name][row]}', as a feature too large for float32"
             raise InputError(f"{piece.at(row)}: {said}; take another unit")
@@ -168,7 +181,9 @@ class Encoder:
         column = self.spec.features[name]
         if column.counted:
             filled = self._filled(name, numbers(piece, name, column))
-            rounding.add(name, filled, values := self._standardised(name, filled))
+            values = self._standardised(name, filled)
+            if name not in self.spec.fitted_later:
+                rounding.add(name, filled, values)
             return values[:, None]
         levels = self.columns.levels[name]
         stand_in = MISSING_LEVEL if column.missing == "level" else str(column.constant)
@@ -182,6 +197,8 @@ class Encoder:
 
     def _filled(self, name: str, values: np.ndarray) -> np.ndarray:
         column = self.spec.features[name]
+        if column.missing == "mean" and name in self.spec.fitted_later:
+            return values
         stand_in = self._scale(name)[0] if column.missing == "mean" else column.stand_in
         return values if stand_in is None else np.nan_to_num(values, nan=stand_in)
 
@@ -194,7 +211,8 @@ class Encoder:
         column, moments = self.spec.features[name], self._moments.get(name)
         mean = column.mean if column.mean is not None else moments.mean if moments else 0.0
         deviation = column.deviation or (moments.deviation if moments else 1.0)
-        return mean, deviation, self.spec.standardise != "none" or column.deviation is not None
+        wanted = self.spec.standardise != "none" and (moments is not None or self.spec.standardise != "train")
+        return mean, deviation, wanted or column.deviation is not None
 
     def _labels(self, piece: Piece, rounding: Rounding) -> np.ndarray:
         if self.spec.label.kind != "categorical":
@@ -227,5 +245,5 @@ class Encoder:
             shared = isinstance(self.spec.standardise, tuple) and column.counted
             if shared and not stated and not (name in self._moments and self._moments[name].count):
                 raise InputError(
-                    f"{path}: the statistics that 'standardise' names lack column '{name}'; make them anew"
+                    f"{path}: the statistics that 'standardise' names lack column '{name}'; make them again"
                 )

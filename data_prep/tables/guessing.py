@@ -58,7 +58,7 @@ def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
         return Guess(f"{key_of(name)} = {kind}", said if why else "")
     if tally.dates and tally.undated:
         remedy = "write dates as 2000-12-31, or list it in 'missing'"
-        wrong = f"it is of dates but for {tally.undated.total():,}, first {tally.first_undated}"
+        wrong = f"all values are dates but for {tally.undated.total():,}, first {tally.first_undated}"
         return _left_out(name, f"{wrong}; {remedy}")
     if tally.dates:
         mean = ', missing = "mean"' * bool(tally.gaps)
@@ -75,7 +75,8 @@ def _texts(name: str, tally: Tally, stated: bool) -> Guess:
         return _left_out(name, said)
     if tally.odd <= FEW * tally.known and len(tally.numbers) > MOST_NUMBERS:
         remedy = "correct it, or list it in 'missing'"
-        return _left_out(name, f"it is of numbers but for {tally.odd:,}, first {tally.first_odd}; {remedy}")
+        what = f"all values are numbers but for {tally.odd:,}, first {tally.first_odd}"
+        return _left_out(name, f"{what}; {remedy}")
     if len(tally.texts) > MOST_TEXTS:
         return _left_out(
             name, f"{max(tally.different, len(tally.texts)):,} different texts, first {tally.first_odd}"

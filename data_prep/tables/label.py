@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from data_prep.tables.values import Piece, Rounding
+from data_prep.tables.values import Piece, Rounding, meaning
 from mpifl.common import InputError
 from mpifl.data import Targets
 
@@ -22,6 +22,20 @@ TAKES = {
 """The keys that name the columns of each kind; of `numeric`, one of them."""
 
 
+class EventMark(BaseModel):
+    """The column that says whether an event was seen, and the value that says so; all others say no.
+
+    Attributes:
+        column: The column.
+        value: A text or a number.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
+
+    column: str
+    value: str
+
+
 class Label(BaseModel):
     """The columns that targets are made of.
 
@@ -31,7 +45,7 @@ class Label(BaseModel):
         column: categorical, numeric: the only column.
         columns: numeric, multilabel: the columns, in their order; a target has one number of each.
         time: survival: the column of times, which are 0 or more.
-        event: survival: the column of 0 and 1.
+        event: survival: the column of 0 and 1; or a column, and the value of a row whose event was seen.
         missing: What becomes of a row that lacks a value here: it ends the command, or is left out.
     """
 
@@ -41,7 +55,7 @@ class Label(BaseModel):
     column: str | None = None
     columns: tuple[str, ...] | None = Field(None, min_length=1)
     time: str | None = None
-    event: str | None = None
+    event: EventMark | str | None = None
     missing: Literal["refuse", "drop"] = "refuse"
 
     @model_validator(mode="after")
@@ -61,7 +75,8 @@ class Label(BaseModel):
     @property
     def read(self) -> tuple[str, ...]:
         """Return the names of the columns that are read."""
-        several = self.columns or (self.column, self.time, self.event)
+        event = self.event.column if isinstance(self.event, EventMark) else self.event
+        several = self.columns or (self.column, self.time, event)
         return tuple(name for name in several if name is not None)
 
     @property
@@ -88,7 +103,8 @@ class Label(BaseModel):
             known(piece, name)
         marks = {"multilabel": self.read, "survival": self.read[1:]}.get(self.kind, ())
         columns = [
-            _marks(piece, name) if name in marks else _numbers(piece, name, rounding) for name in self.read
+            self._marks(piece, name) if name in marks else _numbers(piece, name, rounding)
+            for name in self.read
         ]
         if self.kind == "survival" and (early := columns[0] < 0).any():
             row, name = int(np.argmax(early)), self.read[0]
@@ -101,8 +117,17 @@ class Label(BaseModel):
     def check_whole(self, where: str, y: np.ndarray) -> None:
         """Refuse the targets of a whole table that nothing can be learned from: times without any event."""
         if self.kind == "survival" and not y[:, 1].any():
-            first, name = "0 in every row, from the first on", self.read[1]
-            raise InputError(f"{where}: {name} is {first}; an event that was seen is 1, and one is needed")
+            marked = self.event.value if isinstance(self.event, EventMark) else "1"
+            what = f"{self.read[1]} is '{marked}', which says that the event was seen, in no row"
+            raise InputError(f"{where}: {what}; at least one is needed")
+
+    def _marks(self, piece: Piece, name: str) -> np.ndarray:
+        """Return a column of 0 and 1, float32 [m]: those of the value that stands for 1, if one is stated."""
+        if not isinstance(self.event, EventMark):
+            return _marks(piece, name)
+        wanted = meaning(self.event.value, piece.notation)
+        alike = piece.columns[name].each(lambda text: meaning(text, piece.notation) == wanted, False, bool)
+        return alike.astype(np.float32)
 
 
 def known(piece: Piece, name: str) -> None:
@@ -131,5 +156,6 @@ def _marks(piece: Piece, name: str) -> np.ndarray:
     if (wrong := (marks != 0) & (marks != 1)).any():
         row = int(np.argmax(wrong))
         said = f"{name} is '{piece.columns[name][row]}', it must be 0 or 1"
-        raise InputError(f"{piece.at(row)}: {said}; correct it or remove the row")
+        remedy = f"correct it, or for survival say event = {{ column = '{name}', value = ... }}"
+        raise InputError(f"{piece.at(row)}: {said}; {remedy}")
     return marks

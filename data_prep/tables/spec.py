@@ -44,9 +44,9 @@ class TableSpec(Strict):
         held_out: A column that says whether a row is for testing: 1 or 0, true or false, test or train.
         missing: What stands for a missing value; a null of Parquet always does.
         standardise: Bring numeric columns to mean 0 and deviation 1: not at all, by the table's own
-            statistics, or by those in files that silos made of theirs. The table's own are of all its rows,
-            those that silos hold out of it later included. The files hold counts, sums and sums of squares,
-            which are added up.
+            statistics, by those of the rows that train, or by those in files that silos made of theirs. The
+            table's own are of all its rows, those that silos hold out of it later included. The files hold
+            counts, sums and sums of squares, which are added up.
         delimiter: csv: what separates values; not stated, that of "," ";" tab and "|" by which a file's first
             line names the columns, for each file.
         encoding: csv: how characters are written, by Python's name of it: cp1252, utf-16.
@@ -66,7 +66,7 @@ class TableSpec(Strict):
     order: str | None = None
     held_out: str | None = None
     missing: tuple[str, ...] = ("",)
-    standardise: Literal["none", "own"] | tuple[Path, ...] = "none"
+    standardise: Literal["none", "own", "train"] | tuple[Path, ...] = "none"
     delimiter: str | None = Field(None, min_length=1, max_length=1)
     encoding: str = "utf-8"
     decimal: Literal[".", ","] = "."
@@ -117,6 +117,9 @@ class TableSpec(Strict):
         if twice := [name for name in self.features if read.count(self.in_file(name)) > 1]:
             what = f"'{twice[0]}' and another are both the file's column '{self.in_file(twice[0])}'"
             raise ValueError(f"{what}; a column is read once, see rename")
+        for name in self.features if self.standardise == "train" else ():
+            if (self.features[name].mean is None) != (self.features[name].deviation is None):
+                raise ValueError(f"'{name}' has one of mean and deviation; 'train' takes both, or none")
         if self.thousands == self.decimal:
             raise ValueError(f"decimal and thousands are both '{self.decimal}'; they must differ")
         if self.classes and self.threshold is not None:
@@ -159,6 +162,12 @@ class TableSpec(Strict):
     def open_classes(self) -> bool:
         """Tell whether the classes are those that occur in a table."""
         return self.label.kind == "categorical" and self.classes is None and self.threshold is None
+
+    @property
+    def fitted_later(self) -> list[str]:
+        """Return the columns that are standardised by the rows that train, once these are known."""
+        named = self.features.items() if self.standardise == "train" else ()
+        return [name for name, column in named if column.counted and column.deviation is None]
 
     @property
     def statistics(self) -> tuple[Path, ...]:

@@ -32,7 +32,7 @@ def check_free(out: Path) -> None:
 
 
 def check_room(out: Path, needed: int) -> None:
-    """Refuse to begin what the disk has no room for."""
+    """Refuse to begin if the disk has not enough room."""
     free = shutil.disk_usage(_above(out)).free
     if free < needed:
         sizes = f"needs {needed / 1e9:.3g} GB, the disk has {free / 1e9:.3g} GB left"
@@ -103,7 +103,7 @@ def _above(out: Path) -> Path:
 def _make(out: Path, folder: Path, parents: list[Path], *, exist_ok: bool = False) -> None:
     """Make a folder and its parents, or none of them; raise InputError where it cannot be."""
     if folder.is_symlink():
-        raise InputError(f"--out: {folder} is a link, to what is not ours; remove it")
+        raise InputError(f"--out: {folder} is a link; remove it")
     try:
         folder.mkdir(parents=True, exist_ok=exist_ok)
     except OSError as error:
@@ -112,7 +112,7 @@ def _make(out: Path, folder: Path, parents: list[Path], *, exist_ok: bool = Fals
 
 
 def _check_ours(folder: Path) -> None:
-    """Refuse to go on in a folder in which others may have put what they like."""
+    """Refuse to go on in a folder that others can write to."""
     found = folder.stat()
     whose = {os.geteuid(), folder.parent.stat().st_uid}  # who owns what it is in can put anything there
     if found.st_uid not in whose or found.st_mode & stat.S_IWOTH:

@@ -27,7 +27,7 @@ PIECE = 1 << 24
 BUCKET = 1 << 25
 """Bytes of features that are put into order at a time."""
 SMALL = 1 << 28
-"""Bytes of a mapped file up to which the page cache is trusted to hold it, so that its rows are gathered."""
+"""A mapped file of at most so many bytes is expected to fit the page cache: its rows are gathered."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What of a partition is done already, on the disk, so that an interrupted one can be taken up again."""
+"""A record on the disk of what is done, so that an interrupted partition can go on."""
 
 from __future__ import annotations
 

@@ -78,16 +78,16 @@ def test_names_are_given_in_a_list_and_stand_in_the_federation(tmp_path):
 
 
 BAD = {
-    "too few classes": ({}, "class_names=well", "y has 2 classes: give each a name of its own"),
+    "too few classes": ({}, "class_names=well", "y has 2 classes: give each its own name"),
     "a class twice": (
         {},
         "class_names=well,well",
-        "y has 2 classes: give each a name of its own",
+        "y has 2 classes: give each its own name",
     ),
     "no classes": ({"y": X[:, 0]}, "class_names=a,b", "y has no classes"),
     "names of texts": ({"y": SICK}, "class_names=a,b", "y holds their names, leave it out"),
     "silos of texts": ({"silo": WARDS}, "silo_names=a,b", "silo holds their names, leave it out"),
-    "columns": ({}, "feature_names=age,sex", "x has 3 columns: give each a name of its own"),
+    "columns": ({}, "feature_names=age,sex", "x has 3 columns: give each its own name"),
     "no columns": ({"x": X.reshape(8, 3, 1)}, "feature_names=age,sex,bmi", "x has no columns"),
     "an empty name": ({"y": np.where(SICK == "ill", "", "p")}, "", "y is empty in example 0; name it"),
     "numbers beside": ({"y": SICK, "x_test": X, "y_test": np.arange(8)}, "", "make them alike"),

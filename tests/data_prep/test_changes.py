@@ -89,11 +89,11 @@ def test_what_was_filled_and_taken_for_one_stands_everywhere(tmp_path, kind, ste
     assert partition(written(tmp_path, kind), out) == 0
     said = capsys.readouterr().err
     assert (
-        "warning: 43 gaps were filled: age 20 by the mean, stage 10 by 'I', sex 8 by the level 'missing', "
-        in said
+        "warning: 43 missing values were filled: age 20 by the mean, stage 10 by 'I', sex 8 by the level "
+        "'missing', " in said
     )
     assert "seen 5 by 2020-02-01; by silo: " in said
-    assert "warning: 248 values are written otherwise than they are taken: " in said
+    assert "warning: 248 values were read as another spelling: " in said
     assert "y 50 '0.0' as '0', y 50 '1.0' as '1'" in said
     source = read_federation(out).source
     assert source["filled"]["columns"] == FILLED
@@ -107,8 +107,8 @@ def test_what_was_filled_and_taken_for_one_stands_everywhere(tmp_path, kind, ste
     assert sum(source["respelled"]["silos"].values()) == 248
     assert command("inspect", out) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "43 gaps were filled: age 20 by the mean" in told
-    assert "248 values are written otherwise" in told
+    assert "43 missing values were filled: age 20 by the mean" in told
+    assert "248 values were read as another spelling" in told
     assert command("check", out, "--json") == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert [(one["kind"], one["severity"]) for one in findings if one["kind"] in ("filled", "respelled")] == [
@@ -152,7 +152,7 @@ def test_the_servers_test_set_has_its_own_counts(tmp_path, capsys):
     path, test = written(tmp_path, "csv"), written(tmp_path, "csv", "u", count=40)
     assert partition(path, tmp_path / "out", "--option", f"test={test}") == 0
     said = capsys.readouterr().err
-    assert "; of the test set: 9 gaps were filled: age 4 by the mean" in said
+    assert "; of the test set: 9 missing values were filled: age 4 by the mean" in said
     source = read_federation(tmp_path / "out").source
     assert source["filled"]["test"]["columns"]["age"] == {"the mean": 4}
     assert source["respelled"]["test"]["columns"]["y"] == {"'0.0' as '0'": 10, "'1.0' as '1'": 10}
@@ -169,8 +169,8 @@ def test_sites_tell_it_and_it_is_added_up(tmp_path, capsys):
         words = ["--spec", tmp_path / "spec.json", "--silo", silo, "--name", f"site {silo}"]
         assert command("import", "csv", "--data", path, *words, "--out", tmp_path / "all") == 0
         said = capsys.readouterr().err
-        assert "warning: 43 gaps were filled: age 20 by the mean" in said
-        assert "warning: 198 values are written otherwise" in said
+        assert "warning: 43 missing values were filled: age 20 by the mean" in said
+        assert "warning: 198 values were read as another spelling" in said
     assert command("assemble", tmp_path / "all") == 0
     source = read_federation(tmp_path / "all").source
     assert source["filled"]["columns"] == {
@@ -211,7 +211,7 @@ def test_times_of_other_zones_are_told(tmp_path, capsys):
     (tmp_path / "t.toml").write_text('label = "y"\n[features]\na = { kind = "date", since = "2020-01-01" }\n')
     words = ["--out", tmp_path / "out", "--scheme", "iid", "--silos", 1]
     assert command("partition", "csv", "--data", tmp_path / "t.csv", *words) == 0
-    assert "than they are taken: a 2 another zone than UTC" in capsys.readouterr().err
+    assert "read as another spelling: a 2 another zone than UTC" in capsys.readouterr().err
 
 
 def test_statistics_tell_of_rows_that_they_leave_out(tmp_path, capsys):
@@ -220,7 +220,7 @@ def test_statistics_tell_of_rows_that_they_leave_out(tmp_path, capsys):
     (tmp_path / "t.toml").write_text(f'label = "y"\n[features]\n{features}')
     words = ["--data", tmp_path / "t.csv", "--out", tmp_path / "s.json"]
     assert command("statistics", "csv", *words) == 0
-    assert "warning: 1 of 3 rows were left out, which lack a value: a 1" in capsys.readouterr().err
+    assert "warning: 1 of 3 rows were left out because a value is missing: a 1" in capsys.readouterr().err
 
 
 def test_a_table_index_that_is_a_feature_is_told(tmp_path, capsys):
@@ -229,4 +229,6 @@ def test_a_table_index_that_is_a_feature_is_told(tmp_path, capsys):
     (tmp_path / "t.toml").write_text('label = "y"\n[features]\n"Unnamed: 0" = "numeric"\na = "numeric"\n')
     words = ["--out", tmp_path / "out", "--scheme", "iid", "--silos", 2]
     assert command("partition", "csv", "--data", tmp_path / "t.csv", *words) == 0
-    assert "warning: features 'Unnamed: 0': so programs call a table's index" in capsys.readouterr().err
+    assert (
+        "warning: features 'Unnamed: 0': programs give a table's index such a name" in capsys.readouterr().err
+    )

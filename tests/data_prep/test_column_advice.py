@@ -28,7 +28,7 @@ def labels(rare, rows=40):
 def test_the_holder_and_the_algorithm_are_named(tmp_path):
     write_vertical_folder(tmp_path, {"train": 40}, (2, 2), holder=1)
     (first,) = advised(tmp_path)
-    assert first.startswith("party 1 holds the labels: its rank is 0")
+    assert first.startswith("party 1 holds the labels: it is rank 0")
     assert '[algorithm] name = "splitnn"' in first
 
 
@@ -52,7 +52,7 @@ def test_what_costs_time_or_is_uneven_is_told(tmp_path, rows, widths, words):
     assert [words in one for one in others] == [True] * bool(words)
 
 
-@pytest.mark.parametrize(("rare", "words"), [(20, "two classes the lengths"), (2, "one is rare (5%)")])
+@pytest.mark.parametrize(("rare", "words"), [(20, "two classes, the lengths"), (2, "one is rare (5%),")])
 def test_labels_of_two_classes_show_in_gradients(tmp_path, rare, words):
     write_vertical_folder(tmp_path, {"train": 40}, (2, 2), y=labels(rare), classes=2)
     assert [one for one in advised(tmp_path) if words in one and "label-dp" in one]

@@ -26,7 +26,7 @@ ARRAYS = {
         ["class 0 without a training example; number them from 0, not"],
         [],
     ),
-    "gaps": ({"y": LABELS * 3}, ["classes 1, 2, 4, 5 without a training example; a model has outputs"], []),
+    "gaps": ({"y": LABELS * 3}, ["classes 1, 2, 4, 5 without a training example; the model has outputs"], []),
     "many gaps": ({"y": LABELS * 9}, ["classes 1, 2, 3, 4, 5 and 11 more without"], []),
     "a test class": (
         {"y": LABELS, **TEST},
@@ -38,10 +38,10 @@ ARRAYS = {
         ["the test set has classes 1, 3, 2 times, and no silo trains on them"],
         [],
     ),
-    "masks of 0 and 255": ({"y": MASKS}, ["labels are 0 and 255 alone, in 256 classes"], []),
+    "masks of 0 and 255": ({"y": MASKS}, ["labels are only 0 and 255, in 256 classes"], []),
     "masks of grey images": (
         {"x": np.zeros((24, 2, 2), np.uint8) + MASKS // 3, "y": MASKS},
-        ["labels are 0 and 255 alone, in 256 classes"],
+        ["labels are only 0 and 255, in 256 classes"],
         [],
     ),
     "masks of 0 and 1": ({"y": MASKS // 255}, [], []),
@@ -52,7 +52,7 @@ ARRAYS = {
     ),
     "silos": (
         {"y": LABELS, "silo": LABELS},
-        ["silos 'north' and 'North' differ by case alone; spell them alike"],
+        ["silos 'north' and 'North' differ only by case; spell them alike"],
         ["silo_names=north,North,south"],
     ),
     "tokens": ({"x": LABELS[:, None].repeat(4, 1), "y": LABELS[:, None].repeat(4, 1) * 2}, [], []),
@@ -95,8 +95,8 @@ def test_classes_and_levels_that_differ_by_case_are_told(tmp_path, capsys):
     words = ("partition", "csv", "--data", data, "--scheme", "iid", "--silos", 2, "--out", tmp_path / "out")
     run(*words)
     assert capsys.readouterr().err.splitlines() == [
-        "warning: classes 'Ill' and 'ill' differ by case alone; spell them alike if they are one",
-        "warning: levels 's=F' and 's=f' differ by case alone; spell them alike if they are one",
+        "warning: classes 'Ill' and 'ill' differ only by case; spell them alike if they are the same",
+        "warning: levels 's=F' and 's=f' differ only by case; spell them alike if they are the same",
     ]
 
 

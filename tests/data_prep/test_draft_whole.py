@@ -57,8 +57,16 @@ LATE = {
         'drug = { kind = "categorical", missing = "level" }',
         "'N/A', 1 times, first in drug",
     ),
-    "a text": (late(age="old"), "# age is left out", "of numbers but for 1, first 'old' (line 200)"),
-    "no date": (late(day="soon"), "# day is left out", "of dates but for 1, first 'soon' (line 200)"),
+    "a text": (
+        late(age="old"),
+        "# age is left out",
+        "all values are numbers but for 1, first 'old' (line 200)",
+    ),
+    "no date": (
+        late(day="soon"),
+        "# day is left out",
+        "all values are dates but for 1, first 'soon' (line 200)",
+    ),
     "a fraction": (late(number="7.5"), 'number = "numeric"', None),
     "a comma": (late(share="1,5"), "# share is left out", "first '1,5' (line 200)"),
 }
@@ -110,7 +118,7 @@ def test_more_values_than_are_told_apart_are_no_end(tmp_path, monkeypatch):
     path.write_text("text,a,y\n" + "".join(f"t{n},{n * n + 3},{'pq'[n % 2]}\n" for n in range(400)))
     text, told, _ = draft(path, Learned("categorical", ("y",)))
     assert "text is left out" in text
-    assert any("another whole number in every row" in line for line in told)
+    assert any("a different whole number in every row" in line for line in told)
 
 
 VALUES = st.sampled_from(

@@ -225,11 +225,11 @@ def test_few_texts_among_numbers_are_no_categories(tmp_path: Path) -> None:
     path.write_text("age,y\n" + "\n".join(rows) + "\n")
     text, told, _ = draft(path, Learned("categorical", ("y",)))
     assert told == [
-        "left out: age, it is of numbers but for 2, first 'unknown' (line 9); "
+        "left out: age, all values are numbers but for 2, first 'unknown' (line 9); "
         "correct it, or list it in 'missing'",
-        'no column is left as a feature: write one, as age = "numeric"',
+        'no column is left as a feature: add one to the spec, for example age = "numeric"',
     ]
-    assert "# age is left out: it is of numbers but for 2, first 'unknown' (line 9)" in text
+    assert "# age is left out: all values are numbers but for 2, first 'unknown' (line 9)" in text
     assert not spec.exists()
 
 
@@ -267,8 +267,8 @@ def test_dates_with_few_mistakes_are_no_categories(tmp_path: Path, wrong: str) -
         "a,b,y\n" + "".join(f"{one},{n % 5},{n % 2}\n" for n, one in enumerate(dates))
     )
     told = run("draft", path, "--label", "y")
-    said = f"it is of dates but for 2, first '{wrong}' (line 9); write dates as 2000-12-31, or list it in"
-    assert f"left out: a, {said} 'missing'" in told
+    said = f"all values are dates but for 2, first '{wrong}' (line 9); write dates as 2000-12-31, or list"
+    assert f"left out: a, {said} it in 'missing'" in told
     assert f"# a is left out: {said}" in path.with_suffix(".toml").read_text()
 
 
@@ -292,7 +292,7 @@ def test_a_number_beyond_float64_is_told(tmp_path: Path) -> None:
 
 def test_a_draft_without_a_feature_says_so_and_so_does_its_spec(tmp_path: Path) -> None:
     (path := tmp_path / "own.csv").write_text("a,y\n" + "".join(f"{n},{n % 2}\n" for n in range(9)))
-    assert 'no column is left as a feature: write one, as age = "numeric"' in run(
+    assert 'no column is left as a feature: add one to the spec, for example age = "numeric"' in run(
         "draft", path, "--label", "y"
     )
     with pytest.raises(
@@ -328,7 +328,7 @@ def test_an_id_becomes_no_feature_and_what_looks_like_one_is_told(tmp_path: Path
         "left out: Unnamed: 0, its name says that it is an id: 120 values in 120 rows, first '0' (line 2)",
         "left out: person_id, its name says that it is an id: 30 values in 120 rows, first '7000' (line 2)",
         "left out: case, its name says that it is an id: 30 values in 120 rows, first 'P0' (line 2)",
-        "kept: film, another whole number in every row, first '900' (line 2); take it out if it is an id",
+        "kept: film, a different whole number in every row, first '900' (line 2); take it out if it is an id",
         "group: person_id, whose rows stay together; take it out if they are not one person's",
     ]
     spec, told = drafted(tmp_path, "a,who,b,age,film,y", rows)
@@ -378,8 +378,38 @@ def test_the_tables_of_several_sites_have_one_spec_with_all_their_levels(tmp_pat
     assert told == [
         f"{tmp_path / 'both.toml'}: guessed from 2 tables; read it through before you partition",
         "left out: n, it numbers the rows, first '1' (line 2)",
-        "left out: extra, which a.csv lacks",
+        "left out: extra, not in a.csv",
     ]
     spec = read_spec(tmp_path / "both.toml")
     assert spec.features["sex"].levels == (("a0",), ("a1",), ("b0",), ("b1",))
     assert (spec.classes, spec.delimiter, [*spec.features]) == ((("0",), ("1",)), None, ["sex", "dose"])
+
+
+def test_a_draft_asks_which_value_says_that_an_event_was_seen(tmp_path: Path) -> None:
+    for values, asked in (("12", True), ("01", False)):
+        rows = "".join(f"{n},{n % 7 + 1},{values[n % 2]}\n" for n in range(20))
+        (path := tmp_path / f"{values}.csv").write_text(f"dose,days,status\n{rows}")
+        told = run("draft", path, "--kind", "survival", "--label", "days,status")
+        line = (
+            'label: status has 1, 2; say which one means that the event was seen, as event = { column = "st'
+        )
+        assert (line in told) == asked
+
+
+def test_a_column_that_another_table_calls_otherwise_is_asked_for(tmp_path: Path) -> None:
+    for name, head in (("a", "age,glucose,ward,ill"), ("b", "age,glukose,ill"), ("c", "age,glucose,ill")):
+        rows = (f"{30 + n % 7},{5 + n % 5 / 4},{'x,' * (name == 'a')}{n % 2}" for n in range(20))
+        (tmp_path / f"{name}.csv").write_text("\n".join([head, *rows]) + "\n")
+    tables = [tmp_path / f"{name}.csv" for name in "abc"]
+    told = run("draft", *tables, "--label", "ill", "--out", tmp_path / "all.toml").splitlines()
+    assert told[1:] == [
+        "left out: glucose, not in b.csv; if glukose is the same column, add glucose to the spec, and "
+        'in a copy of it, b.toml, say rename = "glukose"',
+        "left out: ward, not in b.csv, c.csv",
+        "left out: glukose, not in a.csv, c.csv",
+    ]
+    spec = (tmp_path / "all.toml").read_text() + 'glucose = "numeric"\n'
+    (tmp_path / "all.toml").write_text(spec)
+    own = 'glucose = { kind = "numeric", rename = "glukose" }'
+    (tmp_path / "b.toml").write_text(spec.replace('glucose = "numeric"', own))
+    run("sites", *tables, "--spec", tmp_path / "all.toml", "--out", tmp_path / "out")

@@ -1,6 +1,7 @@
 """The page of formats: each recipe, as it stands there, on a file that a package writes."""
 
 import json
+import pickle
 import re
 import sys
 
@@ -58,6 +59,17 @@ def test_stata_by_pandas(tmp_path, monkeypatch):
     assert (data.x[:].ravel().tolist(), data.y.tolist()) == ([40.0, 51.5, 63.0, 38.0], [0, 1, 1, 0])
 
 
+def test_hugging_faces_datasets(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    table = {"age": [40.0, 51.5, 63.0, 38.0], "ill": ["no", "yes", "yes", "no"]}
+    datasets.Dataset.from_dict(table).save_to_disk("own")
+    exec(RECIPES["Hugging Face's datasets"], {})
+    (tmp_path / "own.toml").write_text('label = "ill"\n[features]\nage = "numeric"\n')
+    data = find_source("parquet")(tmp_path / "own.parquet", 0)
+    assert (data.x[:].ravel().tolist(), data.y.tolist()) == (table["age"], [0, 1, 1, 0])
+
+
 def test_matlab(tmp_path, recipe):
     from scipy.io import savemat
 
@@ -75,6 +87,18 @@ def leaf(folder, made):
         content = {"users": [*users], "num_samples": sizes, "user_data": users}
         (folder / split / "all_data.json").write_text(json.dumps(content))
     return folder
+
+
+def test_cifars_python_version(tmp_path, recipe):
+    (folder := tmp_path / "cifar-10-batches-py").mkdir()
+    x = DRAW.integers(0, 256, (6, 4, 3072), np.uint8)
+    for number, name in enumerate((*(f"data_batch_{n}" for n in range(1, 6)), "test_batch")):
+        entries = {"data": x[number], "labels": [number, 1, 2, 3]}
+        (folder / name).write_bytes(pickle.dumps(entries, protocol=2))
+    data = recipe("CIFAR's Python version", folder)
+    assert np.array_equal(data.x[:].reshape(5, 4, -1), x[:5])
+    assert data.y.reshape(5, 4)[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert np.array_equal(data.test[0][:].reshape(4, -1), x[5])
 
 
 def test_leafs_shakespeare(tmp_path, recipe):

@@ -69,7 +69,7 @@ def test_a_gap_of_which_the_spec_says_nothing_is_refused(tmp_path, what, step, m
 
 
 DROPPED = 'age = { kind = "numeric", missing = "drop" }\nsex = { kind = "categorical", missing = "drop" }'
-TOLD = "26 of 200 rows were left out, which lack a value: age 22, sex 10; by silo: w1 "
+TOLD = "26 of 200 rows were left out because a value is missing: age 22, sex 10; by silo: w1 "
 
 
 @pytest.mark.parametrize("step", [1 << 14, 32])

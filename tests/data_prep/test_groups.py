@@ -321,7 +321,7 @@ def test_sites_keep_their_own_persons_whole_and_what_cannot_be_seen_is_said(tmp_
 def test_groups_of_one_row_are_told_of(tmp_path, capsys):
     path = write_npz(tmp_path, rename=lambda person: np.arange(len(person)))
     assert partition(path, tmp_path / "out") == 0
-    assert "warning: every group has one row, as a record number has" in capsys.readouterr().err
+    assert "warning: every group has one row, as if the column numbered records" in capsys.readouterr().err
 
 
 def test_a_kept_folder_of_other_groups_is_not_taken_up(tmp_path, capsys):
@@ -336,7 +336,7 @@ def test_a_kept_folder_of_other_groups_is_not_taken_up(tmp_path, capsys):
 
 BAD = {
     "no such array": ({}, ["--group", "persn"], "--group: ", "no array 'persn'; did you mean 'person'?"),
-    "one group alone": ({"person": lambda p: 0 * p}, [], "--group: ", "one group alone is not parted"),
+    "one group alone": ({"person": lambda p: 0 * p}, [], "--group: ", "a single group cannot be split"),
     "a gap": (
         {"person": lambda p: np.where(p == 3, np.nan, p)},
         [],
@@ -362,7 +362,7 @@ BAD = {
     "parted by held_out": (
         {"held_out": lambda p: np.arange(len(p)) % 2},
         ["--test", 0],
-        "held_out parts",
+        "held_out splits",
         "all rows",
     ),
     "in the test set": (

@@ -99,7 +99,7 @@ def test_incomplete_rows_are_told_by_column_and_hospital(tmp_path, capsys):
     rows = sum(sum(entry.examples.values()) for entry in spec.silos) + 2
     told = {"rows": 2, "of": rows, "columns": {"sex": 1, "trestbps": 1, "chol": 1}, "silos": {"va": 2}}
     assert spec.source["dropped"] == told
-    said = f"warning: 2 of {rows:,} rows were left out, which lack a value: chol 1, sex 1, trestbps 1"
+    said = f"warning: 2 of {rows:,} rows were left out because a value is missing: chol 1, sex 1, trestbps 1"
     assert f"{said}; by silo: va 2" in capsys.readouterr().err
 
 

@@ -132,9 +132,13 @@ FAULTS = {
     "a text file": (
         lambda folder: (folder / "a" / "notes.txt").write_text("x"),
         [],
-        "notes.txt: is no image",
+        "notes.txt: is not an image",
     ),
-    "a folder in a class": (lambda folder: (folder / "a" / "more.png").mkdir(), [], "more.png: is no image"),
+    "a folder in a class": (
+        lambda folder: (folder / "a" / "more.png").mkdir(),
+        [],
+        "more.png: is not an image",
+    ),
     "no PNG in a .png": (
         lambda folder: (folder / "a" / "x.png").write_text("<html>"),
         [],
@@ -373,7 +377,7 @@ def test_a_ground_that_is_no_colour_is_refused(tmp_path):
 
 
 BESIDE = {
-    "an image beside classes": ({"a": 2, "b": 2}, "c.png", "c.png: lies beside a, b, and would be left out"),
+    "an image beside classes": ({"a": 2, "b": 2}, "c.png", "c.png: lies beside a, b, and would not be read"),
     "an image beside those of train": ({"train/a": 2, "test/a": 2}, "train/c.JPG", "c.JPG: lies beside a,"),
     "a third split": (
         {"train/a": 2, "test/a": 2, "val/a": 2},
@@ -395,4 +399,4 @@ def test_an_image_that_no_class_has_is_not_left_out_without_a_word(tmp_path, bes
     with pytest.raises(InputError) as error:
         find_source("images")(tmp_path / "in", 0)
     assert said in str(error.value)
-    assert "put it into one of them, or take it away" in str(error.value)
+    assert "put it into one of them, or move it elsewhere" in str(error.value)

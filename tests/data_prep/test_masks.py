@@ -85,7 +85,7 @@ def test_train_and_test_folders_make_the_servers_test_set(tmp_path):
     assert np.array_equal(dataset.test[1], np.stack([MASKS[name] for name in sorted(names[8:])]))
     assert dataset.test[0].shape == (4, 3, 6, 5)
     write(tmp_path, names[:1], "val")
-    with pytest.raises(InputError, match="val: lies beside train, test, and would be left out"):
+    with pytest.raises(InputError, match="val: lies beside train, test, and would not be read"):
         find_source("images", options)(tmp_path / "in", 0)
 
 
@@ -141,7 +141,7 @@ FAULTS = {
     ),
     "a JPEG": (
         lambda folder: (folder / "masks/scan2.png").rename(folder / "masks/scan2.jpg"),
-        "masks/scan2.jpg: is none of .png",
+        "masks/scan2.jpg: is not one of .png",
     ),
     "16 bits": (
         lambda folder: Image.fromarray(np.zeros((6, 5), np.uint16)).save(folder / "masks/scan2.png"),
@@ -155,7 +155,7 @@ FAULTS = {
     ),
     "a folder": (
         lambda folder: (folder / "in" / "more").mkdir(),
-        "in/more: is none of .png, .jpg, .jpeg, .tif",
+        "in/more: is not one of .png, .jpg, .jpeg, .tif",
     ),
 }
 
@@ -216,7 +216,7 @@ def test_masks_of_0_and_255_are_two_classes_where_that_is_said(tmp_path, capsys)
     (masks, _), drawn = write(tmp_path), lambda _: Image.fromarray(HALVES)
     write(tmp_path, drawn=drawn)
     cut(tmp_path, "asked", [masks], "--scheme", "iid", "--silos", 2, ends=2)
-    said = "masks are 0 and 255 alone, which would be 256 classes; say --option values=0,255, or ignore=255"
+    said = "masks hold only 0 and 255, which would be 256 classes; say --option values=0,255, or ignore=255"
     assert said in capsys.readouterr().err
     data = find_source("images", [masks, "values=0,255"])(tmp_path / "in", 0)
     assert (data.classes, np.unique(data.y).tolist()) == (2, [0, 1])

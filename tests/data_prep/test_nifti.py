@@ -126,7 +126,7 @@ FAULTS = {
     "another file": (
         lambda folder: (folder / "in/x.txt").write_text("x"),
         [],
-        "x.txt: is none of .nii, .nii.gz",
+        "x.txt: is not one of .nii, .nii.gz",
     ),
     "another size": (
         lambda folder: save(folder / "in/x.nii", A[:2]),
@@ -151,7 +151,7 @@ FAULTS = {
     "mask elsewhere": (
         lambda folder: save(folder / "masks/a.nii", np.ones(A.shape, np.uint8), LPS),
         [],
-        "masks/a.nii: lies elsewhere than its volume",
+        "masks/a.nii: lies at another place than its volume",
     ),
     "no mask at all": (lambda folder: save(folder / "masks/a.nii", A), [], "masks/a.nii: is no mask"),
     "neither": (lambda folder: None, ["masks="], "say labels=FILE, or masks=DIR; one of them"),

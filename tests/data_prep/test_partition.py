@@ -133,7 +133,7 @@ BAD_OPTIONS = {
     ),
     "quantity without end": (["--scheme", "quantity", "--alpha", 1e308], "--alpha: 1e+308 given"),
     "alpha too small": (["--scheme", "dirichlet", "--alpha", 0.001], "take a larger --alpha"),
-    "alpha for iid": (["--alpha", 0.5], "--alpha: --scheme iid has no use for it"),
+    "alpha for iid": (["--alpha", 0.5], "--alpha: --scheme iid does not take it"),
     "no shards": (["--scheme", "shards", "--shards-per-silo", 0], "--shards-per-silo: 0 given"),
     "too many shards": (
         ["--scheme", "shards", "--shards-per-silo", 51],

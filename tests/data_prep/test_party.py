@@ -92,7 +92,7 @@ def test_whose_the_rows_are_is_told_in_a_file_of_the_partys_own(table: Path) -> 
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("out/whose.csv", "is in the folder of the shard; name one that is yours alone"),
+        ("out/whose.csv", "is in the folder of the shard; name one that only you can read"),
         ("own.csv", "exists; name another file"),
         ("nowhere/whose.csv", "is in no folder you may write to; name another file"),
     ],
@@ -172,4 +172,4 @@ def test_where_there_must_be_a_label_its_absence_is_refused(table, command, caps
 
 
 def test_rows_that_a_table_lacks_a_value_of_are_told(table: Path) -> None:
-    assert opened(table).changes == ["1 of 21 rows were left out, which lack a value: age 1"]
+    assert opened(table).changes == ["1 of 21 rows were left out because a value is missing: age 1"]

@@ -212,7 +212,7 @@ def of(name, **changed):
 
 FAULTS = {
     "late": (of("x_ids", offsets=np.r_[1, np.cumsum(LENGTHS)]), OPTIONS, "x_ids.offsets: begins with 1"),
-    "short": (of("x_ids", values=np.zeros(3, "i4")), OPTIONS, "there are 3 rows of values; mend the offsets"),
+    "short": (of("x_ids", values=np.zeros(3, "i4")), OPTIONS, "3 rows of values; correct the offsets"),
     "floats": (
         of("y", offsets=np.zeros(61)),
         OPTIONS,

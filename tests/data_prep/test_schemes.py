@@ -347,7 +347,7 @@ def test_options_are_a_schemes_own():
     assert resolve("dirichlet", SCHEMES["dirichlet"], {"alpha": 0.1}) == {"alpha": 0.1, "min_examples": 10}
     assert resolve("iid", SCHEMES["iid"], {"alpha": None}) == {"min_examples": 1}
     with pytest.raises(
-        InputError, match=r"--alpha: --scheme shards has no use for it; it takes --shards-per-silo"
+        InputError, match=r"--alpha: --scheme shards does not take it; it takes --shards-per-silo"
     ):
         resolve("shards", SCHEMES["shards"], {"alpha": 0.5})
 

@@ -358,8 +358,8 @@ def test_arrays_say_what_silos_hold_out_and_options_the_rest(tmp_path, kind):
         ("scale=1/0", "scale=1/0 given; it must be a number above 0, such as 1/255"),
         ("scale=-1", "scale=-1 given; it must be a number above 0"),
         ("scale=large", "scale=large given; it must be a number above 0"),
-        ("silo_names=a,b", "in: silo has 4 different numbers: give each a name of its own"),
-        ("silo_names=a,b,c,a", "in: silo has 4 different numbers: give each a name of its own"),
+        ("silo_names=a,b", "in: silo has 4 different numbers: give each its own name"),
+        ("silo_names=a,b,c,a", "in: silo has 4 different numbers: give each its own name"),
     ],
 )
 def test_a_bad_option_of_arrays_is_named(tmp_path, capsys, option, said):

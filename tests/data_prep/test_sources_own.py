@@ -349,7 +349,7 @@ def test_an_exception_of_a_function_is_one_line_with_its_place(module, capsys, n
     error = capsys.readouterr().err
     said, function, line = PLACES[name]
     assert f"error: raising:{name}: {said}" in error
-    assert f"({function}, {module / 'raising.py'}, line {line}); mend it there" in error
+    assert f"({function}, {module / 'raising.py'}, line {line}); correct it there" in error
     assert error.count("\n") == 1
     assert not (module / "out").exists()
 
@@ -358,7 +358,7 @@ def test_an_exception_of_a_function_is_one_line_with_its_place(module, capsys, n
 def test_a_module_that_cannot_be_imported_is_one_line(module, text, place):
     (module / "broken.py").write_text(text)
     sys.modules.pop("broken", None)
-    with pytest.raises(InputError, match=rf"broken:f: \w+Error: .*broken\.py, {place}\); mend it there"):
+    with pytest.raises(InputError, match=rf"broken:f: \w+Error: .*broken\.py, {place}\); correct it there"):
         find_source("broken:f")
 
 

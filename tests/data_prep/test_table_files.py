@@ -306,7 +306,7 @@ def test_each_file_of_a_folder_has_its_own_delimiter(tmp_path):
 
 def test_a_delimiter_that_the_spec_says_wrongly_is_named(tmp_path):
     path = written(tmp_path, TEXT.replace(",", ";").encode(), spec=f'delimiter = ","\n{SPEC}')
-    told = "column 'a' of the spec is not there; the line is parted by ';', the spec says delimiter = ','"
+    told = "column 'a' of the spec is not there; the line is separated by ';', the spec says delimiter = ','"
     assert told in refused(path)
 
 

@@ -89,6 +89,19 @@ def test_columns_become_targets_with_their_names(tmp_path, capsys, kind):
     assert TOLD[kind][2][0] in capsys.readouterr().out
 
 
+def test_a_value_of_ones_own_says_that_an_event_was_seen(tmp_path):
+    rows = [[*row[:-1], status] for row, status in zip(ROWS, ["2", "1", "0", "2.0"], strict=True)]
+    label = '{ kind = "survival", time = "days", event = { column = "died", value = %s } }'
+    for value in ("2", '"2"', "2.0"):
+        data = find_source("csv")(write(tmp_path, label % value, rows), 0)
+        assert data.y.tolist() == Y["survival"]
+        assert data.targets.names == ["time", "event"]
+    with pytest.raises(InputError, match=r"own\.csv: died is '3', which says that the event was seen, in no"):
+        find_source("csv")(write(tmp_path, label % "3", rows), 0)
+    with pytest.raises(InputError, match=r"line 2: died is '2', it must .* event = \{ column = 'died', val"):
+        find_source("csv")(write(tmp_path, "survival", rows), 0)
+
+
 @every_kind
 def test_the_bits_are_the_same_for_any_jobs(tmp_path, kind):
     rows = [
@@ -181,7 +194,7 @@ FAULTS = {
     "all censored": (
         "survival",
         [[*row[:-1], "0"] for row in ROWS],
-        "died is 0 in every row, from the first on",
+        "died is '1', which says that the event was seen, in no row",
     ),
     "no date": (
         "a number",

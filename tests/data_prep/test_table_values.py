@@ -77,7 +77,7 @@ def test_draft_takes_nothing_but_plain_numbers_for_numbers(tmp_path, capsys):
         tmp_path / "in", ["a,b,y", *(f"{n},{n % 7},{'pq'[n % 2]}" for n in range(20, 60)), "10_1,1,p"]
     )
     assert command("draft", path, "--label", "y", "--force") == 0
-    assert "left out: a, it is of numbers but for 1, first '10_1' (line 42)" in capsys.readouterr().out
+    assert "left out: a, all values are numbers but for 1, first '10_1' (line 42)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "Unnamed: 0.1", "__index_level_0__", "level_0"])

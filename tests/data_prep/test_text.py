@@ -403,7 +403,7 @@ def test_each_file_of_a_folder_is_the_tokens_of_a_silo(wards):
             "text",
             "a.md",
             "x",
-            r"a.md: in a folder with a file for each silo, which end in .txt; take it away",
+            r"a.md: in a folder with a file for each silo, which end in .txt; move it elsewhere",
         ),
         (
             "text",
@@ -416,7 +416,7 @@ def test_each_file_of_a_folder_is_the_tokens_of_a_silo(wards):
             "jsonl",
             "north.jsonl",
             "{}",
-            r"north.txt: north.jsonl is there, too; name each silo's file otherwise",
+            r"north.txt: north.jsonl is there, too; give each silo's file another name",
         ),
         ("jsonl", "a.txt", "", r"a.txt: line 1: has no token to predict"),
     ],

@@ -172,7 +172,7 @@ def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatc
         (None, {}, "--silos: not given"),
         (2, {"label_silo": 2}, "--label-silo: 2 given; the silos are 0 to 1"),
         (2, {"columns": "some"}, "--columns: 'some' given"),
-        (2, {"sigma": 0.5}, "--sigma: --scheme vertical has no use for it"),
+        (2, {"sigma": 0.5}, "--sigma: --scheme vertical does not take it"),
         (2, {"alpha": -1.0}, "--alpha: -1.0 given; it must be above 0"),
         (2, {"alpha": 1.0, "sizes": "2,4"}, "--alpha: --sizes says how many columns each silo has"),
         (3, {"sizes": "2,4"}, "--sizes: 2 silos, --silos says 3"),

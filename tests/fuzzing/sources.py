@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import pickle
 import shutil
 import struct
 import sys
@@ -120,12 +119,9 @@ def _make_downloads(folder: Path, draw: np.random.Generator) -> None:
             struct.pack(">4BI", 0, 0, 8, 1, 8) + labels.tobytes()
         )
     for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
-        batch = {
-            b"data": draw.integers(0, 256, (2, 3072), dtype=np.uint8),
-            b"labels": [1, 9],
-            b"batch_label": b"x",
-        }
-        (folder / "cifar10" / name).write_bytes(pickle.dumps(batch, protocol=2))
+        images = draw.integers(0, 256, (2, 3072), dtype=np.uint8)
+        labelled = np.concatenate([np.array([[1], [9]], np.uint8), images], axis=1)
+        (folder / "cifar10" / f"{name}.bin").write_bytes(labelled.tobytes())
 
 
 def _make_scans(folder: Path, draw: np.random.Generator) -> None:

@@ -67,7 +67,8 @@ def _checked(kind: str, folder: Path, name: Path) -> Path:
     check_not_of_others(folder / name)
     if not _ends(kind, name):
         ends = " or ".join(ENDINGS[kind])
-        raise InputError(f"{folder / name}: in a folder of {kind} files, which end in {ends}; take it away")
+        what = f"in a folder of {kind} files, which end in {ends}"
+        raise InputError(f"{folder / name}: {what}; move it elsewhere")
     if not (folder / name).resolve().is_relative_to(folder.resolve()):
         raise InputError(f"{folder / name}: a link that leads out of {folder}; put what it leads to there")
     return folder / name

@@ -24,7 +24,7 @@ def positions(path: Path, own: Sequence[str], spec: TableSpec, given: Collection
         if there_are[name] != 1:
             hint = _other_delimiter(own, spec) or did_you_mean(name, names)
             lacking = f"is not there; {hint}there are {', '.join(names)[:300]}"
-            found = "is there twice; rename one, or take it away" if name in there_are else lacking
+            found = "is there twice; rename one, or remove it" if name in there_are else lacking
             raise InputError(f"{path}: column '{name}' of the spec {found}")
     wanted = {spec.in_file(name): name for name in spec.columns}
     return {wanted[name]: place for place, name in enumerate(own) if name in wanted}
@@ -35,4 +35,5 @@ def _other_delimiter(own: Sequence[str], spec: TableSpec) -> str:
     likely = max(DELIMITERS, key=own[0].count) if len(own) == 1 else ""
     if not likely or likely not in own[0]:
         return ""
-    return f"the line is parted by {likely!r}, the spec says delimiter = {spec.delimiter!r}: take it out; "
+    said = f"the spec says delimiter = {spec.delimiter!r}: take it out"
+    return f"the line is separated by {likely!r}, {said}; "

@@ -27,6 +27,7 @@ from .spellings import (
     check_spellings as check_spellings,
     likely as likely,
     listed as listed,
+    meaning as meaning,
     spelled as spelled,
 )
 from .tallying import (

@@ -60,7 +60,7 @@ def looks_like_id(tally: Tally) -> str:
     if not tally.whole or rows < FEWEST or different < VARIED:
         return ""
     if different == rows:
-        return "another whole number in every row"
+        return "a different whole number in every row"
     if _scattered(tally):
         return f"{different:,} whole numbers in {rows:,} rows, far apart and yet repeated"
     return (

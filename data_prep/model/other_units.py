@@ -1,0 +1,112 @@
+"""Columns that one silo may have in another unit than the others, as mg/dl beside mmol/l."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpifl.data import Features
+from mpifl.data.shards import FederationSpec, encoding_of, open_shard
+
+RATIO = 5.0
+"""How many times as large a median is that may be in another unit."""
+APART = 4.0
+"""How many times as far as the quartiles of either silo two medians lie apart that may be in other units."""
+FEWEST = 5
+"""Rows without which a silo says nothing of a unit."""
+MOST_ROWS = 2048
+"""Rows of a silo that are looked at, evenly spaced."""
+MOST_NAMED = 5
+"""Columns in as many lines."""
+BY_SITE = ("natural", "import")
+"""Schemes whose silos are sites; those of others are parts of one table, with one unit."""
+
+
+class Spread(NamedTuple):
+    """The median of a column at a silo, and the difference of its quartiles."""
+
+    silo: str
+    median: float
+    width: float
+
+
+def units_told(folder: Path, spec: FederationSpec) -> list[str]:
+    """Return a line for each column of numbers that a silo may have in another unit than the others.
+
+    Two medians differ by a factor of more than 5, and the quartiles of both silos lie closer together than
+    their median is large. Or the medians lie over 4 times as far apart as the quartiles of either silo. Means
+    and deviations of a table that are known are taken back.
+
+    Raises:
+        ShardError: a shard cannot be read.
+    """
+    columns = _columns(spec)
+    if len(spec.silos) < 2 or not columns or spec.scheme.get("name") not in BY_SITE:
+        return []
+    found: dict[str, list[Spread]] = {name: [] for name in columns.values()}
+    for entry in spec.silos:
+        x = open_shard(folder, entry, spec, checksum=False)["train"].arrays["x"]
+        if len(x) < FEWEST or not isinstance(x, np.ndarray):
+            continue
+        rows = np.asarray(x[:: -(-len(x) // MOST_ROWS)][:, [*columns]], np.float64)
+        for of, values in zip(found.values(), _in_units(rows, spec, [*found]).T, strict=True):
+            low, middle, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
+            of.append(Spread(entry.name, middle, high - low))
+    told = [line for name, spreads in found.items() for line in _of_column(name, spreads)]
+    more = [f"{len(told) - MOST_NAMED:,} more columns differ as much between silos"]
+    return told[:MOST_NAMED] + (more if len(told) > MOST_NAMED else [])
+
+
+def _columns(spec: FederationSpec) -> dict[int, str]:
+    """Return the columns of a table of numbers, by their places; those of categories are none."""
+    one = spec.features
+    if not isinstance(one, Features) or len(one.shape) != 1 or not one.dtype.startswith("float"):
+        return {}
+    stated = _stated(spec)
+    categories = {name for name, column in stated.items() if column.get("kind") != "numeric"}
+    names = enumerate(spec.feature_names or ())
+    return {at: name for at, name in names if categories.isdisjoint((name, name.partition("=")[0]))}
+
+
+def _stated(spec: FederationSpec) -> dict[str, dict[str, Any]]:
+    """Return what the spec of a table says of each column; nothing where it is not known."""
+    record = encoding_of(spec.source) or {}
+    told = record["spec"].get("features") if record.get("kind") == "table" else None
+    features = told.items() if isinstance(told, dict) else ()
+    return {name: one for name, one in features if isinstance(one, dict)}
+
+
+def _in_units(rows: np.ndarray, spec: FederationSpec, names: list[str]) -> np.ndarray:
+    """Return standardised columns [m, d] in the unit of the table's spec, where this states mean and
+    deviation."""
+    stated = _stated(spec)
+    known = [(one.get("mean"), one.get("deviation")) for one in (stated.get(name, {}) for name in names)]
+    scales = [one if all(isinstance(part, int | float) for part in one) else (0.0, 1.0) for one in known]
+    mean, deviation = np.array(scales, np.float64).T
+    return np.asarray(rows * deviation + mean)
+
+
+def _of_column(name: str, spreads: list[Spread]) -> Iterator[str]:
+    """Yield a line about the silo whose median is farthest off, if it may have another unit."""
+    if len(spreads) < 2:
+        return
+    middle = sorted(spreads, key=lambda one: one.median)[(len(spreads) - 1) // 2]
+    odd = [one for one in spreads if _differ(one, middle)]
+    if odd:
+        far = max(odd, key=lambda one: abs(one.median - middle.median))
+        medians = ", ".join(f"{one.median:.3g} at {one.silo}" for one in (middle, far))
+        more = f" and {len(odd) - 1:,} more" if len(odd) > 1 else ""
+        remedy = f"{name} = {{ kind = 'numeric', factor = ... }} in a site's spec converts"
+        yield f"column {name}: median {medians}{more}; are the units the same? {remedy}"
+
+
+def _differ(one: Spread, other: Spread) -> bool:
+    """Tell whether two silos may have a column in different units."""
+    least, most = sorted((abs(one.median), abs(other.median)))
+    steady = all(0 < spread.width < abs(spread.median) for spread in (one, other))
+    scaled = one.median * other.median > 0 and steady and most > RATIO * least
+    widest = max(one.width, other.width)
+    return scaled or (widest > 0 and abs(one.median - other.median) > APART * widest)

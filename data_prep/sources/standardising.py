@@ -1,0 +1,94 @@
+"""Columns that are brought to mean 0 and deviation 1 once it is known which rows train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from data_prep.model import Rows, release, row_bytes
+from data_prep.tables import Moments, moments_of
+
+WAYS = ("own", "train")
+"""By which rows: by all, or by those that train."""
+PIECE = 1 << 24
+"""Bytes of rows that are looked at together."""
+
+
+class Standardising:
+    """The statistics of columns, by which rows and those of a test set are standardised alike.
+
+    Args:
+        way: One of `WAYS`.
+        columns: The names of the columns [n, d] that are standardised, by their places.
+        dtype: What rows become.
+        encoding: Returns the encoding of the data by these statistics, as `encoding` of `source` has it.
+    """
+
+    def __init__(
+        self,
+        way: str,
+        columns: Mapping[int, str],
+        dtype: Any,
+        encoding: Callable[[Moments], dict[str, Any] | None] = lambda _: None,
+    ) -> None:
+        self.way, self.dtype, self._columns, self._encoding = way, np.dtype(dtype), dict(columns), encoding
+        self._rows: Rows | None = None
+        self._moments = Moments(columns={})
+
+    def training(self, rows: Rows) -> StandardisedRows:
+        """Return rows that are standardised by statistics of themselves."""
+        self._rows = rows
+        return StandardisedRows(rows, self)
+
+    def fit(self, ids: np.ndarray) -> None:
+        """Learn the statistics: of the rows at some positions, which train, or of all."""
+        rows = self._rows
+        assert rows is not None
+        ids = np.sort(ids) if self.way == "train" else np.arange(rows.shape[0])
+        unit = max(1, getattr(rows, "step", 1) or 1)
+        step = unit * max(1, PIECE // (unit * row_bytes(rows)))
+        for start in range(0, rows.shape[0], step):
+            first, last = np.searchsorted(ids, [start, start + step])
+            if first < last:
+                block = rows[start : min(start + step, rows.shape[0])][ids[first:last] - start]
+                values = {name: block[:, at].astype(np.float64) for at, name in self._columns.items()}
+                self._moments += moments_of(values)
+                release(rows)
+
+    def applied(self, x: np.ndarray) -> np.ndarray:
+        """Standardise rows; a missing value becomes the mean."""
+        found = x.astype(np.float64)
+        places = [*self._columns]
+        known = [self._moments.columns[name] for name in self._columns.values()]
+        mean, deviation = (np.array([getattr(one, key) for one in known]) for key in ("mean", "deviation"))
+        found[:, places] = np.nan_to_num((found[:, places] - mean) / deviation, nan=0.0)
+        return found.astype(self.dtype)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return the statistics, for `source` of `federation.json`."""
+        columns = {name: [one.mean, one.deviation] for name, one in self._moments.columns.items()}
+        return {"standardised": {"by": self.way, "columns": columns}}
+
+    @property
+    def encoding(self) -> dict[str, Any] | None:
+        """Return how examples become numbers, if the source can say it."""
+        return self._encoding(self._moments)
+
+
+class StandardisedRows:
+    """Rows [n, d] that are standardised when they are asked for."""
+
+    def __init__(self, rows: Rows, by: Standardising) -> None:
+        self.rows, self._by = rows, by
+        self.shape, self.dtype = rows.shape, by.dtype
+        self.sequential: bool = getattr(rows, "sequential", False)
+        self.step: int = getattr(rows, "step", 1) or 1
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, at: Any) -> np.ndarray:
+        return self._by.applied(np.asarray(self.rows[at]))

@@ -1,0 +1,71 @@
+"""A column that one site has in another unit is told of, in words that say where and what would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from data_prep.cli import app
+from data_prep.model import units_told
+from mpifl.data.shards import read_federation
+
+SPEC = 'label = "ill"\nsilo = "site"\nstandardise = "own"\n[features]\nglucose = "numeric"\nsex = "numeric"\n'
+
+
+def run(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
+
+
+def made(folder: Path, values: dict[str, np.ndarray], scheme: str = "natural", *words: str) -> Path:
+    """Write a table of sites and cut it; return the folder of shards."""
+    numbered = [(site, at, value) for site, own in values.items() for at, value in enumerate(own)]
+    rows = [f"{value:.4f},{at % 2},{at % 3 == 0},{site}" for site, at, value in numbered]
+    (folder / "t.csv").write_text("\n".join(["glucose,sex,ill,site", *rows]) + "\n")
+    (folder / "t.toml").write_text(SPEC)
+    run("partition", "csv", "--data", folder / "t.csv", "--out", folder / "out", "--scheme", scheme, *words)
+    return folder / "out"
+
+
+def drawn(**sites: tuple[float, float]) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {site: rng.normal(mean, deviation, 40) for site, (mean, deviation) in sites.items()}
+
+
+UNITS = {
+    "alike": (drawn(a=(5.4, 1), b=(6.1, 2), c=(5, 1)), []),
+    "mg/dl beside mmol/l": (drawn(a=(5.4, 1), b=(98, 18)), ["at a", "at b"]),
+    "one of three": (drawn(a=(98, 18), b=(97, 18), c=(5.4, 1)), ["at c"]),
+    "two of five": (drawn(a=(98, 9), b=(97, 9), c=(96, 9), d=(5.4, 1), e=(5.3, 1)), ["and 1 more"]),
+    "degrees": (drawn(a=(37, 0.4), b=(98.6, 0.7)), ["at a", "at b"]),
+    "what varies much": (drawn(a=(5, 30), b=(60, 30)), []),
+    "zeros": (drawn(a=(0, 0), b=(3, 0)), []),
+}
+
+
+@pytest.mark.parametrize("what", UNITS)
+def test_another_unit_is_seen_by_medians_in_the_unit_of_the_table(tmp_path: Path, what: str) -> None:
+    values, words = UNITS[what]
+    folder = made(tmp_path, values)
+    told = units_told(folder, read_federation(folder))
+    assert len(told) == bool(words)
+    for line in told:
+        assert line.startswith("column glucose: median ")
+        assert "are the units the same? glucose = { kind = 'numeric', factor = ... } in a site's spec" in line
+        assert all(word in line for word in words)
+
+
+def test_the_commands_tell_of_it_and_schemes_that_mix_all_rows_do_not(tmp_path: Path) -> None:
+    folder = made(tmp_path, drawn(a=(5.4, 1), b=(98, 18)))
+    asked = "are the units the same?"
+    assert asked in run("check", folder)
+    assert asked in run("inspect", folder, "--features")
+    assert asked not in run("inspect", folder)
+    (tmp_path / "other").mkdir()
+    words = "ordered", "--silos", "4", "--order", "glucose"
+    other = made(tmp_path / "other", drawn(a=(5.4, 1), b=(98, 18)), *words)
+    assert asked not in run("check", other)
