@@ -8,8 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from mpifl import __version__
 from mpifl.common import InputError, one_line
 from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers, read_answers
