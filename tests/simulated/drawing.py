@@ -61,7 +61,8 @@ def _troubles(world: Schedule, kind: str, draw: random.Random) -> dict[str, Any]
     if kind == "jump":
         told["jump"] = ((*moment(), draw.choice((-1e9, -3600.0, 3600.0, 1e9))),)
     if kind == "lies":
-        told["lies"] = draw.randrange(1, max(world.ranks, 2)), draw.randint(1, 100), draw.randrange(1 << 30)
+        told["lies"] = draw.randrange(1, world.ranks), draw.randint(1, 60), draw.randrange(1 << 30)
+        told["survive"] = draw.random() < 0.5
     if kind == "node":
         node = draw.randrange(world.ranks) // (world.nodes or world.ranks)
         told |= {"survive": True, "node": (node, draw.randint(1, USUAL_CALLS * world.ranks))}
