@@ -1,4 +1,4 @@
-"""Checkpoints of a training: when one begins, when it is committed, how long it is kept."""
+"""Checkpoints of a training: when one begins and when it is committed."""
 
 from __future__ import annotations
 
