@@ -13,8 +13,8 @@ import numpy as np
 from data_prep.tables import TableSpec
 from data_prep.tables.files.arrow import library
 from data_prep.tables.files.blocks import RowBlock, next_block
-from data_prep.tables.files.delimiters import separator
 from data_prep.tables.files.column_positions import positions
+from data_prep.tables.files.delimiters import separator
 from data_prep.tables.files.lines import CsvRows, Lines
 from data_prep.tables.values import Piece, Texts, padded, stripped
 from mpifl.common import InputError

@@ -13,9 +13,9 @@ import numpy as np
 from data_prep.tables import TableSpec
 from data_prep.tables.files import lines as limits
 from data_prep.tables.files.arrow import library
+from data_prep.tables.files.column_positions import positions
 from data_prep.tables.files.feather import batches_of, opened_feather
 from data_prep.tables.files.folders import TableFile
-from data_prep.tables.files.column_positions import positions
 from data_prep.tables.files.opening import ARROW
 from data_prep.tables.files.unpacking import check_unpacked
 from data_prep.tables.values import Piece, Texts, number, padded, stripped, without

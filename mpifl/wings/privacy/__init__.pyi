@@ -28,7 +28,7 @@ from .secret import (
     Secret as Secret,
     own_secret as own_secret,
 )
-from .silo_noise import (
+from .silo_level_noise import (
     Noising as Noising,
 )
 from .site_budget import (

@@ -14,7 +14,7 @@ from mpifl.common import RoundLost
 from mpifl.run.job.tables import PrivacySettings
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.wings.privacy import Account, SiloMechanism, Steps, epsilon_of
-from mpifl.wings.privacy.silo_noise import Noising
+from mpifl.wings.privacy.silo_level_noise import Noising
 from mpifl.wire.update import Mean, Update, uniform
 
 MODEL = FlatModel(net())
@@ -156,7 +156,7 @@ def test_what_an_older_edition_has_answered_costs_again_and_had_noise_of_its_own
     updates = {k: {"delta": drawn(100_000, k)} for k in range(4)}
     transform, server = noising(tmp_path, 4, 1.0)
     answers = [round_of(transform, server, updates)["delta"].double().numpy()]
-    monkeypatch.setattr("mpifl.wings.privacy.silo_noise.EDITION", 1)
+    monkeypatch.setattr("mpifl.wings.privacy.silo_level_noise.EDITION", 1)
     server.round = 0
     answers.append(round_of(transform, server, updates)["delta"].double().numpy())
     noise = [answer - clipped_mean(updates, 1.0, 4) for answer in answers]
