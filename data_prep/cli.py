@@ -63,7 +63,7 @@ SourceOptions = Annotated[
 Fetch = Annotated[bool, typer.Option("--fetch", help="Download a known set into --data first.")]
 Jobs = Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4; vertical 1.")]
 Compression = Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}; only none maps into memory.")]
-Resume = Annotated[bool, typer.Option(help="Keep what is done if interrupted, and go on from there.")]
+Resume = Annotated[bool, typer.Option(help="Keep what is done if interrupted, and continue from there.")]
 
 
 @app.command()

@@ -68,7 +68,7 @@ DATA = {
 
 
 def train(task: Task) -> str:
-    """Train a job in this process, or go on with it; note its processor seconds, and return why it was lost,
+    """Train a job in this process, or continue it; note its processor seconds, and return why it was lost,
     if so.
 
     Raises:
@@ -154,7 +154,9 @@ def options_of(about: str | None, folder: str, given: list[str] | None = None) -
         "--at-a-time", type=int, default=2, metavar="N", help="trainings side by side (%(default)s)"
     )
     parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the runs on MNIST, as SVG files")
-    parser.add_argument("--out", type=Path, help=f"runs and tables go here, and go on here (runs/{folder})")
+    parser.add_argument(
+        "--out", type=Path, help=f"runs and tables go here, and continue here (runs/{folder})"
+    )
     options = parser.parse_args(given)
     options.out = options.out or Path("runs", f"{folder}-quick" if options.quick else folder)
     options.out.mkdir(parents=True, exist_ok=True)

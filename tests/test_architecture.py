@@ -231,7 +231,7 @@ def past_a_face(path, tree=None):
 
 
 def test_every_room_has_a_floor_and_every_floor_its_rooms():
-    assert set(FLOOR) == ROOMS, "give it a floor in FLOORS, or take its floor away"
+    assert set(FLOOR) == ROOMS, "give it a floor in FLOORS, or remove its floor"
     assert max(len(FLOORS), len(DATA_FLOORS)) <= MOST_FLOORS
     for package, most in MOST_ROOMS.items():
         entries = {room for room in ROOMS if room.startswith(package)}
@@ -440,7 +440,7 @@ def repeated(tree):
             words |= {n.id for n in ast.walk(loop.iter) if isinstance(n, ast.Name)}
             if any(re.search("batch|epoch|shuffled|in_order|^x$", word) for word in words):
                 found.append(
-                    (loop.iter.lineno, "a loop over batches; take silo.train_locally or silo.gradient")
+                    (loop.iter.lineno, "a loop over batches; use silo.train_locally or silo.gradient")
                 )
         if isinstance(node, ast.Call) and dotted(node.func) in ("sum", "math.fsum"):
             inside = [*ast.walk(node)][1:]
@@ -448,7 +448,7 @@ def repeated(tree):
                 n.attr for n in inside if isinstance(n, ast.Attribute)
             }
             if any(isinstance(n, ast.Mult) for n in inside) or any("weight" in word for word in words):
-                found.append((node.lineno, "a sum of weights; take cohort.mean"))
+                found.append((node.lineno, "a sum of weights; use cohort.mean"))
     return found
 
 
@@ -591,7 +591,7 @@ def lost_imports(path):
         source, line = match[1], text.count("\n", 0, match.start()) + 1
         names = [name.split()[0] for name in match[2].strip("()").split(",") if name.strip()]
         if source not in MODULES:
-            found.append((line, f"{source} is no module"))
+            found.append((line, f"{source} is not a module"))
         elif source in FOLDERS:
             known = {
                 *FACES[source],

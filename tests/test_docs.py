@@ -99,7 +99,7 @@ def test_the_page_on_loops_shows_the_example_as_it_is() -> None:
 
 
 def test_each_line_that_starts_ranks_by_srun_says_by_which_protocol() -> None:
-    """Without `--mpi` each rank may be alone, where the site's default is none of the library's."""
+    """Without `--mpi` each rank may be alone, where the site's default is not one of the library's."""
     scripts = [*(ROOT / "jobs").rglob("*.sbatch"), *(ROOT / "docs").rglob("*.sbatch")]
     texts = {path: path.read_text() for path in [*DOCUMENTS, *scripts]}
     lines = [

@@ -80,7 +80,7 @@ def _warn_of_other_numbers(data: Path | None, spec: Path, made: FederationSpec) 
     of_table = made.source["name"] in ("csv", "parquet")
     if of_table and agreed is not None and encoding_of(made.source) is None:
         what = "became other numbers than by the spec that the sites agreed on"
-        typer.echo(f"warning: {data}: {what}; take its levels, means and deviations", err=True)
+        typer.echo(f"warning: {data}: {what}; use its levels, means and deviations", err=True)
 
 
 def _tell(made: FederationSpec, out: Path, stem: str) -> None:
@@ -174,7 +174,7 @@ def draft(
     if kind not in KINDS:
         raise InputError(f"--kind: '{kind}' given; {choices(kind, KINDS)}")
     if os.path.lexists(spec) and not force:
-        raise InputError(f"{spec}: is there already; take another --out, or --force to write over it")
+        raise InputError(f"{spec}: is there already; use another --out, or --force to write over it")
     try:
         check_encoding(encoding)
     except ValueError as error:
@@ -201,7 +201,7 @@ def fit(
     from data_prep.tables import Encoder, kind_of, read_spec as read_table_spec, spec_beside
 
     if os.path.lexists(out) and not force:
-        raise InputError(f"{out}: is there already; take another --out, or --force to write over it")
+        raise InputError(f"{out}: is there already; use another --out, or --force to write over it")
     encoder = Encoder(kind_of(table), table, read_table_spec(spec or spec_beside(table)))
     if next(encoder.read(table), None) is None:  # also where nothing is left to it
         raise InputError(f"{table}: has no rows")
@@ -220,7 +220,7 @@ def _write_spec(path: Path, text: str) -> None:
 def _before(like: Path | None, table: Path | None) -> FederationSpec | None:
     """Return what a federation or the spec of a table says, if there is one."""
     if like and table:
-        raise InputError(f"--table: {table} given, and --like {like}; take one of them")
+        raise InputError(f"--table: {table} given, and --like {like}; use one of them")
     if table:
         from data_prep.site import spec_of_table
 
@@ -251,7 +251,7 @@ def _described(
 ) -> dict[str, object]:
     """Return what is given of an example's description, and the rest as before, or by default."""
     if not (shape or before):
-        how = "write the shape of one example, as 1,28,28, or take --like a federation or --table a spec"
+        how = "write the shape of one example, as 1,28,28, or use --like a federation or --table a spec"
         raise InputError(f"--shape: not given; {how}")
     numbers = [part.strip() for part in shape.replace("x", ",").split(",")] if shape else None
     given = {"shape": numbers, "dtype": dtype, "scale": scale, "offset": offset}

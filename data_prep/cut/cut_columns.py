@@ -110,7 +110,7 @@ def _check_targets(data: Dataset) -> None:
     """Refuse targets of unequal lengths."""
     if any(one is not None and one.ragged for _, one in aims_by_path(data.classes, data.targets).values()):
         told = f"targets of {data.where} are of unequal lengths"
-        raise InputError(f"--scheme: {told}, and vertical takes one length; take iid or natural")
+        raise InputError(f"--scheme: {told}, and vertical takes one length; use iid or natural")
 
 
 def _alignment(spec: FederationSpec) -> str:

@@ -45,7 +45,7 @@ class WriteOptions:
     Attributes:
         jobs: How many threads write.
         compression: One of `COMPRESSIONS`.
-        resume: Keep what is done when interrupted, and go on from there when asked again.
+        resume: Keep what is done when interrupted, and continue from there when asked again.
     """
 
     jobs: int = field(default_factory=default_jobs)
@@ -172,7 +172,7 @@ def _aside(out: Path, manner: WriteOptions, shards: Sequence[NewShard]) -> Itera
             yield folder, keep
     except (KeyboardInterrupt, SystemExit):
         if keep:
-            print(f"{keep} keeps what is done; the same command goes on from there", file=sys.stderr)
+            print(f"{keep} keeps what is done; the same command continues from there", file=sys.stderr)
         raise
 
 

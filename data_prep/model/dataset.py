@@ -128,10 +128,10 @@ class Dataset:
         """Describe one example, where it is one array; raise InputError where it is several."""
         if isinstance(found := self.features, dict):
             what = f"features of {self.where} are named arrays ({', '.join(found)})"
-            raise InputError(f"--scheme: {what}, and this one takes one array; take iid or natural")
+            raise InputError(f"--scheme: {what}, and this one takes one array; use iid or natural")
         if found.ragged:
             what = f"features of {self.where} are of unequal lengths"
-            raise InputError(f"--scheme: {what}, and this one takes one length; take iid or natural")
+            raise InputError(f"--scheme: {what}, and this one takes one length; use iid or natural")
         return found
 
     @property

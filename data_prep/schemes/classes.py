@@ -66,7 +66,7 @@ def _wishes(first: np.ndarray, classes: int, rng: np.random.Generator) -> np.nda
 def _check(sizes: np.ndarray, silos: int, c: int) -> None:
     """Refuse what no distribution of classes can fulfil; `sizes` are those of the classes that occur."""
     if not 1 <= c <= len(sizes):
-        raise InputError(f"--classes: {c} given; the data has {len(sizes)}, take 1 to {len(sizes)}")
+        raise InputError(f"--classes: {c} given; the data has {len(sizes)}, use 1 to {len(sizes)}")
     if silos * c < len(sizes):
         few = f"{silos} silos of {c} own at most {silos * c} of the {len(sizes)} classes"
         raise InputError(f"--classes: {few}; ask for more of either, or some class would belong to nobody")

@@ -24,7 +24,7 @@ def histogram(labels: np.ndarray) -> np.ndarray:
     if labels.ndim > 1:
         raise InputError(
             f"--scheme: an example has {labels.shape[1]} labels, and this one cuts by a single label; "
-            "take iid, quantity, power-law or natural"
+            "use iid, quantity, power-law or natural"
         )
     return np.bincount(labels)
 
@@ -65,4 +65,4 @@ def out_of_reach(given: str, best: int, min_examples: int) -> InputError:
     reached = (
         f"in {DRAWS} draws the smallest silo had {best} examples at best, --min-examples asks {min_examples}"
     )
-    return InputError(f"{given}: {reached}; take a larger --alpha, fewer --silos or a lower --min-examples")
+    return InputError(f"{given}: {reached}; use a larger --alpha, fewer --silos or a lower --min-examples")

@@ -41,7 +41,7 @@ class Shares:
                 given = f"--{name.replace('_', '-')}: {share} given"
                 raise InputError(f"{given}; it must be at least 0 and below 1, for instance 0.1")
         if self.test and self.test_last:
-            raise InputError(f"--test-last: {self.test_last} given, and --test {self.test}; take one of them")
+            raise InputError(f"--test-last: {self.test_last} given, and --test {self.test}; use one of them")
         tested = ("test_last", self.test_last) if self.test_last else ("test", self.test)
         if Fraction(str(self.valid)) + Fraction(str(tested[1])) >= 1:
             both = f"--valid, --{tested[0].replace('_', '-')}: {self.valid} and {tested[1]}"
@@ -85,9 +85,7 @@ class Shares:
         if len(lost := np.setdiff1d(silo, silo[private])):
             name = (data.silo_names or {}).get(int(lost[0]), str(lost[0]))
             taken = f"takes all {np.count_nonzero(silo == lost[0])} training examples of silo '{name}'"
-            raise InputError(
-                f"--public: {self.public} {taken}; lower it, or take a scheme other than natural"
-            )
+            raise InputError(f"--public: {self.public} {taken}; lower it, or use a scheme other than natural")
 
     def split(
         self, part: np.ndarray, seed: int, silo: int, data: Dataset | None = None
@@ -146,7 +144,7 @@ class Shares:
         if 0 < count < len(latest) and when[latest[count - 1]] == when[latest[count]]:
             ties = np.count_nonzero(when == when[latest[count]])
             what = f"{ties:,} of silo {silo} have the same {data.order.name} where the last {self.test_last}"
-            raise InputError(f"--test-last: {what} begin; take another share, or an order without such ties")
+            raise InputError(f"--test-last: {what} begin; use another share, or an order without such ties")
         if data.groups:
             _check_taken("test-last", self.test_last, total, latest[:count], units, f"silo {silo}")
         rows = units.rows(latest[:count])
@@ -174,4 +172,4 @@ def _check_taken(name: str, share: float, total: int, taken: np.ndarray, units: 
         rows, least = int(units.sizes.sum()), int(units.sizes.min())
         of = "its one group" if len(units.sizes) == 1 else "of its groups that are left the smallest"
         what = f"{share} of the {rows} examples of {where} are {total}, and {of} has {least} or more"
-        raise InputError(f"--{name}: {what}; take a larger share, fewer silos, or leave it out")
+        raise InputError(f"--{name}: {what}; use a larger share, fewer silos, or leave it out")

@@ -117,7 +117,7 @@ def parse(text: str) -> list[MixPart]:
     parts = [_part(words.split()) for words in text.split("+")]
     for role in ("labels", "sizes"):
         if len(names := [part.name for part in parts if part.role == role]) > 1:
-            raise InputError(f"--mix: {' and '.join(names)} are both schemes of {role}; take one of them")
+            raise InputError(f"--mix: {' and '.join(names)} are both schemes of {role}; use one of them")
     if {"natural"} < {part.name for part in parts if part.role != "effect"}:
         raise InputError("--mix: natural silos have their own sizes; leave the scheme of sizes out")
     return parts
@@ -127,7 +127,7 @@ def _part(words: list[str]) -> MixPart:
     name, *given = words or [""]
     if name not in PLAIN:
         raise InputError(
-            f"--mix: '{name}' is no scheme; write for instance '{EXAMPLE}', of {', '.join(PLAIN)}"
+            f"--mix: '{name}' is not a scheme; write for instance '{EXAMPLE}', of {', '.join(PLAIN)}"
         )
     scheme = PLAIN[name]
     # the minimum is the mix's own: with one of its own, a part would draw until its sizes suit, which change

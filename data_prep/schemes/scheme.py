@@ -13,7 +13,7 @@ from data_prep.model import Alter, Converted, Cut, Dataset
 from mpifl.common import InputError
 from mpifl.data import Aims, Features, Inputs
 
-WITHOUT_CLASSES = "take iid, quantity, power-law or natural"
+WITHOUT_CLASSES = "use iid, quantity, power-law or natural"
 """What schemes do without classes."""
 Options = Mapping[str, Any]
 Examples = tuple[np.ndarray, np.ndarray]
@@ -155,10 +155,10 @@ class Scheme:
             return features
         if isinstance(features, dict):
             named = f"features are named arrays ({', '.join(features)}), and this one alters one array"
-            raise InputError(f"--scheme: {named}; take iid, natural or another that alters none")
+            raise InputError(f"--scheme: {named}; use iid, natural or another that alters none")
         if features.ragged:
             told = "features are of unequal lengths, and this one alters those of one length"
-            raise InputError(f"--scheme: {told}; take iid, natural or another that alters none")
+            raise InputError(f"--scheme: {told}; use iid, natural or another that alters none")
         return self.effect.store(features, classes, **chosen(self.effect.apply, options))
 
     def altered(
@@ -211,9 +211,7 @@ def column_of(data: Dataset, scheme: Scheme) -> np.ndarray:
     found: np.ndarray | None = getattr(data, column)
     if found is None:
         lacking = f"{data.where} has no array '{column}' to cut by (an npz file can have one)"
-        raise InputError(
-            f"--scheme: {lacking}; add it, or take another scheme, for instance iid or dirichlet"
-        )
+        raise InputError(f"--scheme: {lacking}; add it, or use another scheme, for instance iid or dirichlet")
     return found
 
 

@@ -87,7 +87,7 @@ def named_columns(
             found.update(own)
         dealt.append(np.array(sorted(found)))
     if lost := sorted(set(range(len(names))) - {at for own in dealt for at in own.tolist()}):
-        raise InputError(f"--columns: '{names[lost[0]]}' is at no silo; name it, or take it out of the data")
+        raise InputError(f"--columns: '{names[lost[0]]}' is at no silo; name it, or remove it from the data")
     if silos not in (None, len(dealt)):
         raise InputError(f"--columns: of {len(dealt)} silos, --silos says {silos}; leave --silos out")
     if not 0 <= label_silo < len(dealt):
@@ -111,7 +111,7 @@ def _lines(shape: Sequence[int], along: str) -> int:
     if (axis := ALONG[along]) is None:
         return math.prod(shape)
     if len(shape) not in (2, 3):
-        raise InputError(f"--along: {along} is of images, examples have the shape {list(shape)}; take flat")
+        raise InputError(f"--along: {along} is of images, examples have the shape {list(shape)}; use flat")
     return shape[axis]
 
 

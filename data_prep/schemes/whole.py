@@ -90,10 +90,10 @@ def _check_cut(scheme: Scheme, data: Dataset, units: Units, first: np.ndarray, o
     of_group = np.repeat(np.arange(len(first)), units.sizes)
     rows = units.rows(np.arange(len(first)))
     if scheme.by(options) == "silo" and data.silo is not None:
-        told = "rows of {} silos, and natural silos would split them; take another scheme"
+        told = "rows of {} silos, and natural silos would split them; use another scheme"
         _check_one(name, data.silo[rows], data.silo[first], of_group, rows, told)
     if scheme.exact(options):
-        told = "rows of {} classes, and 'classes' gives a silo an exact number; take dirichlet or iid"
+        told = "rows of {} classes, and 'classes' gives a silo an exact number; use dirichlet or iid"
         _check_one(name, data.y[rows], data.y[first], of_group, rows, told)
 
 
@@ -131,4 +131,4 @@ def check_groups(data: Dataset) -> None:
     if tested is not None and (both := np.intersect1d(of, tested)).size:
         rows = np.flatnonzero(of == both[0]).tolist()
         what = f"{len(both):,} groups of {name} are in the server's test set, too, one at row {rows[0]}"
-        raise InputError(f"--group: {data.where}: {what}; take their rows out of one of them")
+        raise InputError(f"--group: {data.where}: {what}; remove their rows from one of them")

@@ -179,7 +179,7 @@ def _check_values(path: Path, name: str, y: Column) -> None:
     if not all_seen(values):
         row = _example(y, wrong := unseen(values))
         if np.isfinite(first := values[tuple(np.argwhere(wrong)[0])]):
-            told = f"values beyond float32, first {first:.4g} in example {row}; take another unit"
+            told = f"values beyond float32, first {first:.4g} in example {row}; use another unit"
             raise InputError(f"{path}: {name} has {told}")
         what = "NaN" if np.isnan(y[row]).any() else "infinite values"
         raise InputError(f"{path}: {name} has {what}, first in example {row}; fill or drop them")

@@ -133,7 +133,7 @@ def _shape(stack: list[DicomHeader], *, whole: bool) -> tuple[int, ...]:
             raise InputError(f"{image.path}: {list(image.shape)}, {other}; part the series")
     depth, (channels, *plane) = len(stack), stack[0].shape
     if channels * depth * plane[0] * plane[1] > MOST_NUMBERS:
-        raise InputError(f"{stack[0].path}: an example has at most {MOST_NUMBERS:,} numbers; take slices")
+        raise InputError(f"{stack[0].path}: an example has at most {MOST_NUMBERS:,} numbers; use slices")
     return (channels, depth, *plane) if whole else (channels, *plane)
 
 
@@ -149,10 +149,10 @@ def _images(path: Path, asked: list[str]) -> list[DicomHeader]:
         series, modality = str(header.get("SeriesInstanceUID", path.parent)), header.get("Modality", "none")
         places = [_position(header, frame) for frame in range(frames)]
     except Exception as error:  # pydicom's own, and whatever its readers of values raise
-        raise InputError(f"{path}: no DICOM file, or damaged ({said(error)}); take it out") from None
+        raise InputError(f"{path}: no DICOM file, or damaged ({said(error)}); remove it") from None
     if not (kind and min(size) > 0 and frames > 0) or "SegmentSequence" in header:
         what = "holds segments and no image" if "SegmentSequence" in header else "has no pixel data"
-        raise InputError(f"{path}: {what} (modality {modality}); take it out of the folder")
+        raise InputError(f"{path}: {what} (modality {modality}); remove it from the folder")
     if kind not in (*GREY, PALETTE, *COLOUR) or channels != (3 if kind in COLOUR else 1):
         raise InputError(f"{path}: pixels are {kind} of {channels}; grey and RGB are read, convert it")
     for name, value in asked_of.items():
@@ -202,7 +202,7 @@ def _in_order(own: list[DicomHeader], example: str) -> list[DicomHeader]:
         if not known:
             odd = next((one.path for one in own if one.position is None), own[0].path)
             told = "not all of its series say a position, or all a number"
-            raise InputError(f"{odd}: {told}; take example=slice")
+            raise InputError(f"{odd}: {told}; use example=slice")
         for image, after in pairwise(ordered):
             shared = image.path == after.path and not image.apart
             if (
@@ -212,7 +212,7 @@ def _in_order(own: list[DicomHeader], example: str) -> list[DicomHeader]:
                 and not shared
             ):
                 both = f"{image.path.name} lies at the same place of its series"
-                raise InputError(f"{after.path}: {both}; split the series, or take example=slice")
+                raise InputError(f"{after.path}: {both}; split the series, or use example=slice")
     return ordered
 
 

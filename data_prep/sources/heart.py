@@ -64,7 +64,7 @@ def _read_hospital(path: Path, files: dict[str, str]) -> np.ndarray:
             f"{path}: cannot be read ({error.strerror}); --data names the folder that holds it"
         ) from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is no text; fetch the file again") from None
+        raise InputError(f"{path}: is not a text; fetch the file again") from None
     files[path.name] = hashlib.sha256(stored).hexdigest()
     rows = [
         _row(line.split(","), f"{path}: line {number}")

@@ -186,7 +186,7 @@ class Text:
         self._at += mark == "}"
         while mark != "}":
             if not isinstance(key := self.value(), str):
-                raise self._wrong("a key is no text")
+                raise self._wrong("a key is not a text")
             self._next(":")
             yield key
             mark = self._next(",}")

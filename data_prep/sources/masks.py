@@ -182,7 +182,7 @@ class Pixels:
         if not all(word.isdecimal() and int(word) < 256 for word in words) or len(set(words)) != len(words):
             raise InputError(f"{said}; it must be numbers of pixels from 0 to 255, each once, as 0,255")
         if ignore is not None and (ignore in words or ignore in map(str, range(len(words)))):
-            raise InputError(f"{said}; ignore={ignore} is one of them, or of their classes, take another")
+            raise InputError(f"{said}; ignore={ignore} is one of them, or of their classes, use another")
         self._class = np.full(256, -1)
         self._class[[int(word) for word in words]] = np.arange(len(words))
         if ignore is not None and ignore.isdecimal() and int(ignore) < 256:

@@ -30,7 +30,7 @@ def read_mnist(name: str, data: Path | None, seed: int) -> Dataset:
     test = _read_pair(folder, "t10k", files)
     if test[0].shape[1:] != x.shape[1:]:
         sizes = f"{_pixels(x)} pixels, the t10k images {_pixels(test[0])}"
-        raise InputError(f"{folder}: the train images have {sizes}; take all four files from one data set")
+        raise InputError(f"{folder}: the train images have {sizes}; use all four files from one data set")
     return Dataset(str(folder), x, y, CLASSES, files, scale=1 / 255, test=test)
 
 
@@ -40,7 +40,7 @@ def _read_pair(folder: Path, part: str, files: dict[str, str]) -> tuple[np.ndarr
     x, y = _read_idx(path_x, 3, files), _read_idx(path_y, 1, files)
     if len(x) != len(y):
         raise InputError(
-            f"{path_y}: {len(y)} labels, but {path_x.name} has {len(x)} images; take both from one set"
+            f"{path_y}: {len(y)} labels, but {path_x.name} has {len(x)} images; use both from one set"
         )
     if x.size == 0:
         raise InputError(f"{path_x}: images of shape {list(x.shape)} hold nothing; fetch the file again")

@@ -131,7 +131,7 @@ def _opened(path: Path) -> Any:
             image = image.slicer[(slice(None),) * 3 + (0,) * len(shape[3:])]
         reoriented = nibabel.as_closest_canonical(image) if len(image.shape) == 3 else None
     except Exception as error:  # nibabel's own, and whatever its headers make numpy raise
-        raise InputError(f"{path}: no NIfTI file, or damaged ({said(error)}); take it out") from None
+        raise InputError(f"{path}: no NIfTI file, or damaged ({said(error)}); remove it") from None
     if reoriented is None or 0 in shape:
         raise InputError(f"{path}: has the axes {list(shape)}; three are read, split it along the others")
     if int(np.prod(shape, dtype=object)) > MOST_NUMBERS:
@@ -167,6 +167,6 @@ def _masks(
             raise InputError(f"{masks / name}: lies at another place than its volume; resample it to that")
         values = read_volume(masks / name)
         if not ((values >= 0) & (values <= 255) & (values == np.rint(values))).all():
-            raise InputError(f"{masks / name}: is no mask; its voxels are class numbers from 0 to 255")
+            raise InputError(f"{masks / name}: is not a mask; its voxels are class numbers from 0 to 255")
         spool.append(np.ascontiguousarray(rows.of_masks(values.astype(np.uint8))))
     return spool.rows()

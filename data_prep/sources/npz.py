@@ -56,7 +56,7 @@ def _member(path: Path, archive: zipfile.ZipFile, name: str, member: zipfile.Zip
         check_method(member)
         with archive.open(member) as file:
             if file.read(len(MAGIC)) != MAGIC:
-                raise InputError(f"{path}: {name} is no array; write the file with numpy.savez")
+                raise InputError(f"{path}: {name} is not an array; write the file with numpy.savez")
         with archive.open(member) as file:
             if (promised := size_of_array(file)) > member.file_size:
                 raise ValueError(f"its header promises {promised:,} bytes, there are {member.file_size:,}")

@@ -68,7 +68,7 @@ def _parameters(name: str, function: Any) -> list[inspect.Parameter]:
         if seed.kind in (seed.KEYWORD_ONLY, seed.VAR_KEYWORD):
             raise ValueError
     except (TypeError, ValueError):
-        raise InputError(f"SOURCE: '{name}' is no function of a seed; write def NAME(seed, ...)") from None
+        raise InputError(f"SOURCE: '{name}' is not a function of a seed; write def NAME(seed, ...)") from None
     return others
 
 
@@ -131,7 +131,7 @@ def _array(name: str, what: str, value: Any) -> Column:
     try:
         array = _uneven(value) if isinstance(value, list) else np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise InputError(f"{name}: {what} is no array ({str(error)[:80]}); {FORM}") from None
+        raise InputError(f"{name}: {what} is not an array ({str(error)[:80]}); {FORM}") from None
     if array.dtype.kind not in "biuf" or not array.ndim:
         found = f"{type(value).__name__} with dtype {array.dtype} and shape {list(array.shape)}"
         raise InputError(f"{name}: {what} is {found}; make it an array of numbers, a row for each example")

@@ -270,7 +270,7 @@ def opened(path: Path) -> Image.Image:
         raise InputError(f"{path}: an image has at most {MOST_PIXELS:,} pixels; make it smaller") from None
     except DAMAGED:
         raise InputError(
-            f"{path}: is no PNG, JPEG or TIFF image, or cannot be read; replace or remove it"
+            f"{path}: is not a PNG, JPEG or TIFF image, or cannot be read; replace or remove it"
         ) from None
     if image.format == "TIFF":
         image.filename = ""  # type: ignore[attr-defined] # else Pillow maps the pixels, and turns others

@@ -97,7 +97,7 @@ def _said(option: str, given: str, inputs: list[str]) -> dict[str, str]:
     if unknown := [name for name in words if f"x_{name}" not in inputs]:
         there = ", ".join(name[2:] for name in inputs) or "one without a name"
         hint = suggested(unknown[0], [name[2:] for name in inputs])
-        what = f"'{unknown[0]}' is no ragged input: there is {there}"
+        what = f"'{unknown[0]}' is not a ragged input: there is {there}"
         raise InputError(f"--option: {option}={given} given; {what}{hint}")
     return {f"x_{name}": text for name, text in words.items()}
 

@@ -157,7 +157,7 @@ def unseeable(where: str, value: float, example: int) -> InputError:
     """Say that a value of an example is no number to a model."""
     what, remedy = "NaN or infinite values, first", "fill or drop them"
     if np.isfinite(value):
-        what, remedy = f"values beyond float32, first {value:.4g}", "take another unit"
+        what, remedy = f"values beyond float32, first {value:.4g}", "use another unit"
     return InputError(f"{where} has {what} in example {example}; {remedy}")
 
 

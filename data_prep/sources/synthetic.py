@@ -68,7 +68,7 @@ def read_fcube(data: Path | None, seed: int, *, examples: int = 4000, test: int 
     """
     _no_data("fcube", data)
     if examples < 8 or test < 0:
-        raise InputError(f"--option: examples={examples}, test={test} given; take at least 8 and 0")
+        raise InputError(f"--option: examples={examples}, test={test} given; use at least 8 and 0")
     rng = numpy_stream(seed, "fcube")
     octant = np.arange(examples) % 8
     signs = 1 - 2 * (octant[:, None] >> [2, 1, 0] & 1)

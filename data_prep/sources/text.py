@@ -61,7 +61,7 @@ def read_text(
     """
     path = needed("text", data, "book.txt")
     if length < 1 or min_lines < 2:
-        raise InputError(f"--option: length={length}, min_lines={min_lines} given; take at least 1 and 2")
+        raise InputError(f"--option: length={length}, min_lines={min_lines} given; use at least 1 and 2")
     files: dict[str, str] = {}
     if path.is_dir():
         return _of_silos(path, files, length)
@@ -166,7 +166,7 @@ def text_of(path: Path) -> str:
             raise InputError(f"{path}: line {line}: has a NUL character; convert it to text in UTF-8")
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is no UTF-8 text (byte {error.start}); convert it") from None
+        raise InputError(f"{path}: is not a UTF-8 text (byte {error.start}); convert it") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, struct.error) as error:
         raise InputError(f"{path}: a damaged zip archive ({error}); fetch it again") from None
     except OSError as error:

@@ -55,9 +55,9 @@ class Characters:
         for text in texts:
             if unknown := next((one for one in text if one not in self._numbers), None):
                 said = (
-                    f"the character {unknown!r} of {text[:40]!r} is none of the {self.size} of the training"
+                    f"character {unknown!r} of {text[:40]!r} is not among the {self.size} of the training"
                 )
-                raise InputError(f"{said}; take another")
+                raise InputError(f"{said}; use another")
         return [[self._numbers[character] for character in text] for text in texts]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -153,7 +153,7 @@ def tokens_by(record: Mapping[str, Any], characters: Sequence[str] | None, folde
     """
     if record["kind"] == "characters":
         if not characters or any(len(one) != 1 for one in characters):
-            raise InputError("class names of the shards are no characters; cut the texts anew")
+            raise InputError("class names of the shards are no characters; cut the texts again")
         return Characters(characters)
     if (by := record.get("tokenizer")) == "bytes":
         return Bytes()

@@ -202,7 +202,7 @@ def _check_first(path: Path, tallies: Mapping[str, Tally]) -> None:
         alone = tally.odd == 1 and tally.known > FEWEST_ROWS and tally.first == tally.first_odd
         if alone:
             what = f"{name} is {tally.first}, and a number in every other row"
-            raise InputError(f"{path}: {what}: a line of names; leave --names out, or take the line away")
+            raise InputError(f"{path}: {what}: a line of names; leave --names out, or remove the line")
 
 
 def _of_persons(guesses: Mapping[str, Guess]) -> str | None:
@@ -221,7 +221,7 @@ def _grouped(group: str | None) -> list[str]:
 def _whole(guesses: Mapping[str, Guess], group: str | None) -> list[str]:
     """Say which rows stay together, and which others may have to."""
     if group:
-        return [f"group: {group}, whose rows stay together; take it out if they are not one person's"]
+        return [f"group: {group}, whose rows stay together; remove it if they are not one person's"]
     others = [name for name, guess in guesses.items() if guess.repeats]
     return [f"repeated: {name}; say group = {quoted(name)} if its rows are one person's" for name in others]
 
@@ -256,7 +256,7 @@ def _marked(tallies: Mapping[str, Tally]) -> list[str]:
         for mark, (times, where) in tally.marks.items():
             before, first = found.get(mark, (0, f"in {name} ({where})"))
             found[mark] = before + times, first
-    remedy = "take it out of 'missing' if it is a value"
+    remedy = "remove it from 'missing' if it is a value"
     return [f"missing: '{mark}', {n:,} times, first {where}; {remedy}" for mark, (n, where) in found.items()]
 
 

@@ -129,9 +129,9 @@ class Encoder:
 
     def _remedies(self) -> dict[str, str]:
         """Say by column what to do about numbers that float32 cannot tell apart."""
-        of_label = dict.fromkeys(self.spec.label.read, "take another unit, or count from another zero")
-        unscaled = 'say standardise = "own", or take another unit'
-        scaled = "correct what lies far from all others, or take another unit"
+        of_label = dict.fromkeys(self.spec.label.read, "use another unit, or count from another zero")
+        unscaled = 'say standardise = "own", or use another unit'
+        scaled = "correct what lies far from all others, or use another unit"
         return of_label | {name: scaled if self._scale(name)[2] else unscaled for name in self.spec.features}
 
     def fitted(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Encoder:
         if len(wrong := np.argwhere(np.isinf(x) if later else ~np.isfinite(x))):
             row, name = wrong[0, 0], self.columns.feature_names[wrong[0, 1]]
             said = f"{name} is '{piece.columns[name][row]}', as a feature too large for float32"
-            raise InputError(f"{piece.at(row)}: {said}; take another unit")
+            raise InputError(f"{piece.at(row)}: {said}; use another unit")
         return x
 
     def _encoded(self, piece: Piece, name: str, rounding: Rounding) -> np.ndarray:

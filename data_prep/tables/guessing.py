@@ -54,7 +54,7 @@ def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
             return _left_out(name, f"it numbers the rows, first {tally.first}")
         kind = '{ kind = "numeric", missing = "mean" }' if tally.gaps else '"numeric"'
         why = looks_like_id(tally)
-        said = f"kept: {name}, {why}, first {tally.first}; take it out if it is an id"
+        said = f"kept: {name}, {why}, first {tally.first}; remove it if it is an id"
         return Guess(f"{key_of(name)} = {kind}", said if why else "")
     if tally.dates and tally.undated:
         remedy = "write dates as 2000-12-31, or list it in 'missing'"
@@ -69,7 +69,7 @@ def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
 def _texts(name: str, tally: Tally, stated: bool) -> Guess:
     """Return what a column is taken for of which some values are no numbers."""
     if tally.notation in tally.ways.all:
-        return _left_out(name, f"{tally.first_odd} is too large a number; correct it, or take another unit")
+        return _left_out(name, f"{tally.first_odd} is too large a number; correct it, or use another unit")
     if ways := _ways(tally):
         said = f"{tally.first_odd} is a number by {' or '.join(ways)}; write all numbers alike, and say it"
         return _left_out(name, said)
@@ -125,7 +125,7 @@ def _spelled(name: str, key: str, tally: Tally, every: bool) -> tuple[str, str]:
         return (listed(found[first] for first in ordered(set(found))) if every else ""), ""
     one = next(one for one in found.values() if len(one) > 1)
     counted = " and ".join(f"'{text}' ({tally.texts[text]:,} times)" for text in one)
-    said = f"spelled: {name} {counted}, taken for one; take them apart in '{key}' if they are not"
+    said = f"spelled: {name} {counted}, taken for one; list them apart in '{key}' if they are not"
     return listed(found[first] for first in ordered(set(found))), said
 
 

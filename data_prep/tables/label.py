@@ -145,7 +145,7 @@ def _numbers(piece: Piece, name: str, rounding: Rounding) -> np.ndarray:
     if not (finite := np.isfinite(numbers)).all():
         row = int(np.argmax(~finite))
         said = f"{name} is '{piece.columns[name][row]}', too large for float32"
-        raise InputError(f"{piece.at(row)}: {said}; take another unit")
+        raise InputError(f"{piece.at(row)}: {said}; use another unit")
     return numbers
 
 

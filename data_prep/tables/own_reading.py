@@ -31,7 +31,7 @@ def read_as(spec: TableSpec, path: Path, learned: TableSpec) -> TableSpec:
     """
     own = read_spec(path)
     if (differs := next(_differing(own, learned), None)) is not None:
-        remedy = "take the spec that the site's shard was cut by"
+        remedy = "use the spec that the site's shard was cut by"
         raise InputError(f"{path}: {differs}; {remedy}")
     told: dict[str, Any] = {key: getattr(own, key) for key in NOTATION}
     told["id"] = own.id if own.id is not None else spec.id

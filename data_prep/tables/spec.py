@@ -101,18 +101,18 @@ class TableSpec(Strict):
     @model_validator(mode="after")
     def _label_is_no_feature(self) -> TableSpec:
         if learned := [name for name in self.label.read if name in self.features]:
-            raise ValueError(f"'{learned[0]}' is the label; take it out of [features]")
+            raise ValueError(f"'{learned[0]}' is the label; remove it from [features]")
         if self.id is not None and self.id in (*self.features, *self.label.read):
             raise ValueError(
-                f"'{self.id}' is the id, which no model is to learn from; it is no feature and no label"
+                f"'{self.id}' is the id, which no model may learn from; it is neither a feature nor the label"
             )
         for key in ("group", "held_out"):
             name = getattr(self, key)
             if name is not None and name in (*self.features, *self.label.read):
                 what = f"'{name}' is {key}, which no model is to learn from"
-                raise ValueError(f"{what}; it is no feature and no label")
+                raise ValueError(f"{what}; it is neither a feature nor the label")
         if self.order is not None and self.order in self.label.read:
-            raise ValueError(f"'{self.order}' is the order, and the label; take another")
+            raise ValueError(f"'{self.order}' is the order, and the label; use another")
         read = [self.in_file(name) for name in self.columns]
         if twice := [name for name in self.features if read.count(self.in_file(name)) > 1]:
             what = f"'{twice[0]}' and another are both the file's column '{self.in_file(twice[0])}'"
@@ -128,7 +128,7 @@ class TableSpec(Strict):
         if len(set(spellings)) != len(spellings):
             raise ValueError("a class, or one of its spellings, is stated twice")
         for what, marked in self._marked():
-            raise ValueError(f"'{marked}' is {what}, and in 'missing'; take it out of one of them")
+            raise ValueError(f"'{marked}' is {what}, and in 'missing'; remove it from one of them")
         if self.label.kind != "categorical" and (self.classes or self.threshold is not None):
             raise ValueError(
                 f"classes and threshold are for a categorical label, not kind = '{self.label.kind}'"
@@ -213,7 +213,7 @@ def read_spec(path: Path) -> TableSpec:
             raise InputError(f"{path}: {size:,} bytes; a table spec has at most {MOST_BYTES:,}")
         told = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         if any("\0" in text for text in _texts(told)):
-            raise InputError(f"{path}: has a NUL character, which no name may have; take it out")
+            raise InputError(f"{path}: has a NUL character, which no name may have; remove it")
         spec = TableSpec.model_validate(told)
     except OSError as error:
         what = f"cannot be read ({error.strerror})"

@@ -63,7 +63,7 @@ def _added(path: Path, moments: Moments, columns: dict[str, np.ndarray]) -> Mome
     except ValidationError:
         largest = max(columns, key=lambda name: np.nanmax(np.abs(columns[name]), initial=0))
         said = f"column '{largest}' has values too large for their squares to be added up"
-        raise InputError(f"{path}: {said}; take another unit") from None
+        raise InputError(f"{path}: {said}; use another unit") from None
 
 
 def is_needed(spec: TableSpec) -> bool:

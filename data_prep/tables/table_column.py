@@ -64,7 +64,7 @@ class Column(Strict):
     @classmethod
     def _day(cls, since: Any) -> Any:
         if (isinstance(since, str) and np.isnan(days_of(since, date.min))) or isinstance(since, (int, float)):
-            raise ValueError(f"'{since}' is no date; write it as '2000-01-01'")
+            raise ValueError(f"'{since}' is not a date; write it as '2000-01-01'")
         return since
 
     @model_validator(mode="after")
@@ -85,11 +85,11 @@ class Column(Strict):
             raise ValueError(f"the constant of a categorical column must be text, as '{self.constant:g}'")
         spellings = [spelling for each in self.levels or () for spelling in each]
         if self.levels and self.constant is not None and self.constant not in spellings:
-            raise ValueError(f"the constant '{self.constant}' is none of the levels")
+            raise ValueError(f"the constant '{self.constant}' is not one of the levels")
         if len(set(spellings)) != len(spellings):
             raise ValueError("a level, or one of its spellings, is stated twice")
         if self.since and self.constant is not None and np.isnan(days_of(str(self.constant), self.since)):
-            raise ValueError(f"the constant '{self.constant}' is no date; write it as '2000-01-01'")
+            raise ValueError(f"the constant '{self.constant}' is not a date; write it as '2000-01-01'")
         return self
 
     @property

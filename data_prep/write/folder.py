@@ -112,12 +112,12 @@ def _make(out: Path, folder: Path, parents: list[Path], *, exist_ok: bool = Fals
 
 
 def _check_ours(folder: Path) -> None:
-    """Refuse to go on in a folder that others can write to."""
+    """Refuse to continue in a folder that others can write to."""
     found = folder.stat()
     whose = {os.geteuid(), folder.parent.stat().st_uid}  # who owns what it is in can put anything there
     if found.st_uid not in whose or found.st_mode & stat.S_IWOTH:
         how = "can be written by others" if found.st_uid in whose else "belongs to another user"
-        raise InputError(f"--resume: {folder} {how}; remove it, and begin anew")
+        raise InputError(f"--resume: {folder} {how}; remove it, and begin again")
 
 
 def _remove(folder: Path, parents: list[Path]) -> None:

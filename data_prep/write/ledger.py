@@ -1,4 +1,4 @@
-"""A record on the disk of what is done, so that an interrupted partition can go on."""
+"""A record on the disk of what is done, so that an interrupted partition can continue."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Ledger:
                 self._take(record)
             except (ValueError, TypeError, RecursionError):
                 what = f"{folder / FILE}: line {number + 1} is damaged"
-                raise InputError(f"--resume: {what}; remove {folder}, and begin anew") from None
+                raise InputError(f"--resume: {what}; remove {folder}, and begin again") from None
         if not whole:
             self._append(asked)
 

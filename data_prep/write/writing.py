@@ -112,7 +112,7 @@ class Writer:
         one = self.features
         if isinstance(one, Features) and not all_seen(x, one.scale, one.offset):
             what = "the scheme brings features beyond float32"
-            raise InputError(f"--scheme: {section.file}: {what}; take smaller factors, or another unit")
+            raise InputError(f"--scheme: {section.file}: {what}; use smaller factors, or another unit")
 
     def finish(self, shard: NewShard, offsets: Offsets) -> ShardEntry:
         """Put a filled shard's rows into their order, compress them if asked, and return its entry.

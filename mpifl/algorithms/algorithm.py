@@ -95,7 +95,7 @@ class Algorithm(BaseModel, ABC):
     @model_validator(mode="after")
     def _honours(self) -> Algorithm:
         if self.own_step and self.server_optimizer != ServerSGD():
-            to_do = "take [server_optimizer] name = 'sgd', lr = 1.0, momentum = 0"
+            to_do = "use [server_optimizer] name = 'sgd', lr = 1.0, momentum = 0"
             raise ValueError(f"{type(self).__name__.lower()}'s {self.own_step}; {to_do}")
         for way in self.ways:
             if why := LOCAL.why_not(way, self.local, name=type(self).__name__.lower()):
@@ -173,7 +173,7 @@ class Algorithm(BaseModel, ABC):
         if self.accumulated:
             return f"server and silos both add up '{min(self.accumulated)}', and their sums would part"
         return (
-            f"'{min(self.absolute)}' is no change of the model, and would be falsified"
+            f"'{min(self.absolute)}' is not a change of the model, and would be falsified"
             if self.absolute
             else ""
         )

@@ -32,7 +32,7 @@ class APFL(FedAvg):
 
     def why_not_private(self) -> str:
         """Return the reason: steps use gradients that nobody clips."""
-        return "takes a second gradient of each batch, which no noise protects; take ditto"
+        return "takes a second gradient of each batch, which noise does not protect; use ditto"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train w_k as FedAvg does, and v_k along the same batches."""

@@ -46,7 +46,7 @@ class Asynchronous(FedAvg):
 
     def why_not_private(self) -> str:
         """Say that answers come late."""
-        return "hands over in one round what it trained in another; take fedavg"
+        return "hands over in one round what it trained in another; use fedavg"
 
     def why_not_noised(self) -> str:
         """Say that answers come late."""
@@ -73,7 +73,7 @@ class Asynchronous(FedAvg):
             made._silos = tuple((entry.name, entry.examples["train"]) for entry in spec.silos)
             self.clock.speeds_of([name for name, _ in made._silos], 0)
             if (self.concurrency or 0) > len(made._silos):
-                what = f"there are {len(made._silos)} silos; take at most as many"
+                what = f"there are {len(made._silos)} silos; give at most that many"
                 raise InputError(f"[algorithm] concurrency = {self.concurrency}: {what}")
         return made
 
@@ -86,7 +86,7 @@ class Asynchronous(FedAvg):
         if any(buffer.numel() for buffer in module.buffers()):
             key = f"[algorithm] name = '{type(self).__name__.lower()}'"
             why = "running statistics (BatchNorm) are not kept with an update"
-            raise InputError(f"{key}: {why}; take GroupNorm")
+            raise InputError(f"{key}: {why}; use GroupNorm")
 
     @property
     @abstractmethod

@@ -70,7 +70,7 @@ class Cohort(Protocol):
         """Run a dialogue between `part` at every silo and the server; return the mean of the updates.
 
         `part` is a generator. It yields messages, float32 of shape [rows, width], and gets an answer to each;
-        None only means to go on. It returns an update without vectors.
+        None only means to continue. It returns an update without vectors.
 
         Args:
             part: The client method.

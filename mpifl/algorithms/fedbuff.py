@@ -1,4 +1,4 @@
-"""The server waits for a few updates, from whoever is done, and silos go on meanwhile."""
+"""The server waits for a few updates, from whoever is done, and silos continue meanwhile."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class FedDF(FedAvg):
     def _plain_average(self) -> FedDF:
         if self.server_optimizer != ServerSGD():
             why = "feddf's server goes to the average and distills from there"
-            raise ValueError(f"{why}; take [server_optimizer] name = 'sgd', lr = 1.0, momentum = 0")
+            raise ValueError(f"{why}; use [server_optimizer] name = 'sgd', lr = 1.0, momentum = 0")
         return self
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
@@ -61,15 +61,15 @@ class FedDF(FedAvg):
         key = "[algorithm] name = 'feddf'"
         if not self.task.logits:
             why = "distills probabilities of classes, which only some tasks' models answer"
-            raise InputError(f"{key}: {why}; take [task] name = 'classification'")
+            raise InputError(f"{key}: {why}; use [task] name = 'classification'")
         if spec.has_ragged_targets:
             why = "examples have unequal numbers of targets, and so of answers, which it averages"
-            raise InputError(f"[algorithm] name = 'feddf': {why}; take another algorithm")
+            raise InputError(f"[algorithm] name = 'feddf': {why}; use another algorithm")
         if spec.public is None:
             raise InputError(f"{key}: the shards have no public examples; partition with --public 0.1")
         if self.prototypes and any(buffer.numel() for buffer in module.buffers()):
             why = "running statistics (BatchNorm) are not averaged for each"
-            raise InputError(f"[algorithm] prototypes: {why}; take GroupNorm")
+            raise InputError(f"[algorithm] prototypes: {why}; use GroupNorm")
 
     def why_not_masked(self) -> str:
         """Return the reason: few silos have each architecture."""

@@ -33,11 +33,11 @@ class FedExP(FedAvg):
 
     def why_not_private(self) -> str:
         """Return the reason: norms of updates are sent."""
-        return "reports the norms of updates, and a norm is a query; take fedavg"
+        return "reports the norms of updates, and a norm is a query; use fedavg"
 
     def why_not_noised(self) -> str:
         """Return the reason: norms of updates are sent."""
-        return "it reports the norms of updates, and a norm is a query; take fedavg"
+        return "it reports the norms of updates, and a norm is a query; use fedavg"
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by eta_g times the weighted mean of the silos' deltas."""

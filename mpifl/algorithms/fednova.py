@@ -27,7 +27,7 @@ class FedNova(FedAvg):
 
     def why_not_noised(self) -> str:
         """Return the reason: the step has a factor that silos send without noise."""
-        return "its step is multiplied by the mean of the silos' steps, which no noise protects"
+        return "its step is multiplied by the mean of the silos' steps, which noise does not protect"
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by tau_eff times the mean of the normalised deltas."""

@@ -71,7 +71,7 @@ class FedBN(FedPer):
         norm = nn.modules.batchnorm._BatchNorm
         layers = [name for name, layer in module.named_modules() if isinstance(layer, norm)]
         if not layers:
-            why = "the model has no BatchNorm layer; take fedavg, or fedper"
+            why = "the model has no BatchNorm layer; use fedavg, or fedper"
             raise InputError(f"[algorithm] name = 'fedbn': {why}")
         entries = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
         of_layers = {name for name in entries if name.rpartition(".")[0] in layers}

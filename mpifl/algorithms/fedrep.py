@@ -28,7 +28,7 @@ class FedRep(FedPer):
 
     def why_not_private(self) -> str:
         """Return the reason: the two trainings have different lengths."""
-        return "trains its own layers for another number of steps than the shared ones; take fedper"
+        return "trains its own layers for another number of steps than the shared ones; use fedper"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train the personal layers, then the shared ones; send the shared ones, keep the personal ones."""

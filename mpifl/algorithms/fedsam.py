@@ -30,7 +30,7 @@ class FedSAM(FedAvg):
 
     def why_not_private(self) -> str:
         """Return the reason: steps use gradients that nobody clips."""
-        return "takes a second gradient of each batch, which no noise protects; take fedavg"
+        return "takes a second gradient of each batch, which noise does not protect; use fedavg"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train from w by the gradients at the worst points nearby."""

@@ -27,7 +27,7 @@ class FedSGD(FedAvg):
 
     def why_not_private(self) -> str:
         """Return the reason: it uses the gradient of all examples."""
-        return "takes the gradient of all examples; take fedavg with [local] steps = 1"
+        return "takes the gradient of all examples; use fedavg with [local] steps = 1"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Send -eta times the gradient of all the silo's examples at w."""

@@ -28,7 +28,7 @@ class FineTune(FedAvg):
 
     def why_not_private(self) -> str:
         """Return the reason: no budget counts fine-tuning."""
-        return "trains anew for each score, which no budget counts; take ditto"
+        return "trains again for each score, which no budget counts; use ditto"
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
         """Return w after fine-tuning at the silo."""

@@ -44,7 +44,7 @@ class FSVRG(FedAvg):
 
     def why_not_private(self) -> str:
         """Return the reason: it uses gradients of all examples."""
-        return "corrects its steps by gradients of all examples; take fedavg"
+        return "corrects its steps by gradients of all examples; use fedavg"
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
         """Check, with `scaling`, that every weight belongs to a feature.
@@ -56,7 +56,7 @@ class FSVRG(FedAvg):
         weight = (spec.classes, math.prod(spec.single.shape))
         if self.scaling and shapes != [("head.weight", weight), ("head.bias", (spec.classes,))]:
             how = "scales each weight by how often its feature is not 0"
-            why = "which only logistic regression's have; take [model] name = 'logreg', or scaling = false"
+            why = "which only logistic regression's have; use [model] name = 'logreg', or scaling = false"
             raise InputError(f"[algorithm] scaling = true: {how}, {why}")
 
     def why_not_augmented(self) -> str:
@@ -89,7 +89,7 @@ class FSVRG(FedAvg):
             return known
         if len(cohort.silos) < cohort.population:
             raise InputError(
-                "[algorithm] scaling = true: counts features over all silos; take [cohort] fraction = 1.0"
+                "[algorithm] scaling = true: counts features over all silos; use [cohort] fraction = 1.0"
             )
         mean = cohort.mean(self.count)
         # float64 is sent exactly

@@ -36,7 +36,7 @@ class IFCA(FedAvg):
 
     def why_not_private(self) -> str:
         """Return the reason: silos pick clusters by losses."""
-        return "picks a cluster by the loss on all examples, and a loss is a query; take fedavg"
+        return "picks a cluster by the loss on all examples, and a loss is a query; use fedavg"
 
     def why_not_noised(self) -> str:
         """Return the reason: silos send their clusters."""
@@ -55,10 +55,10 @@ class IFCA(FedAvg):
         key = f"[algorithm] name = '{type(self).__name__.lower()}'"
         if any(buffer.numel() for buffer in module.buffers()):
             why = "running statistics (BatchNorm) are not averaged for each cluster"
-            raise InputError(f"{key}: {why}; take GroupNorm")
+            raise InputError(f"{key}: {why}; use GroupNorm")
         if not any(bool((p != p.flatten()[:1]).any()) for p in module.parameters() if p.requires_grad):
             why = "each tensor of the model begins with one value, and all clusters would be one"
-            raise InputError(f"{key}: {why}; take a model that begins at random")
+            raise InputError(f"{key}: {why}; use a model that begins at random")
 
     def begin(self, server: Server) -> None:
         """Start each cluster from different weights."""

@@ -42,7 +42,7 @@ class Moon(FedAvg):
         """
         if spec.has_ragged_targets:
             why = "examples have unequal numbers of targets, and so of answers, which it compares"
-            raise InputError(f"[algorithm] name = 'moon': {why}; take another algorithm")
+            raise InputError(f"[algorithm] name = 'moon': {why}; use another algorithm")
         if not (callable(getattr(module, "features", None)) and callable(getattr(module, "head", None))):
             raise InputError(
                 "[algorithm] name = 'moon': needs a model with features(x) and head(z), whose forward is "

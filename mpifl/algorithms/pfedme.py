@@ -35,7 +35,7 @@ class PFedMe(FedAvg):
 
     def why_not_private(self) -> str:
         """Return the reason: steps use gradients that nobody clips."""
-        return "takes several gradients of each batch, which no noise protects; take ditto"
+        return "takes several gradients of each batch, which noise does not protect; use ditto"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train w_k towards the personal model of each batch."""

@@ -41,7 +41,7 @@ class QFedAvg(FedAvg):
 
     def why_not_private(self) -> str:
         """Return the reason: silos are weighted by losses."""
-        return "weighs silos by their losses, and a loss is a query; take fedavg"
+        return "weighs silos by their losses, and a loss is a query; use fedavg"
 
     def weight(self, work: str, examples: Mapping[str, int], usual: float) -> float:
         """Return 1 for each silo's training."""
@@ -76,7 +76,7 @@ class QFedAvg(FedAvg):
             h = math.inf
         if not math.isfinite(h):  # else h's mean would cover other silos than the steps' mean
             what = f"[local] lr = {lr:g}: h = {h}, beyond what q-FFL can weigh at this step and this loss"
-            raise InputError(f"{what}; take another lr, or a lower q")
+            raise InputError(f"{what}; use another lr, or a lower q")
         return silo.update(step=step * loss**self.q, h=h, train_loss=train_loss)
 
 

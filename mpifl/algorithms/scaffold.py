@@ -55,7 +55,7 @@ class Scaffold(Controlled):
 
     def why_not_private(self) -> str:
         """Return the reason, with option I: it uses gradients of all examples."""
-        return "takes gradients of all examples by option I; take option = 'II'" if self.option == "I" else ""
+        return "takes gradients of all examples by option I; use option = 'II'" if self.option == "I" else ""
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by the mean delta, and c by the shifts of the c_k."""

@@ -49,7 +49,7 @@ class ClockSettings(BaseModel):
             if missing := [name for name in names if name not in self.speeds]:
                 several = f" and of {len(missing) - 1} more" if len(missing) > 1 else ""
                 what = f"there is none of silo '{missing[0]}'{several}"
-                raise InputError(f"[clock] speeds: {what}; give each silo one, or take 'uniform'")
+                raise InputError(f"[clock] speeds: {what}; give each silo one, or use 'uniform'")
             if strange := [name for name in self.speeds if name not in names]:
                 hint = did_you_mean(strange[0], names)
                 raise InputError(f"[clock] speeds: no silo is called '{strange[0]}'; {hint}leave it out")

@@ -55,13 +55,13 @@ def train(
     set_: Set = [],  # noqa: B006
     out: Out = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the latest checkpoint in RUN.")
+        bool, typer.Option("--resume", help="Continue from the latest checkpoint in RUN.")
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Resume even if device, shards, local or cohort have changed.")
     ] = False,
     ranks: Ranks = None,
-    survive: Annotated[bool, typer.Option("--survive", help="Go on when ranks die (Open MPI 5).")] = False,
+    survive: Annotated[bool, typer.Option("--survive", help="Continue when ranks die (Open MPI 5).")] = False,
     elsewhere: Elsewhere = False,
 ) -> None:
     """Train a model over the silos of a shard folder, on the ranks that --ranks or mpirun starts."""
@@ -88,7 +88,7 @@ def train(
     if end is not training.End.FINISHED:
         written = end is training.End.SAVED
         saved = "with a checkpoint written" if written else "and no checkpoint could be written"
-        typer.echo(f"stopped by a signal {saved}; go on with: {_again(job, set_, run, ranks, survive)}")
+        typer.echo(f"stopped by a signal {saved}; continue with: {_again(job, set_, run, ranks, survive)}")
         raise typer.Exit(ending.INTERRUPTED)
     from mpifl.report.runs import show_run
 
@@ -154,7 +154,7 @@ def sweep(
         int | None, typer.Option(metavar="I", help="Run this task alone, for a job array.")
     ] = None,
     retry: Annotated[
-        bool, typer.Option("--retry", help="Go on with runs that too few silos answered, too.")
+        bool, typer.Option("--retry", help="Continue with runs that too few silos answered, too.")
     ] = False,
 ) -> None:
     """Train a job over a grid of settings, one run after another. Finished runs are skipped, cut ones go

@@ -48,14 +48,14 @@ def _partition(out: Path) -> None:
     if described.is_file():
         typer.echo(f"\n1. The silos' shards are there already: {out / SHARDS}")
         return
-    typer.echo("\n1. Dealing the digits out to 4 silos, each with digits of its own liking")
+    typer.echo("\n1. Partitioning the digits over 4 silos with unequal classes")
     _run(
         out, "data_prep", "partition", *shlex.split(CUT), unless=described
     )  # another demo may have been faster
 
 
 def _conclude(out: Path, run: Path) -> None:
-    typer.echo("\n3. What came of it")
+    typer.echo("\n3. Results")
     typer.echo(f"The model: {out / run / 'model.safetensors'}")
     if importlib.util.find_spec("matplotlib") is not None:
         _run(out, "mpifl", "compare", str(run), "--plot", str(run / "curve.png"), quiet=True)

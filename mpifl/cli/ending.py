@@ -41,7 +41,7 @@ def speak_if(speaks: Callable[[], bool]) -> None:
 
 
 def code_of_launched(launch: Callable[[], int], run: Path) -> int:
-    """Launch a training and return its exit code. If the ranks could not, say how to go on.
+    """Launch a training and return its exit code. If the ranks could not, say how to continue.
 
     If rank 0 left no code, the launcher's own code is unreliable. It may be 0 after a lost node, and Hydra
     returns the number of the signal that killed a rank.
@@ -77,8 +77,8 @@ def _cut_off(run: Path, code: int, *, begun: bool) -> str:
 
     died = "ranks died, and the training ended with them"
     if checkpoint.committed(run):
-        return f"{died}; go on with --resume"
-    return f"{died} before the first checkpoint; start anew with --resume"
+        return f"{died}; continue with --resume"
+    return f"{died} before the first checkpoint; start again with --resume"
 
 
 def run(app: typer.Typer) -> int:
@@ -175,7 +175,7 @@ def _take_along() -> None:
 
 
 def _end_alone(lost: DeviceLost | Misled) -> None:
-    """Report what ends this rank, and end it. If MPI survives deaths, the other ranks go on without it."""
+    """Report what ends this rank, and end it. If MPI survives deaths, the other ranks continue without it."""
     from mpifl.wire.launching import die
 
     print(f"rank {rank()}: {one_line(lost)}", file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ def check(
     job: JobFile,
     set_: Set = [],  # noqa: B006
     out: Out = None,
-    resume: Annotated[bool, typer.Option("--resume", help="The run in RUN is to go on.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="The run in RUN is to continue.")] = False,
     force: Annotated[bool, typer.Option("--force", help="As of train, with --resume.")] = False,
     elsewhere: Elsewhere = False,
 ) -> None:

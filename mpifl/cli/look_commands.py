@@ -34,7 +34,7 @@ def watch(
     every: Every = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Show it once, as it is now.")] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for a run that is yet to begin, or to go on.")
+        bool, typer.Option("--wait", help="Wait for a run that is yet to begin, or to continue.")
     ] = False,
 ) -> None:
     """Show a run live, from its folder alone: curves, silos, ranks and the time left.
@@ -99,17 +99,19 @@ def _inches(given: str | None) -> tuple[float, float] | None:
         return None
     found = re.fullmatch(r"(\d{1,2}(?:\.\d+)?)x(\d{1,2}(?:\.\d+)?)", given)
     if not found or min(map(float, found.groups())) < 1:
-        raise InputError(f"--size {given}: is no width and height from 1 to 99 inches; write them as 3.5x2.5")
+        raise InputError(
+            f"--size {given}: is not a width and height from 1 to 99 inches; write them as 3.5x2.5"
+        )
     return float(found[1]), float(found[2])
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; the run may still be going on.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; the run may still be running.")],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The page; RUN/report.html by default.")
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Keep the page fresh until the run ends; it loads itself anew.")
+        bool, typer.Option("--watch", help="Keep the page fresh until the run ends; it reloads itself.")
     ] = False,
     every: Every = 10.0,
     alone: Annotated[

@@ -90,7 +90,7 @@ def _refuse_for_parties(silos: bool, data: Path | None) -> None:
 def _check_whose(silos: bool, data: Path | None, split: str | None) -> None:
     """See that it is said once on which examples a model is scored."""
     if silos and data is not None:
-        raise InputError(f"--data: {data} given, and --silos; take one of them")
+        raise InputError(f"--data: {data} given, and --silos; use one of them")
     if split is not None and not silos and data is None:
         raise InputError("--split: is for the silos' splits; give --silos, too")
 
@@ -191,7 +191,7 @@ def _check_one(given: dict[str, Path | None], split: str | None) -> None:
     if split is not None and given["--data"] is None:
         raise InputError(f"--split {split}: is for shards; leave it out, or name them by --data")
     if table is not None and table.suffix in (".h5", ".json"):
-        raise InputError(f"{table}: is no table; name shards by --data")
+        raise InputError(f"{table}: is not a table; name shards by --data")
 
 
 def _check_beside(
@@ -221,7 +221,7 @@ def generate(
     ],
     length: Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens that are added.")] = 100,
     seed: Annotated[
-        int | None, typer.Option(metavar="SEED", help="Draw tokens; without it, take the likeliest.")
+        int | None, typer.Option(metavar="SEED", help="Draw tokens; without it, use the likeliest.")
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(min=1e-3, metavar="T", help="With --seed: below 1 likelier tokens; 1.")
@@ -233,7 +233,7 @@ def generate(
     last: Last = False,
     trust: Trust = [],  # noqa: B006
 ) -> None:
-    """Have the language model of a finished run go on with the texts of a file."""
+    """Have the language model of a finished run continue with the texts of a file."""
     with imports.gc_frozen():
         from mpifl.cli.job_tools import Prompts, generate_run
 
@@ -295,7 +295,7 @@ def baseline(
     *,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the runs and of the page.")],
     ranks: Annotated[int, typer.Option(metavar="N", min=1, help="MPI ranks of the federated run.")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the runs in DIR.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue with the runs in DIR.")] = False,
     late: Annotated[
         Path | None,
         typer.Option(metavar="SHARDS", help="Train and score later silos alone, beside DIR/federated."),

@@ -132,7 +132,7 @@ def _write(found: NewData, force: bool) -> None:
     answers = found.answers
     path, job, commands = Path(f"{answers.name}.toml"), answers.job(), answers.commands(found.source)
     if path.name != str(path) or path.stem.startswith("-"):
-        raise InputError(f"mpifl new {answers.name}: is no name of a file in this folder")
+        raise InputError(f"mpifl new {answers.name}: is not a name of a file in this folder")
     check_job(job, str(path))
     columns = Path(answers.columns)
     for one in (path, *([columns] if found.spec else [])):
@@ -163,4 +163,4 @@ def _check_free(path: Path, force: bool) -> None:
         and not force
         and not (sys.stdin.isatty() and typer.confirm(f"{path} is there; replace it?"))
     ):
-        raise InputError(f"{path}: is there already; take another name, or --force to write over it")
+        raise InputError(f"{path}: is there already; use another name, or --force to write over it")

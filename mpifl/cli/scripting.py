@@ -107,7 +107,7 @@ class Run:
             what = "its network is split: here is the top, and each party has its own bottom"
             raise InputError(f"{self.folder}: {what}; have all answer together by mpifl predict")
         if not self.finished:
-            what = "the training is not finished; go on with resume=True for its model"
+            what = "the training is not finished; continue with resume=True for its model"
             raise InputError(f"{self.folder}: {what}")
         module = self._untrained(factory)
         load_final(module, self.job.model, other if last and other.exists() else path)
@@ -194,7 +194,7 @@ def _pandas(needs: str, instead: str) -> Any:
     try:
         import pandas
     except ImportError:
-        raise InputError(f"{needs} needs pandas; pip install pandas, or take {instead}") from None
+        raise InputError(f"{needs} needs pandas; pip install pandas, or use {instead}") from None
     return pandas
 
 

@@ -35,7 +35,7 @@ class Unwritable(InputError):
 
     def __init__(self, path: Path, error: OSError) -> None:
         self.fact = f"{path}: cannot be written ({error.strerror or error})"
-        super().__init__(f"{self.fact}; make room, and go on with --resume")
+        super().__init__(f"{self.fact}; make room, and continue with --resume")
 
 
 class Diverged(ValueError):
@@ -79,7 +79,7 @@ class RankLost(Exception):
 
 
 class StartLost(Exception):
-    """A rank has died before all ranks had met, so there is no world in which the others could go on.
+    """A rank has died before all ranks had met, so there is no world in which the others could continue.
 
     Attributes:
         speaks: Whether this rank, as far as it knows, is the one that tells the user.

@@ -113,7 +113,7 @@ def _opened(path: Path) -> BinaryIO:
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()
-    raise OSError(errno.EINVAL, "it is no file")
+    raise OSError(errno.EINVAL, "it is not a file")
 
 
 def sha256_of(path: Path) -> str:
@@ -150,7 +150,7 @@ def check_open_files(shards: int) -> None:
     needs = shards + _SPARE_FILES + sum(1 for _ in os.scandir("/dev/fd"))
     if allowed != resource.RLIM_INFINITY and allowed < needs:
         what = f"this rank hosts {shards} silos, a file each, and needs {needs} files in all"
-        raise InputError(f"ulimit -n = {allowed}: {what}; raise the limit (ulimit -Hn), or take more ranks")
+        raise InputError(f"ulimit -n = {allowed}: {what}; raise the limit (ulimit -Hn), or use more ranks")
 
 
 def written_after(path: Path, other: Path) -> bool:

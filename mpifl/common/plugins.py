@@ -28,7 +28,7 @@ def load_plugin(name: str, key: str, known: Iterable[str], elsewhere: Mapping[st
         known = list(known)
         hint = (elsewhere or {}).get(plain(name)) or did_you_mean(name, known)
         take = " or ".join(filter(None, [", ".join(known), "your own 'package.module:name'"]))
-        raise InputError(f"{key} = '{name}': none such; {hint}take {take}")
+        raise InputError(f"{key} = '{name}': unknown; {hint}use {take}")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

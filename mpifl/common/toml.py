@@ -86,7 +86,7 @@ def wrong_in(value: Any, key: str = "", depth: int = 0) -> str | None:
         parts = (wrong_in(part, f"{key}.{name}" if key else str(name), depth + 1) for name, part in inner)
         return next((found for found in parts if found), None)
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-        return f"{key}: is no whole number of 64 bits"
+        return f"{key}: is not a whole number of 64 bits"
     if isinstance(value, float) and _is_subnormal(value):
         return f"{key}: is below {sys.float_info.min} in size; give 0 or a larger number"
     return f"{key} = {value[:80]!r}: has a NUL in it" if isinstance(value, str) and "\0" in value else None

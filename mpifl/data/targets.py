@@ -24,7 +24,7 @@ from mpifl.data.shards import NAMED, ONE, Name, Record, Texts, by_path, few_arra
 
 PIECE = 1 << 22
 """Numbers that are checked at a time."""
-_FIX = "mend the data and partition again"
+_FIX = "correct the data and partition again"
 
 
 class Targets(Record):

@@ -37,14 +37,14 @@ class SplitSettings(BaseModel):
     def _consistent(self) -> SplitSettings:
         if self.merge == "sum" and isinstance(self.cut_width, list) and len(set(self.cut_width)) > 1:
             raise ValueError(
-                f"merge = 'sum' adds lines up, and cut_width = {self.cut_width} are unequal; take 'concat'"
+                f"merge = 'sum' adds lines up, and cut_width = {self.cut_width} are unequal; use 'concat'"
             )
         if self.top == "none" and self.merge != "sum":
-            raise ValueError("top = 'none' takes the sum of lines as outputs; take merge = 'sum', or a top")
+            raise ValueError("top = 'none' takes the sum of lines as outputs; use merge = 'sum', or a top")
         if self.protect == "label-dp" and self.epsilon is None:
             raise ValueError("protect = 'label-dp' needs epsilon, by which labels are randomised")
         if self.protect != "label-dp" and self.epsilon is not None:
-            raise ValueError(f"epsilon = {self.epsilon:g} is of label-dp; take protect = 'label-dp'")
+            raise ValueError(f"epsilon = {self.epsilon:g} is of label-dp; use protect = 'label-dp'")
         return self
 
     def widths(self, silos: int) -> list[int]:

@@ -22,7 +22,9 @@ def learnable(shard: Shard, task: Task) -> Shard:
             if task.aligned:
                 _check_aligned(split.x, split.y)
         except ValueError as wrong:
-            raise ShardError(f"{shard.path}: {name}: {wrong}; mend the source and partition again") from None
+            raise ShardError(
+                f"{shard.path}: {name}: {wrong}; correct the source and partition again"
+            ) from None
     return shard
 
 

@@ -33,7 +33,7 @@ def checked_peak(name: str, vector: Tensor, weight: float, length: int | None) -
         raise ValueError(f"'{name}' has {len(vector)} elements, other silos sent {length}")
     peak = peak_of(vector)
     if not math.isfinite(peak):
-        raise Diverged(f"'{name}' holds NaN or Inf; if training diverged, take a lower [local] lr")
+        raise Diverged(f"'{name}' holds NaN or Inf; if training diverged, use a lower [local] lr")
     if not weight * peak < LARGEST:
         beyond = f"which a weight of {weight:g} takes beyond what can be summed"
         raise BeyondRange(f"'{name}' reaches {peak:g}, {beyond}")

@@ -117,7 +117,7 @@ class BestModel:
         try:
             checkpoint.write_model(self._path, model, told_round(round))
         except Unwritable as error:
-            what = "training goes on, and the next model that is better is kept"
+            what = "training continues, and the next model that is better is kept"
             print(f"{error.fact}; {what}", file=sys.stderr, flush=True)
             return False
         return True

@@ -159,13 +159,13 @@ class CheckpointManager:
         return asked.ask(SaveStatus, checkpoint=self._begun, wait=wait)
 
     def _give_up(self, why: str) -> None:
-        """Give up the current checkpoint; the one before it stays, and training goes on.
+        """Give up the current checkpoint; the one before it stays, and training continues.
 
         If a rank died meanwhile, another checkpoint is due at once.
         """
         assert self._begun is not None
         self._due |= self._dead() != self._lost
-        what = f"the checkpoint of round {self._begun} could not be written ({why}); training goes on"
+        what = f"the checkpoint of round {self._begun} could not be written ({why}); training continues"
         self._note(what, once=("checkpoint", why))
         checkpoint.discard(self._run, self._begun)
         self._begun = None

@@ -24,7 +24,7 @@ def rank_device(job: Job, nth: int, is_worker: bool) -> torch.device:
     device = device_of(job.device, nth, is_worker)
     if (precision := job.local.precision) != "fp32" and device.type == "cpu" and is_worker:
         what = f"{socket.gethostname()} trains on its CPU, where {precision} gains nothing"
-        to_do = "take 'fp32', or device = 'gpu' where there is one"
+        to_do = "use 'fp32', or device = 'gpu' where there is one"
         raise InputError(f"[local] precision = '{precision}': {what}; {to_do}")
     return device
 
@@ -123,7 +123,7 @@ def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
         return device if is_worker or _answers(device) else torch.device("cpu")
     if wanted != "auto" and is_worker:
         what = f"{socket.gethostname()} has no GPU that torch can use"
-        raise InputError(f"device = '{wanted}': {what}; take 'cpu' or 'auto'")
+        raise InputError(f"device = '{wanted}': {what}; use 'cpu' or 'auto'")
     return torch.device("cpu")
 
 

@@ -72,7 +72,7 @@ class Selector:
             known[silo] = loss
         if self._cohort.select == "power-of-choice" and not bool(known.isfinite().any()):
             to_do = "have its silo's half return silo.update(..., train_loss=run.loss)"
-            what = f"the algorithm's updates name no train_loss; {to_do}, or take select = 'examples'"
+            what = f"the algorithm's updates name no train_loss; {to_do}, or use select = 'examples'"
             raise InputError(f"[cohort] select = 'power-of-choice': {what}")
 
     def _losses(self) -> np.ndarray:

@@ -276,9 +276,9 @@ def _given_up(t: RunTraining, what: str, in_vain: bool) -> RoundLost:
     quorum = f"; [cohort] quorum = {t.job.cohort.quorum} of the cohort must answer"
     quorum = "; every party must answer" if t.job.split else quorum
     return RoundLost(
-        f"{what}; {saved}: mend it, and go on with --resume"
+        f"{what}; {saved}: correct it, then continue with --resume"
         if in_vain
-        else f"{what}{quorum}; {saved}, go on with --resume"
+        else f"{what}{quorum}; {saved}, continue with --resume"
     )
 
 

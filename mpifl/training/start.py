@@ -68,7 +68,7 @@ def _idle_settings(t: RunTraining) -> list[str]:
     """Return notes on keys of the job that have no effect here."""
     idle = t.job.idle(t.algorithm)
     if t.job.checkpoint.mirror and not survivable():
-        idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
+        idle.append("[checkpoint] mirror = true: it is not used without --survive, so none is made")
     if t.job.aggregation.clip is not None and len(t.server.model.statistics):
         idle.append("[aggregation] clip: running statistics (BatchNorm) stay unclipped; GroupNorm has none")
     for wing in t.wings:
@@ -101,7 +101,7 @@ def _restore(t: RunTraining) -> Progress | None:
     server.round = 0
     if rounds:
         t.recovery.ask(Load)  # silos drop what a broken checkpoint gave them
-        t.observers.note(f"{t.out}: no checkpoint is whole, starting anew")
+        t.observers.note(f"{t.out}: no checkpoint is whole, starting from round 1")
     return None
 
 
@@ -138,8 +138,8 @@ def _succeed(t: RunTraining) -> Progress:
         progress, how = restored, "from the last checkpoint"
     else:
         t.recovery.ask(Load)  # silos drop what they kept
-        progress, how = _begin(t), "anew"
-    t.observers.note(f"rank {me} is the server now and goes on {how}, after round {t.server.round}")
+        progress, how = _begin(t), "again"
+    t.observers.note(f"rank {me} is the server now and continues {how}, after round {t.server.round}")
     return progress
 
 

@@ -45,7 +45,7 @@ class Clipping(Transform):
         if purpose != "training" or not floats:
             return update
         if CLIPPED in update.scalars:
-            why = "has the name of what [aggregation] clip reports; take another"
+            why = "has the name of what [aggregation] clip reports; use another"
             raise InputError(f"its scalar '{CLIPPED}' {why}")
         norm = norm_of(unmarked(value) for value in floats.values())
         clipped = self.bound < norm < math.inf  # the checks of the sum refuse NaN and Inf

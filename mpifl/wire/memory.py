@@ -170,7 +170,7 @@ class Segment:
         path = Path(f"/proc/{process}/fd/{number}")
         # opening a device or a pipe may have effects of its own
         if not str(path.readlink()).startswith("/memfd:"):
-            raise OSError(f"{path} is no anonymous file")
+            raise OSError(f"{path} is not an anonymous file")
         file = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         try:
             if fcntl.fcntl(file, fcntl.F_GET_SEALS) & SEALS != SEALS:

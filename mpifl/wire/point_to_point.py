@@ -95,7 +95,7 @@ class PointToPoint:
             raise
 
     def post(self, rank: int, content: bytes, tag: int = PIECE) -> None:
-        """Send bytes to a rank and go on at once; the rank takes them in the order of the posts."""
+        """Send bytes to a rank and continue at once; the rank takes them in the order of the posts."""
         buffer = np.frombuffer(content, np.uint8)
         self._posted = [one for one in self._posted if not self.wait(one[0], 0.0)]
         self._posted.append((self._started(self._comm.Isend, buffer, rank, tag), buffer))

@@ -171,7 +171,7 @@ class Transport(Recovering):
         return self._next(None, REPORT, until, longest or {})
 
     def say(self, line: bytes, rank: int) -> None:
-        """Send a message of a dialogue and go on at once."""
+        """Send a message of a dialogue and continue at once."""
         self.post(rank, line, LINE_DOWN if self.is_server else LINE_UP)
 
     def hear(self, rank: int, limit: int) -> bytearray:

@@ -5,7 +5,7 @@
     mpirun -n 5 python -m mpi4py scripts/examples/optuna_search.py jobs/demo.toml --trials 20
 
 All ranks train each trial together; rank 0 alone asks Optuna. A trial that is pruned stops after its round on
-all ranks, which go on with the next. What is tried stands in `suggested`. To choose by no test example, give
+all ranks, which continue with the next. `suggested` has what is tried. To choose by no test example, give
 shards with valid splits and a job with `[evaluate] split = "valid"`.
 """
 
@@ -58,7 +58,7 @@ def try_out(study: optuna.Study, job: dict[str, Any], out: Path, figure: str) ->
         return
     scored = [record[figure] for record in run.metrics if figure in record]
     if not scored:
-        raise mpifl.InputError(f"--figure {figure}: no round has it; take another key of {out}/metrics.jsonl")
+        raise mpifl.InputError(f"--figure {figure}: no round has it; use another key of {out}/metrics.jsonl")
     if run.finished:
         study.tell(trial, scored[-1])
     else:

@@ -56,9 +56,7 @@ class Patches(Dataset):
         self.volume = torch.tensor(self.examples.y.shape[1:])
         if len(sides) != len(self.volume) or (self.sides > self.volume).any():
             volume = self.volume.tolist()
-            raise InputError(
-                f"[algorithm] patch = {list(sides)}: volumes have {volume}; take no more of each"
-            )
+            raise InputError(f"[algorithm] patch = {list(sides)}: volumes have {volume}; use no more of each")
 
     def __len__(self) -> int:
         return self.count

@@ -73,7 +73,7 @@ class Trainer:
         self.folder, self.python, self.launcher, self.environment = folder, python, launcher, environment
 
     def train(self, job: Job, world: World, expected: float = 2.0) -> End:
-        """Return what a job comes to by the command that users give; where the world is killed it goes on in
+        """Return what a job comes to by the users' command; where the world is killed it continues in
         one of two ranks more or less."""
         run = self._folder(job)
         patience = COMPILING if job.get("local", {}).get("compile") else PATIENCE

@@ -167,7 +167,7 @@ class Cells:
         return f"sha256 {self._bits[what][:8]}"
 
     def _signalled(self, number: signal.Signals, before: int, after: int) -> str:
-        """A signal on so many ranks leaves a checkpoint, from which others go on to the same bits."""
+        """A signal on so many ranks leaves a checkpoint, from which others continue to the same bits."""
         run = number.name
         code, said = self._interrupted(run, before, lambda command: command.send(number))
         assert code == 75, f"{code}: {said[-300:]}"

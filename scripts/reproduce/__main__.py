@@ -34,9 +34,11 @@ def options_of(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds on tiny data, to see that it works"
     )
-    parser.add_argument("--retry", action="store_true", help="go on with runs that were lost (diverged), too")
+    parser.add_argument(
+        "--retry", action="store_true", help="continue with runs that were lost (diverged), too"
+    )
     parser.add_argument("--ranks", type=int, default=1, help="MPI ranks of each run (%(default)s)")
-    parser.add_argument("--out", type=Path, help="the runs go here, and go on here (runs/papers/TABLE)")
+    parser.add_argument("--out", type=Path, help="the runs go here, and continue here (runs/papers/TABLE)")
     return parser.parse_args(given)
 
 

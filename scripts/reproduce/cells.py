@@ -83,7 +83,7 @@ class Cut:
         keys = dict.fromkeys([*asked, *UNLESS_GIVEN, *(["stratify"] if by_rows else [])])
         if different := [key for key in keys if _plain(asked.get(key)) != _plain(said.get(key))]:
             raise InputError(
-                f"{out}: was cut otherwise, by another {', '.join(different)}; remove it to cut it anew"
+                f"{out}: was cut otherwise, by another {', '.join(different)}; remove it to cut it again"
             )
 
 

@@ -125,7 +125,7 @@ def federation(folder: Path) -> Path:
 
 
 def going_on(folder: Path) -> Path:
-    """Write the page of a run that goes on, as it is kept fresh."""
+    """Write the page of a run that continues, as it is kept fresh."""
     path = run(folder, 12) / "live.html"
     path.write_text(page_of_look(Follower(folder).look(), 300))
     return path

@@ -242,7 +242,7 @@ def test_an_effect_that_leads_beyond_float32_is_refused(tmp_path, capsys):
     words = ["--scheme", "brightness", "--factors", "1,1,1,1,1e5", "--out", tmp_path / "out", "--silos", 5]
     with pytest.raises(SystemExit, match="2"):
         main(["partition", "npz", "--data", str(tmp_path / "in.npz"), *map(str, words)])
-    said = "error: --scheme: silo_0004.h5: the scheme brings features beyond float32; take smaller factors"
+    said = "error: --scheme: silo_0004.h5: the scheme brings features beyond float32; use smaller factors"
     assert capsys.readouterr().err.startswith(said)
     assert not (tmp_path / "out").exists()
 

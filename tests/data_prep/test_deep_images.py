@@ -123,7 +123,7 @@ def pages(folder):
 
 FAULTS = {
     "several pages": (pages, "x.tif: has 3 pages; store each as a file, or all as arrays"),
-    "no TIFF": (lambda folder: (folder / "a" / "x.tif").write_text("x"), "x.tif: is no PNG, JPEG or TIFF"),
+    "no TIFF": (lambda folder: (folder / "a" / "x.tif").write_text("x"), "x.tif: is not a PNG, JPEG or TIFF"),
     "another depth": (
         lambda folder: Image.fromarray(DEEP[0]).save(folder / "a" / "x.tif"),
         "x.tif: pixels are uint16, 000.tif has uint8; make them alike",

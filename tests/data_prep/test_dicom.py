@@ -202,7 +202,7 @@ FAULTS = {
     "no pixels": (
         lambda folder: shutil.copy(SAMPLES / "rtplan.dcm", folder / "x.dcm"),
         [],
-        "x.dcm: has no pixel data (modality RTPLAN); take it out of the folder",
+        "x.dcm: has no pixel data (modality RTPLAN); remove it from the folder",
     ),
     "no patient": (lambda folder: plain(folder / "x.dcm", patient=""), [], "x.dcm: says no PatientID"),
     "another size": (
@@ -228,7 +228,7 @@ FAULTS = {
     "segments": (
         lambda folder: shutil.copy(SAMPLES / "liver_1frame.dcm", folder / "x.dcm"),
         [],
-        "x.dcm: holds segments and no image (modality SEG); take it out of the folder",
+        "x.dcm: holds segments and no image (modality SEG); remove it from the folder",
     ),
     "no such example": (lambda folder: None, ["example=scan"], "example=scan given; there are slice, series"),
     "labels twice": (lambda folder: None, ["labels=x.csv"], "say label=KEYWORD, or labels=FILE; one of them"),

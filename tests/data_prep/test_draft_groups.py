@@ -35,7 +35,7 @@ def test_an_id_of_persons_that_repeats_is_the_group(tmp_path, name, capsys):
     path = visits(tmp_path, name, np.random.default_rng(1).permutation(np.repeat(np.arange(40), 5)))
     spec, told = drafted(path, capsys)
     assert (spec.group, spec.id, list(spec.features)) == (name, name, ["age"])
-    assert f"group: {name}, whose rows stay together; take it out" in told
+    assert f"group: {name}, whose rows stay together; remove it" in told
     words = ["--out", tmp_path / "out", "--scheme", "iid", "--silos", 2, "--test", 0.2]
     assert command("partition", "csv", "--data", path, *words) == 0
     assert sum(sum(entry.groups.values()) for entry in read_federation(tmp_path / "out").silos) == 40
@@ -74,4 +74,4 @@ def test_numbers_that_repeat_though_far_apart_are_told_of(tmp_path, what, capsys
     spec, told = drafted(visits(tmp_path, "nhs", draw(np.random.default_rng(2))), capsys)
     assert list(spec.features) == ["nhs", "age"]
     assert ("kept: nhs, " in told and "far apart and yet repeated" in told) == odd
-    assert ("take it out if it is an id" in told) == odd
+    assert ("remove it if it is an id" in told) == odd

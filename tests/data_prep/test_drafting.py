@@ -43,7 +43,7 @@ def test_columns_are_numbers_or_few_texts_or_left_out(clinic: Path) -> None:
     assert told[1:] == [
         "left out: number, it numbers the rows, first '1' (line 2)",
         "left out: person, its name says that it is an id: 120 values in 120 rows, first 'p1' (line 2)",
-        "missing: '?', 17 times, first in ward (line 8); take it out of 'missing' if it is a value",
+        "missing: '?', 17 times, first in ward (line 8); remove it from 'missing' if it is a value",
     ]
     text, spec = clinic.with_suffix(".toml").read_text(), read_spec(clinic.with_suffix(".toml"))
     kinds = {name: (column.kind, column.missing) for name, column in spec.features.items()}
@@ -97,7 +97,7 @@ def test_a_table_of_parquet_is_drafted(tmp_path: Path) -> None:
         (["--label", "nosuch"], r"clinic.csv: has no column 'nosuch'; there are number, person"),
         (["--label", "days", "--kind", "survival"], r"--label: survival takes TIME,EVENT; name each"),
         (["--label", "days", "--kind", "best"], r"--kind: 'best' given; there are categorical, numeric"),
-        (["--label", "outcome", "--out", "clinic.csv"], r"clinic.csv: is there already; take another --out"),
+        (["--label", "outcome", "--out", "clinic.csv"], r"clinic.csv: is there already; use another --out"),
     ],
 )
 def test_what_cannot_be_drafted_is_one_line(
@@ -244,7 +244,7 @@ def test_what_stands_for_a_missing_value_is_listed_and_told(tmp_path: Path, mark
     spec, told = drafted(tmp_path, "age,y", rows)
     assert (spec.features["age"].kind, spec.features["age"].missing) == ("numeric", "mean")
     assert told == [
-        f"missing: '{mark}', 1 times, first in age (line 6); take it out of 'missing' if it is a value"
+        f"missing: '{mark}', 1 times, first in age (line 6); remove it from 'missing' if it is a value"
     ]
     assert np.isfinite(read(tmp_path)).all()
 
@@ -328,13 +328,13 @@ def test_an_id_becomes_no_feature_and_what_looks_like_one_is_told(tmp_path: Path
         "left out: Unnamed: 0, its name says that it is an id: 120 values in 120 rows, first '0' (line 2)",
         "left out: person_id, its name says that it is an id: 30 values in 120 rows, first '7000' (line 2)",
         "left out: case, its name says that it is an id: 30 values in 120 rows, first 'P0' (line 2)",
-        "kept: film, a different whole number in every row, first '900' (line 2); take it out if it is an id",
-        "group: person_id, whose rows stay together; take it out if they are not one person's",
+        "kept: film, a different whole number in every row, first '900' (line 2); remove it if it is an id",
+        "group: person_id, whose rows stay together; remove it if they are not one person's",
     ]
     spec, told = drafted(tmp_path, "a,who,b,age,film,y", rows)
     assert spec.features["who"].kind == "numeric"
     repeated = "30 whole numbers, mostly the same in the next row, first '7000' (line 2)"
-    assert f"kept: who, {repeated}; take it out if it is an id" in told
+    assert f"kept: who, {repeated}; remove it if it is an id" in told
 
 
 def test_measurements_are_no_ids(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_table_of_arrow_that_unpacks_beyond_measure_is_refused_before_it_is_un
 def test_a_column_of_lists_is_named(tmp_path):
     path = written(tmp_path, "lz4.feather", table(), f'{SPEC}lists = "numeric"\n')
     assert "lz4.feather: column 'lists' is list<" in (said := refused(path))
-    assert "take it out of the table, or make plain columns of it" in said
+    assert "remove it from the table, or make plain columns of it" in said
 
 
 @pytest.mark.parametrize("content", [b"", b"ARROW1", b"ARROW1\0\0", b"FEA1" + bytes(60), b"a,y\n1,2\n" * 9])

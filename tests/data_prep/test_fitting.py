@@ -79,7 +79,7 @@ def test_values_without_classes_and_a_table_without_gaps(tmp_path: Path) -> None
 def test_a_spec_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
     path = table(tmp_path / "own.csv", ROWS)
     (tmp_path / "own.toml").write_text(SPEC)
-    with pytest.raises(InputError, match=r"own.toml: is there already; take another --out, or --force"):
+    with pytest.raises(InputError, match=r"own.toml: is there already; use another --out, or --force"):
         run("fit", path, "--out", tmp_path / "own.toml")
     run("fit", path, "--out", tmp_path / "own.toml", "--force")
     assert "levels = [" in (tmp_path / "own.toml").read_text()

@@ -126,7 +126,7 @@ FAULTS = {
     "cut in the diagnosis": ([ROW[:-1]], "line 1: diagnosis is ''"),
     "no complete row": ([ROW.replace("63.0", "?")], "has no row without a '?'"),
     "empty": ([], "has no row without a '?'"),
-    "not text": (["\u0142"], "is no text"),
+    "not text": (["\u0142"], "is not a text"),
 }
 
 

@@ -186,7 +186,7 @@ BAD = {
     "both shares": (
         {},
         ["--order", "day", "--test-last", 0.2, "--test", 0.1],
-        "and --test 0.1; take one of them",
+        "and --test 0.1; use one of them",
     ),
     "an unknown split": (
         {"part": "maybe"},
@@ -221,7 +221,7 @@ def test_ties_where_the_last_rows_begin_are_refused_and_others_are_not(tmp_path,
     more = ["--scheme", "iid", "--silos", 1, "--order", "day", "--test-last"]
     assert command(*words, *more, 0.25) == 2
     assert (
-        "6 of silo 0 have the same day where the last 0.25 begin; take another share"
+        "6 of silo 0 have the same day where the last 0.25 begin; use another share"
         in capsys.readouterr().err
     )
     assert command(*words, *more, 0.3) == 0

@@ -142,12 +142,12 @@ FAULTS = {
     "no PNG in a .png": (
         lambda folder: (folder / "a" / "x.png").write_text("<html>"),
         [],
-        "x.png: is no PNG, JPEG or TIFF",
+        "x.png: is not a PNG, JPEG or TIFF",
     ),
     "another format": (
         lambda folder: Image.fromarray(drawn()).save(folder / "a" / "x.png", format="GIF"),
         [],
-        "x.png: is no PNG, JPEG or TIFF",
+        "x.png: is not a PNG, JPEG or TIFF",
     ),
     "another size": (
         lambda folder: Image.fromarray(drawn(9, 9)).save(folder / "b" / "x.png"),

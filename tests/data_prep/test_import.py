@@ -347,7 +347,7 @@ def test_a_spec_that_leaves_something_to_the_table_is_no_agreement(tmp_path, cap
 def test_a_spec_has_one_model(tmp_path, spec, capsys):
     path = table(tmp_path, '"ill"', "threshold = 1")
     assert command("spec", tmp_path / "new.json", "--table", path, "--like", spec) == 2
-    assert "take one of them" in capsys.readouterr().err
+    assert "use one of them" in capsys.readouterr().err
 
 
 def test_columns_of_another_number_and_silos_beyond_counting_are_refused(tmp_path, monkeypatch, capsys):

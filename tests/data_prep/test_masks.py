@@ -148,7 +148,7 @@ FAULTS = {
         "masks/scan2.png: a mask of PNG in mode I;16",
     ),
     "cut short": (cut_short, "masks/scan2.png: the mask is damaged or cut short"),
-    "no PNG": (lambda folder: (folder / "masks/scan2.png").write_text("x"), "scan2.png: is no PNG, JPEG"),
+    "no PNG": (lambda folder: (folder / "masks/scan2.png").write_text("x"), "scan2.png: is not a PNG, JPEG"),
     "the same name": (
         lambda folder: Image.fromarray(IMAGES["scan2"]).save(folder / "in/scan2.jpg"),
         "in/scan2.png: scan2.jpg has the same name",

@@ -153,7 +153,7 @@ FAULTS = {
         [],
         "masks/a.nii: lies at another place than its volume",
     ),
-    "no mask at all": (lambda folder: save(folder / "masks/a.nii", A), [], "masks/a.nii: is no mask"),
+    "no mask at all": (lambda folder: save(folder / "masks/a.nii", A), [], "masks/a.nii: is not a mask"),
     "neither": (lambda folder: None, ["masks="], "say labels=FILE, or masks=DIR; one of them"),
     "silo": (lambda folder: None, ["silo=ward"], "silo=ward given; there are parent"),
 }

@@ -132,7 +132,7 @@ BAD_OPTIONS = {
         "--alpha: 1e+308 given; it must be above 0 and at",
     ),
     "quantity without end": (["--scheme", "quantity", "--alpha", 1e308], "--alpha: 1e+308 given"),
-    "alpha too small": (["--scheme", "dirichlet", "--alpha", 0.001], "take a larger --alpha"),
+    "alpha too small": (["--scheme", "dirichlet", "--alpha", 0.001], "use a larger --alpha"),
     "alpha for iid": (["--alpha", 0.5], "--alpha: --scheme iid does not take it"),
     "no shards": (["--scheme", "shards", "--shards-per-silo", 0], "--shards-per-silo: 0 given"),
     "too many shards": (
@@ -185,7 +185,7 @@ def test_no_natural_silo_becomes_public_as_a_whole(tmp_path, capsys, scheme):
     ]
     said = (
         "--public: 0.97 takes all 2 training examples of silo '4'; "
-        "lower it, or take a scheme other than natural"
+        "lower it, or use a scheme other than natural"
     )
     assert said in refusal(capsys, tmp_path, *common, "--public", 0.97)
     assert command(*common, "--public", 0.2) == 0

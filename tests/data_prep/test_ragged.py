@@ -240,7 +240,7 @@ FAULTS = {
     ),
     "a fill": ({}, ["fill=ids:x", "ignore=-100"], "fill=x given; it must be a number"),
     "an unfit fill": ({}, ["fill=ids:0.5", "ignore=-100"], "fill 0.5 does not fit int32"),
-    "a fill of none": ({}, ["fill=age:0", "ignore=-100"], "'age' is no ragged input: there is ids, spans"),
+    "a fill of none": ({}, ["fill=age:0", "ignore=-100"], "'age' is not a ragged input: there is ids, spans"),
     "a mask of two": ({}, ["mask=m", "ignore=-100"], "mask=m given of 2 arrays; say of which, as ids:m"),
     "a mask of a name": ({}, ["mask=ids:age", "ignore=-100"], "mask age: another input has that name"),
     "a test set of one length": (

@@ -241,13 +241,13 @@ def test_a_mix_reads_its_parts_and_their_options():
 
 
 BAD_MIXES = {
-    "": "'' is no scheme",
-    "dirichlet + magic": "'magic' is no scheme",
-    "dirichlet + mix": "'mix' is no scheme",
+    "": "'' is not a scheme",
+    "dirichlet + magic": "'magic' is not a scheme",
+    "dirichlet + mix": "'mix' is not a scheme",
     "dirichlet beta=3": "dirichlet has no 'beta=3'; it takes alpha=",
     "dirichlet min-examples=3": "dirichlet has no 'min-examples=3'",
     "iid x": "iid has no 'x'; it takes no options",
-    "classes classes=two": "'two' is no int",
+    "classes classes=two": "'two' is not an int",
     "dirichlet + classes": "dirichlet and classes are both schemes of labels",
     "quantity + power-law": "both schemes of sizes",
     "natural + quantity": "natural silos have their own sizes",

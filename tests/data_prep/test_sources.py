@@ -277,7 +277,7 @@ NPZ_FILES = {
     "cut short": (WHOLE[:200], "not a .npz file"),
     "a flipped byte": (WHOLE.replace(npy(X)[-16:], b"\x55" * 16, 1), "x is damaged"),
     "shorter than its header": (zipped(x=npy(X)[:-8], y=npy(Y)), "x is damaged"),
-    "no array inside": (zipped(x=b"hello there", y=npy(Y)), "x is no array"),
+    "no array inside": (zipped(x=b"hello there", y=npy(Y)), "x is not an array"),
 }
 
 

@@ -155,10 +155,10 @@ def read_all(read, path):
 
 
 BEYOND = {
-    "above": ({"x": (3, 1e39)}, [], "x has values beyond float32, first 1e+39 in example 3; take another"),
+    "above": ({"x": (3, 1e39)}, [], "x has values beyond float32, first 1e+39 in example 3; use another"),
     "below": ({"x": (2, -3.5e38)}, [], "x has values beyond float32, first -3.5e+38 in example 2"),
     "of the test set": ({"x_test": (1, 1e300)}, [], "x_test has values beyond float32, first 1e+300 in exam"),
-    "a target": ({"y": (4, 1e39)}, [], "y has values beyond float32, first 1e+39 in example 4; take another"),
+    "a target": ({"y": (4, 1e39)}, [], "y has values beyond float32, first 1e+39 in example 4; use another"),
     "times its scale": ({"x": (3, 1e30)}, ["scale=1e10"], "x has values beyond float32, first 1e+30"),
     "by its scale alone": ({"x": (3, 1e39)}, ["scale=1e-9"], "x has values beyond float32, first 1e+39"),
     "scale of 0": ({}, ["scale=1e-60"], "scale=1e-60 given; float32 has 1.18e-38 to 3.4e+38"),

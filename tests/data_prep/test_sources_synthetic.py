@@ -164,7 +164,7 @@ def test_they_take_no_data(source, tmp_path):
 
 @pytest.mark.parametrize("option", ["examples=7", "test=-1"])
 def test_too_small_a_cube_is_refused(option):
-    with pytest.raises(InputError, match="take at least 8 and 0"):
+    with pytest.raises(InputError, match="use at least 8 and 0"):
         find_source("fcube", [option])(None, 0)
 
 

@@ -129,9 +129,9 @@ def test_what_is_not_utf_8_is_named_by_its_line_with_what_would_do(tmp_path):
 def test_an_encoding_that_is_none_is_refused(tmp_path, encoding, capsys):
     path = written(tmp_path, TEXT.encode(), spec=f'encoding = "{encoding}"\n{SPEC}')
     assert "t.toml: " in (said := refused(path))
-    assert "is no known encoding" in said or "NUL character" in said
+    assert "is not a known encoding" in said or "NUL character" in said
     assert command("draft", path, "--label", "y", "--force", "--encoding", "nosuch") == 2
-    assert "--encoding: 'nosuch' is no known encoding" in capsys.readouterr().err
+    assert "--encoding: 'nosuch' is not a known encoding" in capsys.readouterr().err
 
 
 def test_draft_writes_the_encoding_it_was_told(tmp_path):

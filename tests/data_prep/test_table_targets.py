@@ -248,8 +248,8 @@ SPECS = {
         "are for a categorical label, not kind",
     ),
     "no since": ('"died"', FEATURES.replace(', since = "2000-01-01"', ""), "kind = 'date' and since"),
-    "since is none": ('"died"', FEATURES.replace("2000-01-01", "2000"), "'2000' is no date"),
-    "since a number": ('"died"', FEATURES.replace('"2000-01-01"', "5"), "'5' is no date"),
+    "since is none": ('"died"', FEATURES.replace("2000-01-01", "2000"), "'2000' is not a date"),
+    "since a number": ('"died"', FEATURES.replace('"2000-01-01"', "5"), "'5' is not a date"),
     "levels of dates": (
         '"died"',
         FEATURES.replace(DATE, DATE.replace(" }", ', levels = ["a"] }')),
@@ -258,7 +258,7 @@ SPECS = {
     "a constant": (
         '"died"',
         FEATURES.replace(DATE, DATE.replace(" }", ', missing = "constant", constant = "May" }')),
-        "the constant 'May' is no date",
+        "the constant 'May' is not a date",
     ),
 }
 

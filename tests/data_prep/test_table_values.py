@@ -108,7 +108,7 @@ def test_draft_refuses_a_header_that_stands_again(tmp_path, capsys):
 
 def test_names_of_a_table_that_has_them_are_refused(tmp_path):
     path = table(tmp_path / "in", ["a,y", "m,p", "f,q"], f'names = ["a", "y"]\n{CATEGORY}')
-    assert "line 1: the names of the columns, and no row; take 'names' out of the spec" in refused(path)
+    assert "line 1: the names of the columns, and no row; remove 'names' from the spec" in refused(path)
 
 
 def test_a_value_that_is_its_columns_name_is_a_value(tmp_path):
@@ -158,13 +158,13 @@ def test_numbers_that_float32_cannot_tell_apart_are_refused(tmp_path):
     rows = [f"{1_600_000_000 + n * 7},{n % 5}.5,{'pq'[n % 2]}" for n in range(60)]
     said = "column 'a' has numbers from 1600000000 to 1600000413, which float32 cannot tell apart; say "
     path = table(tmp_path / "in", ["a,b,y", *rows])
-    assert f'{said}standardise = "own", or take another unit' in refused(path)
+    assert f'{said}standardise = "own", or use another unit' in refused(path)
     path = table(tmp_path / "own", ["a,b,y", *rows], f'standardise = "own"\n{NUMERIC}')
     assert len(np.unique(np.asarray(find_source("csv")(path, 0).x))) == 60
     label = 'label = { kind = "numeric", column = "a" }\n[features]\nb = "numeric"\n'
     path = table(tmp_path / "label", ["a,b,y", *rows], label)
     assert "column 'a' has numbers from 1600000000 to" in (told := refused(path))
-    assert "take another unit, or count from another zero" in told
+    assert "use another unit, or count from another zero" in told
 
 
 @pytest.mark.parametrize("outlier", ["0", "4e12"])
@@ -181,7 +181,7 @@ def test_a_number_far_from_all_others_does_not_make_a_standardised_column_consta
     assert f"column 'a' has numbers from 0 to {float(outlier):.15g}, which float32 cannot" in (
         told := refused(path)
     )
-    assert "correct what lies far from all others, or take another unit" in told
+    assert "correct what lies far from all others, or use another unit" in told
 
 
 @pytest.mark.parametrize(
@@ -294,11 +294,11 @@ def test_draft_states_spellings_and_says_so(tmp_path, capsys):
     assert command("draft", path, "--label", "y", "--force") == 0
     told = capsys.readouterr().out
     assert (
-        "spelled: a 'TRUE' (40 times) and 'True' (40 times), taken for one; take them apart in 'levels'"
+        "spelled: a 'TRUE' (40 times) and 'True' (40 times), taken for one; list them apart in 'levels'"
         in told
     )
     assert (
-        "spelled: y '0' (30 times) and '0.0' (30 times), taken for one; take them apart in 'classes'" in told
+        "spelled: y '0' (30 times) and '0.0' (30 times), taken for one; list them apart in 'classes'" in told
     )
     spec = read_spec(path.with_suffix(".toml"))
     assert spec.classes == (("0", "0.0"), ("1",))

@@ -389,10 +389,10 @@ SPECS = {
         "label = 'a'\n[features]\nb = {kind = 'categorical', missing = 'constant', constant = 1}",
         "the constant of a categorical column must be text, as '1'",
     ),
-    "a constant that is no level": (
+    "a constant that is not a level": (
         "label = 'a'\n[features]\nb = {kind = 'categorical', levels = ['x'], "
         "missing = 'constant', constant = 'y'}",
-        "the constant 'y' is none of the levels",
+        "the constant 'y' is not one of the levels",
     ),
     "a NUL": ("label = 'a'\nclasses = ['x', \"y\\u0000\"]\n[features]\nb = 'numeric'", "has a NUL character"),
     "a NUL in a key": ("label = 'a'\n[features]\n\"b\\u0000\" = 'numeric'", "has a NUL character"),

@@ -228,7 +228,7 @@ def test_a_scheme_that_cuts_by_classes_refuses_targets_without(tmp_path, kind, s
     more = ["--mix", "dirichlet + quantity"] if scheme == "mix" else []
     out = cut(tmp_path, kind, "--silos", 3, *more, scheme=scheme, ends=2)
     error = capsys.readouterr().err
-    assert re.match(r"error: --scheme: targets .*; take iid", error)
+    assert re.match(r"error: --scheme: targets .*; use iid", error)
     assert error.count("\n") == 1
     assert not out.exists()
 
@@ -297,7 +297,7 @@ def test_a_training_of_classes_refuses_other_targets_in_one_line(tmp_path, kind,
         mpifl()
     error = capsys.readouterr().err
     assert ended.value.code == 2
-    assert "the shards have float32 values of shape [3], for which take 'regression'" in error
+    assert "the shards have float32 values of shape [3], for which use 'regression'" in error
     assert "[task] name = 'classification'" in error
     assert "Traceback" not in error
 

@@ -257,7 +257,7 @@ FAULTS = {
         "in.txt: line 2: has a NUL character",
     ),
     "UTF-16": (lambda path: path.write_text("abc", "utf-16"), [], "in.txt: line 1: has a NUL character"),
-    "not UTF-8": (lambda path: path.write_bytes(b"caf\xe9 " * 100), [], "is no UTF-8 text (byte 3)"),
+    "not UTF-8": (lambda path: path.write_bytes(b"caf\xe9 " * 100), [], "is not a UTF-8 text (byte 3)"),
     "too short": (
         lambda path: path.write_text(play(**SAID)),
         ["length=8000"],
@@ -265,8 +265,8 @@ FAULTS = {
     ),
     "empty": (lambda path: path.write_text(""), [], "no speaking roles"),
     "empty, without roles": (lambda path: path.write_text(""), ["roles=false"], "no text has a sequence"),
-    "length 0": (lambda path: path.write_text(""), ["length=0"], "take at least 1 and 2"),
-    "min_lines 1": (lambda path: path.write_text(""), ["min_lines=1"], "take at least 1 and 2"),
+    "length 0": (lambda path: path.write_text(""), ["length=0"], "use at least 1 and 2"),
+    "min_lines 1": (lambda path: path.write_text(""), ["min_lines=1"], "use at least 1 and 2"),
     "two texts": (zipped("a.txt", "b.txt"), [], "holds 2 .txt files"),
     "damaged zip": (zipped("a.txt", cut=40), [], "damaged zip archive"),
 }

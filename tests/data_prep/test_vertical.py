@@ -234,7 +234,7 @@ def test_the_commands_know_it_and_horizontal_training_refuses_it(tmp_path, capsy
     ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith("have columns; take 'splitnn'")
+    assert done.stderr.splitlines()[-1].endswith("have columns; use 'splitnn'")
     assert not (tmp_path / "run").exists()
 
 

@@ -138,7 +138,7 @@ def test_no_memory_is_locked_twice(device_worlds: Worlds) -> None:
 def test_an_accelerator_that_answers_no_more_ends_its_rank_alone(device_worlds: Worlds) -> None:
     """That the bits are those of the CPU is another test's: its silos train elsewhere, in the same round."""
     said = (device_worlds[3] / "err").read_text()
-    assert "rank 2: fake:1 answers no more: device-side assert triggered" in said
+    assert "rank 2: fake:1 no longer answers: device-side assert triggered" in said
     assert "rank 2 died; other ranks take over silos" in said
 
 
@@ -146,7 +146,7 @@ def test_an_accelerator_that_answers_no_more_ends_its_rank_alone(device_worlds: 
 def test_a_mirror_on_an_accelerator_outlives_the_server(device_worlds: Worlds) -> None:
     """That the bits are those of the CPU is another test's."""
     said = (device_worlds[3] / "err").read_text()
-    assert "rank 1 is the server now and goes on from the mirror, after round 2" in said
+    assert "rank 1 is the server now and continues from the mirror, after round 2" in said
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

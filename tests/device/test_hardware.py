@@ -267,11 +267,11 @@ def test_jobs_on_a_gpu_have_learned(gpu_worlds: dict[int, Path]) -> None:
 def test_a_gpu_that_answers_no_more_ends_its_rank_alone(gpu_worlds: dict[int, Path]) -> None:
     """After an index out of range; that the bits are those of one rank is another test's."""
     said = (gpu_worlds[3] / "err").read_text()
-    assert "rank 2: cuda:0 answers no more: " in said
+    assert "rank 2: cuda:0 no longer answers: " in said
     assert "rank 2 died; other ranks take over silos" in said
 
 
 @pytest.mark.skipif(not has_ulfm(), reason="needs Open MPI 5")
 def test_a_mirror_on_a_gpu_outlives_the_server(gpu_worlds: dict[int, Path]) -> None:
     said = (gpu_worlds[3] / "err").read_text()
-    assert "rank 1 is the server now and goes on from the mirror, after round 2" in said
+    assert "rank 1 is the server now and continues from the mirror, after round 2" in said

@@ -21,7 +21,7 @@ NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "batched", "scored", "
 FAILS = "fails"
 """Of three ranks the last one's accelerator fails in the second round."""
 SPLIT = "split"
-"""On one rank alone, since no rank may take a party's place; it stops after a round and goes on."""
+"""On one rank alone, since no rank may take a party's place; it stops after a round and continues."""
 ODD = ["adam", "feddf", "scored"]
 """These train, too, while the accelerator rounds otherwise than the CPU, as a GPU does."""
 JOBS = [

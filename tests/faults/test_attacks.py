@@ -273,7 +273,7 @@ def _told(one: Played, attack: Attack) -> list[str]:
     made = f"{round} {attack.name}" in one.made
     assert made, f"the attack was not made; the world ended with {one.command.code} after {one.made[-1:]}"
     if attack.at == "open":
-        return re.findall(r"^going on without silo \d+ while it is broken: (.*)$", one.said, re.M)
+        return re.findall(r"^continuing without silo \d+ while it is broken: (.*)$", one.said, re.M)
     if attack.at in ("save", "save_status"):
         return re.findall(
             rf"^the checkpoint of round {round} could not be written \((.*)\); training", one.said, re.M

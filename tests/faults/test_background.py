@@ -1,4 +1,4 @@
-"""Checkpoints that are written while training goes on: held half way, what comes then does no harm."""
+"""Checkpoints that are written while training continues: held half way, what comes then does no harm."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_full_disk_is_named_and_training_goes_on(
     (line,) = own_lines(command.err)
     assert line.startswith("the checkpoint of round 4 could not be written (")
     assert "No space left on device" in line
-    assert line.endswith("; training goes on")
+    assert line.endswith("; training continues")
     assert checkpoints(tmp_path / "run") == [2, 6]
     assert outcome(tmp_path / "run") == outcome(untroubled / "whole")
 

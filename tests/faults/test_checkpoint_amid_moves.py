@@ -1,4 +1,4 @@
-"""A death amid a checkpoint, whose silos go on with what they kept before."""
+"""A death amid a checkpoint, whose silos continue with what they kept before."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Ranks that fail, die or are asked to end: the job ends soon,
-its checkpoint whole, and goes on to the same bits."""
+its checkpoint whole, and continues to the same bits."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_signal_where_no_checkpoint_can_be_written_says_so(yard: Path, tmp_pat
         command.reached()
         os.kill(command.session, USR1)
         assert command.release().end().code == 75
-    assert "stopped by a signal and no checkpoint could be written; go on with: " in command.out
+    assert "stopped by a signal and no checkpoint could be written; continue with: " in command.out
     assert command.err.count("the checkpoint of round 3 could not be written") == 1
 
 
@@ -184,7 +184,7 @@ def test_a_line_that_is_not_finite_ends_the_training_in_a_line(yard: Path, tmp_p
         assert command.end(30).code == 3
     (line,) = [line for line in own_lines(command.err) if line.startswith("error: ")]
     assert "round 3 was lost" in line
-    assert "a line is not finite; training diverged, take a lower [local] lr" in line
+    assert "a line is not finite; training diverged, use a lower [local] lr" in line
     assert (lines_of(run), max(checkpoints(run))) == (2, 2)
     assert not (run / "model.safetensors").exists()
 

@@ -1,4 +1,4 @@
-"""A disk that is full: training goes on as far as it can,
+"""A disk that is full: training continues as far as it can,
 says in a line what is missing, and is resumed with room."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from faults.processes import Command, lines_of, outcome, own_lines, train
 
 FULL = "cannot be written (No space left on device)"
-RESUME = "; make room, and go on with --resume"
+RESUME = "; make room, and continue with --resume"
 
 
 def _fill(disk: Path, pages: int = 0) -> Path:
@@ -39,7 +39,7 @@ def test_a_disk_that_fills_amid_a_training_ends_it_in_a_line_and_resume_goes_on(
     assert last == f"error: {run / 'model.safetensors'}: {FULL}{RESUME}"
     assert [line for line in notes if "the checkpoint of round" not in line] in (
         [],  # where the last page of the metrics has had room
-        [f"{run / 'metrics.jsonl'}: {FULL}; training goes on, its lines follow when there is room"],
+        [f"{run / 'metrics.jsonl'}: {FULL}; training continues, its lines follow when there is room"],
     )
     assert [json.loads(line)["round"] for line in (run / "metrics.jsonl").open()] == [
         *range(1, 1 + lines_of(run))

@@ -184,7 +184,7 @@ def test_a_worker_that_is_killed_is_told_as_it_is_whatever_the_launcher_ends_wit
     shared = re.findall(r"/dev/shm/[^/\s]+$", maps, re.MULTILINE)  # a folder may hold shards
     assert not [name for name in shared if Path(name).exists()]
     assert own_lines(command.err)[-1] == (
-        f"error: {run}: ranks died, and the training ended with them; go on with --resume"
+        f"error: {run}: ranks died, and the training ended with them; continue with --resume"
     )
 
 
@@ -254,7 +254,7 @@ def test_resuming_nothing_starts_anew_and_says_so(yard: Path, tmp_path: Path) ->
         tmp_path / "command", 1, *train(yard / "plain.toml", tmp_path / "typo", "--resume")
     ) as command:
         assert command.end().code == 0
-    assert own_lines(command.err) == [f"no run in {tmp_path / 'typo'}: starting anew"]
+    assert own_lines(command.err) == [f"no run in {tmp_path / 'typo'}: starting from round 1"]
 
 
 def test_a_forced_change_is_told_and_recorded(yard: Path, untroubled: Path, tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_forced_change_is_told_and_recorded(yard: Path, untroubled: Path, tmp_
     arguments = train(yard / "steady.toml", run, "--resume", "--set", "local.lr=0.01")
     line = _refused(tmp_path / "1", 1, *arguments)
     assert "differs in local.lr; " in line
-    assert line.endswith("or insist by --force")
+    assert line.endswith("or add --force")
     with Command(tmp_path / "2", 1, *arguments, "--force") as command:
         assert command.end().code == 0
     assert own_lines(command.err) == [f"{run}: goes on with local.lr 0.02 -> 0.01"]

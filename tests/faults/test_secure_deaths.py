@@ -1,4 +1,4 @@
-"""Ranks that are killed amid a masked sum: the run goes on to the same bits, or says who has to come back."""
+"""Ranks that are killed amid a masked sum: the run continues to the same bits, or says who must return."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_released_round_whose_silo_is_missing_says_who_has_to_come_back(lackin
     missing, line = lacking
     assert f"round {ROUND} was lost: " in line
     assert re.search(rf"(without|silo) '?silo {missing}'?", line), line
-    assert "go on with" in line
+    assert "continue with" in line
 
 
 def test_a_masked_sum_needs_no_buffers_of_mpi(

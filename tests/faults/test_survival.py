@@ -1,4 +1,4 @@
-"""Ranks that die under Open MPI's fault tolerance: the others go on, to the bits of a run never troubled."""
+"""Ranks that die under Open MPI's fault tolerance: the others continue, to the bits of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Case:
     job: str = "steady"
 
 
-SERVER = "rank 1 is the server now and goes on"
+SERVER = "rank 1 is the server now and continues"
 CASES = {
     "asked": Case({"2": ("asked", "learn", 3)}, "rank 2 died", restless=True),
     "judged": Case({"2": ("judged", "learn", 3)}, ", with what was kept in round 2"),
@@ -75,7 +75,7 @@ CASES = {
         CHOICE,
         like="choice",
     ),
-    "server-early": Case({"0": ("worked", "learn", 1)}, f"{SERVER} anew, after round 0"),
+    "server-early": Case({"0": ("worked", "learn", 1)}, f"{SERVER} from the start, after round 0"),
     "server-finishing": Case(
         {"0": ("worked", "finish", 6)}, f"{SERVER} from the last checkpoint, after round 6"
     ),

@@ -1,4 +1,4 @@
-"""A training of real ranks watched in a real terminal, and page after page while it goes on."""
+"""A training of real ranks watched in a real terminal, and page after page while it continues."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def harmed_file(draw: Random, path: Path) -> bytes:
 
 
 def resume(run: Path) -> None:
-    """Go on with a harmed run as the job that it was started with."""
+    """Continue with a harmed run as the job that it was started with."""
     job = read_job(run.with_name("other") / "job.toml")
     check_run(run, job, True, True, read_federation(Path(job.shards)))
     trim_metrics(run, 1)

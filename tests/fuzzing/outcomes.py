@@ -43,7 +43,7 @@ class Kind:
 
 
 class Undocumented(Exception):
-    """A value, an exit code or a line that is none of those that the documentation knows."""
+    """A value, an exit code or a line that is not one of those that the documentation knows."""
 
 
 class Hung(BaseException):

@@ -69,5 +69,5 @@ class Ordinal(Task):
     def check(self, spec, module):
         if spec.classes < 3:
             raise InputError(
-                f"[task] name = 'grades:Ordinal': {spec.classes} grades are too few; take 3 or more"
+                f"[task] name = 'grades:Ordinal': {spec.classes} grades are too few; use 3 or more"
             )

@@ -653,7 +653,7 @@ _failed: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
 
 
 class Odd(FedAvg):
-    """One silo sends no vector, one another, and one marks it otherwise; the others go on without them."""
+    """One silo sends no vector, one another, and one marks it otherwise; the others continue without them."""
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         update = super().train(silo, w)
@@ -663,7 +663,7 @@ class Odd(FedAvg):
 
 
 class Poisoned(FedAvg):
-    """One silo diverges; the others go on without it."""
+    """One silo diverges; the others continue without it."""
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         update = super().train(silo, w)

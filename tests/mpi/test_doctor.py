@@ -204,7 +204,7 @@ def test_where_no_step_can_be_compiled_the_doctor_says_why_and_leaves_nothing(
         ([], "--compile: name the job whose steps are to be compiled"),
         (["job.toml", "--json", "found.json"], "--compile: takes a job alone; leave --out and --json out"),
         (["none.toml"], "none.toml: cannot be read"),
-        (["job.toml"], "job.toml: [local] compile = false: no step is compiled; take compile = true"),
+        (["job.toml"], "job.toml: [local] compile = false: no step is compiled; use compile = true"),
     ],
 )
 def test_what_the_doctor_cannot_compile_is_one_line(tmp_path: Path, words: list[str], why: str) -> None:

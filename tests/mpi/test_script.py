@@ -19,7 +19,7 @@ def test_a_script_trains_stops_resumes_and_leaves_all_as_it_was(n: int, digits: 
     first, *others = (json.loads((tmp_path / "out" / f"told-{rank}.json").read_text()) for rank in range(n))
     assert first.pop("refusal").startswith("the job: has no key 'round'; did you mean 'rounds'?")
     assert first.pop("no model").endswith(
-        "the training is not finished; go on with resume=True for its model"
+        "the training is not finished; continue with resume=True for its model"
     )
     assert first == {
         "stopped": [False, 2],

@@ -213,7 +213,7 @@ def test_a_server_that_asks_twice_gets_no_second_sum_under_masks(played: Path, s
     assert re.search(
         r"round 1 was lost: rank \d hands over no sum: \S*site/released\.jsonl: round 1 of job 'secure' is "
         r"not released \(train\): the round was released before, and is now to be over other silos "
-        r"\(without 'silo 6'\), so both sums would tell them apart; go on with the run from its own last",
+        r"\(without 'silo 6'\), so both sums would tell them apart; continue with the run from its own last",
         said["asks-twice"],
     )
     assert len(tap(played, "asks-twice", 0)["totals"]) == 1

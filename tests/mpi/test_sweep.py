@@ -40,7 +40,7 @@ def test_a_sweep_under_mpirun_stops_goes_on_and_compares(digits: Path, tmp_path:
         time.sleep(0.02)
     os.kill(stopped.pid, signal.SIGINT)
     assert stopped.wait(60) == 75, (tmp_path / "out").read_text()
-    assert "the same command goes on" in (tmp_path / "out").read_text()
+    assert "the same command continues" in (tmp_path / "out").read_text()
     done = len((first / "metrics.jsonl").read_text().splitlines())
     assert 0 < done < 150
     finished = subprocess.run(

@@ -77,7 +77,7 @@ def sparse_silos(seed: int = 9) -> Silos:
 
 
 def text_silos(sizes: Sequence[int] = SIZES, seed: int = 7) -> Silos:
-    """Silos whose characters, of four, go on by one or by three, each silo with a chance of its own."""
+    """Silos whose characters, of four, continue by one or by three, each silo with a chance of its own."""
     draw = np.random.default_rng(seed)
     silos = []
     for k, n in enumerate(sizes):

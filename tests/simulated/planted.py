@@ -244,7 +244,7 @@ FAULTS = {
         world=(("nodes", 1), ("ranks", 5), ("calls", (100, 300))),
     ),
     "the first vector of a name stays": Planted(_instead(Broadcast, "_vector", _first_vector)),
-    "silos forget when a run goes on": Planted(_left_out(Worker, "_read_state", {}), ("scaffold",), HALT),
+    "silos forget when a run continues": Planted(_left_out(Worker, "_read_state", {}), ("scaffold",), HALT),
     "a round's line stays when it is done again": Planted(
         lambda: mock.patch.object(loop, "trim_metrics"), kinds=HALT
     ),

@@ -38,7 +38,7 @@ class Schedule:
         then: A rank, and after how many of its calls since the first death it dies, too.
         late: Who sleeps when, and for how many seconds.
         halt: After how many calls of all ranks all are killed.
-        resume: On how many ranks the training goes on after that.
+        resume: On how many ranks the training continues after that.
         timeout: Seconds of `MPIFL_TRANSFER_TIMEOUT`.
         surprises: After how many draws the world is calm; None for never.
         node: The number of a node, and after how many calls of all ranks all of its ranks die at once.

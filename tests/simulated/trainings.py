@@ -188,7 +188,7 @@ class Yard:
         return world.halted or bool(errors) or not (self.run / "model.safetensors").exists()
 
     def _gone_on(self, killed: World, schedule: Schedule, way: Way) -> World:
-        """Go on with the run folder as it lay there when all were killed: unwinding stacks write no more."""
+        """Continue with the run folder as it was when all were killed: unwinding stacks write no more."""
         left = self.run.with_name("left")
         shutil.rmtree(left, ignore_errors=True)
         if self.run.exists():

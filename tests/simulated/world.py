@@ -200,7 +200,7 @@ class World:
         return first
 
     def _switch(self, rank: Rank | None) -> None:
-        """Go on with a rank, or with who runs the world; return when this one goes on.
+        """Continue with a rank, or with who runs the world; return when this one continues.
 
         Torch keeps per thread whether it notes gradients, and all ranks are of one.
         """

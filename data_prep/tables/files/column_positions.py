@@ -35,5 +35,5 @@ def _other_delimiter(own: Sequence[str], spec: TableSpec) -> str:
     likely = max(DELIMITERS, key=own[0].count) if len(own) == 1 else ""
     if not likely or likely not in own[0]:
         return ""
-    said = f"the spec says delimiter = {spec.delimiter!r}: take it out"
+    said = f"the spec says delimiter = {spec.delimiter!r}: remove it"
     return f"the line is separated by {likely!r}, {said}; "

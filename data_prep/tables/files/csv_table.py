@@ -162,7 +162,7 @@ class CsvTable:
                 told = f"{len(row)} values, there are {len(names)} columns; repair or remove it"
                 raise InputError(f"{where}: {told}")
             if row[0].strip() == names[0] and [value.strip() for value in row] == names:
-                remedy = "take 'names' out of the spec" if self._spec.names else "remove it"
+                remedy = "remove 'names' from the spec" if self._spec.names else "remove it"
                 raise InputError(f"{where}: the names of the columns, and no row; {remedy}")
 
 

@@ -57,7 +57,7 @@ def header_of(path: Path, encoding: str) -> tuple[list[str], str]:
     try:
         names = _parted(line, delimiter := likely(line))
     except csv.Error as error:
-        raise InputError(f"{path}: its first line is none of a CSV table ({error})") from None
+        raise InputError(f"{path}: its first line is not that of a CSV table ({error})") from None
     if not any(names):
         raise InputError(f"{path}: its first line names no columns")
     return names, delimiter
@@ -83,7 +83,7 @@ def _parted(line: str, delimiter: str) -> list[str]:
 
 
 def _whole_line(lines: Iterable[str]) -> str:
-    """Return the first line, with those that it goes on in while a name in quotes does."""
+    """Return the first line, with those that it continues in while a name in quotes does."""
     found = ""
     for line in lines:
         found += line

@@ -63,7 +63,9 @@ def check_encoding(encoding: str) -> None:
     try:
         "".encode(encoding)
     except (LookupError, ValueError):
-        raise ValueError(f"'{encoding}' is no known encoding; try 'cp1252', 'latin-1' or 'utf-16'") from None
+        raise ValueError(
+            f"'{encoding}' is not a known encoding; try 'cp1252', 'latin-1' or 'utf-16'"
+        ) from None
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def _plain(path: Path, name: str, column: Any, missing: tuple[str, ...]) -> Text
         return _texts(column, missing)
     except library().ArrowException as error:
         what = f"column '{name}' is {column.type}, and no plain values ({str(error).splitlines()[0]})"
-        raise InputError(f"{path}: {what}; take it out of the table, or make plain columns of it") from None
+        raise InputError(f"{path}: {what}; remove it from the table, or make plain columns of it") from None
 
 
 def _texts(column: Any, missing: tuple[str, ...]) -> Texts:

@@ -1,4 +1,4 @@
-"""The phases of an alignment: after each, rank 0 hears all parties' results, and tells whether to go on."""
+"""The phases of an alignment: after each, rank 0 hears all results, and tells whether to continue."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def _read(who: str, kind: type[Said], record: bytes) -> Answer[Said]:
     try:
         return answer_of(kind, record)
     except ValueError:
-        raise InputError(f"{who} has sent what is no answer; see that all run the same mpifl") from None
+        raise InputError(f"{who} has sent what is not an answer; see that all run the same mpifl") from None
 
 
 def _check_none_stopped(answers: Sequence[Answer[Said]], names: Sequence[str]) -> None:
-    """Refuse to go on without a party. Parties that only stopped after another are not named."""
+    """Refuse to continue without a party. Parties that only stopped after another are not named."""
     stopped = [(who, answer.stopped) for who, answer in zip(names, answers, strict=True) if answer.stopped]
     if stopped:
         whose = [who for who, where in stopped if where == HERE] or [who for who, _ in stopped]
@@ -83,7 +83,7 @@ def tell(transport: Transport, act: Callable[[], Message], kind: type[Verdict]) 
     try:
         verdict = answer_of(kind, transport.broadcast_record())
     except ValueError:
-        raise InputError("rank 0 has sent what is no verdict; see that all run the same mpifl") from None
+        raise InputError("rank 0 has sent what is not a verdict; see that all run the same mpifl") from None
     if fault is not None and str(fault) != verdict.stopped:
         raise fault
     if verdict.said is None:

@@ -98,6 +98,6 @@ def _bindings() -> Any:
         bindings = importlib.import_module("nacl.bindings")
     except ImportError:
         what = "aligning needs PyNaCl; pip install 'mpifl[align]'"
-        raise InputError(f"{what}, or have all parties take --plain with a key") from None
+        raise InputError(f"{what}, or have all parties use --plain with a key") from None
     floors.hold("align")
     return bindings

@@ -43,7 +43,7 @@ class AlignTerms(BaseModel):
             raise ValueError("parties: a name is there twice; each party has its own")
         if self.labels not in self.parties:
             to_do = f"{did_you_mean(self.labels, self.parties)}name the one that has them"
-            raise ValueError(f"labels: '{self.labels}' is none of the parties; {to_do}")
+            raise ValueError(f"labels: '{self.labels}' is not one of the parties; {to_do}")
         if self.valid + self.test >= 1:
             raise ValueError("valid, test: together they leave nothing to train on; lower them")
         return self

@@ -20,7 +20,7 @@ EXACT = "exact McNemar test, and Tango's interval"
 BOOTSTRAP = "paired bootstrap over the rows, 2,000 draws"
 BY_TEST_ROWS = (
     "The trainings were ended, or their models chosen, by scores on these same test rows, which flatters "
-    "each of them; take [evaluate] split = 'valid'."
+    "each of them; use [evaluate] split = 'valid'."
 )
 
 

@@ -27,7 +27,7 @@ def baseline_command(
         settings: Keys and values of it.
         out: The folder of the runs and of the figures.
         ranks: MPI ranks of the federated training; the others take one.
-        resume: Go on with the runs that are there.
+        resume: Continue with the runs that are there.
         late: Shards of silos that came later: these alone are trained, and scored beside the federated model.
 
     Raises:
@@ -41,7 +41,7 @@ def baseline_command(
         screen.print(f"silo {name} left out: {why}", soft_wrap=True)
     codes = run_each(plan.runs, job, ranks, lent=partial(lent_shards, plan), first_counts=True)
     if INTERRUPTED in codes:
-        print("go on by --resume" if late is None else "the same command goes on")
+        print("continue by --resume" if late is None else "the same command continues")
         return INTERRUPTED
     if plan.federated.state != "done":
         return codes[0] or 1

@@ -59,7 +59,7 @@ def verdict(found: Baseline) -> str:
     """Say in one sentence whether federation helped, and for whom."""
     whole, metric = found.whole, found.metric
     told = {"better": "Federation helped", "worse": "Federation did harm", NONE_SEEN: "No difference seen"}
-    said = told.get(judged(whole, metric), "Nobody can tell whether federation helped")
+    said = told.get(judged(whole, metric), "These rows do not show whether federation helped")
     if whole.difference is not None:
         points = " points" if metric.share else ""
         low, high = signed(metric, whole.difference.low), signed(metric, whole.difference.high)

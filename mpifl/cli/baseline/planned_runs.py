@@ -75,7 +75,7 @@ def plan_of(path: Path, settings: Sequence[str], out: Path) -> BaselinePlan:
     folder, spec = Path(job.shards), read_any(Path(job.shards))
     if job.split is not None or not isinstance(spec, FederationSpec):
         what = "parties have columns of the same rows, and none could train alone"
-        raise InputError(f"{path}: {what}; take shards whose silos have rows of their own")
+        raise InputError(f"{path}: {what}; use shards whose silos have rows of their own")
     _check(path, job)
     _check_models(path, job, spec)
     federated = GridRun(0, "federated", out / "federated", tuple(settings), job)
@@ -102,7 +102,7 @@ def plan_of_late(path: Path, settings: Sequence[str], out: Path, late: Path) -> 
     _check(path, job)
     federated = GridRun(0, "federated", run, tuple(settings), job)
     if federated.state != "done":
-        raise InputError(f"{run}: is no finished run; put the run folder of the federated model there")
+        raise InputError(f"{run}: is not a finished run; put the run folder of the federated model there")
     (_, taken), shards = learned_from(run, job.plugins.values()), shards_at(late)
     check_fit(run, late, shards.spec, taken)
     check_classes(run, late, shards.spec, taken)
@@ -162,7 +162,7 @@ def _check_models(path: Path, job: Job, spec: FederationSpec) -> None:
         own = bool(algorithm.personal_names(module))
     if own:
         what = f"[algorithm] name = '{job.algorithm['name']}': silos have models of their own"
-        raise InputError(f"{path}: {what}; take an algorithm that trains one model, such as fedavg")
+        raise InputError(f"{path}: {what}; use an algorithm that trains one model, such as fedavg")
 
 
 def _run(plan: BaselinePlan, out: Path, name: str, entries: list[ShardEntry]) -> GridRun:
@@ -193,7 +193,7 @@ def prepare(plan: BaselinePlan, resume: bool) -> None:
         begun = (task.run / "job.toml").exists()
         if begun and not (resume or plan.late):
             what = f"{task.run}: holds a run already"
-            raise InputError(f"{what}; go on by --resume, or name another folder by --out")
+            raise InputError(f"{what}; continue by --resume, or name another folder by --out")
         shards = Path(task.job.shards)
         entries = plan.entries.get(task.run.name)
         described = (shards / "federation.json").is_file()

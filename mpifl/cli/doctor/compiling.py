@@ -73,7 +73,7 @@ def _short(path: Path | None) -> Job:
         )
     job = read_job(path)
     if not job.local.compile:
-        raise InputError(f"{path}: [local] compile = false: no step is compiled; take compile = true")
+        raise InputError(f"{path}: [local] compile = false: no step is compiled; use compile = true")
     return job.model_copy(
         update={
             "rounds": 1,

@@ -1,6 +1,6 @@
 """Tests between all ranks of the contract of every transport, with awkward sizes, and measures its speed.
 
-All ranks call these functions together. Nothing is asserted. A check yields its faults and goes on as the
+All ranks call these functions together. Nothing is asserted. A check yields its faults and continues as the
 other ranks expect.
 """
 

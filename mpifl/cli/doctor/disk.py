@@ -39,7 +39,7 @@ def examine_folder(folder: Path) -> Disk:
     there = next((path for path in places if path.exists()), Path("/"))
     disk = Disk(folder=str(there), system=file_system(there))
     if not there.is_dir():
-        return disk.model_copy(update={"fault": "is no folder"})
+        return disk.model_copy(update={"fault": "is not a folder"})
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=there) as scratch:
             seconds, locks = _written(Path(scratch)), _locks(Path(scratch))

@@ -96,7 +96,7 @@ def _tolerance(conditions: Conditions) -> Iterator[Finding]:
         )
     else:
         yield Finding(
-            "fault tolerance", "ok", "ULFM, mpirun --with-ft ulfm: when a rank dies the others go on"
+            "fault tolerance", "ok", "ULFM, mpirun --with-ft ulfm: when a rank dies the others continue"
         )
 
 
@@ -138,7 +138,7 @@ def _doorbells(conditions: Conditions) -> Iterator[Finding]:
     without = [c.rank for c in conditions if not (c.doorbell and c.memory)]
     if without:
         found = f"no abstract Unix sockets or no memfd for {named(without)}: they look instead of being woken"
-        yield Finding("doorbells", "warning", found, "take Linux 3.17 or later")
+        yield Finding("doorbells", "warning", found, "use Linux 3.17 or later")
     else:
         yield Finding("doorbells", "ok", "ranks of a node can wake each other")
 

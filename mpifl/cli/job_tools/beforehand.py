@@ -46,8 +46,8 @@ def check_beforehand(job: Path, overrides: Sequence[str], run: Path, resume: boo
         job: The job file.
         overrides: Keys of the job to change, such as `local.lr=0.05`.
         run: The run folder.
-        resume: Whether an existing run goes on.
-        force: Whether it may go on with a changed job.
+        resume: Whether an existing run continues.
+        force: Whether it may continue with a changed job.
 
     Raises:
         InputError: the job would be refused, with the same line as from the ranks.

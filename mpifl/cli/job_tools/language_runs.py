@@ -61,7 +61,7 @@ class _LanguageModel:
 def generate_run(
     run: Path, asked: Prompts, out: Path | None, trusted: Collection[str] = (), last: bool = False
 ) -> None:
-    """Print how the model of a run goes on with each prompt, or write it to a file.
+    """Print how the model of a run continues with each prompt, or write it to a file.
 
     Args:
         run: The run folder.
@@ -156,7 +156,7 @@ def _inputs(opened: _LanguageModel) -> Any:
 def _generated(
     opened: _LanguageModel, prompts: list[tuple[int, str]], asked: Prompts
 ) -> Iterator[dict[str, Any]]:
-    """Yield each prompt, what it goes on with, the number of new tokens, and whether the text ended."""
+    """Yield each prompt, what it continues with, the number of new tokens, and whether the text ended."""
     tokens, drawn = opened.tokens, 1.0 if asked.temperature is None else asked.temperature
     how = GoingOn(asked.length, tokens.end, None if asked.seed is None else drawn)
     more: dict[str, Any] = {"outputs": opened.outputs, "features": opened.spec.features}
@@ -183,7 +183,7 @@ def _opened(run: Path, trusted: Collection[str], tokenizer: str | None, *, last:
     job = read_job_of(run, trusted)
     if not job.build_task().generates:
         named = f"{run}: [task] name = '{job.task['name']}'"
-        raise InputError(f"{named}: has no next token; take a run of the task 'language'")
+        raise InputError(f"{named}: has no next token; use a run of the task 'language'")
     _, spec = learned_from(run, trusted)
     tokens = _tokens(run, job, spec, tokenizer)
     if tokens.size > (spec.classes or 0):
@@ -217,7 +217,7 @@ def _read(path: Path) -> list[tuple[int, str]]:
     try:
         lines = path.read_text("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        said = error.strerror if isinstance(error, OSError) else "it is not a UTF-8 text"
         raise InputError(f"--prompts {path}: cannot be read ({said})") from None
     numbered = [(number, line.rstrip("\r")) for number, line in enumerate(lines, 1) if line.strip()]
     if path.suffix == ".jsonl":
@@ -234,5 +234,5 @@ def _prompt(where: str, line: str) -> str:
         found = None
     prompt = found.get("prompt") if isinstance(found, dict) else None
     if not isinstance(prompt, str):
-        raise InputError(f'{where}: is no object with a prompt; write {{"prompt": "..."}}')
+        raise InputError(f'{where}: is not an object with a prompt; write {{"prompt": "..."}}')
     return prompt

@@ -77,7 +77,7 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
         return _of_tables(answers, encoding)
     source = answers.template.source
     if answers.template.label == MASKS and not Path(answers.label).is_dir():
-        raise InputError(f"--label {answers.label}: is no folder; name that of the masks")
+        raise InputError(f"--label {answers.label}: is not a folder; name that of the masks")
     if answers.template.label == MASKS:
         answers = replace(answers, drawn=_drawn(answers))
     told = [f"{answers.data[0]}: a folder or file of each silo is there"] if answers.parted else []

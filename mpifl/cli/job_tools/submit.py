@@ -27,7 +27,7 @@ ranks='' signalled=1 over=''
 # the ranks end their round, write a checkpoint, and exit with 75
 trap 'signalled=1; kill -USR1 "$ranks"' USR1
 trap 'signalled=1; over=1' TERM                 # cancelled, or out of time
-"${start[@]}" "${train[@]}" --resume &          # starts anew where there is no checkpoint
+"${start[@]}" "${train[@]}" --resume &          # starts again where there is no checkpoint
 ranks=$!
 while [[ $signalled ]]; do
     signalled=
@@ -49,9 +49,8 @@ echo "exit code $code after $(latest): queued again"
 scontrol requeue "$SLURM_JOB_ID"
 exit "$code"
 """
-"""The end of every batch script, also in `jobs/slurm`. The job goes on after a signal, and after the death of
-a rank or a node. It does not go on after a start without a new checkpoint, since the next start would fail,
-too."""
+"""The end of every batch script, also in `jobs/slurm`. The job continues after a signal, and after the
+death of a rank or a node. It does not after a start without a new checkpoint: the next one would fail."""
 
 FORCE = """[[ $SLURM_RESTART_COUNT ]] || train+=(--force)  # then the job is the run's own
 """

@@ -163,7 +163,7 @@ class Answers:
             raise InputError(f"{wrong[0]}: --kind {self.kind} has no use for it ({found.what})")
         by_column = found.of_table and found.scheme[0] != "vertical"
         if self.silos and not self.silos.isdecimal() and not by_column:
-            raise InputError(f"--silos {self.silos}: is no number of silos")
+            raise InputError(f"--silos {self.silos}: is not a number of silos")
         if self.silos and len(self.data) > 1:
             raise InputError(f"--silos {self.silos}: each of {len(self.data)} tables is a silo; leave it out")
         return found

@@ -143,7 +143,7 @@ def run_task(
 def run_all(tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False) -> int:
     """Run all tasks that are not done, one after another, and print the comparison of all.
 
-    A lost run would be lost again with the same bits, so it goes on only with `retry`.
+    A lost run would be lost again with the same bits, so it continues only with `retry`.
 
     Returns:
         0; 75 if a signal stopped it; else the exit code of the first run that failed, now or earlier.
@@ -206,7 +206,7 @@ def run_each(
                 codes.append(run_task(task, job, ranks, partial(progress.look, task)))
             progress.end(task, codes[-1])
             if codes[-1] == INTERRUPTED:
-                progress.say("stopped by a signal; the same command goes on")
+                progress.say("stopped by a signal; the same command continues")
                 break
             if first_counts and codes[0]:
                 break
@@ -243,7 +243,7 @@ class _SweepProgress:
         self._bar.reset(self._all, completed=self._before)
         why = ""
         if state == "lost":
-            why = f": {shortened(why_lost(task.run) or '')}; give --retry to go on with it"
+            why = f": {shortened(why_lost(task.run) or '')}; give --retry to continue with it"
         self.say(f"{self._nth(task)} {state} before{why}")
 
     def look(self, task: GridRun, stopping: bool) -> None:

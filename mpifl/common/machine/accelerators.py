@@ -35,7 +35,7 @@ def check(device: torch.device, error: BaseException) -> None:
     try:
         finish(device)
     except RuntimeError:
-        raise DeviceLost(f"{device} answers no more: {one_line(error)}") from error
+        raise DeviceLost(f"{device} no longer answers: {one_line(error)}") from error
 
 
 @contextlib.contextmanager

@@ -156,7 +156,7 @@ def lines(
 def _keys(
     shown: Sequence[Line], band: Band | None, target: float | None, under: Under | None, write: Write
 ) -> list[Key]:
-    """Return what each look means, with the last value of a line that goes on to its end."""
+    """Return what each look means, with the last value of a line that continues to its end."""
     keys = [Key(one.look, one.name, write(_last(one.points)) if one.last is None else one.last)
             for one in shown if one.name]  # fmt: skip
     keys += [Key("band", band.name)] if band and band.points else []

@@ -73,7 +73,7 @@ def check_images(where: str, features: Inputs, targets: Aims | None) -> tuple[Fe
     Raises:
         InputError: they are something else; the line begins with `where`.
     """
-    own = "take a function of your own, 'module:function'"
+    own = "use a function of your own, 'module:function'"
     if not isinstance(features, Features) or len(features.shape) != 3:
         found = list(features.shape) if isinstance(features, Features) else f"arrays {', '.join(features)}"
         what = f"moves images [channels, height, width], and an example has the shape {found}"

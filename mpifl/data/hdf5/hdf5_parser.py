@@ -132,7 +132,7 @@ def _find(file: Any, name: str) -> Any:
     found, where = h5py.h5g.open(file.id, b"/"), ""
     for part in name.split("/"):
         if not isinstance(found, h5py.h5g.GroupID):
-            raise ValueError(f"{where[1:]} is no group")
+            raise ValueError(f"{where[1:]} is not a group")
         where = f"{where}/{part}"
         if not found.links.exists(part.encode()):
             return None
@@ -147,7 +147,7 @@ def _facts(name: str, found: Any) -> dict[str, Any]:
     import h5py
 
     if not isinstance(found, h5py.h5d.DatasetID):
-        raise ValueError(f"{name} is no data set")
+        raise ValueError(f"{name} is not a data set")
     made = found.get_create_plist()
     if made.get_layout() == h5py.h5d.VIRTUAL:
         raise ValueError(f"{name} is a virtual data set; a shard holds its data itself")

@@ -169,8 +169,8 @@ class Parser:
 
 def _death(number: Any) -> str:
     if number == signal.SIGXCPU:
-        return "HDF5 comes to no end with it"
-    return f"HDF5 dies of it: {signal.Signals(number).name if number in set(signal.Signals) else '?'}"
+        return "HDF5 does not finish reading it"
+    return f"HDF5 crashes on it: {signal.Signals(number).name if number in set(signal.Signals) else '?'}"
 
 
 def _printable(text: Any) -> str:

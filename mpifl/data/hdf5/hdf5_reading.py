@@ -187,7 +187,7 @@ def _check_bytes(path: Path, file: BinaryIO, nbytes: int, sha256: str | None) ->
 
 def _reason(error: OSError) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return "this process may open no more files; raise 'ulimit -n', or take more ranks"
+        return "this process may open no more files; raise 'ulimit -n', or use more ranks"
     if error.errno == errno.ELOOP:
         return "is a link; put the file itself there, or link the whole folder"
     what = (

@@ -165,7 +165,7 @@ def read_spec(path: Path) -> FederationSpec:
         if (version := parts.get("format_version", FORMAT_VERSION)) not in VERSIONS:
             raise ShardError(f"{path}: {other_version(version)}")
         if parts.get("layout", "horizontal") != "horizontal":
-            raise ShardError(f"{path}: vertical shards are not for {_WHOLE_EXAMPLES}; take another scheme")
+            raise ShardError(f"{path}: vertical shards are not for {_WHOLE_EXAMPLES}; use another scheme")
     spec = as_record(path, FederationSpec, parts)
     entries = [*spec.silos, *filter(None, (spec.test, spec.public))]
     check_entries(path, [entry.file for entry in entries], [entry.labels for entry in entries], spec.classes)

@@ -224,7 +224,7 @@ def _check_update(header: Header, request: Compute | Converse, expected: Expecte
         if isinstance(header.scalars.get(name), str):
             raise Refused(f"the scalar '{name}' is a text; send numbers")
         if request.work not in EVALUATIONS and (name in reserved or name.startswith(("test_", "silo_"))):
-            raise Refused(f"the scalar '{name}' has the name of a figure of the server's; take another")
+            raise Refused(f"the scalar '{name}' has the name of a figure of the server's; use another")
 
 
 def _check_end(header: Header, request: Converse, expected: ExpectedUpdates) -> None:

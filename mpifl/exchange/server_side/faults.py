@@ -185,7 +185,7 @@ def outcome_of(
     """Return the outcome of an exchange.
 
     Args:
-        verdict: The verdict; None on other ranks than the server, which go on after a lost round.
+        verdict: The verdict; None on other ranks than the server, which continue after a lost round.
         replies: The replies of all silos.
         combined: The combined vectors.
         aggregation: The aggregator, which combines the numbers.

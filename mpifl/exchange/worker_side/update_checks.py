@@ -84,5 +84,5 @@ def reason_of(error: ValueError) -> str:
         return str(error)
     first = error.errors()[0]
     if first["loc"][0] == "scalars":  # a value may have several types, and pydantic would name only the first
-        return f"{first['loc'][1]} = {first['input']}: is no number, true or false, or text"
+        return f"{first['loc'][1]} = {first['input']}: is not a number, true or false, or text"
     return f"{first['loc'][-1]} = {first['input']}: {first['msg']}"

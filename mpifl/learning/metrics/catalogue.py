@@ -167,7 +167,7 @@ def _chosen(name: str, table: dict[str, Any], catalogue: Mapping[str, MetricEntr
     except (TypeError, ValueError) as error:
         raise ValueError(f"metrics = '{name}': cannot be made with {table}: {error}") from None
     if missing or inspect.isfunction(kind):
-        raise ValueError(f"metrics = '{name}': is no metric; name a class with update and compute")
+        raise ValueError(f"metrics = '{name}': is not a metric; name a class with update and compute")
     return Chosen(str(called or snake), kind, table)
 
 

@@ -64,7 +64,7 @@ def build(
     name, factory = _factory_of(model, where)
     if isinstance(features, dict) and model in MODELS.keys() - OF_NAMED_ARRAYS.keys():
         what = f"takes one array; the shards have arrays with names ({', '.join(features)})"
-        raise InputError(f"{where} name = '{name}': {what}; take your own, 'package.module:factory'")
+        raise InputError(f"{where} name = '{name}': {what}; use your own, 'package.module:factory'")
     shape = each(lambda one: one.shape, features)
     wanted = _wanted(name, factory, {"shape": shape, "classes": width}, arguments, where)
     module = None
@@ -110,7 +110,9 @@ def _factory_of(model: str | Callable[..., nn.Module], where: str) -> tuple[str,
         return getattr(model, "__qualname__", repr(model)), model
     factory = MODELS.get(model) or load_plugin(model, f"{where} name", MODELS)
     if not callable(factory):
-        raise InputError(f"{where} name = '{model}': is no function; name one that returns a torch.nn.Module")
+        raise InputError(
+            f"{where} name = '{model}': is not a function; name one that returns a torch.nn.Module"
+        )
     return model, factory
 
 

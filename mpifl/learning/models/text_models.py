@@ -120,7 +120,7 @@ def gpt(
         ValueError: the width is not a multiple of the heads, or an example is not a row of tokens.
     """
     if width % heads:
-        raise ValueError(f"width = {width} is no multiple of heads = {heads}")
+        raise ValueError(f"width = {width} is not a multiple of heads = {heads}")
     if len(shape) != 1:
         raise ValueError(f"an example has the shape {list(shape)}; gpt takes tokens, [L]")
     states = CausalStates(classes, shape[0], width, layers, heads, dropout)

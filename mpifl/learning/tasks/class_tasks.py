@@ -61,7 +61,7 @@ class OfPlaces(OfClasses):
         numbers."""
         if not isinstance(y, dict) and len(y.shape) == 1:
             what = f"each example has one class number, and the task '{self.kind}' takes several"
-            raise ValueError(f'{what}; take "classification"')
+            raise ValueError(f'{what}; use "classification"')
 
 
 class OfAnswers(PackageTask):

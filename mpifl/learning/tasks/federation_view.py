@@ -78,7 +78,7 @@ class TaskFacts:
     def told_of_one_hot(self) -> str:
         """A hint for rows that may be one-hot; "" if they cannot be."""
         rows = len(self.shape or ()) == 1 and self.columns > 1 and self.classes in (None, 2)
-        to_do = "have the source store class numbers (argmax of each row), or take 'multilabel'"
+        to_do = "have the source store class numbers (argmax of each row), or use 'multilabel'"
         return f"; if the rows are one-hot, {to_do}" if rows else ""
 
     @property

@@ -71,7 +71,7 @@ class PackageTask(Task):
         if not self.fits(facts) or (facts.ragged and facts.classes is None):
             what = f"takes {self.takes}; the shards have {facts.told}"
             one_hot = facts.told_of_one_hot if self.one_hot else ""
-            raise InputError(f"[task] name = '{self.kind}': {what}, for which take '{facts.usual}'{one_hot}")
+            raise InputError(f"[task] name = '{self.kind}': {what}, for which use '{facts.usual}'{one_hot}")
         self._check_weights(facts)
         if facts.ragged and (own := getattr(self, "ignore", None)) not in (None, facts.ignore):
             raise InputError(f"[task] ignore = {own}: batches are padded with {facts.ignore}; leave it out")
@@ -185,7 +185,7 @@ class PackageTask(Task):
         name = self.chosen_loss or next(iter(self.losses))
         found: Callable[..., Any] = self.losses.get(name) or plugin(name, "loss", self.losses)
         if not callable(found):
-            raise ValueError(f"loss = '{name}': is no function; name one that takes (outputs, y)")
+            raise ValueError(f"loss = '{name}': is not a function; name one that takes (outputs, y)")
         return found
 
     @cached_property
@@ -211,7 +211,7 @@ class PackageTask(Task):
         if given == "balanced" and not sum(facts.counts):
             raise InputError("[task] weights = 'balanced': the shards count no labels; give a list")
         if isinstance(given, list) and len(given) != wanted:
-            raise InputError(f"[task] weights: {len(given)} are given; take {wanted}, one for each class")
+            raise InputError(f"[task] weights: {len(given)} are given; use {wanted}, one for each class")
 
     def _weights(self, given: list[float] | str) -> list[float]:
         """Return the weights of classes: balanced, n / (classes n_c), or 1 for a class without examples."""
@@ -235,7 +235,7 @@ class PackageTask(Task):
         for key in self.given.keys() - takes:
             others = [f"'{name}'" for name, loss in self.losses.items() if key in _keys(loss)]
             name = self.chosen_loss or next(iter(self.losses))
-            raise ValueError(f"{key}: loss = '{name}' takes none; take loss = {' or '.join(others)}")
+            raise ValueError(f"{key}: loss = '{name}' takes none; use loss = {' or '.join(others)}")
         return self
 
 

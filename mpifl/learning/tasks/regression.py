@@ -52,7 +52,7 @@ class Regression(PackageTask):
             given, wanted = getattr(self, key), shape[-1] if shape else 1
             if isinstance(given, list) and len(given) != wanted:
                 raise InputError(
-                    f"[task] {key}: {len(given)} are given; take {wanted}, one for each column of targets"
+                    f"[task] {key}: {len(given)} are given; use {wanted}, one for each column of targets"
                 )
         return super().for_federation(spec)
 

@@ -40,7 +40,7 @@ class Survival(PackageTask):
     def why_no_mean(self) -> str:
         """Return the reason: the loss compares examples."""
         own = self.criterion not in self.losses.values()
-        what = "compares each example with all that are at risk; take a loss of single examples"
+        what = "compares each example with all that are at risk; use a loss of single examples"
         return "" if own else what
 
     def scored(self, outputs: Tensor, y: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

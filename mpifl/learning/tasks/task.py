@@ -172,11 +172,9 @@ class Task(BaseModel, ABC):
         if not names:
             raise ValueError("metrics() returned none; have it return one or more")
         if wrong := [name for name in names if name == "loss" or not re.fullmatch(r"\w+", name)]:
-            raise ValueError(
-                f"metrics() names one '{wrong[0]}'; take letters, digits and '_', and not 'loss'"
-            )
+            raise ValueError(f"metrics() names one '{wrong[0]}'; use letters, digits and '_', and not 'loss'")
         if self.main is not None and self.main not in names:
             raise ValueError(
-                f"main = '{self.main}': is none of its metrics; {choices(self.main, names, 'take')}"
+                f"main = '{self.main}': is not one of its metrics; {choices(self.main, names, 'take')}"
             )
         return self

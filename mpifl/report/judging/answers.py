@@ -75,4 +75,4 @@ def check_flat(out: Path, columns: Columns) -> None:
     for name, column in columns.items() if out.suffix in FLAT else ():
         if column.ndim > 1:
             what = f"'{name}' has shape {list(column.shape[1:])} in each row, which no table takes"
-            raise InputError(f"--out {out}: {what}; take a name that ends in .npz")
+            raise InputError(f"--out {out}: {what}; use a name that ends in .npz")

@@ -143,13 +143,13 @@ def score_silos(
         InputError: no silo has such a split that can be read here.
     """
     if split is not None and split not in SPLITS:
-        raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}{suggested(split, SPLITS)}")
+        raise InputError(f"--split {split}: is not one of {', '.join(SPLITS)}{suggested(split, SPLITS)}")
     spec, names = trained.spec, Names([entry.name for entry in trained.spec.silos])
     asked = usual if split is None else [split]
     wanted = [(place, entry) for place, entry in enumerate(spec.silos) if _split_of(entry, asked)]
     if not wanted:
         what = f"no silo has a split '{split}'" if split else "no silo holds out examples"
-        instead = "take --split train" if split is None else "take another --split"
+        instead = "use --split train" if split is None else "use another --split"
         raise InputError(f"{trained.folder}/federation.json: {what}; {instead}")
     silos, left_out = {}, {}
     for place, entry in wanted:

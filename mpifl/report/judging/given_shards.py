@@ -72,7 +72,7 @@ def check_fit(
     if why := unlike(encoding_of(given.source), encoding_of(taken.source)):
         what = f"{data}: was cut by another spec than the training: {why}"
         if not force:
-            raise InputError(f"{what}; {FITTED}, or insist by --force")
+            raise InputError(f"{what}; {FITTED}, or add --force")
         print(f"warning: {what}", file=sys.stderr)
 
 

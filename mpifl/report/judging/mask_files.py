@@ -66,7 +66,7 @@ class MaskFiles:
         """
         if p.ndim != 4 or not isinstance(x, Tensor) or tuple(x.shape[-2:]) != p.shape[-2:]:
             what = (
-                f"the model answers with shape {list(p.shape[1:])} for each row, which is no mask of an image"
+                f"the model answers with shape {list(p.shape[1:])} for a row: not a mask of an image"
             )
             raise InputError(f"--masks {self._folder}: {what}; leave it out")
         if p.shape[1] > 256:

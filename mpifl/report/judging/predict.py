@@ -119,7 +119,7 @@ def check_asked(out: Path, split: str | None) -> None:
     """
     check_ending(out)
     if split is not None and split not in SPLITS:
-        raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}{suggested(split, SPLITS)}")
+        raise InputError(f"--split {split}: is not one of {', '.join(SPLITS)}{suggested(split, SPLITS)}")
 
 
 @torch.no_grad()

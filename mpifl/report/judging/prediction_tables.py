@@ -144,7 +144,7 @@ def _pyarrow(path: Path) -> tuple[Any, Any]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        instead = "pip install 'mpifl[tables]', or take .csv or .npz"
+        instead = "pip install 'mpifl[tables]', or use .csv or .npz"
         raise InputError(f"--out {path}: Parquet needs pyarrow; {instead}") from None
     floors.hold("tables")
     return parquet, pyarrow

@@ -33,7 +33,7 @@ def why_none(job: Mapping[str, Any]) -> str:
     """Say why there is no score of single silos."""
     security = job.get("security")
     if isinstance(security, Mapping) and security.get("masks", True):
-        return "withheld: sums are masked, and nobody but a silo knows its own"
+        return "withheld: sums are masked, so only the silo knows its own"
     if isinstance(job.get("privacy"), Mapping):
         return "withheld: differential privacy covers what a silo scored on its own examples"
     if isinstance(job.get("split"), Mapping):

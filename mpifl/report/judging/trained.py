@@ -108,7 +108,7 @@ def read_job_of(run: Path, trusted: Collection[str]) -> Job:
         InputError: there is none, or it names other code.
     """
     if not (run / "job.toml").exists():
-        what = "is no run: it has no job.toml" if run.is_dir() else "is no folder"
+        what = "is not a run: it has no job.toml" if run.is_dir() else "is not a folder"
         raise InputError(f"{run}: {what}; {A_RUN}")
     job = read_kept(run / "job.toml", trusted)
     check_plugins(run, job, trusted)

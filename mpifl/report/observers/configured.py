@@ -101,5 +101,5 @@ def _class_of(name: str) -> type[Observer]:
         raise InputError(f"{key}: '{name}' names no class; give 'package.module:Class'")
     kind = load_plugin(name, key, ())
     if not (isinstance(kind, type) and issubclass(kind, Observer)):
-        raise InputError(f"{key}: '{name}' is no mpifl Observer; name a subclass of it")
+        raise InputError(f"{key}: '{name}' is not a mpifl Observer; name a subclass of it")
     return kind

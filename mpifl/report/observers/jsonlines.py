@@ -38,7 +38,7 @@ class JsonLines(Observer):
             if not self._told:
                 reason = f"{self._path}: cannot be written ({error.strerror or error})"
                 print(
-                    f"{reason}; training goes on, its lines follow when there is room",
+                    f"{reason}; training continues, its lines follow when there is room",
                     file=sys.stderr,
                     flush=True,
                 )

@@ -49,7 +49,7 @@ def reached(record: Record, metric: MetricInfo, target: float | None) -> bool:
 class Observer:
     """Told of a run as it goes, on the server's rank; by itself it reports nothing.
 
-    An observer may only report. If one raises, a line says so, and training goes on without it.
+    An observer may only report. If one raises, a line says so, and training continues without it.
 
     Attributes:
         job: The job, with every default filled in.

@@ -69,7 +69,7 @@ class Observers:
                 getattr(observer, what)(*told)
             except (Exception, SystemExit) as error:
                 self._observers.remove(observer)
-                self._complain(f"{observer}: {described(error)}; training goes on without it")
+                self._complain(f"{observer}: {described(error)}; training continues without it")
 
     def _complain(self, text: str) -> None:
         with contextlib.suppress(OSError):  # nobody reads it any more

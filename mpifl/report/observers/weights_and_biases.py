@@ -41,7 +41,7 @@ class WeightsAndBiases(Observer):
         self._logged, self._done = 0, False
 
     def begin(self, round: int, title: str) -> None:
-        """Start a run, or go on with the one that this run folder has started."""
+        """Start a run, or continue with the one that this run folder has started."""
         last = (read_metrics(self._run) or [{}])[-1]
         self._done = Progress(round, last).finished(self._job, self._metric)
         note, known = self._run / NOTE, {}

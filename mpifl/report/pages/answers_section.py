@@ -54,7 +54,7 @@ def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
     """Return what a run tells of its model's answers, and what `mpifl evaluate --json` has found.
 
     Raises:
-        InputError: a file is none of these, or of another run.
+        InputError: a file is not one of these, or of another run.
     """
     told = {"test": TEST, "silos": SILOS}
     rows = {name: summary.answers[key] for key, name in told.items() if key in summary.answers}

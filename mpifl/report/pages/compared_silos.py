@@ -31,7 +31,7 @@ def reference_of(found: Sequence[Standing], against: str | None) -> Standing | N
         if named := [one for one in found if against in (one.name, one.group.name)]:
             return named[0]
         offered = "; ".join(one.name for one in found)
-        raise InputError(f"--against {against}: is no setting of these runs; they are: {offered}")
+        raise InputError(f"--against {against}: is not a setting of these runs; they are: {offered}")
     alone = [one for one in found if trains_alone(one.group.runs[0])]
     usual = [one for one in found if _algorithm(one).get("name") == "fedavg"]
     return alone[0] if alone else usual[0] if len(usual) == 1 else None

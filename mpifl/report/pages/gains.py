@@ -78,7 +78,7 @@ def held_against(found: Iterable[Gain]) -> str:
     said = (
         f"It is written where it is more than chance makes of {' and of '.join(parts)}, each silo for itself"
     )
-    return said + ("." if SEEDS in parts else "; of the seeds nobody can tell, where a setting has one.")
+    return said + ("." if SEEDS in parts else "; a setting with one seed shows no spread of seeds.")
 
 
 def values(summary: Summary) -> dict[str, float]:
@@ -123,5 +123,5 @@ def gained(found: Mapping[str, Gain], against: str = "training alone", setting: 
     by = f"By {setting}, against {against}:" if setting else f"Against {against}"
     said = f"{by} {better:,} of {len(looks):,} silos gain and {worse:,} lose"
     if any(gain.seen is None for gain in found.values()):
-        return f"{said}; how much of that is chance, nobody can tell from what they hold out."
+        return f"{said}; their held-out rows do not show how much of that is chance."
     return f"{said}; no difference is seen at {len(looks) - better - worse:,}."

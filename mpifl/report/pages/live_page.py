@@ -1,4 +1,4 @@
-"""A run's page, kept fresh while the run goes on."""
+"""A run's page, kept fresh while the run continues."""
 
 from __future__ import annotations
 

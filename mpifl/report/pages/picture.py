@@ -143,7 +143,7 @@ def _styled(pyplot: Any, style: str | None) -> Iterator[None]:
     except OSError:
         known = ["default", *pyplot.style.available]
         hint = suggested(style, known) or f"; there are {', '.join(known)}"
-        raise InputError(f"--style {style}: is no style of matplotlib{hint}") from None
+        raise InputError(f"--style {style}: is not a style of matplotlib{hint}") from None
     with contextlib.ExitStack() as stack:
         stack.push(context)
         yield
@@ -176,7 +176,7 @@ def _chosen(offered: Offered, drawing: Drawing) -> tuple[Offered, list[Axis]]:
                 offer = ", ".join(named + [one for one in ALONG if one in over])
                 guess = "" if part in KINDS else suggested(part, kinds | over)
                 hint = f"; they are {offer}, or two of them as {named[0]}/{ALONG[along[0][1]]}{guess}"
-                raise InputError(f"--panel {panel}: '{part}' is none of the panels of these runs{hint}")
+                raise InputError(f"--panel {panel}: '{part}' is not one of the panels of these runs{hint}")
             wanted[part in over].add(part)
     rows = [each for each in there if each[0].kind in wanted[0]] if wanted[0] else there[:1]
     return rows, [axis for axis in along if not wanted[1] or ALONG[axis[1]] in wanted[1]]

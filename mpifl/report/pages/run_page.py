@@ -152,7 +152,7 @@ def bare_page(
 
 def loads_itself(every: float) -> str:
     """Say that a page does."""
-    return f"The run is going on; this page loads itself anew every {every:g} seconds until it ends."
+    return f"The run is not finished; this page reloads itself every {every:g} seconds until it ends."
 
 
 def title_of(run: Path, job: Mapping[str, Any]) -> str:

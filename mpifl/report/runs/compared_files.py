@@ -254,7 +254,7 @@ def _hindered(path: Path) -> str:
         if path.is_dir():
             return "Is a directory"
         if not path.parent.is_dir():
-            return f"{path.parent} is no folder"
+            return f"{path.parent} is not a folder"
     except OSError as error:
         return str(error.strerror)
     return "" if os.access(path.parent, os.W_OK | os.X_OK) else f"nothing may be written to {path.parent}"

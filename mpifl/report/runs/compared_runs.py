@@ -76,7 +76,7 @@ def compare_runs(
     check_outputs(output)
     summaries, left_out = read_runs([run for folder in runs for run in runs_in(folder)], search)
     if target is not None and not math.isfinite(target):
-        raise InputError(f"--target {target:g}: is no value of a metric")
+        raise InputError(f"--target {target:g}: is not a value of a metric")
     if target is not None and all(one.share for one in metrics_of(summaries)) and not 0 < target <= 1:
         raise InputError(f"--target-accuracy {target:g}: is a share above 0 and up to 1; 0.97 is 97%")
     if not summaries:

@@ -1,4 +1,4 @@
-"""A run followed while it goes on, by its folder alone: over a network file system, too."""
+"""A run followed while it continues, by its folder alone: over a network file system, too."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Follower:
     """Looks at a run folder again and again, and reads of its metrics what is new."""
 
     def __init__(self, run: Path, wait: bool = False) -> None:
-        """Args: run: The folder. wait: Whether the run may begin later, or go on after a stop."""
+        """Args: run: The folder. wait: Whether the run may begin later, or continue after a stop."""
         self._run, self._wait = run, wait
         self._metrics = GrowingMetrics(run)
 
@@ -101,7 +101,7 @@ class Follower:
         if not (run / "job.toml").exists():
             if self._wait:
                 return Look(run, State.AWAITED)
-            what = "is no folder" if not run.is_dir() else "is no run: it has no job.toml"
+            what = "is not a folder" if not run.is_dir() else "is not a run: it has no job.toml"
             raise InputError(f"{run}: {what}; {A_RUN}, or give --wait if it is yet to begin")
         held, holder = lock.look(run)  # before the files: what ends in between has then written them
         records, environment = self._metrics.look(), read_environment(run)

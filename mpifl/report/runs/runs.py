@@ -229,7 +229,7 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         InputError: it holds no round that this program can read; the line says why.
     """
     if not run.is_dir():
-        raise InputError(f"{run}: is no folder; {A_RUN}")
+        raise InputError(f"{run}: is not a folder; {A_RUN}")
     environment = read_environment(run)
     metric, lost = metric_of(environment), why_lost(run)
     if not (records := _checked(run, read_metrics(run) if read is None else read, metric)):

@@ -200,7 +200,7 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
     gap = f"{units.points(second.behind, first.metric)} behind" if second.behind else "level with it"
     said = f"Next is {second.standing.name} ({second.standing.written()}), {gap}"
     if second.test is None or second.p is None:
-        return f"{said}; with a single seed nobody can tell whether that is chance."
+        return f"{said}; a single seed cannot show whether that is chance."
     reach = units.between(second.test.low, second.test.high, first.metric)
     name = f"a paired t-test over {len(first.ends)} seeds" if second.test.paired else "Welch's t-test"
     by = f", corrected by Holm for {_pairs(found)}" if len(others) > 1 else ""
@@ -237,7 +237,7 @@ def _rest(others: Sequence[Rival]) -> list[str]:
         return []
     said = [f"It is ahead of {_listed(ahead)}."]
     said += [f"No difference seen between it and {_listed(level)}."] if level else []
-    return [*said, *([f"With a single seed nobody can tell of {_listed(single)}."] if single else [])]
+    return [*said, *([f"A single seed cannot show it for {_listed(single)}."] if single else [])]
 
 
 def _listed(names: Sequence[str]) -> str:

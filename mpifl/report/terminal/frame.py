@@ -1,4 +1,4 @@
-"""A run that goes on as one picture of a terminal: curves, silos, ranks and the time left."""
+"""A run that continues as one picture of a terminal: curves, silos, ranks and the time left."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _state(look: Look) -> Text:
     if look.state is State.GOING and look.silent > max(QUIET, 3 * (look.pace or 0)):
         text.append(f"; nothing was written for {units.seconds(look.silent)}", "yellow")
     if look.state is State.STOPPED:
-        text.append("; nobody trains in it: go on with --resume", "yellow")
+        text.append("; no training runs in it: continue with --resume", "yellow")
     return text
 
 

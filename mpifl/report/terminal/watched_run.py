@@ -23,13 +23,13 @@ WIDE, HIGH = 100, 40
 
 
 def watch_run(run: Path, every: float = 2.0, once: bool = False, wait: bool = False) -> State:
-    """Show how a run goes on until it ends: a picture on a terminal, else a line for each round.
+    """Show how a run continues until it ends: a picture on a terminal, else a line for each round.
 
     Args:
         run: The run folder.
         every: Seconds between two looks.
         once: Show it once, as it is now.
-        wait: Wait for a run that is yet to begin, or to go on.
+        wait: Wait for a run that is yet to begin, or to continue.
 
     Returns:
         What it was doing when last looked at.
@@ -89,7 +89,7 @@ def _lines(follower: Follower, look: Look, every: float) -> State:
     told, waiting = 0, False
     while True:
         summary = look.summary
-        told = min(told, look.rounds)  # a run that goes on does some again
+        told = min(told, look.rounds)  # a run that continues does some again
         names = Names(look.environment.get("silos", ()))
         for record in summary.records if summary else ():
             if summary and record["round"] > told:

@@ -144,7 +144,7 @@ def _described(path: Path, round: int) -> _Description:
         return _Description.model_validate(body)
     except ValidationError as error:
         said = error.errors()[0]["msg"]
-        raise CheckpointError(f"{path}: is no description of a checkpoint ({said})") from None
+        raise CheckpointError(f"{path}: is not a description of a checkpoint ({said})") from None
 
 
 def _body(path: Path, round: int) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class GrowingMetrics:
     def _read_on(self, file: BinaryIO) -> None:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
+            raise OSError(errno.EINVAL, "it is not a file")
         if (about.st_dev, about.st_ino) != self._file or about.st_size < self._read:
             self._anew()
             self._file = (about.st_dev, about.st_ino)

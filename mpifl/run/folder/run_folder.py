@@ -60,7 +60,7 @@ def claim(folder: Path, job: Job, spec: AnySpec, resume: bool, force: bool) -> I
         notes = [unlocked] if unlocked else []
         if resume and latest_checkpoint(folder) is None:
             what = "checkpoint" if (folder / "job.toml").exists() else "run"
-            notes.append(f"no {what} in {folder}: starting anew")
+            notes.append(f"no {what} in {folder}: starting from round 1")
         claim_run(folder, job)
         yield Claim(notes + [f"{folder}: goes on with {change}" for change in changes], changes)
 
@@ -80,7 +80,7 @@ def check_run(
     if not path.exists():
         return []
     if not resume:
-        to_do = "go on with it by --resume, or name another folder by --out"
+        to_do = "continue with it by --resume, or name another folder by --out"
         raise InputError(f"{folder}: holds a run already; {to_do}")
     changes = _check_same_job(folder, read_kept(path, job.plugins.values()), job, force)
     return changes + (_check_data(folder, spec, force) if spec else [])
@@ -93,13 +93,13 @@ def _check_same_job(folder: Path, old: Job, new: Job, force: bool) -> list[str]:
         allowed -= COUNTED
         if new.privacy.epsilon is not None and new.rounds != old.rounds:
             what = f"the noise of its rounds follows from rounds = {old.rounds}, by [privacy] epsilon"
-            raise InputError(f"{folder}: {what}; go on with these, or start anew with another --out")
+            raise InputError(f"{folder}: {what}; continue with these, or start again with another --out")
     hard = [key for key in different if not {key, key.partition(".")[0]} & allowed]
     if different and (hard or not force):
-        keys, insist = ", ".join(hard if force else different), "" if hard else ", or insist by --force"
+        keys, insist = ", ".join(hard if force else different), "" if hard else ", or add --force"
         raise InputError(
             f"{folder}: is a run of another job, it differs in {keys}; resume with "
-            f"the job it was started with, or start anew with another --out{insist}"
+            f"the job it was started with, or start again with another --out{insist}"
         )
     return [f"{key} {_value(old, key)} -> {_value(new, key)}" for key in different]
 
@@ -111,9 +111,9 @@ def _check_data(folder: Path, spec: AnySpec, force: bool) -> list[str]:
         return []
     if old.get("form", new["form"]) != new["form"]:
         what = f"was started on {old.get('form')}, the shards are {new['form']}"
-        raise InputError(f"{folder}: {what}; name its own by 'shards', or start anew with another --out")
+        raise InputError(f"{folder}: {what}; name its own by 'shards', or start again with another --out")
     if not force:
-        to_do = "name its own by 'shards', start anew with another --out, or insist by --force"
+        to_do = "name its own by 'shards', start again with another --out, or add --force"
         raise InputError(f"{folder}: the shards are not those that it was started on; {to_do}")
     changed = [name for name in DIGESTS if old.get(name, new[name]) != new[name]]
     return [f"{DIGESTS[name]} {_briefly(old[name])} -> {_briefly(new[name])}" for name in changed]

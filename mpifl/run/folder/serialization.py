@@ -57,9 +57,9 @@ def unpack(content: bytes) -> dict[str, Any]:
         tensors, numbers = from_bytes(content), numbers_of(content)
     except Exception as error:  # two parsers may raise anything for a stranger's file
         said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ValueError(f"is no state ({said})") from None
+        raise ValueError(f"is not a state ({said})") from None
     if twice := sorted(tensors.keys() & numbers.keys()):
-        raise ValueError(f"is no state ('{twice[0]}' is a tensor and a number)")
+        raise ValueError(f"is not a state ('{twice[0]}' is a tensor and a number)")
     return {**tensors, **numbers}
 
 

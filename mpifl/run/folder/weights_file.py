@@ -58,7 +58,7 @@ def load_initial(module: nn.Module, table: Model) -> str:
     except OtherModel as error:
         raise InputError(f"{error}; [model] strict = false takes what fits") from None
     if not found.taken:
-        raise InputError(f"{what}: nothing in it fits the model: {_said(found)}; take the model's own file")
+        raise InputError(f"{what}: nothing in it fits the model: {_said(found)}; use the model's own file")
     return f"{what}: {_said(found)}" if not table.strict and (found.missing or found.unused) else ""
 
 

@@ -1,4 +1,4 @@
-"""Background writing of a checkpoint's files, while the rank goes on."""
+"""Background writing of a checkpoint's files, while the rank continues."""
 
 from __future__ import annotations
 

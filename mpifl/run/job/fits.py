@@ -71,21 +71,21 @@ _WHY = """
 compile     kernels                    kernels = 'avx2': does not hold what [local] compile = true compiles; leave one out
 compile     data.augment               [data] augment = '{value}': a function of your own may change shapes, for which [local] {way} = true has no step; leave one of them out
 batch_silos data.augment               [data] augment = '{value}': a function of your own may change shapes, for which [local] {way} = true has no step; leave one of them out
-rule        cohort.weights             [cohort] weights = '{value}': by [aggregation] rule = '{job.aggregation.rule}' silos count alike, since a silo could claim any number of examples; take 'uniform', or leave it out
-rule        cohort.select              [cohort] select = '{value}': by [aggregation] rule = '{job.aggregation.rule}' silos are drawn by the {by} that they claim, so that liars would be most of a round; take 'uniform'
-rule        compression.upload         [compression] upload = '{value}': [aggregation] rule = '{job.aggregation.rule}' compares single elements, which it draws or leaves out; take 'bfloat16', 'float16' or 'none'
-rule        model.buffers              [model] buffers: {value}: a single silo decides it, and [aggregation] rule = '{job.aggregation.rule}' is against that; take 'reset', or rule = 'mean'
+rule        cohort.weights             [cohort] weights = '{value}': by [aggregation] rule = '{job.aggregation.rule}' silos count alike, since a silo could claim any number of examples; use 'uniform', or leave it out
+rule        cohort.select              [cohort] select = '{value}': by [aggregation] rule = '{job.aggregation.rule}' silos are drawn by the {by} that they claim, so that liars would be most of a round; use 'uniform'
+rule        compression.upload         [compression] upload = '{value}': [aggregation] rule = '{job.aggregation.rule}' compares single elements, which it draws or leaves out; use 'bfloat16', 'float16' or 'none'
+rule        model.buffers              [model] buffers: {value}: a single silo decides it, and [aggregation] rule = '{job.aggregation.rule}' is against that; use 'reset', or rule = 'mean'
 sum         aggregation.clip           [privacy] noise_at = 'sum': [aggregation] clip = {value:g} says of each silo whether its gradient is longer, which no noise hides; leave it out
 sum         cohort.fraction,weights    [privacy] noise_at = 'sum': examples of all silos have one chance to be drawn, and count alike; leave [cohort] fraction and weights out
 private     local.deadline             [local] deadline = {value:g}: a silo asked again would answer otherwise, and the difference is protected by nothing; leave it out under [privacy]
 sum         local.batch_growth         [local] batch_growth = {value:g}: [privacy] plans its noise for batches of one size; leave it out
 private     local.epochs_decay         [local] epochs_decay = {value:g}: [privacy] plans its noise for rounds of equal steps; leave it out
 private     local.batch_growth         [local] batch_growth = {value:g}: [privacy] plans its noise for batches of one size; leave it out
-private     local.precision            [local] precision = '{value}': [privacy] bounds norms in float32; take 'fp32'
-private     local.accumulate_batches   [local] accumulate_batches = {value}: a step of [privacy] has one batch, of any size; take a larger batch_size
+private     local.precision            [local] precision = '{value}': [privacy] bounds norms in float32; use 'fp32'
+private     local.accumulate_batches   [local] accumulate_batches = {value}: a step of [privacy] has one batch, of any size; use a larger batch_size
 private     local.batch_silos          [local] batch_silos = true: each silo of [privacy] draws and clips by itself; leave it out
 private     local.compile              [local] compile = true: a step of [privacy] is not compiled; leave it out
-private     cohort.select              [cohort] select = '{value}': goes by losses, which [privacy] withholds; take another
+private     cohort.select              [cohort] select = '{value}': goes by losses, which [privacy] withholds; use another
 private     data.augment               [data] augment = '{value}': [privacy] takes examples as they are; leave one of them out
 private     data.rotation,zoom,shift,brightness,contrast {key} = {value}: [privacy] takes examples as they are; leave one of them out
 private     tracking.step_losses       [tracking] step_losses = {value}: losses of examples are protected by nothing; leave it out under [privacy]
@@ -97,33 +97,33 @@ split       tracking.step_losses       [tracking] step_losses = {value}: each ba
 batch_silos tracking.step_losses       [tracking] step_losses = {value}: [local] batch_silos = true takes steps of several silos at once; leave one of them out
 clock       tracking.step_losses       [tracking] step_losses = {value}: by [clock] silos hand over in one round what they trained in another; leave one of them out
 private     attack.kind                [attack] kind = '{value}': who lies spends no budget; leave one of them out
-private     model.buffers              [model] buffers: {value}: what buffers learn of examples is protected by nothing; take 'reset'
+private     model.buffers              [model] buffers: {value}: what buffers learn of examples is protected by nothing; use 'reset'
 silo        cohort.weights             [cohort] weights = '{value}': one silo's update would weigh more than the noise hides; [privacy] level = 'silo' takes 'uniform'
-silo        cohort.select              [cohort] select = '{value}': silos would be drawn by what they hold, or by code that no promise covers; take 'uniform' or 'poisson'
-silo        aggregation.rule           [aggregation] rule = '{value}': [privacy] level = 'silo' adds its noise to a mean; take 'mean'
+silo        cohort.select              [cohort] select = '{value}': silos would be drawn by what they hold, or by code that no promise covers; use 'uniform' or 'poisson'
+silo        aggregation.rule           [aggregation] rule = '{value}': [privacy] level = 'silo' adds its noise to a mean; use 'mean'
 silo        aggregation.clip           [aggregation] clip = {value:g}: [privacy] clip bounds updates; leave this one out
-silo        compression.upload         [compression] upload = '{value}': a codec would change updates after they are clipped; take 'none' with [privacy] level = 'silo'
+silo        compression.upload         [compression] upload = '{value}': a codec would change updates after they are clipped; use 'none' with [privacy] level = 'silo'
 silo        attack.kind                [attack] kind = '{value}': what liars send is no part of a promise; leave one of them out
-silo        model.buffers              [model] buffers: {value}: what buffers learn of examples is protected by nothing; take 'reset'
-sums        aggregation.rule           [aggregation] rule = '{value}': a rule that compares silos must see them, and masks hide them; take 'mean', or leave [security] out
-sums        compression.upload         [compression] upload = '{value}': masked vectors do not shrink; take 'none', or leave [security] out
+silo        model.buffers              [model] buffers: {value}: what buffers learn of examples is protected by nothing; use 'reset'
+sums        aggregation.rule           [aggregation] rule = '{value}': a rule that compares silos must see them, and masks hide them; use 'mean', or leave [security] out
+sums        compression.upload         [compression] upload = '{value}': masked vectors do not shrink; use 'none', or leave [security] out
 sums        attack.kind                [attack] kind = '{value}': who lies is to be seen, and masks hide it; leave one of them out
-sums        model.buffers              [model] buffers: {value}: the server looks at each silo's, and masks hide them; take 'reset'
-masks       cohort.select              [cohort] select = '{value}': each site draws a round's silos itself, by the job's seed, and knows no losses of others; take 'uniform' or 'examples'
+sums        model.buffers              [model] buffers: {value}: the server looks at each silo's, and masks hide them; use 'reset'
+masks       cohort.select              [cohort] select = '{value}': each site draws a round's silos itself, by the job's seed, and knows no losses of others; use 'uniform' or 'examples'
 masks       local.deadline             [local] deadline = {value:g}: a silo asked again would answer otherwise, and the difference of two sums would show it; leave it out under [security]
 masks       checkpoint.mirror          [checkpoint] mirror = true: another site's rank would become the server; leave it out under [security]
 clock       cohort.fraction            [cohort] fraction = {value:g}: the clock says who takes part; leave it out, and take [algorithm] concurrency
 clock       cohort.select,candidates   [cohort] select = '{job.cohort.select}': the clock says who takes part; leave it out
 clock       cohort.deadline            [cohort] deadline = {value:g}: by [clock] nobody is waited for; leave it out
-clock       aggregation.rule           [aggregation] rule = '{value}': by [clock] silos hand over updates of models of unequal age, which a rule would compare; take 'mean'
+clock       aggregation.rule           [aggregation] rule = '{value}': by [clock] silos hand over updates of models of unequal age, which a rule would compare; use 'mean'
 clock       aggregation.clip           [aggregation] clip = {value:g}: by [clock] a silo may hand over several updates at a time; leave it out
 clock       attack.kind                [attack] kind = '{value}': lies in the round in which a silo begins, and it hands over in another; leave one of them out
 clock       privacy                    [privacy]: counts a round's answers, and by [clock] silos hand over in one round what they trained in another; leave one of them out
 clock       security                   [security]: by [clock] few silos hand over at a time, and a sum over few hides little; leave one of them out
-clock       model.buffers              [model] buffers: {value}: by [clock] an update is handed over later than buffers are learned; take 'reset'
+clock       model.buffers              [model] buffers: {value}: by [clock] an update is handed over later than buffers are learned; use 'reset'
 clock       split                      [split]: all parties speak at once, and by [clock] each has a time of its own; leave one of them out
 split       aggregation.rule,clip      [aggregation]: lines are not averaged; leave it out
-split       compression.upload         [compression] upload = '{value}': top and bottoms need all of a line; take 'qsgd' or 'bfloat16'
+split       compression.upload         [compression] upload = '{value}': top and bottoms need all of a line; use 'qsgd' or 'bfloat16'
 split       compression.error_feedback [compression] error_feedback = true: each line is of other rows than the last; leave it out
 split       compression.bucket         [compression] bucket = {value}: each row is a bucket; leave it out
 split       attack.kind                [attack] kind = '{value}': is of updates, and these silos send lines; leave it out
@@ -139,13 +139,13 @@ split       cohort.quorum              [cohort] quorum = {value:g}: every silo h
 split       cohort.deadline            [cohort] deadline = {value:g}: every silo holds columns of every row, so that nobody is left out; leave it out
 split       cohort.select              [cohort] select = '{value}': every silo holds columns of every row, so that none is drawn; leave it out
 split       cohort.weights             [cohort] weights = '{value}': every silo holds columns of every row, and none weighs more; leave it out
-split       local.epochs_by_silo       [local] epochs_by_silo: every silo holds columns of every row, and all train on the same batches; take epochs or steps
+split       local.epochs_by_silo       [local] epochs_by_silo: every silo holds columns of every row, and all train on the same batches; use epochs or steps
 split       local.straggler_chance     [local] straggler_chance = {value:g}: every silo holds columns of every row, and all train on the same batches; leave it out
 split       local.deadline             [local] deadline = {value:g}: every silo holds columns of every row, and all train on the same batches; leave it out
 split       local.accumulate_batches   [local] accumulate_batches = {value}: each batch is a step; leave it out
 split       local.compile              [local] compile = true: a step is shared with the holder of labels; leave it out
 split       local.batch_silos          [local] batch_silos = true: silos have columns, and halves of their own; leave it out
-split       local.precision            [local] precision = '{value}': lines are float32; take 'fp32'
+split       local.precision            [local] precision = '{value}': lines are float32; use 'fp32'
 split       model.buffers              [model] buffers: each party keeps all buffers of its part of a split network; leave it out
 """  # noqa: E501
 FITS = Fits(_JOB, _WHY)

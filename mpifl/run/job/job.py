@@ -32,11 +32,11 @@ _ELSEWHERE = ELSEWHERE | {
 """Advice for names of algorithms from elsewhere. Rules are algorithms there, such as FedMedian."""
 
 _NO_PARTS = (
-    "[local] straggler_chance: one epoch or step has no parts; take more epochs, or steps in their place"
+    "[local] straggler_chance: one epoch or step has no parts; use more epochs, or steps in their place"
 )
 _TWICE = (
     "drawn by their examples and weighted by them, silos count about as the square of these; "
-    "take weights = 'uniform' to have them count once, as in FedProx"
+    "use weights = 'uniform' to have them count once, as in FedProx"
 )
 
 
@@ -233,7 +233,7 @@ def _check_target(job: Job, metric: MetricInfo) -> None:
     """Check that a target suits the main metric."""
     evaluate = job.evaluate
     if evaluate.target_accuracy is not None and metric.name != ACCURACY.name:
-        what = f"target_accuracy: the main metric is {metric.name}; take target"
+        what = f"target_accuracy: the main metric is {metric.name}; use target"
         raise InputError(f"[evaluate] {what}")
     if evaluate.target is not None and metric.share and not 0 < evaluate.target <= 1:
         what = f"target = {evaluate.target:g}: {metric.name} is a share above 0 and up to 1; 0.97 is 97%"

@@ -58,5 +58,5 @@ def _class_named(
         raise InputError(f"{source}: {error}") from None
     if isinstance(kind, type) and issubclass(kind, base):
         return kind
-    what = f"is no mpifl {base.__name__}; name a subclass of it"
+    what = f"is not a mpifl {base.__name__}; name a subclass of it"
     raise InputError(f"{source}: [{key}] name = '{name}': {what}")

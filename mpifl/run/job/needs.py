@@ -41,7 +41,7 @@ def _nothing(job: Job, algorithm: Algorithm) -> Iterator[str]:
 def _of_layout(job: Job, algorithm: Algorithm) -> Iterator[str]:
     name, is_split = job.algorithm["name"], algorithm.layout == "vertical"
     if job.split is not None and not is_split:
-        what = f"'{name}' trains one model, which is not split; take 'splitnn', or leave [split] out"
+        what = f"'{name}' trains one model, which is not split; use 'splitnn', or leave [split] out"
         yield f"[algorithm] name = '{name}': {what}"
     if job.split is None and is_split:
         what = "the network is split by [split], and the job has none; it needs cut, the width of a line"
@@ -53,7 +53,7 @@ def _of_layout(job: Job, algorithm: Algorithm) -> Iterator[str]:
 def _of_clock(job: Job, algorithm: Algorithm) -> Iterator[str]:
     name = job.algorithm["name"]
     if job.clock is not None and not algorithm.timed:
-        what = "waits in each round for all of its silos; take 'fedasync' or 'fedbuff', or leave [clock] out"
+        what = "waits in each round for all of its silos; use 'fedasync' or 'fedbuff', or leave [clock] out"
         yield f"[clock]: '{name}' {what}"
     if job.clock is None and algorithm.timed:
         what = "who is done when is said by [clock], and the job has none; it may be empty"
@@ -65,7 +65,7 @@ def _of_sum(job: Job, algorithm: Algorithm) -> Iterator[str]:
     if not job.secure:
         yield f"{key}: each site's own sum would have too little noise to be seen; add a table [security]"
     if name != "fedsgd":
-        yield f"{key}: '{name}' takes steps of its own at silos; take 'fedsgd', one step of all a round"
+        yield f"{key}: '{name}' takes steps of its own at silos; use 'fedsgd', one step of all a round"
 
 
 def _of_examples(job: Job, algorithm: Algorithm) -> Iterator[str]:
@@ -76,13 +76,13 @@ def _of_examples(job: Job, algorithm: Algorithm) -> Iterator[str]:
 def _of_poisson(job: Job) -> Iterator[str]:
     if job.cohort.select == POISSON and not IN_EFFECT["silo"](job):
         what = "draws silos in secret, which goes with [privacy] level = 'silo' alone"
-        yield f"[cohort] select = '{POISSON}': {what}; take 'uniform'"
+        yield f"[cohort] select = '{POISSON}': {what}; use 'uniform'"
 
 
 def _of_silos(job: Job, algorithm: Algorithm) -> Iterator[str]:
     if job.privacy is not None and job.privacy.in_sum and not job.secure:
         what = "each silo's own update would have too little noise to be seen"
-        yield f"[privacy] noise_at = 'sum': {what}; add a table [security], or take 'server'"
+        yield f"[privacy] noise_at = 'sum': {what}; add a table [security], or use 'server'"
     if why := algorithm.why_not_noised():
         yield f"[privacy] level = 'silo': '{job.algorithm['name']}' does not go with it: {why}"
 
@@ -94,7 +94,7 @@ def _of_masks(job: Job, algorithm: Algorithm) -> Iterator[str]:
 
 def _of_halves(job: Job, algorithm: Algorithm) -> Iterator[str]:
     if job.local.batch_size != "full" and (why := algorithm.task.why_no_mean()):
-        yield f"[local] batch_size = {job.local.batch_size}: {why}; take 'full'"
+        yield f"[local] batch_size = {job.local.batch_size}: {why}; use 'full'"
     assert job.split is not None
     tables = {"top": job.split.top}
     tables |= {f"bottoms.{silo}": table for silo, table in job.split.bottoms.items()}

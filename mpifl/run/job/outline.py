@@ -115,7 +115,7 @@ class Outline(BaseModel):
     @model_validator(mode="after")
     def _kernels_can_be_pinned(self) -> Outline:
         if self.kernels == "avx2" and self.device != "cpu":
-            raise ValueError("kernels = 'avx2': is of processors, not of GPUs; take device = 'cpu' with it")
+            raise ValueError("kernels = 'avx2': is of processors, not of GPUs; use device = 'cpu' with it")
         return self
 
     @model_validator(mode="after")

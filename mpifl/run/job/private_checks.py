@@ -36,8 +36,8 @@ def check_private_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
     asked |= {"keep_best": job.evaluate.keep_best or None}
     by_it = [key for key, value in asked.items() if value is not None]
     more = f" ({', '.join(by_it)} may go by it)" if by_it else ""
-    what = f"figures of what silos hold out are queries that no noise protects{more}"
-    to_do = "take false, or say [privacy] evaluate_unprotected = true"
+    what = f"scores on held-out rows of the silos are released without noise{more}"
+    to_do = "use false, or set [privacy] evaluate_unprotected = true"
     raise InputError(f"[evaluate] silos = true: {what}; {to_do}")
 
 
@@ -48,6 +48,6 @@ def _of_examples(job: Job, algorithm: Algorithm, spec: AnySpec) -> str:
     most, whose = (sum(sizes), "all silos have") if union else (max(sizes), "the largest silo has")
     if job.privacy.delta > 1 / most:
         what = f"{whose} {most} examples, and above 1/{most} delta allows to publish one of them"
-        return f"[privacy] delta = {job.privacy.delta:g}: {what}; take less"
+        return f"[privacy] delta = {job.privacy.delta:g}: {what}; use a smaller value"
     why = algorithm.task.why_no_mean()
     return f"[privacy]: the loss {why}" if why else ""

@@ -27,12 +27,12 @@ def why_not_of_silos(job: Job, silos: int) -> str:
     delta, expected = job.privacy.delta, job.cohort.expected(silos)
     if delta > 1 / silos:
         what = f"there are {silos} silos, and above 1/{silos} delta allows to publish one of them"
-        return f"[privacy] delta = {delta:g}: {what}; take less"
+        return f"[privacy] delta = {delta:g}: {what}; use a smaller value"
     if expected == 0:
-        return "[cohort] fraction = 0: poisson draws nobody; take more"
+        return "[cohort] fraction = 0: poisson draws no silo; use a larger value"
     if job.privacy.is_adaptive and expected < LEAST:
         what = f"a round expects {expected:g} silos, and of fewer than {LEAST} its bit is all noise"
-        return f"[privacy] clip = 'adaptive': {what}; take clip as a number"
+        return f"[privacy] clip = 'adaptive': {what}; use clip as a number"
     return ""
 
 
@@ -43,4 +43,4 @@ def why_no_statistics(algorithm: Algorithm, module: nn.Module) -> str:
     if not shared:
         return ""
     what = f"running statistics ('{shared[0]}') travel beside the update, and no clip bounds them"
-    return f"[privacy] level = 'silo': {what}; take GroupNorm"
+    return f"[privacy] level = 'silo': {what}; use GroupNorm"

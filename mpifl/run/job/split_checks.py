@@ -26,16 +26,18 @@ def check_vertical_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
     if algorithm.layout != spec.layout:
         vertical = spec.layout == "vertical"
         has, is_for = ("columns", "examples") if vertical else ("examples", "columns")
-        to_do = "take 'splitnn'" if vertical else "partition with --scheme vertical, or take 'fedavg'"
+        to_do = "use 'splitnn'" if vertical else "partition with --scheme vertical, or use 'fedavg'"
         what = f"is for silos with {is_for}, and those of {job.shards} have {has}"
         raise InputError(f"[algorithm] name = '{name}': {what}; {to_do}")
     if job.split is None:
         return
     if job.split.protect == "label-dp" and not algorithm.for_federation(spec).task.choices:
         what = "randomises the class of each row, and the shards have " + spec.aim
-        raise InputError(f"[split] protect = 'label-dp': {what}; take 'max-norm'")
+        raise InputError(f"[split] protect = 'label-dp': {what}; use 'max-norm'")
     if (silos := len(spec.silos)) < 2:
-        raise InputError(f"shards = '{job.shards}': has one silo, and a split network needs two; take more")
+        raise InputError(
+            f"shards = '{job.shards}': has one silo, and a split network needs two; use more silos"
+        )
     if other := _unaligned(spec):
         what = f"silos 0 and {other} are of two alignments, so that their rows may be different people"
         raise InputError(f"shards = '{job.shards}': {what}; partition or align again")
@@ -66,7 +68,7 @@ def check_bottom(local_steps: int, silo: int, module: nn.Module) -> None:
         what = (
             f"the bottom of silo {silo} is linear, and so many steps are one with {local_steps} times the lr"
         )
-        raise InputError(f"[algorithm] local_steps = {local_steps}: {what}; take 1, or another bottom")
+        raise InputError(f"[algorithm] local_steps = {local_steps}: {what}; use 1, or another bottom")
 
 
 def _is_shell(part: nn.Module) -> bool:

@@ -60,14 +60,14 @@ def _why_not(name: str, buffer: Tensor | None, rule: str, personal: Collection[s
     if rule == RESET:
         return ""
     if buffer is None:
-        return "it is None in the model as it is built; take 'reset'"
+        return "it is None in the model as it is built; use 'reset'"
     if not kept:
-        return "it is not persistent, and no model file holds it; register it as persistent, or take 'reset'"
+        return "it is not persistent, and no model file holds it; register it as persistent, or use 'reset'"
     dtype = str(buffer.dtype).removeprefix("torch.")
     if rule in FLAGS and buffer.dtype != torch.bool:
-        return f"that is for flags (bool), and it is {dtype}; take {_choices(buffer)}"
+        return f"that is for flags (bool), and it is {dtype}; use {_choices(buffer)}"
     if rule in EXTREMES and not _is_ordered(buffer):
-        return f"that is for real numbers, and it is {dtype}; take {_choices(buffer)}"
+        return f"that is for real numbers, and it is {dtype}; use {_choices(buffer)}"
     return ""
 
 
@@ -118,13 +118,13 @@ def refusal(name: str, buffer: Tensor, *, kept: bool, apart: bool) -> str:
         return f"{wrote}; register it as persistent"
     choices = " or ".join(f'"{rule}"' for rule in (rules_for(buffer) if kept else (RESET,)))
     other = "keep it at the silos by algorithm 'fedper'" if kept else "register it as persistent"
-    return f"{wrote}; say {KEY} = {{ {_toml(name)} = {choices} }}, or {other}"
+    return f"{wrote}; set {KEY} = {{ {_toml(name)} = {choices} }}, or {other}"
 
 
 def replacement(name: str, now: Any, was: Any, *, apart: bool) -> str:
     """Return the message that training replaced a buffer, and what to do; see `refusal`."""
     lay, lies = map(_described, (was, now))
-    rule = "" if apart else f', or say {KEY} = {{ {_toml(name)} = "{RESET}" }}'
+    rule = "" if apart else f', or set {KEY} = {{ {_toml(name)} = "{RESET}" }}'
     return f"training has replaced the buffer '{name}', {lay}, by {lies}; write into it (copy_){rule}"
 
 

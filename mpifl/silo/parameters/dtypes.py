@@ -36,7 +36,7 @@ def check_tensors(module: nn.Module, where: str = "[model]") -> None:
             what = f"has '{name}', of type {type(value).__name__}, which model files do not hold"
             raise InputError(f"{where}: its state {what}; make it a buffer, or an attribute")
     for one, other in in_one_place(module):
-        to_do = "tie them as one (a.weight = b.weight), or take a copy of its own (.clone())"
+        to_do = "tie them as one (a.weight = b.weight), or use a copy of its own (.clone())"
         raise InputError(f"{where}: {one} and {other} are two tensors that lie in one place; {to_do}")
 
 
@@ -45,12 +45,12 @@ def _check(tensor: Tensor, what: str, where: str, *, kept: bool = True, written:
         raise InputError(f"{where}: {what} has no values yet; give its layer all sizes")
     if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized:
         kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else "sparse"
-        raise InputError(f"{where}: {what} is {kind}; take a plain tensor")
+        raise InputError(f"{where}: {what} is {kind}; use a plain tensor")
     if written and any(n > 1 and not step for n, step in zip(tensor.shape, tensor.stride(), strict=True)):
         spread = "has several numbers in one place (expand), and is written"
-        raise InputError(f"{where}: {what} {spread}; take its .contiguous()")
+        raise InputError(f"{where}: {what} {spread}; use its .contiguous()")
     if kept and tensor.dtype not in _HELD:
-        to_do = "take another dtype, or for a buffer persistent=False"
+        to_do = "use another dtype, or for a buffer persistent=False"
         raise InputError(f"{where}: {what} is {_name(tensor)}, which model files do not hold; {to_do}")
 
 

@@ -40,7 +40,7 @@ def from_words(words: Tensor, like: Tensor) -> Tensor:
         ValueError: the numbers are not the bits of such a tensor.
     """
     if not bool(((words == words.round()) & (words >= 0) & (words < WORD)).all()):
-        raise ValueError("is no tensor's bits")
+        raise ValueError("is not a tensor's bits")
     whole = words.to(torch.int64)
     raw = torch.where(whole < 1 << 31, whole, whole - (1 << 32)).to(torch.int32).view(torch.uint8)
     raw = raw[: like.numel() * like.element_size()]

@@ -45,7 +45,7 @@ def check_batches(
     for round, at_round in _each_size(local, rounds) if layer else ():
         if what := why_one_row(at_round, examples):
             drops = key.startswith("[local]") and not what.startswith("each")
-            to_do = "take drop_last = true, or another size" if drops else "take another size"
+            to_do = "use drop_last = true, or another size" if drops else "use another size"
             to_do = "leave that silo out" if local.batch_size == "full" else to_do
             model = f"{where} in round {round + 1}" if round else where
             said = f"{what}, and {model} cannot train on one row ({layer}); {to_do}"

@@ -79,7 +79,7 @@ class Optimizer(ABC):
             vector.zero_()
 
     def resume(self, state: Sequence[Tensor], steps: int) -> None:
-        """Go on with the state after this many steps."""
+        """Continue with the state after this many steps."""
         self.steps = steps
         for own, kept in zip(self.state, state, strict=True):
             own.copy_(kept)

@@ -136,7 +136,9 @@ class LocalTraining(BaseModel):
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs momentum above 0")
         if self.schedule_rounds > 1 and self.steps is None:
-            raise ValueError("schedule_rounds above 1 counts steps, as all silos take alike; give steps")
+            raise ValueError(
+                "schedule_rounds above 1 counts steps, of which all silos need the same number; give steps"
+            )
         if self.schedule_rounds > 1 and self.straggler_chance:
             raise ValueError(
                 "schedule_rounds above 1 counts steps, and straggler_chance takes fewer; leave one out"
@@ -145,7 +147,7 @@ class LocalTraining(BaseModel):
             if why := LOCAL.why_not(way, self):
                 raise ValueError(why)
         if not self.batch_silos and self.silos_per_step != type(self).model_fields["silos_per_step"].default:
-            raise ValueError("silos_per_step is of batched steps; take batch_silos = true, or leave it out")
+            raise ValueError("silos_per_step is of batched steps; use batch_silos = true, or leave it out")
         if self.keep_optimizer_state and self.optimizer == "sgd" and not self.momentum:
             raise ValueError("keep_optimizer_state: sgd without momentum has nothing to keep; leave it out")
         return self
@@ -179,14 +181,14 @@ class LocalTraining(BaseModel):
         last, size = rounds - 1, self.batch_size
         epochs = min(self.epochs_by_silo or [self.epochs or 1])
         if self.lr_decay > 1 and _grown(self.lr, self.lr_decay, last) > math.log(LARGEST):
-            what = f"a learning rate above {LARGEST:g}; take at most 1"
+            what = f"a learning rate above {LARGEST:g}; use at most 1"
             raise ValueError(f"[local] lr_decay = {self.lr_decay:g}: round {rounds} has {what}")
         if self.epochs_decay < 1 and _grown(epochs, self.epochs_decay, last) < math.log(0.5):
             few = f"{epochs * self.epochs_decay**last:.2g} epochs, which leaves less than one step"
-            what = f"{few}; take more epochs, fewer rounds or a larger epochs_decay"
+            what = f"{few}; use more epochs, fewer rounds or a larger epochs_decay"
             raise ValueError(f"[local] epochs_decay = {self.epochs_decay:g}: round {rounds} has {what}")
         if size != "full" and _grown(size, self.batch_growth, last) > math.log(LARGEST_BATCH):
-            what = f"a batch above {LARGEST_BATCH:g} examples; take a smaller batch_growth, or 'full'"
+            what = f"a batch above {LARGEST_BATCH:g} examples; use a smaller batch_growth, or 'full'"
             raise ValueError(f"[local] batch_growth = {self.batch_growth:g}: round {rounds} has {what}")
 
     def of_silo(self, silo: int, generator: torch.Generator) -> LocalTraining:

@@ -25,4 +25,4 @@ def check_layers(module: nn.Module, given: str) -> None:
             what = (
                 f"{type(layer).__name__} ('{name}') mixes examples of a batch, and keeps statistics of them"
             )
-            raise InputError(f"{given}: {what}; take GroupNorm")
+            raise InputError(f"{given}: {what}; use GroupNorm")

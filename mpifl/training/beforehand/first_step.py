@@ -228,7 +228,7 @@ class _Steps:
         run = train(asked)
         if self._learner.by_example and (wrote := self._model.buffers.written()):
             what = f"training wrote to the buffer '{wrote[0]}', and by [privacy] none may learn"
-            raise InputError(f"{what}; take a layer without it, or leave [privacy] out")
+            raise InputError(f"{what}; use a layer without it, or leave [privacy] out")
         return run
 
     def _split(self, rows: int) -> Split:

@@ -74,7 +74,7 @@ def differing(about: Mapping[int, Mapping[str, str]]) -> str:
         return ""
     named = (f"{ranks_named(ranks)} on {about[ranks[0]].get(PROCESSOR, '?')}" for ranks in groups.values())
     what = "ranks compute other bits of the same two steps"
-    return f"{what}: {', '.join(named)}; take one kind of processor, or kernels = 'avx2' and device = 'cpu'"
+    return f"{what}: {', '.join(named)}; use one kind of processor, or kernels = 'avx2' and device = 'cpu'"
 
 
 def moved(before: Sequence[Mapping[str, str]], now: Sequence[Mapping[str, str]]) -> str:
@@ -86,7 +86,7 @@ def moved(before: Sequence[Mapping[str, str]], now: Sequence[Mapping[str, str]])
         return ""
     what = f"this run was begun on {' and '.join(sorted(set(then.values())))}"
     new = sorted({name for bits, name in here.items() if bits not in then})
-    return f"{what}, and goes on on {' and '.join(new)}, which computes other bits"
+    return f"{what}, and continues on {' and '.join(new)}, which computes other bits"
 
 
 def _rows(module: nn.Module, features: Inputs) -> Any:

@@ -36,7 +36,7 @@ def broken_files(job: Job, spec: AnySpec, elsewhere: bool = False) -> dict[int, 
 
 
 def notes_on_broken(job: Job, faults: Mapping[int, str], names: Names) -> list[str]:
-    """Return what the user is to know of silos whose shards are broken, if a training may go on without them.
+    """Return what the user must know of silos whose shards are broken, if a training may continue without.
 
     Args:
         job: The job.
@@ -49,6 +49,8 @@ def notes_on_broken(job: Job, faults: Mapping[int, str], names: Names) -> list[s
     if faults and job.cohort.quorum == 1.0:
         first, more = first_of(faults, names), len(faults) - 1
         others = f" (and {more} more silos)" if more else ""
-        without = "" if job.split else "; [cohort] quorum below 1 would go on without"
+        without = "" if job.split else "; [cohort] quorum below 1 would continue without"
         raise InputError(f"{first}{others}{without}")
-    return [f"going on without silo {names[silo]} while it is broken: {why}" for silo, why in faults.items()]
+    return [
+        f"continuing without silo {names[silo]} while it is broken: {why}" for silo, why in faults.items()
+    ]

@@ -54,12 +54,12 @@ class Attacking(Wing):
                 what = f"there is no silo {beyond[0]}, the last is {silos - 1}"
                 raise InputError(f"[attack] {name} = {getattr(of, name)}: {what}")
         if of.kind == "label_flip" and spec.classes is None:
-            raise InputError(f"{key}: the targets are no classes; take another kind")
+            raise InputError(f"{key}: the targets are no classes; use another kind")
         if self.backdoor and (why := self.backdoor.why_not(spec, algorithm.task)):
-            raise InputError(f"{key}: {why}; take another kind")
+            raise InputError(f"{key}: {why}; use another kind")
         if of.kind in FORGERIES and self._is_mean:
             why = "is written over single vectors, which the mean does not keep"
-            raise InputError(f"{key}: {why}; take another [aggregation] rule")
+            raise InputError(f"{key}: {why}; use another [aggregation] rule")
 
     def transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
         """Return the attack that Byzantine silos carry out themselves, if it is of such a kind."""

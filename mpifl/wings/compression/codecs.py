@@ -65,7 +65,7 @@ class Cast(Codec):
         """Round every element; raise BeyondRange if one is beyond the dtype's range."""
         halves = vector.to(getattr(torch, self.dtype))
         if not _finite(halves.view(torch.uint8), *HALVES[self.dtype]):
-            peak, instead = float(vector.abs().max()), "; take bfloat16" if self.dtype == "float16" else ""
+            peak, instead = float(vector.abs().max()), "; use bfloat16" if self.dtype == "float16" else ""
             raise BeyondRange(f"reaches {peak:g}, beyond the range of {self.dtype}{instead}")
         return halves.view(torch.uint8)
 
@@ -103,7 +103,7 @@ class QSGD(Codec):
             norms.append(norm)
             codes.append(code)
         if not torch.cat(norms).isfinite().all():
-            raise BeyondRange("has a norm beyond the range of float32; take norm = 'max'")
+            raise BeyondRange("has a norm beyond the range of float32; use norm = 'max'")
         return torch.cat([torch.cat(norms).view(torch.uint8), pack(torch.cat(codes), self.bits)])
 
     def decode(self, payload: Tensor, length: int) -> Tensor:

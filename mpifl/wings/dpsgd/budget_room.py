@@ -199,5 +199,5 @@ def check_site_allows(job: Job, site: SiteFolder) -> None:
     if job.privacy.in_sum and not lists_sites():
         what = "noise_at = 'sum' takes the other sites' part of the noise on the server's word"
         raise InputError(
-            f"{path}: [privacy] {what}; list the sites in {SITES_FILE}, or take noise_at = 'silo'"
+            f"{path}: [privacy] {what}; list the sites in {SITES_FILE}, or use noise_at = 'silo'"
         )

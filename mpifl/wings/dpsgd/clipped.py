@@ -247,7 +247,7 @@ def _check_mean(model: FlatModel, objective: Objective, few: Batch) -> None:
     mean = torch.stack(singles).mean()
     if whole.isfinite() and mean.isfinite() and not torch.isclose(whole, mean, rtol=1e-3, atol=1e-5):
         what = f"the loss of {n} examples is {float(whole):.6g}, the mean of their losses {float(mean):.6g}"
-        raise InputError(f"[privacy]: {what}; take a loss that is a mean over independent examples")
+        raise InputError(f"[privacy]: {what}; use a loss that is a mean over independent examples")
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

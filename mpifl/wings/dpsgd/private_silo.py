@@ -111,9 +111,11 @@ class PrivateSilo(Silo):
         entry = site.answered(self.question)
         assert entry is not None
         if entry.answer != answer:
-            what = "the same question would get another answer, whose difference no noise protects"
+            what = "the same question would get another answer, whose difference noise does not protect"
             where = moved_from(entry.processor)
-            raise InputError(f"{what}; go on with the software and the machine that answered it first{where}")
+            raise InputError(
+                f"{what}; continue with the software and the machine that answered it first{where}"
+            )
         told = {"private_steps": float(entry.total)}
         told |= {"budget_left": float(entry.left)} if entry.left is not None else {}
         return told | self._unprotected()
@@ -271,7 +273,7 @@ class PrivateSilo(Silo):
 
     def _refusal(self, what: str) -> InputError:
         return InputError(
-            f"[privacy]: the algorithm {what}, which no noise protects; train_locally alone is noised"
+            f"[privacy]: the algorithm {what}, which noise does not protect; train_locally alone is noised"
         )
 
 

@@ -51,7 +51,7 @@ def mechanism_of(job: Job, silos: int) -> SiloMechanism:
     if privacy.is_adaptive and noise >= 2 * made.bits_deviation:
         most = f"the bits of {made.expected:g} silos leave room for noise below {2 * made.bits_deviation:g}"
         raise InputError(
-            f"[privacy] clip = 'adaptive': {most}, and it is {noise:g}; take clip as a number, or more silos"
+            f"[privacy] clip = 'adaptive': {most}, and it is {noise:g}; use clip as a number, or more silos"
         )
     return made
 
@@ -117,4 +117,4 @@ def warning_of(job: Job, silos: int, parameters: int) -> list[str]:
         return []
     what = f"the noise is {times:.3g} times as long as a clipped update: z sqrt(P) / silos"
     numbers = f"{mechanism.noise_of_updates:.3g} sqrt({parameters:,}) / {mechanism.expected:g}"
-    return [f"[privacy] level = 'silo': {what} = {numbers}; take more silos a round, or a smaller model"]
+    return [f"[privacy] level = 'silo': {what} = {numbers}; use more silos a round, or a smaller model"]

@@ -73,7 +73,7 @@ def survives(path: Path, inputs: Sequence[Tensor], device: torch.device) -> bool
         raise NotLoaded(f"{_maker()} makes code that has no end") from None
     if done.returncode < 0:
         raise NotLoaded(
-            f"{_maker()} makes code that dies of {signal.Signals(-done.returncode).name}; "
+            f"{_maker()} makes code that crashes with {signal.Signals(-done.returncode).name}; "
             "name another compiler by CXX"
         )
     return done.returncode == 0

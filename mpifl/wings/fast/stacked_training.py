@@ -167,7 +167,7 @@ class Lane:
             self.optimizer.resume(*self.asked.kept)
 
     def advance(self, step: int, stack: Stack, place: int) -> None:
-        """Go on after a step, counted from 1: draw the next batch, or after the last step copy the row."""
+        """Continue after a step, counted from 1: draw the next batch, or after the last step copy the row."""
         if step < len(self.rows) and self.error is None:
             try:
                 with noted(lambda: self.asked.place(step)):
@@ -213,7 +213,7 @@ def _check(asked: Training) -> None:
         "examples have unequal lengths, and batches no one shape": asked.data.ragged,
         "the model learns running statistics (BatchNorm)": learns,
         "the algorithm corrects gradients by a function of its own": of_itself,
-        "a silo's batches are of unequal sizes, and the loss is no mean over examples": uneven
+        "a silo's batches are of unequal sizes, and the loss is not a mean over examples": uneven
         and asked.loss.weighted is None,
     }
     if why := next((why for why, holds in whys.items() if holds), ""):

@@ -154,9 +154,9 @@ class MaskedParty:
             if not deviation:
                 continue
             if deviation / math.sqrt(sure) < LEAST_NOISE:
-                why = "would be lost in rounding; take a smaller range"
+                why = "would be lost in rounding; use a smaller range"
             elif deviation * math.sqrt(len(question.accepted) / sure) > MOST_NOISE:
-                why = "has no room in the sum; take a larger range"
+                why = "has no room in the sum; use a larger range"
             else:
                 continue
             where = f"[security] range = {self._terms.settings.range:g}"
@@ -182,7 +182,7 @@ class MaskedParty:
         terms = self._terms
         if terms.purpose(request.work) == "training":
             if not 0 <= request.round < terms.rounds:
-                what = f"round {request.round + 1} is none of the job's {terms.rounds}"
+                what = f"round {request.round + 1} is not one of the job's {terms.rounds}"
                 raise InputError(f"{what}; the server is broken, or not to be trusted")
             return set(terms.drawn(request.round))
         return set(range(len(terms.silos)))
@@ -197,7 +197,7 @@ class MaskedParty:
             known = [silo for silo in strange if silo in range(len(names))]
             named = names[known[0]] if known else str(strange[0])
             shown = request.round + (self._terms.purpose(request.work) != "evaluation")
-            raise InputError(f"silo {named!r} is none of those that this site draws for round {shown}")
+            raise InputError(f"silo {named!r} is not one of those that this site draws for round {shown}")
         own = {silo for silo in accepted if names[silo] in self._session.offer.silos}
         added = question.answers.keys()
         if wrong := sorted(
@@ -220,9 +220,7 @@ class MaskedParty:
         parties = {self._terms.hosts[silo] for silo in drawn}
         if len(taking_part) < settings.least:
             what = f"{len(taking_part)} parties have a part in the sum, too few to hide one among them"
-            raise InputError(
-                f"[security] least = {settings.least}: {what}; start more, or take another least"
-            )
+            raise InputError(f"[security] least = {settings.least}: {what}; start more, or use another least")
         if 2 * len(taking_part) - len(parties) <= settings.colluding * len(parties):  # 1 + c may round to 2
             what = f"{len(taking_part)} of {len(parties)} parties have a part in the sum, too few"
             gone = sorted(set(self._named(drawn)).difference(accepted))

@@ -95,14 +95,14 @@ def _check_offer(
 def _check_parties(security: SecuritySettings, parties: int) -> None:
     if parties < security.least:
         what = f"{parties} workers host silos, and each is one party"
-        to_do = f"start {security.least} or more of them, or say least = {parties} where that is enough"
+        to_do = f"start {security.least} or more of them, or set least = {parties} where that is enough"
         raise InputError(f"[security] least = {security.least}: {what}; {to_do}")
 
 
 def _check_drawn(job: Job, least: int, silos: int) -> None:
     if (drawn := job.cohort.size(silos)) < least:
         what = f"[cohort] fraction = {job.cohort.fraction:g} draws {drawn} of {silos} silos a round"
-        to_do = f"take a larger fraction, or say least = {drawn} where that is enough"
+        to_do = f"use a larger fraction, or set least = {drawn} where that is enough"
         raise InputError(f"[security] least = {least}: {what}, and each is of one party; {to_do}")
 
 

@@ -157,7 +157,7 @@ class PartySums:
         if how == "summed" and not peak < LARGEST_NUMBER:
             raise BeyondRange(f"'{name}' is beyond the range of numbers that can be added up")
         if how != "summed" and peak > self._how.reach(name):
-            to_do = "raise it, or take a lower [local] lr if training diverged"
+            to_do = "raise it, or use a lower [local] lr if training diverged"
             raise BeyondRange(
                 f"'{name}' is beyond the range, [security] range = {self._how.range:g}; {to_do}"
             )

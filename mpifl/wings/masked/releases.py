@@ -157,7 +157,7 @@ class Releases:
     def _refusal(self, entry: Released, why: str, before: Released | None = None) -> InputError:
         """Return the error that refuses a sum. For differing bits it names the earlier sum's processor."""
         what = f"round {self._shown(entry)} of job {entry.job!r} is not released ({entry.work})"
-        would = "go on with the run from its own last checkpoint, or take another seed"
+        would = "continue with the run from its own last checkpoint, or use another seed"
         if before and before.processor and before.processor != entry.processor:
             would = f"it was computed on {before.processor}, and this is {entry.processor}; {would}"
         return InputError(f"{self._ledger.path}: {what}: {why}; {would}")

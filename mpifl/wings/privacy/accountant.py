@@ -62,7 +62,7 @@ def epsilon_of(taken: Iterable[Steps], delta: float, accountant: str = "pld") ->
     counts: Counter[tuple[float, float]] = Counter()
     for steps in taken:
         if math.isnan(steps.noise * steps.rate):
-            raise ValueError(f"{steps}: there is no epsilon of what is no number")
+            raise ValueError(f"{steps}: there is no epsilon of what is not a number")
         counts[steps.noise, steps.rate] += steps.count
     groups = tuple(sorted((noise, rate, count) for (noise, rate), count in counts.items() if count))
     if all(rate >= 1 for _, rate, _ in groups):
@@ -176,7 +176,7 @@ def _least(start: int, cost: Callable[[int], float], most: float) -> int:
             nth = round(nth * (min(max(found / most, 1 / 3), 3.0) if found < math.inf else 3.0) ** 0.9)
         nth = min(max(nth, few + 1), many - 1)
     if many == LARGEST:
-        raise InputError("[privacy] epsilon: no noise is enough for so small a budget; take a larger one")
+        raise InputError("[privacy] epsilon: no noise is enough for so small a budget; use a larger one")
     return many
 
 

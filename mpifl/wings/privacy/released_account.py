@@ -88,9 +88,11 @@ class Account:
         entry = self._site.answered(question)
         assert entry is not None
         if entry.answer != answer:
-            what = "the same question would get another answer, whose difference no noise protects"
+            what = "the same question would get another answer, whose difference noise does not protect"
             where = moved_from(entry.processor)
-            raise InputError(f"{what}; go on with the software and the machine that answered it first{where}")
+            raise InputError(
+                f"{what}; continue with the software and the machine that answered it first{where}"
+            )
         left, entries = {} if entry.left is None else {ANSWERS_LEFT: entry.left}, self._site.entries()
         return {KEY: self._secret.known_by, EVENTS: len(entries), LINES: self._known_by(entries), **left}
 

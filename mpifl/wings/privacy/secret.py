@@ -1,4 +1,4 @@
-"""The secret of rank 0. Noise is drawn from it, and a training must go on with the same secret."""
+"""The secret of rank 0. Noise is drawn from it, and a training must continue with the same secret."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Secret:
         """
         if KEY in state and (not (self.folder / "key").exists() or state[KEY] != self.known_by):
             what = "has not the secret that this run began with, so its noise cannot be drawn again"
-            raise InputError(f"{self.folder}: {what}; put the folder back, or start anew with another --out")
+            raise InputError(f"{self.folder}: {what}; put the folder back, or start again with another --out")
 
     def draws(self, *purpose: str | int) -> Draws:
         """Return a stream of numbers that follow from the secret and a purpose."""

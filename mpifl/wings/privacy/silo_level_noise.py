@@ -156,5 +156,5 @@ class _Withheld(dict[str, float]):
     """The numbers of a mean. The silos' own numbers are withheld, and asking for one is an error."""
 
     def __missing__(self, name: str) -> float:
-        what = f"the algorithm goes by the silos' '{name}', which no noise protects"
-        raise InputError(f"[privacy] level = 'silo': {what}; take fedavg")
+        what = f"the algorithm goes by the silos' '{name}', which noise does not protect"
+        raise InputError(f"[privacy] level = 'silo': {what}; use fedavg")

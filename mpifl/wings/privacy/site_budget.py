@@ -197,7 +197,7 @@ def why_no_secret(folder: Path) -> str:
     if ledger is None:
         return ""
     what = f"has {ledger} and no key, by which it has drawn noise and sealed states"
-    return f"{folder}: {what}; put the key back: a folder begun anew forgets what was spent and released"
+    return f"{folder}: {what}; put the key back: a folder begun again forgets what was spent and released"
 
 
 def _secret(path: Path) -> bytes:

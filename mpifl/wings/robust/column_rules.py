@@ -115,7 +115,7 @@ def rule_of(name: str, byzantine: float | None, plugin: Any = None) -> Rule:
         return Rule(name, trimmed, least=least, edge=edge, share=share)
     found = load_plugin(name, "[aggregation] rule", COLUMN_RULES) if plugin is None else plugin
     if not callable(found) or inspect.isclass(found):
-        raise InputError(f"[aggregation] rule = '{name}': is no function; {_WANTED}")
+        raise InputError(f"[aggregation] rule = '{name}': is not a function; {_WANTED}")
     return Rule(name, found, own=True)
 
 

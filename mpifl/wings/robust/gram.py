@@ -43,7 +43,7 @@ class Digits:
         while peak := float(rest.abs().max()):
             place = (math.frexp(peak)[1] - 1) // DIGIT
             if not (peak < math.inf and LOWEST <= place <= HIGHEST):
-                raise ValueError(f"{peak} is no sum of products of numbers in float32")
+                raise ValueError(f"{peak} is not a sum of products of numbers in float32")
             unit = 2.0 ** (DIGIT * place)
             digit = (rest / unit).trunc_()
             self._at(place).add_(digit.long())

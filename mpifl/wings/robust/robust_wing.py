@@ -92,7 +92,7 @@ class Robust(Wing):
         job = self._job
         if why := algorithm.needs_mean or ("both sides add up its vectors" if algorithm.accumulated else ""):
             what = f"'{job.algorithm['name']}' needs the mean: {why}"
-            to_do = "take 'mean', or 'fedavg'"
+            to_do = "use 'mean', or 'fedavg'"
             raise InputError(f"[aggregation] rule = '{job.aggregation.rule}': {what}; {to_do}")
         return built(job.aggregation, job.seed, algorithm.absolute | {STATISTICS})
 
@@ -101,7 +101,7 @@ class Robust(Wing):
         if isinstance(byzantine, float) and not tolerated(byzantine, asked):
             what = f"of the {asked} silos that a round asks that is none"
             enough = math.ceil(1000 / asked) / 1000
-            raise InputError(f"[aggregation] byzantine = {byzantine:g}: {what}; take {enough:g} or more")
+            raise InputError(f"[aggregation] byzantine = {byzantine:g}: {what}; use {enough:g} or more")
 
 
 def wing(job: Job) -> Wing:

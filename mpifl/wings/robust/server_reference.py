@@ -88,7 +88,7 @@ def reference_of(
         raise InputError(f"{key}: the shards have no public examples; partition with --public 0.01")
     alike = "the server trains as silos do, since its update is as long as the model's step"
     if unlike:
-        raise InputError(f"{key}: {alike}; a silo's training here {unlike}; take 'fedavg'")
+        raise InputError(f"{key}: {alike}; a silo's training here {unlike}; use 'fedavg'")
     if local.straggler_chance or local.epochs_by_silo or local.deadline or local.keep_optimizer_state:
         keys = "straggler_chance, epochs_by_silo, deadline and keep_optimizer_state"
         raise InputError(f"{key}: {alike}; leave [local] {keys} out")

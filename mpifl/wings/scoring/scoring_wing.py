@@ -30,7 +30,7 @@ class AtWorkersWing(Wing):
         metrics = algorithm.task.metrics()
         if apart := [name for name, metric in metrics.items() if not summable(metric)]:
             what = f"where = 'workers': the states of the metric '{apart[0]}' do not add up over batches"
-            raise InputError(f"[evaluate] {what}; leave where out, or take other [task] metrics")
+            raise InputError(f"[evaluate] {what}; leave where out, or use other [task] metrics")
 
     def aggregators(self, context: WorkerContext, transport: Transport) -> Mapping[type[Request], Aggregator]:
         """Return the aggregator that keeps the test set and scores a rank's batches."""

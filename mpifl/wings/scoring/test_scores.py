@@ -81,7 +81,7 @@ class Arrays:
         """Return an array in the memory of its vector, without a copy."""
         one = self._specs[name]
         if (dtype := np.dtype(one.dtype)).kind not in "biuf":
-            raise ValueError(f"{name}: {one.dtype[:100]} is no dtype of numbers")
+            raise ValueError(f"{name}: {one.dtype[:100]} is not a dtype of numbers")
         array: np.ndarray = self._received[name].numpy().view(dtype).reshape(one.shape)
         return array
 
@@ -207,7 +207,7 @@ class Scores:
             raise ValueError("its whole numbers are none")
         counts = rows[:, 1]
         if bool((counts < 0).any()) or (part.counted == "int64" and bool((counts != counts.round()).any())):
-            raise ValueError("what losses are divided by is no count")
+            raise ValueError("what losses are divided by is not a count")
         return ScoreShare(rows, whole, part.examples, _DTYPES[part.counted])
 
 

@@ -47,7 +47,7 @@ def make_own(folder: Path, named: str = "") -> None:
     except OSError as error:
         raise InputError(f"{named}: {error.strerror or error}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise InputError(f"{named}: is no folder of yours; name one that is")
+        raise InputError(f"{named}: is not a folder of yours; name one that is")
     if stat.S_IMODE(found.st_mode) & 0o077:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
         raise InputError(f"{named}: has mode {mode}, others may look in; chmod 700 {folder}")

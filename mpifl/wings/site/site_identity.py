@@ -207,7 +207,7 @@ def _as(kind: type[_Kind], table: Table, where: str) -> _Kind:
         first = by_weight(error.errors())[0]
         place = ".".join(str(part + 1) if isinstance(part, int) else part for part in first["loc"])
         wanted = next((_WANTED[part] for part in reversed(first["loc"]) if part in _WANTED), "")
-        odd = f"is no key that is known; {did_you_mean(first['loc'][-1], _WANTED)}take it out"
+        odd = f"is not a key that is known; {did_you_mean(first['loc'][-1], _WANTED)}remove it"
         what = {"extra_forbidden": odd, "missing": f"is missing; {wanted}"}
         secret = "private_key" in first["loc"]
         given = f"{'what is there' if secret else repr(str(first['input'])[:80])} is none; {wanted}"

@@ -153,7 +153,7 @@ class SiteLedger(Generic[Line]):
             try:
                 found = self._kind.model_validate_json(line)
             except ValidationError:
-                what = f"line {len(self.kept) + 1} is none of a ledger; put back a copy that is whole"
+                what = f"line {len(self.kept) + 1} is not a line of a ledger; put back a copy that is whole"
                 raise InputError(f"{self.path}: {what}") from None
             self.kept.append(found)
             self._take(found)

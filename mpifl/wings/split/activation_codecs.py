@@ -53,7 +53,7 @@ class Writing:
         if (codec := self._codec(silo, plain.shape[1])) is None:
             return _bytes_of(plain)
         if not bool(plain.isfinite().all()):
-            raise Diverged("a line is not finite; training diverged, take a lower [local] lr")
+            raise Diverged("a line is not finite; training diverged, use a lower [local] lr")
         way = self.way.removesuffix("load")  # the stream is older than the key's name, and its bits stay
         draw = rng.torch_stream(self.seed, f"line {way} of {self.work}", silo, self.round, number)
         try:

@@ -94,7 +94,7 @@ class Dialogue:
         return [line for silo in asked if (line := heard[silo]) is not None]
 
     def say(self, answers: Sequence[Tensor] | None = None, silos: Sequence[int] | None = None) -> None:
-        """Answer each silo by a tensor of its message's shape; without answers, only let the silos go on."""
+        """Answer each silo by a tensor of its message's shape; without answers, let the silos continue."""
         asked = self.silos if silos is None else list(silos)
         given: Sequence[Tensor | None] = [None] * len(asked) if answers is None else answers
         for silo, answer in zip(asked, given, strict=True):
@@ -195,7 +195,7 @@ class Dialogue:
         if list(line.shape) != wanted:
             return InputError(f"a line has shape {list(line.shape)}, not {wanted}")
         if not is_finite(line):
-            return InputError("a line is not finite; training diverged, take a lower [local] lr")
+            return InputError("a line is not finite; training diverged, use a lower [local] lr")
         return None
 
     def _end_of(self, silo: int) -> None:
@@ -256,5 +256,5 @@ class Dialogue:
 def _check_finite(answer: Tensor) -> None:
     """Raise RoundLost if an answer is not finite."""
     if not is_finite(answer):
-        what = "a gradient of the label holder is not finite; training diverged, take a lower [local] lr"
+        what = "a gradient of the label holder is not finite; training diverged, use a lower [local] lr"
         raise RoundLost(what, in_vain=True)

@@ -103,7 +103,7 @@ class SplitMessages:
         for _ in range(MOST_STALE):
             record = self._transport.hear(rank, _HEAD.size + limit)
             if len(record) < _HEAD.size:
-                raise ValueError(f"a line that is no line, or of more than {limit} bytes")
+                raise ValueError(f"a line that is not a line, or of more than {limit} bytes")
             serial, silo, number, length, handle = _HEAD.unpack_from(record)
             if serial < self._serial:  # left over from a request that was given up
                 continue

@@ -160,8 +160,8 @@ def _check_world() -> None:
         InputError: the launcher lets ranks survive the death of others.
     """
     if survivable():
-        what = "a party whose columns another rank may read is no party"
-        raise InputError(f"--survive: {what}; leave it out, and go on with --resume after a death")
+        what = "a party whose columns another rank may read is not a party"
+        raise InputError(f"--survive: {what}; leave it out, and continue with --resume after a death")
 
 
 def tags_here(job: Job, spec: VerticalSpec, transport: Transport) -> dict[int, str]:

@@ -32,7 +32,7 @@ def top_of(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> nn.Module:
     if job.split.top == "none":
         if merged != width:
             what = f"cut_width = {merged}: with top = 'none' lines are the outputs; the task has {width}"
-            raise InputError(f"[split] {what}; take cut_width = {width}, or a top")
+            raise InputError(f"[split] {what}; use cut_width = {width}, or a top")
         return models.Bias(width)
     table = Model.model_validate(job.split.top)
     where = "[split] top:"
@@ -75,7 +75,7 @@ def load_part(module: nn.Module, path: Path, top: str = "") -> None:
         InputError: the file is missing, of another model, or trained with another top.
     """
     if not path.exists():
-        what = "is not there, and half a network is no model"
+        what = "is not there, and half a network is not a model"
         raise InputError(f"{path}: {what}; have all parties answer together, each with its own half")
     load_weights(module, path, str(path))
     if top and (other := metadata_of(path).get(MADE_WITH, top)) != top:

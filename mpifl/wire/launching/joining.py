@@ -71,7 +71,7 @@ def _unname_segments() -> None:
 def _ranks_per_node() -> int | None:
     given = os.environ.get(RANKS_PER_NODE)
     if given is not None and not (given.isdigit() and int(given)):
-        raise InputError(f"{RANKS_PER_NODE}={given}: is not a number of ranks; take 1 or more, or unset it")
+        raise InputError(f"{RANKS_PER_NODE}={given}: is not a number of ranks; use 1 or more, or unset it")
     return int(given) if given else None
 
 

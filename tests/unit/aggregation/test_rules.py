@@ -154,9 +154,9 @@ NO_RULES = {
     "with_nan": "returned NaN or Inf",
     "nothing": "returned None",
     "raising": "failed: KeyError: ",
-    "NO_RULES": "is no function",
+    "NO_RULES": "is not a function",
     "missing": "has no attribute 'missing'",
-    "DiskBuffer": "is no function",
+    "DiskBuffer": "is not a function",
 }
 
 
@@ -202,7 +202,7 @@ def test_more_than_a_round_asks_cannot_be_tolerated(job, tmp_path):
 
 def test_a_share_that_is_none_of_the_silos_of_a_round_is_refused(job, tmp_path):
     file = job("trimmed", aggregation={"rule": "trimmed", "byzantine": 0.2})
-    what = r"byzantine = 0\.2: of the 3 silos that a round asks that is none; take 0\.334 or more"
+    what = r"byzantine = 0\.2: of the 3 silos that a round asks that is none; use 0\.334 or more"
     with pytest.raises(InputError, match=what):
         train(file, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
 

@@ -180,7 +180,7 @@ def test_fsvrg_counts_once_and_only_over_all_silos(sparse):
 
 
 def test_fsvrg_scales_no_weight_that_has_no_feature():
-    with pytest.raises(InputError, match=r"take \[model\] name = 'logreg'"):
+    with pytest.raises(InputError, match=r"use \[model\] name = 'logreg'"):
         FSVRG(scaling=True).check(net(), FederationSpec.model_construct(features=SPARSE, classes=2))
 
 

@@ -143,7 +143,7 @@ def test_codecs_act_on_all_lines_but_the_holders(tmp_path, steps, holder):
 def test_a_line_beyond_its_codec_loses_the_round_in_a_line_that_says_what_would_do(tmp_path):
     write_vertical_folder(tmp_path / "shards", ROWS, WIDTHS)
     given = job(tmp_path / "shards", local={"lr": 1e8, "batch_size": 10}, compression={"upload": "float16"})
-    with pytest.raises(RoundLost, match=r"\[compression\] upload: a line reaches .*; take bfloat16"):
+    with pytest.raises(RoundLost, match=r"\[compression\] upload: a line reaches .*; use bfloat16"):
         mpifl.train(given, out=tmp_path / "run")
 
 
@@ -228,9 +228,9 @@ REFUSED = [
         {"split": {"cut_width": [3, 3], "top": {"name": "logreg"}}},
         "cut_width has 2 numbers, there are 3 silos",
     ),
-    ({"split": {"cut_width": [3, 3, 2], "merge": "sum"}}, "are unequal; take 'concat'"),
+    ({"split": {"cut_width": [3, 3, 2], "merge": "sum"}}, "are unequal; use 'concat'"),
     ({"split": {"cut_width": 3, "top": "none"}}, "top = 'none' takes the sum of lines"),
-    ({"split": {"cut_width": 4, "merge": "sum", "top": "none"}}, "take cut_width = 3, or a top"),
+    ({"split": {"cut_width": 4, "merge": "sum", "top": "none"}}, "use cut_width = 3, or a top"),
     ({"split": {"cut_width": 3, "bottoms": {"3": {"name": "logreg"}}}}, "there is no silo 3"),
     ({"split": {"cut_width": 3, "bottoms": {"2": {"name": "cnn"}}}}, "[split] bottoms.2: name = 'cnn'"),
     ({"split": {"cut_width": 3, "top": {"name": "mlp", "wide": 1}}}, "no key 'wide'"),

@@ -68,8 +68,12 @@ def test_a_file_has_no_reader(tmp_path: Path) -> None:
     [
         (False, False, "the launcher ended ({code}) before the training began; run the same command again"),
         (False, True, "the launcher ended ({code}) before the training began; run the same command again"),
-        (True, False, "ranks died, and the training ended with them before the first checkpoint; start anew"),
-        (True, True, "ranks died, and the training ended with them; go on with --resume"),
+        (
+            True,
+            False,
+            "ranks died, and the training ended with them before the first checkpoint; start again",
+        ),
+        (True, True, "ranks died, and the training ended with them; continue with --resume"),
     ],
 )
 @pytest.mark.parametrize("code", [0, 213])

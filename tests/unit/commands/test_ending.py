@@ -30,7 +30,7 @@ def launched(tmp_path, monkeypatch):
 LEAVES = 'printf {} >"$MPIFL_EXIT_CODE"'
 TAKES = 'mkdir "${0%/*}/run" && touch "${0%/*}/run/job.toml"'
 ASKED = "trap '' USR1; kill -TERM $PPID"
-DIED = "ranks died, and the training ended with them before the first checkpoint; start anew with --resume"
+DIED = "ranks died, and the training ended with them before the first checkpoint; start again with --resume"
 
 
 @pytest.mark.parametrize("own", [0, 1, 9, 143])

@@ -79,7 +79,7 @@ def test_what_cannot_go_on_is_one_line(run, prompts, tmp_path):
         (["--prompts", prompts("so", "sö", name="b.txt")], "character 'ö' of 'sö' is none of the"),
         (["--prompts", tmp_path / "none.txt"], "none.txt: cannot be read (No such file"),
         (["--prompts", prompts("", name="c.txt")], "c.txt: has no prompt; write one on each line"),
-        (["--prompts", prompts('{"text": 1}', name="d.jsonl")], "line 1: is no object with a prompt"),
+        (["--prompts", prompts('{"text": 1}', name="d.jsonl")], "line 1: is not an object with a prompt"),
         (["--prompts", file, "--temperature", "2"], "--temperature 2: is for tokens that are drawn; give"),
         (["--prompts", file, "--out", tmp_path / "a.csv"], "ends in '.csv'; it must be .jsonl or .txt"),
     ):
@@ -88,7 +88,7 @@ def test_what_cannot_go_on_is_one_line(run, prompts, tmp_path):
         assert "\n" not in said
     other, _ = make_run(tmp_path)
     named = f"{other}: [task] name = 'classification'"
-    wanted = f"{named}: has no next token; take a run of the task 'language'"
+    wanted = f"{named}: has no next token; use a run of the task 'language'"
     assert generate(other, "--prompts", file) == wanted
 
 

@@ -242,7 +242,7 @@ def test_a_file_that_is_there_is_kept_unless_forced() -> None:
         ),
         (
             ["--data", "own.csv", "--label", "ill", "--encoding", "utf8x", "--silos", "2"],
-            "--encoding: 'utf8x' is no known",
+            "--encoding: 'utf8x' is not a known",
         ),
         (
             ["--data", "own.csv", "--data", "own.txt", "--kind", "table", "--label", "ill", "--silos", "2"],
@@ -254,10 +254,10 @@ def test_a_file_that_is_there_is_kept_unless_forced() -> None:
         ),
         (["--data", "empty", "--kind", "images"], "--data empty: has no files that end in .png, .jpg"),
         (["--data", "empty", "--kind", "text"], "--data empty: has no files that end in .txt"),
-        (["--silos", "ward"], "--silos ward: is no number of silos"),
+        (["--silos", "ward"], "--silos ward: is not a number of silos"),
         (["--kind", "segmentation", "--data", "flat"], "--label: not given, .*; Where are the masks"),
         (["--algorithm", "fedprx"], r"digits.toml: \[algorithm\]"),
-        (["../digits"], "is no name of a file in this folder"),
+        (["../digits"], "is not a name of a file in this folder"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_nothing_is_written(arguments: list[str], line: str) -> None:

@@ -62,7 +62,7 @@ def test_a_log_of_rounds_that_became_a_link_is_told_and_training_goes_on(victim,
     (run / "metrics.jsonl").symlink_to(victim)
     JsonLines(run).round({"round": 1})
     assert (
-        "metrics.jsonl: cannot be written (metrics.jsonl is a link); training goes on"
+        "metrics.jsonl: cannot be written (metrics.jsonl is a link); training continues"
         in capfd.readouterr().err
     )
 
@@ -85,7 +85,7 @@ def test_a_pipe_in_the_place_of_a_file_holds_nothing_up(victim, capfd):
     assert "metrics.jsonl: cannot be written" in capfd.readouterr().err
     with pytest.raises(InputError, match="cannot be written"):
         hold(run)
-    with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be read \(it is no file\)"):
+    with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be read \(it is not a file\)"):
         trim_metrics(run, 3)
 
 

@@ -39,27 +39,27 @@ def test_what_was_meant(given, meant):
 def test_nothing_is_meant_by_what_is_far_or_there(given):
     assert did_you_mean(given, ["fedavg", "scaffold"]) == ""
     assert did_you_mean(given, []) == ""
-    assert choices(given, [], "take") == "take none"
+    assert choices(given, [], "take") == "use none"
 
 
 JOB = {"name": "toy", "shards": "shards", "rounds": 1, "model": {"name": "logreg"}}
 JOBS = {
-    "did you mean 'fedavg'? take fedsgd": {"algorithm": {"name": "FedAvg"}},
+    "did you mean 'fedavg'? use fedsgd": {"algorithm": {"name": "FedAvg"}},
     "did you mean 'qfedavg'?": {"algorithm": {"name": "q-fedavg"}},
-    "none such; 'fedavg' with [server_optimizer] name = 'adam' is": {"algorithm": {"name": "fedadam"}},
-    "none such; 'fedavg' with [server_optimizer] name = 'yogi' is": {"algorithm": {"name": "Fed-Yogi"}},
-    "none such; 'fedavg' with [server_optimizer] momentum is": {"algorithm": {"name": "FedAvgM"}},
-    "'Adam': none such; 'fedavg' with [server_optimizer] name = 'adam' is": {"algorithm": {"name": "Adam"}},
-    "'q-FFL': none such; did you mean 'qfedavg'?": {"algorithm": {"name": "q-FFL"}},
+    "unknown; 'fedavg' with [server_optimizer] name = 'adam' is": {"algorithm": {"name": "fedadam"}},
+    "unknown; 'fedavg' with [server_optimizer] name = 'yogi' is": {"algorithm": {"name": "Fed-Yogi"}},
+    "unknown; 'fedavg' with [server_optimizer] momentum is": {"algorithm": {"name": "FedAvgM"}},
+    "'Adam': unknown; 'fedavg' with [server_optimizer] name = 'adam' is": {"algorithm": {"name": "Adam"}},
+    "'q-FFL': unknown; did you mean 'qfedavg'?": {"algorithm": {"name": "q-FFL"}},
     "'fedavg' with [aggregation] rule = 'multikrum' is": {"algorithm": {"name": "Multi-Krum"}},
     "'fedavg' with [aggregation] rule = 'median' is": {"algorithm": {"name": "FedMedian"}},
     "'fedavg' with [aggregation] rule = 'trimmed' is": {"algorithm": {"name": "FedTrimmedAvg"}},
-    "none such; did you mean 'adam'? take sgd": {"server_optimizer": {"name": "fedadam"}},
-    "none such; did you mean 'multilabel'?": {"task": {"name": "multi-label"}},
-    "none such; did you mean 'accuracy'?": {"task": {"metrics": ["acuracy"]}},
-    "none such; did you mean 'cross_entropy'?": {"task": {"loss": "crossentropy"}},
-    "is none of its metrics; did you mean 'accuracy'? take accuracy": {"task": {"main": "Accuracy"}},
-    "none such; did you mean 'trimmed'?": {"aggregation": {"rule": "trimmed_mean"}},
+    "unknown; did you mean 'adam'? use sgd": {"server_optimizer": {"name": "fedadam"}},
+    "unknown; did you mean 'multilabel'?": {"task": {"name": "multi-label"}},
+    "unknown; did you mean 'accuracy'?": {"task": {"metrics": ["acuracy"]}},
+    "unknown; did you mean 'cross_entropy'?": {"task": {"loss": "crossentropy"}},
+    "is not one of its metrics; did you mean 'accuracy'? use accuracy": {"task": {"main": "Accuracy"}},
+    "unknown; did you mean 'trimmed'?": {"aggregation": {"rule": "trimmed_mean"}},
     "should be 'sgd', 'adam' or 'adamw'; did you mean 'adam'?": {"local": {"optimizer": "Adam"}},
     "has no key 'batchsize'; did you mean 'batch_size'?": {"local": {"batchsize": 3}},
     "has no key 'learning_rate'; did you mean 'lr'?": {"local": {"learning_rate": 0.1}},

@@ -166,7 +166,7 @@ def test_two_entries_of_one_file_are_refused(folder):
 
 
 def greedy(path):
-    """Have the list of free space among the names of a group go on with its own beginning:
+    """Have the list of free space among the names of a group continue with its own beginning:
     HDF5 takes all memory."""
     content = bytearray(path.read_bytes())
     at = content.find(b"HEAP") + 16
@@ -204,7 +204,8 @@ def test_a_file_in_which_hdf5_comes_to_no_end_is_refused_in_time_and_at_once_fro
     assert processor_seconds() - began < 6
     if h5py.version.hdf5_version_tuple[:2] == (2, 0):  # another may see what is wrong
         assert (
-            said == "not a readable HDF5 shard (HDF5 comes to no end with it); partition again or restore it"
+            said
+            == "not a readable HDF5 shard (HDF5 does not finish reading it); partition again or restore it"
         )
         assert processor_seconds() - began > 2
     began = processor_seconds()
@@ -246,7 +247,7 @@ def test_a_file_that_the_parser_dies_of_is_refused_and_the_next_one_opened(
     hdf5_reading._parser.end()
     with monkeypatch.context() as patched:
         patched.setattr(hdf5_process, "PROGRAM", tmp_path / "parser.py")
-        assert f"not a readable HDF5 shard (HDF5 dies of it: {name})" in refusal(folder)
+        assert f"not a readable HDF5 shard (HDF5 crashes on it: {name})" in refusal(folder)
     hdf5_reading._parser.end()
     if name == "SIGSEGV":
         assert "dies of it" in refusal(folder)  # remembered
@@ -497,7 +498,7 @@ DESCRIPTIONS = {
     "NUL in a name": (GOOD.replace('"name":"a"', r'"name":"a\u0000"', 1), "name: "),
     "half a letter": (GOOD.replace('"name":"a"', r'"name":"\ud800"', 1), "the file: Invalid JSON"),
     "not UTF-8": (GOOD.replace('"name":"a"', '"name":"\udcff"', 1), "the file: Invalid JSON"),
-    "a key that is no text": (GOOD.replace('"seed"', r'"\u001b[31m":1,"seed"', 1), "?: Extra inputs"),
+    "a key that is not a text": (GOOD.replace('"seed"', r'"\u001b[31m":1,"seed"', 1), "?: Extra inputs"),
     "wrong counts without end": (TOP % (ENTRY % ('"a",' * MUCH + "1")), "silos.0.labels.0: "),
     "keys without end": (
         GOOD.replace('"seed"', ",".join(f'"{i:x}":1' for i in range(1 << 18)) + ',"seed"'),

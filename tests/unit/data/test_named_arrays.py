@@ -166,7 +166,7 @@ DAMAGES = {
     "an array in place of several": (
         replaced("train/x", IDS),
         no,
-        "not a readable HDF5 shard (train/x is no g",
+        "not a readable HDF5 shard (train/x is not a g",
     ),
     "a link": (replaced("train/x/age", h5py.SoftLink("/train/y/time")), no, "train/x/age is a soft link"),
     "a group of another file": (
@@ -192,14 +192,18 @@ DAMAGES = {
     "NaN": (
         lambda file: file["train/y/time"].__setitem__(7, np.nan),
         no,
-        "silo_0000.h5: train: y/time: target is NaN in row 7; mend",
+        "silo_0000.h5: train: y/time: target is NaN in row 7; fix",
     ),
     "a class out of range": (
         lambda file: file["train/y/tokens"].__setitem__((5, 1), 50),
         no,
         "train: y/tokens: a label out of range in row 5; 50 classes take 0 to 49, and -100 is ignored",
     ),
-    "one array in place of several, in JSON": (no, edited("features", value=AGE), "train/x is no data set"),
+    "one array in place of several, in JSON": (
+        no,
+        edited("features", value=AGE),
+        "train/x is not a data set",
+    ),
     "no arrays": (no, edited("features", value={}), "federation.json: features.shape: Field required"),
     "a name that is a path": (
         no,

@@ -73,6 +73,6 @@ def test_maps_of_values_move_and_what_is_no_image_is_refused():
     made = load_warp("zoom", Warp(zoom=(2.0, 2.0)), IMAGES, maps)({"x": x, "y": x.clone()}, stream())
     assert set(made["y"].flatten().tolist()) <= set(x.flatten().tolist())
     with pytest.raises(
-        InputError, match=r"^\[data\] zoom: moves images .* has the shape \[9\]; take a function"
+        InputError, match=r"^\[data\] zoom: moves images .* has the shape \[9\]; use a function"
     ):
         load_warp("zoom", HOW, Features(shape=(9,), dtype="float32"), None)

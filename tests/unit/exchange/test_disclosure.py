@@ -182,7 +182,7 @@ def test_times_are_told_to_two_digits(folder):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (InputError("no such column; take age"), "no such column; take age (round 7, step 17 of 60)"),
+        (InputError("no such column; use age"), "no such column; use age (round 7, step 17 of 60)"),
         (KeyError("depth"), "KeyError: 'depth' (test_disclosure.py:LINE, round 7, step 17 of 60)"),
     ],
     ids=["a user's", "another"],

@@ -289,7 +289,7 @@ def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(feder
         checkpoints.update()
         if number == 4:
             assert seen.notes == [
-                f"the checkpoint of round 4 could not be written ({LATE}); training goes on"
+                f"the checkpoint of round 4 could not be written ({LATE}); training continues"
             ]
             late = Save(round=4, attempt=world.asked.attempt, cohort=[3, 4, 5])
             world.workers_here[2].answer(late, {})  # it wakes up

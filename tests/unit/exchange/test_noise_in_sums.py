@@ -113,7 +113,7 @@ def test_large_noise_is_normal_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("exponent", "line"),
-    [(19.9, "'delta' would be lost in rounding; take a smaller range"), (57.1, "has no room in the sum")],
+    [(19.9, "'delta' would be lost in rounding; use a smaller range"), (57.1, "has no room in the sum")],
 )
 def test_noise_that_the_grid_does_not_hold_is_refused(tmp_path: Path, exponent: float, line: str) -> None:
     with pytest.raises(InputError, match=rf"\[security\] range = 128: the noise of .*{line}"):

@@ -227,7 +227,7 @@ def test_one_question_has_one_set(world: World, tmp_path: Path, why: str) -> Non
     for again in (world, World(tmp_path)):  # the same start of the site, and after a restart
         for rank in again.offers:
             again.offers[rank] = again.parties[rank].offer
-        with pytest.raises(InputError, match=f"round 4 of job 'demo' is not released.*{line}.*go on with"):
+        with pytest.raises(InputError, match=f"round 4 of job 'demo' is not released.*{line}.*continue with"):
             again.ask(2, **asked)
         again.ask(2)  # the same sum tells nothing new
 
@@ -293,7 +293,9 @@ def test_those_who_are_left_out_count_as_honest(tmp_path: Path) -> None:
 
 def test_silos_that_are_not_drawn_are_refused(tmp_path: Path) -> None:
     world = World(tmp_path, drawn=(0, 1, 2, 3, 4, 5))
-    with pytest.raises(InputError, match="silo 'silo 6' is none of those that this site draws for round 4"):
+    with pytest.raises(
+        InputError, match="silo 'silo 6' is not one of those that this site draws for round 4"
+    ):
         world.ask(2)
     with pytest.raises(InputError, match="silo '99' is none"):
         world.ask(2, accepted=[0, 1, 2, 3, 4, 99], request=_asked(world, (0, 1, 2, 3, 4, 5)))
@@ -308,7 +310,7 @@ def _asked(world: World, cohort: Collection[int]) -> Compute:
 
 def test_fewer_parties_than_least_are_too_few(tmp_path: Path) -> None:
     world = World(tmp_path, drawn=(0, 1, 2, 3), colluding=0.0)
-    with pytest.raises(InputError, match=r"least = 3: 2 parties .*start more, or take another least"):
+    with pytest.raises(InputError, match=r"least = 3: 2 parties .*start more, or use another least"):
         world.ask(1, (0, 1, 2, 3), without=3)
     assert World(tmp_path / "2", drawn=(0, 1, 2, 3), least=2, colluding=0.0).ask(1, (0, 1, 2, 3), without=3)
 
@@ -431,7 +433,7 @@ def test_a_round_that_the_job_has_not_is_refused(world: World, round: int) -> No
     """Among any number of rounds there is one that draws whom the server likes."""
     usual = world.question(2)
     asked = usual.request.model_copy(update={"round": round, "serial": 5})
-    with pytest.raises(InputError, match="is none of the job's 9; the server is broken"):
+    with pytest.raises(InputError, match="is not one of the job's 9; the server is broken"):
         world.parties[2].ready(replace(usual, request=asked), own_of(2))
     late = usual.request.model_copy(update={"round": 9, "serial": 6, "work": "evaluate"})
     world.parties[2].ready(replace(usual, request=late), own_of(2))

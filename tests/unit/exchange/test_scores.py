@@ -162,8 +162,8 @@ LIES = {
     "fewer": (part(rows=numbers(lambda found: found[:-3])), "numbers of batches have"),
     "nan": (part(rows=put(np.nan)), "numbers of batches are not finite"),
     "inf": (part(whole=put(np.inf)), "whole numbers are not finite"),
-    "negative": (part(rows=put(-1.0, at=1)), "is no count"),
-    "fraction": (part(rows=put(0.5, at=1)), "is no count"),
+    "negative": (part(rows=put(-1.0, at=1)), "is not a count"),
+    "fraction": (part(rows=put(0.5, at=1)), "is not a count"),
     "half": (part(whole=put(1.5)), "its whole numbers are none"),
     "large": (part(whole=put(1e300)), "its whole numbers are none"),
     "examples": (part(examples=24), "it has scored 24 examples, and was asked for 2"),
@@ -253,7 +253,7 @@ def test_a_worker_keeps_numbers_alone(folder):
     given = {one.name: torch.zeros(one.length, dtype=torch.uint8) for one in world.asked[0].vectors}
     world.workers[2].answer(KeepTestSet(**spec), given)
     assert bits(world.again()) == bits(here)
-    assert "is no dtype of numbers" in world.notes[0]
+    assert "is not a dtype of numbers" in world.notes[0]
 
 
 def test_a_metric_that_does_not_add_up_is_refused():

@@ -266,7 +266,7 @@ def test_a_refusal_names_no_cause_that_is_not_known(worker, how):
 
 def test_a_vector_that_is_not_finite_has_diverged(worker):
     fault = ask(worker, 0, fail=1, how="vector")[1].fault
-    assert fault.endswith("'v' holds NaN or Inf; if training diverged, take a lower [local] lr")
+    assert fault.endswith("'v' holds NaN or Inf; if training diverged, use a lower [local] lr")
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_a_final_model_that_a_full_disk_does_not_take_is_a_line_and_no_fault(fol
     with room_for(50):
         (header,) = finish(worker, w, sha256, cohort=[1])
     path = folder / "run" / f"{name}.safetensors"
-    said = f"{path}: cannot be written (File too large); make room, and go on with --resume"
+    said = f"{path}: cannot be written (File too large); make room, and continue with --resume"
     assert (header.fault, header.unwritten) == (None, said)
     assert capsys.readouterr().err == ""
     assert not path.exists()

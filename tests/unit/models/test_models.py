@@ -151,7 +151,7 @@ def test_a_users_factory_gets_what_it_has_parameters_for(name, features, argumen
 WRONG = {
     "unknown": (
         ("3nn", MNIST, {}),
-        f"[model] name = '3nn': none such; did you mean 'cnn'? take {', '.join(MODELS)} or your own",
+        f"[model] name = '3nn': unknown; did you mean 'cnn'? use {', '.join(MODELS)} or your own",
     ),
     "unknown key": (
         ("mlp", MNIST, {"hiden": [3]}),
@@ -265,7 +265,7 @@ def test_the_gpt_is_the_layers_of_torch_with_the_same_weights():
 @pytest.mark.parametrize(
     ("arguments", "shape", "reason"),
     [
-        ({**GPT, "heads": 3}, (6,), "width = 16 is no multiple of heads = 3"),
+        ({**GPT, "heads": 3}, (6,), "width = 16 is not a multiple of heads = 3"),
         (GPT, (6, 6), "gpt takes tokens, [L]"),
     ],
 )
@@ -290,8 +290,8 @@ def test_a_plugin_is_found_in_the_folder_where_the_command_runs(tmp_path, monkey
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("fedpror", "key = 'fedpror': none such; take a, b or your own 'package.module:name'"),
-        ("", "key = '': none such; take a, b"),
+        ("fedpror", "key = 'fedpror': unknown; use a, b or your own 'package.module:name'"),
+        ("", "key = '': unknown; use a, b"),
         (":x", "key = ':x': Empty module name"),
         ("toy_models:", "key = 'toy_models:'"),
         (".toy_models:x", "key = '.toy_models:x'"),

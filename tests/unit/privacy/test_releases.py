@@ -97,7 +97,7 @@ def test_other_questions_are_other_sums(folder: Path, other):
 def test_what_would_tell_silos_apart_is_refused_and_not_noted(folder: Path, other, why):
     Releases(folder).record(entry())
     for releases in (Releases(folder), Releases(folder)):
-        with pytest.raises(InputError, match=f"is not released.*{why}.*; go on with the run from its own"):
+        with pytest.raises(InputError, match=f"is not released.*{why}.*; continue with the run from its own"):
             releases.check(entry(**other))
         with pytest.raises(InputError, match=why):
             releases.record(entry(**other))
@@ -107,7 +107,9 @@ def test_what_would_tell_silos_apart_is_refused_and_not_noted(folder: Path, othe
 @pytest.mark.parametrize("other", [{"message": "n"}, {"answers": OTHER}], ids=str)
 def test_bits_of_another_processor_name_both(folder: Path, other):
     Releases(folder).record(entry(processor="old (AVX2)"))
-    with pytest.raises(InputError, match=r"computed on old \(AVX2\), and this is new \(AVX512\); go on with"):
+    with pytest.raises(
+        InputError, match=r"computed on old \(AVX2\), and this is new \(AVX512\); continue with"
+    ):
         Releases(folder).check(entry(processor="new (AVX512)", **other))
     with pytest.raises(InputError) as same:
         Releases(folder).check(entry(processor="old (AVX2)", **other))
@@ -139,7 +141,7 @@ def test_a_torn_line_was_never_released_and_a_wrong_one_ends_it(folder: Path):
     releases.record(entry(round=8, message="n"))
     assert [Released.model_validate_json(line).round for line in lines(folder)] == [7, 8]
     (folder / "released.jsonl").write_bytes(whole + b"{}\n")
-    with pytest.raises(InputError, match=r"released\.jsonl: line 2 is none of a ledger"):
+    with pytest.raises(InputError, match=r"released\.jsonl: line 2 is not a line of a ledger"):
         Releases(folder).check(entry())
 
 

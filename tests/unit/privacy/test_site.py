@@ -100,7 +100,7 @@ def test_a_ledger_that_was_altered_is_refused(tmp_path: Path):
     ledger = tmp_path / "site/ledger.jsonl"
     whole = ledger.read_bytes()
     ledger.write_bytes(whole + b"nonsense\n")
-    with pytest.raises(InputError, match=r"ledger\.jsonl: line 2 is none of a ledger"):
+    with pytest.raises(InputError, match=r"ledger\.jsonl: line 2 is not a line of a ledger"):
         SiteFolder(tmp_path / "site").entries()
     os.truncate(ledger, 10)
     with pytest.raises(InputError, match="is shorter than it was"):

@@ -303,7 +303,7 @@ def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
     assert found[2].startswith("It is ahead of lr 0.3")
     assert found[3:] == [
         "No difference seen between it and lr 0.2.",
-        "With a single seed nobody can tell of lr 0.4.",
+        "A single seed cannot show it for lr 0.4.",
     ]
 
 
@@ -584,7 +584,7 @@ def test_without_a_test_set_a_picture_begins_with_what_judges(tmp_path, monkeypa
         ("round", "silos' mean accuracy, valid rows (%)"),
     ]
     there = "they are pooled, silos, loss, rounds, bytes, seconds, or two of them as pooled/rounds"
-    with pytest.raises(InputError, match=f"'test' is none of the panels of these runs; {there}$"):
+    with pytest.raises(InputError, match=f"'test' is not one of the panels of these runs; {there}$"):
         draw(found, tmp_path / "c.svg", None, Drawing(panels=["test/rounds"]))
 
 
@@ -593,9 +593,9 @@ WRONG = [
     ({"plot": "c.svg", "drawing": Drawing(panels=["none"])}, "--panel none: "),
     ({"plot": "c.svg", "drawing": Drawing(style="none")}, "--style none: "),
     ({"page": "c.pdf"}, "--page .*: ends in '.pdf'"),
-    ({"page": "c.html", "against": "none"}, "--against none: is no setting"),
+    ({"page": "c.html", "against": "none"}, "--against none: is not a setting"),
     ({"against": "lr 0.1"}, "--against lr 0.1: is for --page FILE; give that, too"),
-    ({"json": "none/c.json"}, "--json .*c.json: cannot be written .*none is no folder"),
+    ({"json": "none/c.json"}, "--json .*c.json: cannot be written .*none is not a folder"),
     ({"latex": "c.csv"}, "--latex .*c.csv: is the file of --csv, too"),
 ]
 
@@ -630,7 +630,7 @@ def test_a_picture_is_drawn_in_a_style_of_matplotlib(drawn, tmp_path):
     (tmp_path / "own.mplstyle").write_text("figure.facecolor: red\n")
     assert drawn(style=str(tmp_path / "own.mplstyle")).get_facecolor()[:3] == (1, 0, 0)
     with pytest.raises(
-        InputError, match=r"--style ggplo: is no style of matplotlib; did you mean 'ggplot'\?"
+        InputError, match=r"--style ggplo: is not a style of matplotlib; did you mean 'ggplot'\?"
     ):
         drawn(style="ggplo")
     assert dict(pytest.importorskip("matplotlib").rcParams) == before
@@ -643,7 +643,9 @@ def test_how_a_picture_is_drawn_is_told_by_options(tmp_path, monkeypatch):
     app(["compare", "a", "--plot", "c.pdf", *how], standalone_mode=False)
     assert given[0] == Output(Path("c.pdf"), drawing=Drawing(False, ["test", "rounds"], (3.5, 2.0), "x"))
     for wrong in ("3", "3x", "0.5x2", "ax2", "100x2"):
-        with pytest.raises(InputError, match=f"--size {wrong}: is no width and height from 1 to 99 inches"):
+        with pytest.raises(
+            InputError, match=f"--size {wrong}: is not a width and height from 1 to 99 inches"
+        ):
             app(["compare", "a", "--plot", "c.pdf", "--size", wrong], standalone_mode=False)
     monkeypatch.undo()
     with pytest.raises(InputError, match="are for --plot FILE; give that, too"):

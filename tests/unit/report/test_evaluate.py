@@ -77,11 +77,11 @@ def test_each_split_can_be_asked(tmp_path, split, examples):
 
 def test_a_split_that_no_silo_has_is_refused(tmp_path):
     run, _ = make_run(tmp_path, silos_test=0)
-    with pytest.raises(InputError, match="no silo has a split 'valid'; take another --split"):
+    with pytest.raises(InputError, match="no silo has a split 'valid'; use another --split"):
         evaluate_silos(run, split="valid")
-    with pytest.raises(InputError, match="no silo holds out examples; take --split train"):
+    with pytest.raises(InputError, match="no silo holds out examples; use --split train"):
         evaluate_silos(run)
-    with pytest.raises(InputError, match="--split public: is none of test, valid, train"):
+    with pytest.raises(InputError, match="--split public: is not one of test, valid, train"):
         evaluate_silos(run, split="public")
 
 

@@ -108,7 +108,7 @@ def test_a_run_goes_on_without_observers_that_its_folder_alone_names(run):
     assert not mark(run).exists()
     mine.write_text(f"{job}\n{OBSERVED}")
     with pytest.raises(
-        InputError, match=r"mine\.toml: \[tracking\] observers: 'planted:Mine' is no mpifl Observer"
+        InputError, match=r"mine\.toml: \[tracking\] observers: 'planted:Mine' is not a mpifl Observer"
     ):
         loop.train(mine, run, (), True, Alone())
     assert mark(run).exists(), "the user has named it"

@@ -112,5 +112,5 @@ def test_masks_of_what_has_none_are_refused(tmp_path):
     cut(tmp_path, "npz", "in.npz")
     run = trained(tmp_path, model={"name": "logreg"})
     words = "predict", run, "--out", tmp_path / "p.csv", "--data", tmp_path / "shards"
-    assert "is no mask of an image; leave it out" in asked(*words, "--masks", tmp_path / "m")[2]
+    assert "not a mask of an image; leave it out" in asked(*words, "--masks", tmp_path / "m")[2]
     assert asked(*words, "--overlay")[2] == "--overlay: lies beside masks; give --masks DIR, too"

@@ -208,7 +208,7 @@ ASKED = {
     "nothing": ([], "nothing to predict is given"),
     "two": (["new.csv", "--data", "shards"], "TABLE and --data given"),
     "a split": (["new.csv", "--split", "test"], "--split test: is for shards"),
-    "a shard": (["silo_0000.h5"], "silo_0000.h5: is no table; name shards by --data"),
+    "a shard": (["silo_0000.h5"], "silo_0000.h5: is not a table; name shards by --data"),
     "images": (
         ["--images", "folder"],
         "was trained on a table of a csv or parquet source; folder is images or NIfTI volumes",
@@ -259,7 +259,7 @@ def test_shards_that_another_spec_has_cut_are_refused_unless_forced(trained, oth
     code, _, said = asked(*words)
     assert code
     assert "late: was cut by another spec than the training: age has deviation" in said
-    assert "or insist by --force" in said
+    assert "or add --force" in said
     code, printed, _ = asked(*words, "--force")
     assert code == 0
     assert "warning:" in printed
@@ -367,7 +367,10 @@ def test_a_folder_of_images_that_is_given_as_a_table_says_what_would_do(drawn):
 @pytest.mark.parametrize("words", [["predict", "--out", "p.csv", "new.csv"], ["evaluate"]])
 def test_a_wrong_run_folder_says_what_would_do(tmp_path, words):
     command, *more = words
-    for run, wanted in ((tmp_path / "none", "is no folder"), (tmp_path, "is no run: it has no job.toml")):
+    for run, wanted in (
+        (tmp_path / "none", "is not a folder"),
+        (tmp_path, "is not a run: it has no job.toml"),
+    ):
         _, _, said = asked(command, run, *more)
         assert said.startswith(f"{run}: {wanted}; name the folder of a run")
 

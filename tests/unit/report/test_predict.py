@@ -76,7 +76,7 @@ def test_one_split_or_one_shard_can_be_asked(tmp_path):
     one = predicted(run, tmp_path / "b.npz", tmp_path / "shards" / "silo_0001.h5", split="test")
     assert (set(one["silo"]), len(one["place"])) == ({"1"}, 7)
     assert len(predicted(run, tmp_path / "c.npz", tmp_path / "shards" / "test.h5")["place"]) == 9
-    with pytest.raises(InputError, match="--split all: is none of train, valid, test"):
+    with pytest.raises(InputError, match="--split all: is not one of train, valid, test"):
         predicted(run, tmp_path / "d.npz", split="all")
     with pytest.raises(InputError, match="has no examples of a split 'public'"):
         predicted(run, tmp_path / "d.npz", split="public")

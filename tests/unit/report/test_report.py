@@ -178,7 +178,7 @@ def test_a_target_that_is_no_share_is_refused(tmp_path, target):
 def test_a_target_that_is_not_finite_is_refused(tmp_path, target):
     run = make_run(tmp_path / "run")
     write_environment(run, metric={"name": "rmse", "higher_is_better": False})
-    with pytest.raises(InputError, match=r"--target (nan|inf): is no value of a metric"):
+    with pytest.raises(InputError, match=r"--target (nan|inf): is not a value of a metric"):
         compare_runs([run], target, Output(json=tmp_path / "out.json"))
 
 
@@ -520,7 +520,7 @@ def test_names_are_text_and_no_markup(tmp_path, capsys):
     compare_runs(runs, output=Output(tmp_path / "[i].png", tmp_path / "[i].csv"))
     printed = capsys.readouterr().out
     assert [row[0] for row in table_of(printed)[1:6]] == [str(run) for run in runs[1:]]
-    assert f"left out: {runs[0]}: is no folder" in printed
+    assert f"left out: {runs[0]}: is not a folder" in printed
     assert f"curves: {tmp_path}/[i].png" in printed
     assert f"csv: {tmp_path}/[i].csv" in printed
 
@@ -709,7 +709,7 @@ def test_a_folder_of_runs_stands_for_all_runs_in_it(tmp_path, capsys):
     found = json.loads((tmp_path / "found.json").read_text())
     assert [one["run"] for one in found["runs"]] == sorted(map(str, runs))
     assert found["left_out"] == []
-    with pytest.raises(InputError, match=f"{tmp_path}/none: is no folder"):
+    with pytest.raises(InputError, match=f"{tmp_path}/none: is not a folder"):
         compare_runs([tmp_path / "none"])
 
 

@@ -254,7 +254,7 @@ def test_labels_at_the_ends_of_lines_do_not_lie_over_each_other(tops):
 def test_lines_are_to_scale():
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.0), (2, 0.5), (3, 1.0)])])
     assert marks(drawn) == [("line test", "M0.0 200.00L500.0 100.00L1000.0 0.00")]
-    assert charts.lines("t", [charts.Line("a", [(7, 0.5)])]).blocks == [], "a dot is no curve"
+    assert charts.lines("t", [charts.Line("a", [(7, 0.5)])]).blocks == [], "a dot is not a curve"
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.01), (2, None), (3, 1.0)])], log=True)
     assert marks(drawn) == [("dot test", "M0.0 200.00h0M1000.0 0.00h0")]
 
@@ -427,7 +427,7 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
     ):
         with pytest.raises(InputError, match=said):
             write_report(run, out)
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         write_report(tmp_path / "none")
 
 

@@ -1,4 +1,4 @@
-"""What a job may not say of its model's buffers, a line each; and a run that goes on with its rules."""
+"""What a job may not say of its model's buffers, a line each; and a run that continues with its rules."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"aggregation": {"rule": "median"}},
         r"a single silo decides it, .* take 'reset', or rule = 'mean'",
     ),
-    "masks": ({"security": {}}, r"masks hide them; take 'reset'"),
+    "masks": ({"security": {}}, r"masks hide them; use 'reset'"),
     "privacy": (
         {"privacy": {"epsilon": 1.0, "delta": 1e-5, "clip": 1.0}},
-        r"protected by nothing; take 'reset'",
+        r"protected by nothing; use 'reset'",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""`metrics.jsonl` of a run that goes on: read on, whatever state its end is in."""
+"""`metrics.jsonl` of a run that continues: read on, whatever state its end is in."""
 
 import pytest
 

@@ -137,11 +137,11 @@ WRONG = {
     "out of range": (LEAST + "[local]\nlr = -0.1\n", "[local] lr = -0.1: should be greater than 0"),
     "a rate that grows out of float32": (
         LEAST + "[local]\nlr_decay = 1e30\n",
-        "[local] lr_decay = 1e+30: round 3 has a learning rate above 1e+30; take at most 1",
+        "[local] lr_decay = 1e+30: round 3 has a learning rate above 1e+30; use at most 1",
     ),
     "epochs that fall below a step": (
         LEAST + "[local]\nepochs = 4\nepochs_decay = 0.3\n",
-        "[local] epochs_decay = 0.3: round 3 has 0.36 epochs, which leaves less than one step; take more "
+        "[local] epochs_decay = 0.3: round 3 has 0.36 epochs, which leaves less than one step; use more "
         "epochs, fewer rounds or a larger epochs_decay",
     ),
     "one silo's epochs that fall below a step": (
@@ -162,7 +162,7 @@ WRONG = {
     ),
     "batches out of bounds": (
         LEAST + "[local]\nbatch_growth = 1e200\n",
-        "[local] batch_growth = 1e+200: round 3 has a batch above 2.14748e+09 examples; take a smaller",
+        "[local] batch_growth = 1e+200: round 3 has a batch above 2.14748e+09 examples; use a smaller",
     ),
     "all examples that grow": (
         LEAST + "[local]\nbatch_size = 'full'\nbatch_growth = 2.0\n",
@@ -193,7 +193,7 @@ WRONG = {
     "word not in a list": (LEAST + '[local]\noptimizer = "lbfgs"\n', "should be 'sgd', 'adam' or 'adamw'"),
     "unknown rule": (
         LEAST + '[aggregation]\nrule = "best"\n',
-        "[aggregation] rule = 'best': none such; take mean, median, "
+        "[aggregation] rule = 'best': unknown; use mean, median, "
         "trimmed, krum, multikrum, rfa, centered, fltrust or your own 'package.module:name'",
     ),
     "trimmed without a number": (
@@ -263,11 +263,11 @@ WRONG = {
     ),
     "bits without qsgd": (
         LEAST + '[compression]\nupload = "topk"\nbits = 4\n',
-        "[compression] bits belongs to qsgd; leave it out, or take upload = 'qsgd'",
+        "[compression] bits belongs to qsgd; leave it out, or use upload = 'qsgd'",
     ),
     "share without topk": (
         LEAST + '[compression]\nupload = "qsgd"\nshare = 0.1\n',
-        "[compression] share belongs to topk; leave it out, or take upload = 'topk'",
+        "[compression] share belongs to topk; leave it out, or use upload = 'topk'",
     ),
     "memory of nothing": (
         LEAST + '[compression]\ndownload = "qsgd"\nerror_feedback = true\n',
@@ -285,10 +285,10 @@ WRONG = {
     "missing table": (TOP, "needs the key 'model'"),
     "missing key of a table": (TOP + "[model]\n", "[model] needs the key 'name'"),
     "a number for a table": ("local = 3\n" + LEAST, "local = 3: should be an object"),
-    "a name that is no folder": (LEAST.replace('"toy"', '"a/b"'), 'name = "a/b"'),
+    "a name that is not a folder": (LEAST.replace('"toy"', '"a/b"'), 'name = "a/b"'),
     "unknown algorithm": (
         LEAST + '[algorithm]\nname = "fedavgg"\n',
-        f"[algorithm] name = 'fedavgg': none such; did you mean 'fedavg'? take {NAMES}",
+        f"[algorithm] name = 'fedavgg': unknown; did you mean 'fedavg'? use {NAMES}",
     ),
     "no algorithm": (LEAST + "[algorithm]\nmu = 1\n", f"[algorithm] needs name, one of {NAMES}"),
     "a number for an algorithm": (
@@ -305,7 +305,7 @@ WRONG = {
     ),
     "unknown optimizer": (
         LEAST + '[server_optimizer]\nname = "adamm"\n',
-        "[server_optimizer] name = 'adamm': none such; did you mean 'adam'? take sgd, adagrad, adam, yogi",
+        "[server_optimizer] name = 'adamm': unknown; did you mean 'adam'? use sgd, adagrad, adam, yogi",
     ),
     "optimizer's key": (
         LEAST + '[server_optimizer]\nname = "sgd"\nmomentun = 0.9\n',
@@ -365,7 +365,7 @@ def test_a_rule_of_columns_is_for_algorithms_whose_updates_it_can_combine(read, 
         assert robust.aggregated(None, job.build_algorithm()) is not None
     else:
         with pytest.raises(
-            InputError, match=rf"rule = 'median': '{name}' needs the mean: \w.*; take 'mean', or 'fedavg'"
+            InputError, match=rf"rule = 'median': '{name}' needs the mean: \w.*; use 'mean', or 'fedavg'"
         ):
             robust.aggregated(None, job.build_algorithm())
 
@@ -393,13 +393,13 @@ def test_a_mistake_is_one_line_with_the_file_the_key_and_what_would_do(read, mis
             "cannot be read (Is a directory); name a job file such as jobs/demo.toml",
         ),
         (lambda path: path.write_bytes(b"\xff\xfe"), "not TOML: 'utf-8' codec"),
-        (os.mkfifo, "cannot be read (it is no file); name a job file"),
-        (lambda path: path.symlink_to("/dev/zero"), "cannot be read (it is no file); name a job file"),
+        (os.mkfifo, "cannot be read (it is not a file); name a job file"),
+        (lambda path: path.symlink_to("/dev/zero"), "cannot be read (it is not a file); name a job file"),
         (lambda path: path.write_text("x = " + "[" * 9999), "not TOML: nested too deep"),
         (lambda path: path.write_text(".".join("x" * 999) + " = 1"), "not TOML: x: nested too deep"),
         (
             lambda path: path.write_text("rounds = " + "9" * 400),
-            "not TOML: rounds: is no whole number of 64 bits",
+            "not TOML: rounds: is not a whole number of 64 bits",
         ),
         (lambda path: path.write_text("rounds = " + "9" * 5000), "not TOML: "),
         (

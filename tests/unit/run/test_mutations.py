@@ -69,7 +69,7 @@ def refusal(act, *given):
 
 
 def resume(again):
-    """Go on with the copy for another round; return the line that a user sees, nothing if it went well."""
+    """Continue with the copy for another round; return the line that a user sees, nothing if it went well."""
     return refusal(train, again.job, again.run, ("rounds=4",), True, Alone())
 
 

@@ -46,7 +46,7 @@ def test_a_folder_with_a_run_is_not_begun_again(tmp_path):
         check_run(tmp_path, make_job(), resume=False)
     assert (
         str(refused.value)
-        == f"{tmp_path}: holds a run already; go on with it by --resume, or name another folder by --out"
+        == f"{tmp_path}: holds a run already; continue with it by --resume, or name another folder by --out"
     )
 
 
@@ -103,7 +103,7 @@ FORCED = [
 @pytest.mark.parametrize(("changes", "told"), FORCED, ids=str)
 def test_what_leaves_the_state_its_meaning_changes_by_force_alone(tmp_path, changes, told):
     claim_run(tmp_path, make_job())
-    with pytest.raises(InputError, match=r"or insist by --force$"):
+    with pytest.raises(InputError, match=r"or add --force$"):
         check_run(tmp_path, make_job(**changes), resume=True)
     assert check_run(tmp_path, make_job(**changes), resume=True, force=True) == told
 
@@ -167,9 +167,7 @@ def test_a_run_goes_on_with_its_own_shards_wherever_they_lie(tmp_path):
     check_run(tmp_path, make_job(), resume=True, spec=make_spec())
     write_environment(tmp_path, data=describe(make_spec()))
     check_run(tmp_path, make_job(), resume=True, spec=make_spec().model_copy(update={"name": "moved"}))
-    with pytest.raises(
-        InputError, match=r"the shards are not those that it was started on; .* insist by --force"
-    ):
+    with pytest.raises(InputError, match=r"the shards are not those that it was started on; .* add --force"):
         check_run(tmp_path, make_job(), resume=True, spec=make_spec(digests="ac"))
     (change,) = check_run(tmp_path, make_job(), resume=True, force=True, spec=make_spec(digests="ac"))
     assert change.startswith("shards of sha256 ")

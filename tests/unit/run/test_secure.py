@@ -32,7 +32,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a codec": (
         {"compression": {"upload": "qsgd"}},
-        r"\[compression\] upload = 'qsgd': masked vectors do not shrink; take 'none', or leave ",
+        r"\[compression\] upload = 'qsgd': masked vectors do not shrink; use 'none', or leave ",
     ),
     "a liar": (
         {"attack": {"kind": "sign_flip", "silos": [1]}},
@@ -160,7 +160,9 @@ def test_a_line_that_was_cut_short_was_never_released(tmp_path: Path, torn: str)
 def test_a_damaged_file_is_one_line(tmp_path: Path, line: str) -> None:
     told = json.dumps({"run": "r", "round": 0, "work": "train", "silos": [1]})
     (tmp_path / FILE).write_text(f"{told}\n{line}\n{told}\n")
-    with pytest.raises(InputError, match=r"released\.jsonl: line 2 is none of a ledger; put back a copy"):
+    with pytest.raises(
+        InputError, match=r"released\.jsonl: line 2 is not a line of a ledger; put back a copy"
+    ):
         ReleasedFile(tmp_path)
 
 

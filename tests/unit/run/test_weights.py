@@ -82,7 +82,7 @@ def test_weights_of_another_model_or_no_model_are_one_line(tmp_path):
     assert "is not there; name a .safetensors file" in refused(tmp_path / "none.safetensors")
     assert "cannot be read: Is a directory" in refused(tmp_path)
     (tmp_path / "zero").symlink_to("/dev/zero")
-    assert "cannot be read: it is no file" in refused(tmp_path / "zero")
+    assert "cannot be read: it is not a file" in refused(tmp_path / "zero")
 
 
 def saved(path, state):

@@ -43,7 +43,7 @@ def test_every_corner_is_drawn_and_streams_are_of_silo_and_round():
 @pytest.mark.parametrize("sides", [[10, 1, 1], [3, 3]])
 def test_a_patch_that_does_not_fit_is_one_line(sides):
     with pytest.raises(
-        InputError, match=r"^\[algorithm\] patch = \[.*\]: volumes have \[9, 8, 7\]; take no more"
+        InputError, match=r"^\[algorithm\] patch = \[.*\]: volumes have \[9, 8, 7\]; use no more"
     ):
         Patches(silo(), sides, 0.5, 1)
 

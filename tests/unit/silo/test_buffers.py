@@ -233,10 +233,10 @@ UNFIT = {
         torch.tensor(True),
         LOW,
         {},
-        r"0.b = 'min': .* it is bool; take 'any' or 'all' or 'reset'",
+        r"0.b = 'min': .* it is bool; use 'any' or 'all' or 'reset'",
     ),
     "any of numbers": (torch.zeros(2), FLAG, {}, r"0.b = 'any': that is for flags .* take 'min' or 'max'"),
-    "complex": (torch.tensor(1j), LOW, {}, r"real numbers, and it is complex64; take 'reset'"),
+    "complex": (torch.tensor(1j), LOW, {}, r"real numbers, and it is complex64; use 'reset'"),
     "not kept": (torch.zeros(2), LOW, {"kept": False}, r"not persistent"),
     "two": (torch.zeros(2), {"0.*": "min", "*b": "max"}, {}, r"'0.b' has two rules, 'min' and 'max'"),
     "personal": (torch.zeros(2), LOW, {"personal": ["0.b"]}, r"it is personal"),
@@ -408,8 +408,8 @@ def refused_dtypes():
         "sparse": (sparse, r"buffer 's' is sparse"),
         "complex128": (wide, r"buffer 'wide' is complex128, which model files do not hold"),
         "lazy": (nn.LazyLinear(3), r"'weight' has no values yet"),
-        "nested": (nested, r"buffer 'n' is nested; take a plain tensor"),
-        "expanded": (spread, r"buffer 'b' has several numbers in one place .*; take its \.contiguous"),
+        "nested": (nested, r"buffer 'n' is nested; use a plain tensor"),
+        "expanded": (spread, r"buffer 'b' has several numbers in one place .*; use its \.contiguous"),
     }
 
 

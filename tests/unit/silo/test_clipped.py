@@ -261,7 +261,7 @@ def test_a_loss_that_is_no_mean_of_its_examples_is_refused():
         answers = module(x)
         return (answers - answers.mean(0)).square().mean()
 
-    with pytest.raises(InputError, match="take a loss that is a mean over independent examples"):
+    with pytest.raises(InputError, match="use a loss that is a mean over independent examples"):
         clipped_sum(model, contrast, "key", batch, 0.5)
 
 

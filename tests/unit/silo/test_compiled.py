@@ -170,7 +170,7 @@ def test_code_that_ends_its_process_is_tried_in_another_and_the_plain_step_runs(
     capsys.readouterr()
     assert same_bits(trained({**settings, "compile": True}).delta, trained(settings).delta)
     said = capsys.readouterr().err
-    assert "makes code that dies of SIGSEGV; name another compiler by CXX" in said
+    assert "makes code that crashes with SIGSEGV; name another compiler by CXX" in said
     assert "the plain step runs instead" in said
     assert not list((tmp_path / "mpifl").glob("*.pt2"))
 

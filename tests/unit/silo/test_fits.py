@@ -57,7 +57,7 @@ def private(silo: Silo, settings: LocalTraining) -> DPSGD:
 
 
 def silo_of(local: LocalTraining, **more: Any) -> Silo:
-    """A silo in its second round, which has kept an optimizer's state if it is to go on with one."""
+    """A silo in its second round, which has kept an optimizer's state if it is to continue with one."""
     state = {"optimizer 0": torch.ones_like(W), "optimizer steps": 5}
     return make_silo(MODEL, N, id=1, round=ROUND, state=state if local.keep_optimizer_state else {}, **more)
 
@@ -132,7 +132,7 @@ def test_each_key_that_is_honoured_changes_what_is_trained(way, given):
         TRAINED[way](way, LocalTraining(**keys)) for keys in (without, {**without, key: given[key]})
     )
     assert not torch.equal(one, other)
-    assert torch.equal(one, TRAINED[way](way, LocalTraining(**without))), "the way is not drawn anew"
+    assert torch.equal(one, TRAINED[way](way, LocalTraining(**without))), "the way is not drawn again"
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_bad_input_is_one_line():
         InputError, match=r"silo\.loaded: w has shape \[3\], the model's parameters have \[43\]"
     ):
         silo.loaded(w[:3]).__enter__()
-    with pytest.raises(InputError, match=r"^split 'valid': this silo has none; take train, test$"):
+    with pytest.raises(InputError, match=r"^split 'valid': this silo has none; use train, test$"):
         silo.split("valid")
     with pytest.raises(InputError, match=r"^split 'vaild': this silo has none"):
         silo.evaluate(w, "vaild")

@@ -261,7 +261,7 @@ def test_an_objective_that_is_no_mean_over_examples_is_batched_where_batches_are
         True,
         True,
     ]
-    assert "unequal sizes, and the loss is no mean" in capsys.readouterr().err
+    assert "unequal sizes, and the loss is not a mean" in capsys.readouterr().err
 
 
 def test_corrections_by_a_function_take_the_plain_way(capsys):

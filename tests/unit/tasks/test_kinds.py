@@ -39,12 +39,12 @@ def job_of(tmp_path, **more):
 
 
 MISTAKES = [
-    ({"loss": "hinge"}, "[task] loss = 'hinge': none such; take cross_entropy, focal or your own"),
+    ({"loss": "hinge"}, "[task] loss = 'hinge': unknown; use cross_entropy, focal or your own"),
     ({"loss": "math:nothing"}, "[task] loss = 'math:nothing': "),
-    ({"loss": "math:pi"}, "[task] loss = 'math:pi': is no function; name one that takes (outputs, y)"),
+    ({"loss": "math:pi"}, "[task] loss = 'math:pi': is not a function; name one that takes (outputs, y)"),
     (
         {"metrics": ["auc"]},
-        "[task] metrics = 'auc': none such; did you mean 'auroc'? take accuracy, auroc, average_precision",
+        "[task] metrics = 'auc': unknown; did you mean 'auroc'? use accuracy, auroc, average_precision",
     ),
     ({"metrics": []}, "[task] metrics() returned none"),
     ({"metrics": ["f1", "f1"]}, "two are called 'f1'; give one another name by as = '...'"),
@@ -53,15 +53,15 @@ MISTAKES = [
     ({"metrics": [{"name": "fbeta", "beta": "2"}]}, "fbeta: beta = '2': should be a number above 0"),
     ({"metrics": [{"name": "calibration_error", "bins": 2.5}]}, "should be a whole number above 0"),
     ({"metrics": ["math:sqrt"]}, "metrics = 'math:sqrt': cannot be made with {}"),
-    ({"metrics": ["builtins:dict"]}, "is no metric; name a class with update and compute"),
-    ({"metrics": ["f1"], "main": "auroc"}, "main = 'auroc': is none of its metrics; take f1"),
-    ({"gamma": 2.0}, "gamma: loss = 'cross_entropy' takes none; take loss = 'focal'"),
-    ({"loss": "focal", "label_smoothing": 0.1}, "loss = 'focal' takes none; take loss = 'cross_entropy'"),
+    ({"metrics": ["builtins:dict"]}, "is not a metric; name a class with update and compute"),
+    ({"metrics": ["f1"], "main": "auroc"}, "main = 'auroc': is not one of its metrics; use f1"),
+    ({"gamma": 2.0}, "gamma: loss = 'cross_entropy' takes none; use loss = 'focal'"),
+    ({"loss": "focal", "label_smoothing": 0.1}, "loss = 'focal' takes none; use loss = 'cross_entropy'"),
     ({"weights": "balance"}, '[task] weights = "balance": '),
     ({"weights": [1.0, -1.0]}, "[task] weights"),
     ({"name": "regression", "weights": [1.0]}, "has no key 'weights'; regression takes main, loss, metrics"),
-    ({"name": "segmentation", "loss": "dice", "weights": [1.0]}, "take loss = 'dice_ce' or 'cross_entropy'"),
-    ({"name": "binary", "loss": "torch.nn.functional:l1_loss", "gamma": 1.0}, "take loss = 'focal'"),
+    ({"name": "segmentation", "loss": "dice", "weights": [1.0]}, "use loss = 'dice_ce' or 'cross_entropy'"),
+    ({"name": "binary", "loss": "torch.nn.functional:l1_loss", "gamma": 1.0}, "use loss = 'focal'"),
 ]
 
 
@@ -129,7 +129,7 @@ def test_a_federation_that_does_not_fit_is_refused_with_what_would_do(kind, spec
     for refuse in (TASKS[kind]().for_federation, lambda spec: TASKS[kind]().check(spec, net())):
         with pytest.raises(InputError) as refused:
             refuse(spec)
-        said = f"takes {TASKS[kind].takes}; the shards have {found}, for which take '{instead}'"
+        said = f"takes {TASKS[kind].takes}; the shards have {found}, for which use '{instead}'"
         told, _, one_hot = str(refused.value).partition("; if the rows are one-hot, ")
         assert told == f"[task] name = '{kind}': {said}"
         assert bool(one_hot) == (kind == "classification" and spec.targets.shape == (3,))
@@ -166,7 +166,7 @@ def test_balanced_weights_are_n_by_classes_and_examples_of_each():
 @pytest.mark.parametrize(
     ("weights", "spec", "reason"),
     [
-        ([1.0, 2.0], federation(3), "[task] weights: 2 are given; take 3, one for each class"),
+        ([1.0, 2.0], federation(3), "[task] weights: 2 are given; use 3, one for each class"),
         ("balanced", federation(3, labels=((0, 0, 0),)), "the shards count no labels; give a list"),
     ],
 )
@@ -352,7 +352,7 @@ def test_labels_other_than_0_and_1_name_the_file_and_the_first_row(monkeypatch, 
     shard = Shard(Path("silo_0003.h5"), {"valid": Split(np.zeros((7, 2)), y)})
     with pytest.raises(ShardError) as refused:
         learnable(shard, TASKS["multilabel"]())
-    found = "silo_0003.h5: valid: label 3 is 3 in row 5; multilabel takes 0, 1; mend the source"
+    found = "silo_0003.h5: valid: label 3 is 3 in row 5; multilabel takes 0, 1; correct the source"
     assert str(refused.value) == f"{found} and partition again"
     y[6, 0] = 0
     assert learnable(shard, TASKS["multilabel"](ignore=3)) is shard
@@ -360,7 +360,7 @@ def test_labels_other_than_0_and_1_name_the_file_and_the_first_row(monkeypatch, 
 
 def test_one_class_number_an_example_has_one_mean():
     task = TASKS["regression"](mean=[0.1, -3.0])
-    with pytest.raises(InputError, match=r"\[task\] mean: 2 are given; take 1, one for each column"):
+    with pytest.raises(InputError, match=r"\[task\] mean: 2 are given; use 1, one for each column"):
         task.for_federation(federation(3, None))
 
 

@@ -137,15 +137,18 @@ def job_of(tmp_path, **more):
     [
         (
             {"task": {"name": "nothing"}},
-            "[task] name = 'nothing': none such; take classification, binary, multilabel, regression",
+            "[task] name = 'nothing': unknown; use classification, binary, multilabel, regression",
         ),
-        ({"task": {"name": "math:pi"}}, "[task] name = 'math:pi': is no mpifl Task; name a subclass of it"),
+        (
+            {"task": {"name": "math:pi"}},
+            "[task] name = 'math:pi': is not a mpifl Task; name a subclass of it",
+        ),
         (
             {"task": {"name": "classification", "mian": "f1"}},
             "[task] has no key 'mian'; did you mean 'main'?",
         ),
-        ({"task": {"main": "f1"}}, "main = 'f1': is none of its metrics; take accuracy"),
-        ({"task": {"name": ORDINAL, "main": "f1"}}, "is none of its metrics; take absolute_error, within"),
+        ({"task": {"main": "f1"}}, "main = 'f1': is not one of its metrics; use accuracy"),
+        ({"task": {"name": ORDINAL, "main": "f1"}}, "is not one of its metrics; use absolute_error, within"),
         (
             {"algorithm": {"name": "fedavg", "task": {}}},
             "[algorithm] has no key 'task'; it is a table of its own",
@@ -155,7 +158,7 @@ def job_of(tmp_path, **more):
         ({"evaluate": {"stop_at_target": True}}, "stop_at_target needs target_accuracy, or target"),
         (
             {"task": {"name": ORDINAL}, "evaluate": {"target_accuracy": 0.5}},
-            "[evaluate] target_accuracy: the main metric is absolute_error; take target",
+            "[evaluate] target_accuracy: the main metric is absolute_error; use target",
         ),
     ],
     ids=str,
@@ -171,7 +174,7 @@ def test_a_mistake_about_the_task_is_one_line(tmp_path, tables, reason):
     ("metrics", "reason"),
     [
         ({}, "returned none; have it return one or more"),
-        ({"loss": Within(1)}, "names one 'loss'; take letters, digits and '_', and not 'loss'"),
+        ({"loss": Within(1)}, "names one 'loss'; use letters, digits and '_', and not 'loss'"),
         ({"r 2": Within(1)}, "names one 'r 2'"),
     ],
     ids=str,
@@ -208,7 +211,7 @@ def test_an_algorithm_that_needs_probabilities_says_so():
 
 def test_a_task_may_refuse_a_federation(tmp_path):
     write_folder(tmp_path / "shards", [8, 8], classes=2, test=8)
-    with pytest.raises(InputError, match="2 grades are too few; take 3 or more"):
+    with pytest.raises(InputError, match="2 grades are too few; use 3 or more"):
         train(
             job_of(tmp_path, task={"name": ORDINAL}), tmp_path / "run", (), False, Alone(), wings_of=wings_of
         )

@@ -58,8 +58,8 @@ def test_losses_of_a_batch_can_be_weighed_one_by_one():
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"mean": [1.0, 2.0, 3.0]}, r"\[task\] mean: 3 are given; take 2, one for each column of targets"),
-        ({"deviation": [1.0]}, r"\[task\] deviation: 1 are given; take 2"),
+        ({"mean": [1.0, 2.0, 3.0]}, r"\[task\] mean: 3 are given; use 2, one for each column of targets"),
+        ({"deviation": [1.0]}, r"\[task\] deviation: 1 are given; use 2"),
     ],
 )
 def test_as_many_are_taken_as_there_are_columns(keys, line):

@@ -179,7 +179,7 @@ TERMS = 'name = "x"\nparties = ["a", "b"]\nlabels = "b"\n'
     [
         (TERMS.replace(', "b"]', "]"), "parties: there must be two or more"),
         (TERMS.replace('["a", ', '["b", '), "parties: a name is there twice"),
-        (TERMS.replace('labels = "b"', 'labels = "c"'), "labels: 'c' is none of the parties"),
+        (TERMS.replace('labels = "b"', 'labels = "c"'), "labels: 'c' is not one of the parties"),
         (TERMS.replace('labels = "b"\n', ""), "labels: Field required"),
         (TERMS + "test = 0.6\nvalid = 0.4\n", "valid, test: together they leave nothing"),
         (TERMS + "seeds = 1\n", "seeds: Extra inputs"),

@@ -178,7 +178,7 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     (tmp_path / "away.h5").rename(tmp_path / "shards" / "silo_0002.h5")
     assert run() == 0
     assert run() == 2
-    assert "go on by --resume" in capsys.readouterr().err
+    assert "continue by --resume" in capsys.readouterr().err
     monkeypatch.setattr("sys.argv", [*words, "--resume"])
     first = (tmp_path / "b" / "baseline.json").read_bytes()
     told = json.loads(first)
@@ -218,7 +218,7 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     assert own == pytest.approx(late["silos"]["0"]["federated"])
     monkeypatch.setattr("sys.argv", ["mpifl", "baseline", "toy.toml", "--out", "c", "--late", "later"])
     assert run() == 2
-    assert "c/federated: is no finished run; put the run folder of the" in capsys.readouterr().err
+    assert "c/federated: is not a finished run; put the run folder of the" in capsys.readouterr().err
     (tmp_path / "gone").rename(tmp_path / "shards")
     monkeypatch.setattr("sys.argv", [*words, "--resume", "--set", "rounds=4"])
     assert run() == 0, "more rounds need the rows once more, in the same bytes"
@@ -255,7 +255,7 @@ def test_columns_of_the_same_rows_are_refused(job, tmp_path, monkeypatch, capsys
     job.write_text(JOB.replace('"shards"', '"columns"'))
     monkeypatch.setattr("sys.argv", ["mpifl", "baseline", "toy.toml", "--out", "b"])
     assert run() == 2
-    assert "none could train alone; take shards whose silos have rows" in capsys.readouterr().err
+    assert "none could train alone; use shards whose silos have rows" in capsys.readouterr().err
 
 
 def test_shards_without_test_rows_are_refused(job, tmp_path, monkeypatch, capsys):

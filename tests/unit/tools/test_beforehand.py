@@ -165,12 +165,12 @@ def test_check_tells_each_problem_in_a_line(own_job):
     code, told, noted = checked(own_job, *own, "--out", "no_folder")
     assert (code, told, len(noted)) == (2, "", 2)
     assert noted[0].startswith("error: shards/silo_0001.h5: 100 bytes, federation.json says ")
-    assert noted[0].endswith(" (and 1 more silos); [cohort] quorum below 1 would go on without")
+    assert noted[0].endswith(" (and 1 more silos); [cohort] quorum below 1 would continue without")
     assert noted[1].startswith("error: no_folder: cannot be written (Not a directory)")
     quorum = ["--set", "cohort.quorum=0.3"]
     code, told, noted = checked(own_job, *own, *quorum)
     assert (code, len(noted)) == (0, 2)
-    assert noted[1].startswith("going on without silo 2 while it is broken: shards/silo_0002.h5")
+    assert noted[1].startswith("continuing without silo 2 while it is broken: shards/silo_0002.h5")
     assert checked(own_job, *own, "--shards-elsewhere")[0] == 0
     Path("shards/test.h5").unlink()
     code, _, noted = checked(own_job, *own, *quorum)

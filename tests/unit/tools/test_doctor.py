@@ -439,7 +439,7 @@ def test_surviving_a_death_is_well_and_doing_without_is_no_trouble(revokes, tole
     mpi = MPI.model_copy(update={"revokes": bool(revokes), "tolerant": bool(tolerant)})
     (found,) = [f for f in judge([rank(n, mpi=mpi) for n in range(5)], Plan()) if f.what == "fault tolerance"]
     assert (found.state, found.remedy) == (state, "")
-    assert ("the others go on" in found.found) is bool(tolerant)
+    assert ("the others continue" in found.found) is bool(tolerant)
 
 
 def test_more_working_threads_than_cores_are_a_warning_and_so_is_the_server():

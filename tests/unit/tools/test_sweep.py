@@ -141,7 +141,7 @@ def test_a_sweep_runs_what_is_not_done_and_compares(job, tmp_path, capfd):
     assert printed.count("Figures: accuracy of the server's test set") == 1
     assert sweep(*words, "--list") == 0
     assert {line.split("\t")[1] for line in capfd.readouterr().out.splitlines()} == {"done"}
-    assert sweep(*words, "--set", "rounds=3", "--list") == 0  # more rounds are a run to go on with
+    assert sweep(*words, "--set", "rounds=3", "--list") == 0  # more rounds are a run to continue with
     assert {line.split("\t")[1] for line in capfd.readouterr().out.splitlines()} == {"cut"}
     assert sweep(*words, "--set", "threads=2", "--list") == 2
     assert "is a run of another job, it differs in threads" in capfd.readouterr().err

@@ -131,7 +131,7 @@ def test_half_a_network_is_no_model(trained, tmp_path, missing):
     assert said.startswith(f"{trained.folder / missing}: is not there")
     if missing.startswith("personal"):
         assert said.endswith(
-            "half a network is no model; have all parties answer together, each with its own half"
+            "half a network is not a model; have all parties answer together, each with its own half"
         )
 
 

@@ -109,7 +109,7 @@ def test_on_a_terminal_the_bar_of_a_run_that_ends_early_goes_away(monkeypatch, d
             shown += os.read(ours, 1 << 16).decode()
     os.close(ours)
     assert "round 2  0.50 s" in shown
-    assert "left" in shown, "while it goes on, the bar says what is left"
+    assert "left" in shown, "while it continues, the bar says what is left"
     last = shown[shown.rindex(f"round {done}  0.50 s") :]
     assert (f"{done}/3" in last.split("\x1b[2K")[-1]) is (done == 3)
 
@@ -117,7 +117,7 @@ def test_on_a_terminal_the_bar_of_a_run_that_ends_early_goes_away(monkeypatch, d
 def test_why_a_silo_was_left_out_is_told_once(capsys):
     for wanted in (False, "always"):
         console = Console(9, wanted)
-        console.note("going on without silo 34 while it is broken: gone")
+        console.note("continuing without silo 34 while it is broken: gone")
         console.begin(0, "toy")
         console.round({"round": 0, "seconds": 0.5, "faults": {"34": "gone", "3": "gone"}})
         for round, faults in enumerate(
@@ -137,7 +137,7 @@ def test_why_a_silo_was_left_out_is_told_once(capsys):
 
 def test_silos_are_told_by_name_and_those_of_one_fault_together(capsys):
     console = Console(9, "always", Names(["cleveland", "silo 1", "hun\x1b[2Jgary"]))
-    console.note("going on without silo 1 while it is broken: gone")
+    console.note("continuing without silo 1 while it is broken: gone")
     for fault in ("gone", "late"):
         console.round({"round": 1, "seconds": 0.5, "faults": {"0": fault, "1": fault, "2": fault}})
     console.end()
@@ -197,7 +197,7 @@ def test_an_observer_of_the_users_own_hears_all_and_takes_no_training_along(tmp_
     heard = (tmp_path / "heard.txt").read_text().splitlines()
     assert heard == ["note before there was anybody", "begin 1 toy: fedavg toy", "round 2", "note a line"]
     assert record["test_accuracy"] == RECORD["test_accuracy"], "it was given a copy"
-    said = [line for line in capsys.readouterr().err.splitlines() if "training goes on" in line]
+    said = [line for line in capsys.readouterr().err.splitlines() if "training continues" in line]
     what = f"[tracking] observers: '{OWN}': KeyError: 'nothing to show' (test_tracking.py:"
     assert len(said) == 1
     assert said[0].startswith(what)
@@ -217,8 +217,8 @@ class Unmade(Observer):
             "= 'nowhere_to_be_found:Own': No module named 'nowhere_to_be_found'; it is imp",
         ),
         ("unit.tracking.test_tracking:Nobody", "has no attribute 'Nobody'"),
-        ("unit.tracking.test_tracking:make_job", "make_job' is no mpifl Observer; name a subclass of it"),
-        ("builtins:dict", "'builtins:dict' is no mpifl Observer; name a subclass of it"),
+        ("unit.tracking.test_tracking:make_job", "make_job' is not a mpifl Observer; name a subclass of it"),
+        ("builtins:dict", "'builtins:dict' is not a mpifl Observer; name a subclass of it"),
     ],
 )
 def test_a_name_of_no_observer_is_refused_in_a_line(name, why):
@@ -259,7 +259,7 @@ def test_observers_that_fail_to_tell_of_each_other_take_no_training_along(tmp_pa
     observers = Observers()
     observers.attach([Mute(make_job(), tmp_path) for _ in range(3)])
     observers.round(RECORD)
-    assert capsys.readouterr().err.count("training goes on without it") == 1
+    assert capsys.readouterr().err.count("training continues without it") == 1
     observers.round(RECORD)
 
 
@@ -321,7 +321,7 @@ def test_lines_that_a_full_disk_does_not_take_are_told_of_once_and_written_later
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
         f"{tmp_path / 'metrics.jsonl'}: cannot be written (File too large); "
-        "training goes on, its lines follow when "
+        "training continues, its lines follow when "
         "there is room"
     )
 
@@ -353,7 +353,7 @@ def test_tensorboard_on_a_full_disk_is_told_of_once(tmp_path, capsys):
         board.end()
         for thread in set(threading.enumerate()) - others:  # the library's ends with what it could not write
             thread.join(5)
-    assert capsys.readouterr().err.count("training goes on without it") == 1
+    assert capsys.readouterr().err.count("training continues without it") == 1
 
 
 def test_tensorboard_is_told_every_number_of_a_round(tmp_path):
@@ -363,7 +363,7 @@ def test_tensorboard_is_told_every_number_of_a_round(tmp_path):
     from mpifl.report.observers.board import TensorBoard
 
     claim_run(tmp_path, make_job())
-    for done in (2, 2):  # the second time the run goes on after round 2, and does round 3 again
+    for done in (2, 2):  # the second time the run continues after round 2, and does round 3 again
         board = TensorBoard(tmp_path)
         board.begin(done, "toy: fedavg")
         board.round(RECORD)
@@ -522,7 +522,7 @@ def test_wandb_is_told_every_number_once_and_a_resumed_run_goes_on_in_its_own(tm
     assert {"train_loss", "test_accuracy", "seconds", "bytes_sent", "silos_left_out"} <= rounds[0].keys()
     assert "test_loss" not in rounds[0]
     assert float(rounds[0]["train_loss"]) == 0.5
-    assert codes == [1, 0], "a run with rounds left to do is no finished one"
+    assert codes == [1, 0], "a run with rounds left to do is not a finished one"
     assert changed == ['"local.lr 0.1 -> 0.5 after round 1"']
 
 
@@ -561,4 +561,4 @@ def test_a_store_that_fails_is_told_of_once(tmp_path, monkeypatch, capsys):
     for round in (1, 2):
         observer.round({**RECORD, "round": round})
     observer.end()
-    assert capsys.readouterr().err.count("training goes on without it") == 1
+    assert capsys.readouterr().err.count("training continues without it") == 1

@@ -327,11 +327,11 @@ REFUSED = [
         "level = \"person\": should be 'example' or 'silo'",
     ),
     ({"privacy": {**PRIVACY, "delta": 0.04}}, "[privacy] delta = 0.04: the largest silo has 30 examples"),
-    ({"algorithm": {"name": "fedsgd"}}, "'fedsgd' takes the gradient of all examples; take fedavg"),
+    ({"algorithm": {"name": "fedsgd"}}, "'fedsgd' takes the gradient of all examples; use fedavg"),
     ({"algorithm": {"name": "fsvrg"}}, "'fsvrg' corrects its steps by gradients of all examples"),
     ({"algorithm": {"name": "qfedavg"}}, "'qfedavg' weighs silos by their losses"),
     ({"algorithm": {"name": "qfedsgd"}}, "'qfedsgd' weighs silos by their losses"),
-    ({"algorithm": {"name": "scaffold", "option": "I"}}, "take option = 'II'"),
+    ({"algorithm": {"name": "scaffold", "option": "I"}}, "use option = 'II'"),
     ({"algorithm": {"name": "fedprox", "measure_gamma": True}}, "leave measure_gamma out"),
     ({"algorithm": {"name": "fedprox", "adaptive": True}}, "leave adaptive out"),
     ({"local": {"deadline": 5.0}}, "[local] deadline = 5"),
@@ -375,7 +375,7 @@ def test_scoring_at_silos_is_refused_unless_the_job_says_that_it_is_unprotected(
     write_folder(tmp_path / "shards", SIZES, silos_test=5)
     line = refused(tmp_path, evaluate=evaluate)
     assert named in line
-    assert "take false, or say [privacy] evaluate_unprotected = true" in line
+    assert "use false, or set [privacy] evaluate_unprotected = true" in line
     path = tmp_path / "job.toml"
     for allowed in (
         {"evaluate": {"silos": False}},

@@ -98,7 +98,7 @@ def test_where_sums_are_masked_states_are_sealed_and_personal_models_stay(common
         assert masked(**more).personal != found.personal
     assert stat.S_IMODE((tmp_path / "site").stat().st_mode) == 0o700
     sealed = found.seal.close(b"a state", 3)
-    assert masked(rounds=9).seal.open(sealed, 3) == b"a state"  # a run that goes on
+    assert masked(rounds=9).seal.open(sealed, 3) == b"a state"  # a run that continues
     with pytest.raises(ValueError, match="is not what this site has sealed"):
         masked(seed=1).seal.open(sealed, 3)
     server = masked(is_worker=False)
@@ -128,7 +128,7 @@ def test_a_ledger_that_is_none_is_found_before_anything_is_trained(tmp_path, mon
     job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 2, "device": "cpu"}
     job |= {"model": {"name": "mlp", "hidden": [4]}}
     more = {"privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.01}, **SECURE}
-    with pytest.raises(InputError, match=rf"{name}: line 1 is none of a ledger; put back a copy"):
+    with pytest.raises(InputError, match=rf"{name}: line 1 is not a line of a ledger; put back a copy"):
         train({**job, tables: more[tables]}, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
     assert not (tmp_path / "run" / "initial.safetensors").exists()
 

@@ -141,13 +141,13 @@ def same_model(one, other):
 
 
 def state_of(folder, round):
-    """What the training goes on from, but for what it remembers of the best."""
+    """What the training continues from, but for what it remembers of the best."""
     state = load_file(folder / "checkpoints" / f"round_{round:06d}" / "server.safetensors")
     return {name: tensor for name, tensor in state.items() if name != BEST}
 
 
 def test_the_model_that_is_kept_best_is_the_runs_and_scored_at_the_end(run, tmp_path, capsys):
-    """As that of a run of so many rounds; the training goes on from the last one."""
+    """As that of a run of so many rounds; the training continues from the last one."""
     records = run(rounds=8, lr=2.0, keep_best=True, split="valid", tables=NORMED)
     values = [record["silo_accuracy_pooled"] for record in records]
     best = records[-1]["model_round"]
@@ -289,7 +289,7 @@ def test_a_best_model_of_another_round_is_not_scored(run, tmp_path, capsys):
     folder = tmp_path / "run"
     records = run(rounds=3, keep_best=True)
     best = folder / "best.safetensors"
-    (folder / "model.safetensors").unlink()  # as of a run that goes on
+    (folder / "model.safetensors").unlink()  # as of a run that continues
     evaluate_run(folder)
     said = f"model: {best}, of round {round_of(best)}, the best so far; the run has not come to its end\n"
     assert said in capsys.readouterr().out
@@ -354,7 +354,7 @@ def test_a_disk_without_room_for_the_best_model_ends_no_run(run, tmp_path, monke
     records = run(rounds=6, keep_best=True)
     assert len(records) == 6
     assert refused
-    assert "No space left on device); training goes on, and the next" in capsys.readouterr().err
+    assert "No space left on device); training continues, and the next" in capsys.readouterr().err
     assert records[-1]["best_round"] > 1
     assert (tmp_path / "run" / "best.safetensors").exists()
 

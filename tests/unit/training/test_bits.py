@@ -69,11 +69,11 @@ def test_who_computes_otherwise_is_said_with_the_processors():
     assert said.startswith(
         "ranks compute other bits of the same two steps: ranks 0, 2 on old (AVX2), rank 1 on "
     )
-    assert said.endswith("new (AVX512); take one kind of processor, or kernels = 'avx2' and device = 'cpu'")
+    assert said.endswith("new (AVX512); use one kind of processor, or kernels = 'avx2' and device = 'cpu'")
     assert (
         moved([old, old], [old]) == moved([old, new], [new]) == moved([], [new]) == moved([{}], [new]) == ""
     )
-    goes = "this run was begun on old (AVX2), and goes on on new (AVX512), which computes other bits"
+    goes = "this run was begun on old (AVX2), and continues on new (AVX512), which computes other bits"
     assert moved([old], [old, new]) == goes
 
 
@@ -136,8 +136,8 @@ def test_kernels_are_pinned_before_a_rule_of_the_users_is_tried(tmp_path, monkey
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({}, "kernels = 'avx2': is of processors, not of GPUs; take device = 'cpu' with it"),
-        ({"device": "gpu"}, "take device = 'cpu' with it"),
+        ({}, "kernels = 'avx2': is of processors, not of GPUs; use device = 'cpu' with it"),
+        ({"device": "gpu"}, "use device = 'cpu' with it"),
         ({"device": "cpu", "local": {"compile": True}}, "does not hold what .local. compile = true compiles"),
         ({"device": "cpu", "kernels": "avx512"}, "kernels"),
     ],

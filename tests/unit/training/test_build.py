@@ -93,7 +93,7 @@ def test_a_last_batch_of_one_is_refused_where_the_model_cannot_train_on_it(tmp_p
     """Which silo and what would do is said before the first round, and PyTorch's words are not."""
     job = normed_job(tmp_path, "batch_size = 4")
     what = "of 9 rows the last batch has one, and the model of silo 1 cannot train on one row"
-    told = rf"\[local\] batch_size = 4: {what} \(BatchNorm1d\); take drop_last = true, or another size"
+    told = rf"\[local\] batch_size = 4: {what} \(BatchNorm1d\); use drop_last = true, or another size"
     with pytest.raises(InputError, match=told):
         validate_job(read_job(job), str(job), wings_of)
     with pytest.raises(InputError, match=told):

@@ -318,7 +318,7 @@ def test_a_batch_of_one_is_tried_where_there_is_one(tmp_path, model, layer, loca
         ),
         (
             {"algorithm": {"name": "feddf", "distill_batch": 6}},
-            r"\[algorithm\] distill_batch = 6: of 7 rows .* one, .* \(BatchNorm1d\); take another size$",
+            r"\[algorithm\] distill_batch = 6: of 7 rows .* one, .* \(BatchNorm1d\); use another size$",
         ),
         (
             {"aggregation": {"rule": "fltrust"}, "local": {"batch_size": 3}},
@@ -414,7 +414,7 @@ def test_labels_of_0_and_1_in_uint8_are_taken_by_multilabel(tmp_path, weights):
         found.append([ready.width(spec), float(ready.mean_loss(outputs, seen))])
         found[-1] += [float(metric.compute()) for metric in metrics.values()]
     assert found[0] == found[1]
-    with pytest.raises(InputError, match="for which take 'multilabel'"):
+    with pytest.raises(InputError, match="for which use 'multilabel'"):
         validate_job(check_job(tables(tmp_path, "Own", task={"name": "regression"}), "it"), "it")
 
 

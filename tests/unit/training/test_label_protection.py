@@ -157,7 +157,7 @@ def test_a_round_that_is_lost_is_answered_alike(start, monkeypatch):
     ("vertical", "said"),
     [
         ({"protect": "label-dp"}, r"\[split\] protect = 'label-dp' needs epsilon"),
-        ({"epsilon": 1.0}, r"\[split\] epsilon = 1 is of label-dp; take protect = 'label-dp'"),
+        ({"epsilon": 1.0}, r"\[split\] epsilon = 1 is of label-dp; use protect = 'label-dp'"),
         ({"protect": "max-norm", "epsilon": 1.0}, "epsilon = 1 is of label-dp"),
         ({"protect": "label-dp", "epsilon": 0.0}, r"\[split\] epsilon = 0.0: "),
         ({"protect": "marvell"}, r"\[split\] protect = \"marvell\": "),

@@ -235,7 +235,7 @@ UNIFORM = {"algorithm": {"name": "fedavg"}, "cohort": {"weights": "uniform"}, "p
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no security": ({"security": None}, "noise_at = 'sum': each site's own sum would .* add a table"),
     "masks off": ({"security": {"masks": False}}, r"noise_at = 'sum': each site's own sum .*\[security\]"),
-    "fedavg": ({"algorithm": {"name": "fedavg"}}, "'fedavg' takes steps of its own at silos; take 'fedsgd'"),
+    "fedavg": ({"algorithm": {"name": "fedavg"}}, "'fedavg' takes steps of its own at silos; use 'fedsgd'"),
     "a part of the silos": ({"cohort": {"fraction": 0.5}}, "leave .cohort. fraction and weights out"),
     "told whether it was clipped": ({"aggregation": {"clip": 2.0}}, "clip = 2 says of each silo whether"),
     "silos alike": ({"cohort": {"weights": "uniform"}}, "leave .cohort. fraction and weights out"),

@@ -36,7 +36,7 @@ def test_a_frame_of_no_rounds_is_empty(trained):
 
 def test_without_pandas_a_line_says_what_to_install(trained, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InputError, match=r"needs pandas; pip install pandas, or take Run\.metrics"):
+    with pytest.raises(InputError, match=r"needs pandas; pip install pandas, or use Run\.metrics"):
         trained[0].frame()
 
 
@@ -95,5 +95,5 @@ def test_a_folder_without_a_run_is_no_sweep(tmp_path, sweep, monkeypatch):
         Sweep.of(sweep.folder / "broken")
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert [row["seed"] for row in sweep.rows()] == [1, 2, 1, 2]
-    with pytest.raises(InputError, match=r"Sweep.frame needs pandas; .* or take Sweep\.rows\(\)"):
+    with pytest.raises(InputError, match=r"Sweep.frame needs pandas; .* or use Sweep\.rows\(\)"):
         sweep.frame()

@@ -111,7 +111,9 @@ def test_a_damaged_file_of_releases_ends_the_run_in_a_line(job: Path) -> None:
     run = rewound(trained(job, "run"), 1)
     with (run / "released.jsonl").open("a") as file:
         file.write("damaged\n")
-    with pytest.raises(InputError, match=r"released\.jsonl: line 4 is none of a ledger; put back a copy"):
+    with pytest.raises(
+        InputError, match=r"released\.jsonl: line 4 is not a line of a ledger; put back a copy"
+    ):
         trained(job, "run", True)
 
 

@@ -274,7 +274,7 @@ def test_poisson_draws_are_secret_and_an_empty_one_is_answered_by_noise(start):
     tables["checkpoint"] = {"every": 1, "keep": 4}
     run = start("empty", **tables)
     sizes = [record["bytes_received"] for record in records(run)]
-    assert 0 in sizes, "take another secret"
+    assert 0 in sizes, "use another secret"
     w = [load_file(run / f"checkpoints/round_{n:06d}/server.safetensors")["w"] for n in (1, 2, 3, 4)]
     deviation = 2.0 * 0.05 / (0.02 * SILOS)
     moved = np.concatenate([after - before for before, after in itertools.pairwise(w)]) / deviation
@@ -368,7 +368,7 @@ REFUSED = [
         {"cohort": {**UNIFORM, "select": "power-of-choice", "candidates": 8}},
         "[cohort] select = 'power-of-choice': silos would be drawn by what they hold",
     ),
-    ({"cohort": {**POISSON, "fraction": 0.0}}, "[cohort] fraction = 0: poisson draws nobody"),
+    ({"cohort": {**POISSON, "fraction": 0.0}}, "[cohort] fraction = 0: poisson draws no silo"),
     (
         {"cohort": {**POISSON, "fraction": 0.5}, "security": {"masks": True}},
         "[cohort] select = 'poisson': each site draws a round's silos itself",
@@ -384,7 +384,7 @@ REFUSED = [
     ({"attack": {"kind": "sign_flip", "silos": [0]}}, "[attack] kind = 'sign_flip': what liars send"),
     ({"algorithm": {"name": "scaffold"}}, "'scaffold' does not go with it: server and silos both add up"),
     ({"algorithm": {"name": "feddyn"}}, "'feddyn' does not go with it: server and silos both add up"),
-    ({"algorithm": {"name": "fsvrg"}}, "'fsvrg' does not go with it: 'gradient' is no change"),
+    ({"algorithm": {"name": "fsvrg"}}, "'fsvrg' does not go with it: 'gradient' is not a change"),
     ({"algorithm": {"name": "qfedavg"}}, "'qfedavg' does not go with it: its step is divided by h"),
     ({"algorithm": {"name": "qfedsgd"}}, "'qfedsgd' does not go with it: its step is divided by h"),
     ({"algorithm": {"name": "fednova"}}, "'fednova' does not go with it: its step is multiplied"),
@@ -486,7 +486,7 @@ GREEDY = [
     ),
     ("wide", "bounds the float32 means delta alone, and it has 'delta'"),
     ("evaluation", "protects training alone, and this is for evaluation"),
-    ("loss", "the algorithm goes by the silos' 'train_loss', which no noise protects"),
+    ("loss", "the algorithm goes by the silos' 'train_loss', which noise does not protect"),
 ]
 
 
@@ -507,7 +507,7 @@ def test_masked_sums_are_noised_as_any_other(start, monkeypatch):
     told = {"rounds": 1, "privacy": {**PRIVACY, "evaluate_unprotected": True, "clip": 0.6}}
     (bare,) = records(start("bare", **told))
     (masked,) = records(start("masked", **told, security={"masks": True, "least": 1}))
-    assert 0 < bare["clipped"] < 1, "take another clip"
+    assert 0 < bare["clipped"] < 1, "use another clip"
     assert {k: masked[k] for k in ("clipped", "noise_std")} == {k: bare[k] for k in ("clipped", "noise_std")}
 
 

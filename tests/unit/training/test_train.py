@@ -227,7 +227,7 @@ def test_a_mistake_of_all_silos_ends_the_run_at_once_with_one_traceback(run, cap
         "KeyError: 'no such layer' (test_train.py:"
     )
     assert str(lost.value).startswith(why)
-    assert str(lost.value).endswith("; a checkpoint is written: mend it, and go on with --resume")
+    assert str(lost.value).endswith("; a checkpoint is written: correct it, then continue with --resume")
     said = capsys.readouterr().err
     assert said.count("Traceback") == 1
     assert said.count("no such layer") == 2  # in its own traceback

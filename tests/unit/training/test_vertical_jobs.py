@@ -116,9 +116,9 @@ REFUSED = {
     "cuts": ({"split": {"cut_width": [5, 5]}}, "[split] cut_width has 2 numbers, there are 3 silos"),
     "sum": ({"split": {"cut_width": [5, 5, 4], "merge": "sum"}}, "[split] merge = 'sum' adds lines up"),
     "no top": ({"split": {"cut_width": 3, "top": "none"}}, "[split] top = 'none' takes the sum of lines"),
-    "outputs": ({"split": {"cut_width": 5, "merge": "sum", "top": "none"}}, "; take cut_width = 3, or a top"),
+    "outputs": ({"split": {"cut_width": 5, "merge": "sum", "top": "none"}}, "; use cut_width = 3, or a top"),
     "foreign": ({"split": {"cut_width": 5, "bottoms": {"3": MLP}}}, "[split] bottoms: there is no silo 3"),
-    "top": ({"split": {"cut_width": 5, "top": {"name": "mpl"}}}, "[split] top: name = 'mpl': none such"),
+    "top": ({"split": {"cut_width": 5, "top": {"name": "mpl"}}}, "[split] top: name = 'mpl': unknown"),
     "key": (
         {"split": {"cut_width": 5, "top": {"name": "mlp", "hiden": [6]}}},
         "[split] top: has no key 'hiden'",
@@ -155,10 +155,10 @@ ONE_LEFT = {"lr": 0.1, "batch_size": 11}  # of 12 rows
 def test_a_last_batch_of_one_row_is_refused_where_a_half_cannot_train_on_it(yard, tables, where):
     line = refusal_of(job_of(yard, **tables, local=ONE_LEFT))
     what = f"[local] batch_size = 11: of 12 rows the last batch has one, and {where} cannot train on one row"
-    assert f"{what} (BatchNorm1d); take drop_last = true, or another size" in line
+    assert f"{what} (BatchNorm1d); use drop_last = true, or another size" in line
     every = refusal_of(job_of(yard, **tables, local={"lr": 0.1, "batch_size": 1, "drop_last": True}))
     assert f"[local] batch_size = 1: each batch has one row, and {where} cannot" in every
-    assert every.endswith(" (BatchNorm1d); take another size")
+    assert every.endswith(" (BatchNorm1d); use another size")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_code_that_vertical_names_is_a_plugin_which_reading_a_run_does_not_impor
 def test_no_rank_may_take_the_place_of_a_party_that_died(yard, monkeypatch):
     monkeypatch.setenv(SURVIVABLE, "1")
     with pytest.raises(
-        InputError, match=r"--survive: a party whose columns another rank may read is no party"
+        InputError, match=r"--survive: a party whose columns another rank may read is not a party"
     ):
         train(job_of(yard), yard / "run", (), False, Alone(), wings_of=wings_of)
     assert not (yard / "run" / "metrics.jsonl").exists()

@@ -90,7 +90,7 @@ def test_a_wing_whose_folder_is_not_there_is_said_in_the_same_line(job, name, mo
     monkeypatch.setitem(sys.modules, f"mpifl.wings.{name}", None)
     line = rf"^{key}: is the work of the wing '{name}', which is not here$"
     if name == "split":  # its algorithm is missed first
-        line = r"\[algorithm\] name = 'splitnn': none such; take fedsgd, "
+        line = r"\[algorithm\] name = 'splitnn': unknown; use fedsgd, "
     with pytest.raises(InputError, match=line):
         wings_of(job(name, **tables))
 

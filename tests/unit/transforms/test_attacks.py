@@ -114,7 +114,7 @@ def test_liars_whose_optimizers_begin_anew_have_no_worker_momentum(run):
     local = {"lr": 0.1, "batch_size": "full"}
     momentum = local | {"momentum": 0.9, "keep_optimizer_state": True}
     plain, _ = run("plain", local=local, attack=everyone)
-    anew, _ = run("anew", local=momentum, attack=everyone | {"keep_optimizer_state": False})
+    anew, _ = run("again", local=momentum, attack=everyone | {"keep_optimizer_state": False})
     kept, _ = run("kept", local=momentum, attack=everyone)
     for one in (0, 1):
         np.testing.assert_array_equal(anew[one], plain[one])

@@ -193,7 +193,7 @@ def test_running_statistics_are_averaged_as_without_clipping(tmp_path, run, caps
 
 def test_a_run_goes_on_with_another_bound_only_if_the_user_insists(run):
     run(aggregation={"clip": 1.0}, checkpoint={"every": 1})
-    with pytest.raises(InputError, match=r"it differs in aggregation\.clip; .* or insist by --force"):
+    with pytest.raises(InputError, match=r"it differs in aggregation\.clip; .* or add --force"):
         run(aggregation={"clip": 0.001}, resume=True, rounds=2)
     _, records = run(aggregation={"clip": 0.001}, resume=True, rounds=2, force=True)
     assert [record["clipped"] for record in records] == [0.0, 1.0]
@@ -215,8 +215,8 @@ def job(algorithm, **more):
     [
         ("scaffold", "server and silos both add up 'shift', and their sums would part"),
         ("feddyn", "server and silos both add up 'delta', and their sums would part"),
-        ("feddf", "'logits' is no change of the model, and would be falsified"),
-        ("fsvrg", "'gradient' is no change of the model, and would be falsified"),
+        ("feddf", "'logits' is not a change of the model, and would be falsified"),
+        ("fsvrg", "'gradient' is not a change of the model, and would be falsified"),
         ("qfedavg", "its step is divided by h, which is made of the whole step"),
         ("qfedsgd", "its step is divided by h, which is made of the whole step"),
     ],

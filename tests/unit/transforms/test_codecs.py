@@ -171,7 +171,7 @@ def test_qsgd_keeps_the_largest_of_each_bucket_and_buckets_do_not_touch_each_oth
 
 def test_qsgd_refuses_a_euclidean_norm_that_float32_cannot_hold_and_takes_the_maximum():
     huge = torch.full((512,), 1e38)
-    with pytest.raises(ValueError, match="norm beyond the range of float32; take norm = 'max'"):
+    with pytest.raises(ValueError, match="norm beyond the range of float32; use norm = 'max'"):
         QSGD(8, norm="l2").encode(huge, stream())
     assert torch.equal(there_and_back(QSGD(8), huge), huge)
     assert torch.equal(there_and_back(QSGD(8, 1, "l2"), huge), huge)

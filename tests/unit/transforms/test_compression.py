@@ -335,7 +335,7 @@ def test_an_update_beyond_the_codecs_range_is_its_silos_fault(run):
         RoundLost, match=r"silo 1: its update was refused: \[compression\] upload: 'delta' reaches"
     ):
         go(algorithm, server, federation)
-    with pytest.raises(InputError, match="take bfloat16"):
+    with pytest.raises(InputError, match="use bfloat16"):
         Compression(Cast("float16"), None).update(silo_with(), Update(1.0, {"delta": torch.tensor([7e4])}))
 
 

@@ -111,7 +111,7 @@ def test_what_is_not_finite_is_not_written(name, value):
 
 
 def test_a_line_beyond_float16_says_what_would_do():
-    with pytest.raises(BeyondRange, match=r"\[compression\] upload: a line reaches 70000, .*; take bfloat16"):
+    with pytest.raises(BeyondRange, match=r"\[compression\] upload: a line reaches 70000, .*; use bfloat16"):
         writing("float16").write(torch.full((2, 2), 7e4), 0, 0)
 
 

@@ -106,7 +106,7 @@ def test_fltrust_compares_with_an_update_of_the_servers_own(run):
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        ({"algorithm": {"name": "fedprox", "mu": 9.0}}, "here is pulled towards the model; take 'fedavg'"),
+        ({"algorithm": {"name": "fedprox", "mu": 9.0}}, "here is pulled towards the model; use 'fedavg'"),
         ({"algorithm": {"name": "fedsgd"}, "local": {"lr": 0.1}}, "is one gradient of all examples"),
         ({"algorithm": {"name": "moon", "mu": 1.0}}, "compares with the silo's last model"),
         ({"algorithm": {"name": "fedper", "personal": ["*bias"]}}, "of which a part is the silo's"),

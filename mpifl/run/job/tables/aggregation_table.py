@@ -81,7 +81,7 @@ class AggregationSettings(BaseModel):
         if self.rule not in RULE_NAMES and not self._own:
             own = "your own 'package.module:name'"
             raise ValueError(
-                f"rule = '{self.rule}': none such; {choices(self.rule, RULE_NAMES, 'take')} or {own}"
+                f"rule = '{self.rule}': unknown; {choices(self.rule, RULE_NAMES, 'use')} or {own}"
             )
         if self.is_mean and self.pre != "none":
             raise ValueError(f"pre = '{self.pre}': goes with another rule than the mean")

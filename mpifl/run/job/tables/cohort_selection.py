@@ -119,9 +119,11 @@ def _fault(chosen: Any, draw: Draw) -> str | None:
         return f"returned a {type(chosen).__name__}; have it return a list of {draw.count} silos"
     silos = list(chosen)
     if odd := [one for one in silos if isinstance(one, bool) or not isinstance(one, int | np.integer)]:
-        return f"returned {odd[0]!r}, which is no silo; silos are whole numbers"
+        return f"returned {odd[0]!r}, which is not a silo; silos are whole numbers"
     if foreign := sorted(set(silos).difference(draw.silos.tolist())):
-        return f"returned silo {foreign[0]}, which is none of the {len(draw.silos)} silos that can take part"
+        return (
+            f"returned silo {foreign[0]}, which is not one of the {len(draw.silos)} silos that can take part"
+        )
     if len(silos) != len(set(silos)):
         return f"returned silo {max(silos, key=silos.count)} more than once"
     if len(silos) != draw.count:

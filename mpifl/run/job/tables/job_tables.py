@@ -100,7 +100,7 @@ class Evaluate(_Table):
     @model_validator(mode="after")
     def _consistent(self) -> Evaluate:
         if self.target is not None and self.target_accuracy is not None:
-            raise ValueError("target and target_accuracy are two names of one key; take one of them")
+            raise ValueError("target and target_accuracy are two names of one key; use one of them")
         if self.stop_at_target and self.wanted is None:
             needed = "target_accuracy, or target where another metric is the main one"
             raise ValueError(f"stop_at_target needs {needed}")

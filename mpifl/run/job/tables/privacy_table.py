@@ -64,14 +64,14 @@ class PrivacySettings(BaseModel):
     @model_validator(mode="after")
     def _fitting(self) -> PrivacySettings:
         if self.noise_of is not None and (self.level, self.noise_at) != ("example", "silo"):
-            raise ValueError("noise_of: is for noise that each site draws for its own examples; take noise")
+            raise ValueError("noise_of: is for noise that each site draws for its own examples; use noise")
         place = {"silo": "server", "example": "silo"}[self.level]
         if self.noise_at not in (place, "sum"):
             what = f"level = '{self.level}' has its noise at the {place}, or in a masked sum"
-            raise ValueError(f"noise_at = '{self.noise_at}': {what}; take '{place}' or 'sum'")
+            raise ValueError(f"noise_at = '{self.noise_at}': {what}; use '{place}' or 'sum'")
         if self.is_adaptive and self.noise_at == "sum":
             what = "the bits that it follows get no noise in the sum"
-            raise ValueError(f"clip = 'adaptive': {what}; give a number, or take noise_at = 'server'")
+            raise ValueError(f"clip = 'adaptive': {what}; give a number, or use noise_at = 'server'")
         if self.is_adaptive and self.level == "example":
             raise ValueError("clip = 'adaptive': follows silos' updates, with level = 'silo'; give a number")
         for key in ("quantile", "clip_start"):

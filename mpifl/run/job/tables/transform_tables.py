@@ -53,10 +53,10 @@ class CompressionSettings(BaseModel):
         for codec, keys in OWN_KEYS.items():
             given = [key for key in keys if getattr(self, key) is not None]
             if given and codec not in (self.upload, self.download):
-                raise ValueError(f"{given[0]} belongs to {codec}; leave it out, or take upload = '{codec}'")
+                raise ValueError(f"{given[0]} belongs to {codec}; leave it out, or use upload = '{codec}'")
         if self.error_feedback and self.upload == "none":
             raise ValueError(
-                "error_feedback is for what updates lose; take upload = 'topk' or another codec with it"
+                "error_feedback is for what updates lose; use upload = 'topk' or another codec with it"
             )
         return self
 
