@@ -28,6 +28,8 @@ from mpifl.training.wing import Wing, told_once
 from mpifl.wire import Mean
 from mpifl.wire.launching import library
 
+UNTOLD = ("parties", "examples_trained")  # where they are 0
+
 
 class MetricsCollector:
     """Collects the figures of each round: costs, scores of the model, and bytes on the wire."""
@@ -70,12 +72,11 @@ class MetricsCollector:
         ledger = self._recovery.federation.ledger
         costs: Record = {"seconds": time.perf_counter() - began}
         costs |= {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
-        if not ledger.parties:
-            del costs["parties"]
-        costs |= self._speed(costs.pop("examples_trained"), ledger.seconds_training)
-        if ledger.step_losses:
-            names = self._recovery.federation.names
-            costs["step_losses"] = {names[silo]: of for silo, of in sorted(ledger.step_losses.items())}
+        costs = {name: value for name, value in costs.items() if value or name not in UNTOLD}
+        one, texts = self._spec.features, self._algorithm.task.generates
+        costs |= ledger.speed(one.shape[0] if texts and isinstance(one, Features) and not one.ragged else 0)
+        if losses := sorted(ledger.step_losses.items()):
+            costs["step_losses"] = {self._recovery.federation.names[silo]: of for silo, of in losses}
         costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)
         if ledger.rank_seconds:
             costs["rank_seconds"] = {str(rank): dict(spent) for rank, spent in ledger.rank_seconds.items()}
@@ -89,17 +90,6 @@ class MetricsCollector:
             costs["attempts_lost"] = ledger.lost
         suspected = self._suspicion.see(costs)
         return costs | ({"suspected": suspected} if ledger.weights or ledger.outside else {})
-
-    def _speed(self, examples: int, seconds: float) -> Record:
-        """Return how many examples the silos saw in training, and how many in a second of the slowest rank;
-        for texts tokens, too."""
-        if not examples or not seconds:
-            return {}
-        found: Record = {"examples_trained": examples, "examples_per_second": examples / seconds}
-        one = self._spec.features
-        if self._algorithm.task.generates and isinstance(one, Features) and not one.ragged:
-            found["tokens_per_second"] = examples * one.shape[0] / seconds
-        return found
 
     def evaluate_if_due(self, record: Mapping[str, Any] = MappingProxyType({})) -> Record:
         """If an evaluation is due, score w on the test set and at the silos that have examples for it.

@@ -57,6 +57,18 @@ class ExchangeCosts:
         self.examples_trained = 0
         self.step_losses.clear()
 
+    def speed(self, length: int) -> dict[str, float]:
+        """Return how many examples silos saw in training, and in a second of the slowest rank; {} if unknown.
+
+        Args:
+            length: Of a text, for tokens a second; 0 where examples are no texts.
+        """
+        if not self.examples_trained or not self.seconds_training:
+            return {}
+        rate = self.examples_trained / self.seconds_training
+        found = {"examples_trained": self.examples_trained, "examples_per_second": rate}
+        return found | ({"tokens_per_second": rate * length} if length else {})
+
     def note(self, combined: Combined) -> None:
         """Note the other results of an aggregation: weights, shares at an edge, number of parties."""
         self.weights = combined.weights or self.weights
