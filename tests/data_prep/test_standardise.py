@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from data_prep.cli import app
 from data_prep.sources import standardising
-from data_prep.sources.unlabelled_arrays import unlabelled_arrays
+from data_prep.sources.new_arrays import unlabelled_arrays
 from data_prep.tables import Encoder, TableSpec
 from mpifl.common import InputError
 from mpifl.data.shards import encoding_of, open_shard, provenance_of, read_federation
