@@ -24,10 +24,6 @@ class Scaling(Protocol):
         """Learn statistics of the rows at some positions, which train."""
 
     @property
-    def told(self) -> dict[str, Any]:
-        """Return the statistics, for `source` of `federation.json`."""
-
-    @property
     def encoding(self) -> dict[str, Any] | None:
         """Return how examples become numbers by them, if that is known."""
 
@@ -99,8 +95,7 @@ class Dataset:
     @property
     def told(self) -> dict[str, Any]:
         """Return what was done to the examples, for `source` of `federation.json`."""
-        laid = {"laid": self.laid} if self.laid else {}
-        return {**(self.done or {}), **laid, **(self.scaling.told if self.scaling else {})}
+        return {**(self.done or {}), **({"laid": self.laid} if self.laid else {})}
 
     def fitted(self, train: np.ndarray) -> Dataset:
         """Return the same, standardised by the examples at some positions, which train, if it is to be."""

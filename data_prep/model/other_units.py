@@ -74,9 +74,17 @@ def _columns(spec: FederationSpec) -> dict[int, str]:
 def _stated(spec: FederationSpec) -> dict[str, dict[str, Any]]:
     """Return what the spec of a table says of each column; nothing where it is not known."""
     record = encoding_of(spec.source) or {}
+    if record.get("kind") == "arrays" and isinstance(record.get("columns"), dict):
+        return {name: _of_moments(one) for name, one in record["columns"].items()}
     told = record["spec"].get("features") if record.get("kind") == "table" else None
     features = told.items() if isinstance(told, dict) else ()
     return {name: one for name, one in features if isinstance(one, dict)}
+
+
+def _of_moments(known: Any) -> dict[str, Any]:
+    """Return mean and deviation of a column of arrays as the spec of a table has them."""
+    both = known if isinstance(known, list) and len(known) == 2 else [None, None]
+    return {"kind": "numeric", "mean": both[0], "deviation": both[1]}
 
 
 def _in_units(rows: np.ndarray, spec: FederationSpec, names: list[str]) -> np.ndarray:

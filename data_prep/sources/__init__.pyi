@@ -1,10 +1,10 @@
 from .drawn_masks import has_images as has_images, look_at_masks as look_at_masks
 from .fetching import fetch as fetch
+from .new_arrays import unlabelled_arrays as unlabelled_arrays
 from .scaling import scale_of as scale_of
 from .source_registry import SOURCES as SOURCES, find_source as find_source, kept_words as kept_words
 from .table import identified_table as identified_table, write_statistics as write_statistics
 from .tokens import Tokens as Tokens, tokens_by as tokens_by
-from .unlabelled_arrays import unlabelled_arrays as unlabelled_arrays
 from .unlabelled_images import UnlabelledImages as UnlabelledImages
 from .unlabelled_texts import texts_in as texts_in
 from .unlabelled_volumes import UnlabelledVolumes as UnlabelledVolumes

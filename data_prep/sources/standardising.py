@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from data_prep.model import Rows, release, row_bytes
 from data_prep.tables import Moments, moments_of
+from mpifl.data.shards import record_of
 
 WAYS = ("own", "train")
 """By which rows: by all, or by those that train."""
@@ -31,7 +32,7 @@ class Standardising:
         way: str,
         columns: Mapping[int, str],
         dtype: Any,
-        encoding: Callable[[Moments], dict[str, Any] | None] = lambda _: None,
+        encoding: Callable[[Moments], dict[str, Any] | None] | None = None,
     ) -> None:
         self.way, self.dtype, self._columns, self._encoding = way, np.dtype(dtype), dict(columns), encoding
         self._rows: Rows | None = None
@@ -61,21 +62,26 @@ class Standardising:
         """Standardise rows; a missing value becomes the mean."""
         found = x.astype(np.float64)
         places = [*self._columns]
-        known = [self._moments.columns[name] for name in self._columns.values()]
-        mean, deviation = (np.array([getattr(one, key) for one in known]) for key in ("mean", "deviation"))
-        found[:, places] = np.nan_to_num((found[:, places] - mean) / deviation, nan=0.0)
+        found[:, places] = in_deviations(found[:, places], [*self._known().values()])
         return found.astype(self.dtype)
 
     @property
-    def told(self) -> dict[str, Any]:
-        """Return the statistics, for `source` of `federation.json`."""
-        columns = {name: [one.mean, one.deviation] for name, one in self._moments.columns.items()}
-        return {"standardised": {"by": self.way, "columns": columns}}
-
-    @property
     def encoding(self) -> dict[str, Any] | None:
-        """Return how examples become numbers, if the source can say it."""
-        return self._encoding(self._moments)
+        """Return how examples become numbers: as the source says it, or the mean and deviation of columns."""
+        if self._encoding is not None:
+            return self._encoding(self._moments)
+        return record_of("arrays", by=self.way, columns=self._known())
+
+    def _known(self) -> dict[str, list[float]]:
+        known = {name: self._moments.columns[name] for name in self._columns.values()}
+        return {name: [one.mean, one.deviation] for name, one in known.items()}
+
+
+def in_deviations(x: np.ndarray, known: Sequence[Sequence[float]]) -> np.ndarray:
+    """Return columns [n, d] in their deviations from the mean, float64; `known` has both of each column."""
+    mean, deviation = np.array(known, np.float64).T
+    found: np.ndarray = np.nan_to_num((x.astype(np.float64) - mean) / deviation, nan=0.0)
+    return found
 
 
 class StandardisedRows:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from data_prep.cli import app
 from data_prep.sources import standardising
+from data_prep.sources.new_arrays import unlabelled_arrays
 from data_prep.tables import Encoder, TableSpec
 from mpifl.common import InputError
 from mpifl.data.shards import encoding_of, open_shard, provenance_of, read_federation
@@ -63,13 +64,24 @@ def test_arrays_are_standardised_by_the_rows_that_are_asked_for(
     known = x[rows if way == "train" else slice(None)].astype("f8")
     mean, deviation = known.mean(axis=0), np.where(known.std(axis=0) > 1e-6, known.std(axis=0), 1)
     spec = read_federation(tmp_path / "out")
-    assert spec.source["standardised"]["by"] == way
-    told = [*spec.source["standardised"]["columns"].values()]
+    record = encoding_of(spec.source)
+    assert (record["kind"], record["by"]) == ("arrays", way)
+    told = [*record["columns"].values()]
     assert np.allclose(told, np.stack([mean, deviation], axis=1))
     server = np.asarray(open_shard(tmp_path / "out", spec.test, spec)["test"].x)
     for had, given in ((found, x[rows]), (held, x[held_rows]), (server, tested)):
         assert np.allclose(had, (given - mean) / deviation, atol=1e-5)
     assert np.allclose(split(tmp_path / "pieces", "train")[0], found, atol=1e-5)
+
+
+def test_arrays_to_be_predicted_are_standardised_as_the_training_was(tmp_path: Path) -> None:
+    path = arrays(tmp_path)
+    words = "partition", "npz", "--data", path, "--scheme", "iid", *HELD, "--standardise", "train"
+    run(*words, "--out", tmp_path / "out")
+    spec = read_federation(tmp_path / "out")
+    train, rows = split(tmp_path / "out", "train")
+    new = unlabelled_arrays(path, spec.features, encoding_of(spec.source))
+    assert np.array_equal(new[rows], train)
 
 
 TABLE = """

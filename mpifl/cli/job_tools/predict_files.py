@@ -16,7 +16,12 @@ from mpifl.data.shards import FederationSpec, Provenance, by_path, encoding_of
 from mpifl.report.judging import MaskFiles, check_asked, learned_from, predict_pieces
 
 Pieces = Iterator[tuple[Array, Provenance]]
-MADE_BY = {"table": "a table of a csv or parquet source", "images": "images", "volumes": "NIfTI volumes"}
+MADE_BY = {
+    "table": "a table of a csv or parquet source",
+    "images": "images",
+    "volumes": "NIfTI volumes",
+    "arrays": "arrays that data-prep standardised",
+}
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,8 @@ def predict_arrays(asked: Predicting, file: Path) -> None:
     """
     from data_prep.sources import unlabelled_arrays
 
-    x = unlabelled_arrays(file, asked.learned().features)
+    spec = asked.learned()
+    x = unlabelled_arrays(file, spec.features, encoding_of(spec.source))
     count = len(next(iter(by_path("x", x).values())))
     asked.write(file, (), iter([(x, Provenance(np.arange(count)))]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,19 @@ from data_prep.sources.aims import PLAIN
 from data_prep.sources.arrays import features_in
 from data_prep.sources.npz import load_arrays
 from data_prep.sources.ragged import joined
+from data_prep.sources.standardising import in_deviations
 from mpifl.common import InputError
 from mpifl.data import Array, Column, Features, Inputs, Ragged
 from mpifl.data.shards import by_path
 
 
-def unlabelled_arrays(path: Path, inputs: Inputs) -> Array:
+def unlabelled_arrays(path: Path, inputs: Inputs, record: Mapping[str, Any] | None = None) -> Array:
     """Return x, or every x_NAME by its name, of a .npz file; its other arrays are not looked at.
 
     Args:
         path: The file, as the source `npz` takes it.
         inputs: The format of an example of the training.
+        record: The encoding of the training, by which columns are standardised if they were.
 
     Raises:
         InputError: the file is damaged, or its arrays are not such as those of the training.
@@ -34,11 +37,26 @@ def unlabelled_arrays(path: Path, inputs: Inputs) -> Array:
     if odd := sorted(given.keys() ^ wanted.keys()):
         where = "the training" if odd[0] in wanted else str(path)
         raise InputError(f"{path}: only {where} has {odd[0].replace('/', '_')}; name arrays as there")
+    if record is not None and record["kind"] == "arrays":
+        given["x"] = _standardised(path, given["x"], record)
     made: dict[str, Any] = {name: _alike(path, name, given[name], one) for name, one in wanted.items()}
     if len({len(one) for one in made.values()}) > 1:
         told = ", ".join(f"{name.replace('/', '_')} {len(one)}" for name, one in made.items())
         raise InputError(f"{path}: has different numbers of examples: {told}; make them alike")
     return {name[2:]: one for name, one in made.items()} if isinstance(inputs, dict) else made["x"]
+
+
+def _standardised(path: Path, x: Any, record: Mapping[str, Any]) -> np.ndarray:
+    """Return columns [n, d] in their deviations, by the training's statistics."""
+    columns = record.get("columns")
+    known = [*columns.values()] if isinstance(columns, dict) else []
+    if not isinstance(x, np.ndarray) or x.ndim != 2 or x.shape[1] != len(known):
+        has = f"x of {list(x.shape[1:])}, the training has standardised {len(known)} columns"
+        raise InputError(f"{path}: {has}; give the same columns")
+    try:
+        return in_deviations(x, known).astype(x.dtype)
+    except (ValueError, TypeError):
+        raise InputError(f"{path}: the training's statistics are damaged; name shards by --data") from None
 
 
 def _alike(path: Path, name: str, rows: Any, wanted: Features) -> Column:
