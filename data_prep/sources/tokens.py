@@ -54,9 +54,7 @@ class Characters:
         """Return the number of each character; raise InputError for one that the vocabulary lacks."""
         for text in texts:
             if unknown := next((one for one in text if one not in self._numbers), None):
-                said = (
-                    f"character {unknown!r} of {text[:40]!r} is not among the {self.size} of the training"
-                )
+                said = f"character {unknown!r} of {text[:40]!r} is not among the {self.size} of the training"
                 raise InputError(f"{said}; use another")
         return [[self._numbers[character] for character in text] for text in texts]
 

@@ -65,9 +65,7 @@ class MaskFiles:
             InputError: they are no masks of images, or cannot be written.
         """
         if p.ndim != 4 or not isinstance(x, Tensor) or tuple(x.shape[-2:]) != p.shape[-2:]:
-            what = (
-                f"the model answers with shape {list(p.shape[1:])} for a row: not a mask of an image"
-            )
+            what = f"the model answers with shape {list(p.shape[1:])} for a row: not a mask of an image"
             raise InputError(f"--masks {self._folder}: {what}; leave it out")
         if p.shape[1] > 256:
             raise InputError(f"--masks {self._folder}: {p.shape[1]} classes, a PNG has 256; leave it out")
