@@ -173,7 +173,7 @@ IMAGES = {
         png(2, 2, (b"zTXt", b"a\0\0" + zlib.compress(bytes(10**8))), (b"IDAT", zlib.compress(bytes(14)))),
         "image",
     ),
-    "nothing but a name": (b"\x89PNG\r\n\x1a\n", "no PNG, JPEG or TIFF"),
+    "nothing but a name": (b"\x89PNG\r\n\x1a\n", "is not a PNG, JPEG or TIFF"),
     "no width": (png(0, 5), "image"),
 }
 

@@ -152,5 +152,5 @@ def test_a_mirror_on_an_accelerator_outlives_the_server(device_worlds: Worlds) -
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("wanted", ["gpu", "cuda"])
 def test_a_gpu_that_is_not_there_is_refused_in_a_line(wanted: str) -> None:
-    with pytest.raises(InputError, match=f"device = '{wanted}': .* has no GPU that torch can use; take"):
+    with pytest.raises(InputError, match=f"device = '{wanted}': .* has no GPU that torch can use; use"):
         device_of(wanted, 0, True)

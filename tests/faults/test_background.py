@@ -119,5 +119,5 @@ def test_a_new_server_goes_on_from_the_last_checkpoint_that_counts(
     with Command(tmp_path / "command", 4, *arguments, trouble=trouble, survive=True) as command:
         command.until(lambda: "is the server now" in command.err, "another server")
         assert command.release().end(LONGEST).code == 0
-    assert "goes on from the last checkpoint, after round 2" in command.err
+    assert "continues from the last checkpoint, after round 2" in command.err
     assert _what_counts(run) == _what_counts(untroubled / "whole")

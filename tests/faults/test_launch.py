@@ -266,7 +266,7 @@ def test_a_forced_change_is_told_and_recorded(yard: Path, untroubled: Path, tmp_
     assert line.endswith("or add --force")
     with Command(tmp_path / "2", 1, *arguments, "--force") as command:
         assert command.end().code == 0
-    assert own_lines(command.err) == [f"{run}: goes on with local.lr 0.02 -> 0.01"]
+    assert own_lines(command.err) == [f"{run}: continues with local.lr 0.02 -> 0.01"]
     environment = json.loads((run / "environment.json").read_text())
     assert environment["changes"] == ["local.lr 0.02 -> 0.01 after round 3"]
     whole = rounds_of(untroubled / "whole")

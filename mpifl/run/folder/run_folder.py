@@ -62,7 +62,7 @@ def claim(folder: Path, job: Job, spec: AnySpec, resume: bool, force: bool) -> I
             what = "checkpoint" if (folder / "job.toml").exists() else "run"
             notes.append(f"no {what} in {folder}: starting from round 1")
         claim_run(folder, job)
-        yield Claim(notes + [f"{folder}: goes on with {change}" for change in changes], changes)
+        yield Claim(notes + [f"{folder}: continues with {change}" for change in changes], changes)
 
 
 def check_run(

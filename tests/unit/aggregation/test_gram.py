@@ -53,7 +53,7 @@ def test_sums_in_digits_are_exact_and_in_any_order_and_grouping_the_same_bits(va
 )
 def test_what_is_no_sum_of_products_is_refused(value):
     """It was cut into digits without end."""
-    with pytest.raises(ValueError, match="no sum of products"):
+    with pytest.raises(ValueError, match="not a sum of products"):
         Digits(2).add(torch.tensor([[1.0, 0.5], [value, 2.0]], dtype=torch.float64))
 
 

@@ -169,7 +169,7 @@ def test_a_scaled_round_is_the_papers_step_by_step(sparse, weights):
 def test_fsvrg_counts_once_and_only_over_all_silos(sparse):
     algorithm = FSVRG(scaling=True, local=LocalTraining(lr=0.5, batch_size=1))
     server, federation = sparse(algorithm)
-    with pytest.raises(InputError, match=r"scaling = true: .* take \[cohort\] fraction = 1"):
+    with pytest.raises(InputError, match=r"scaling = true: .* use \[cohort\] fraction = 1"):
         algorithm.round(server, federation.cohort([1], server))
     for server.round in range(2):
         algorithm.round(server, federation.everyone(server))

@@ -27,7 +27,7 @@ def checked(**tables: Any) -> Job:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "rule": (
         {"aggregation": {"rule": "median"}},
-        r"a single silo decides it, .* take 'reset', or rule = 'mean'",
+        r"a single silo decides it, .* use 'reset', or rule = 'mean'",
     ),
     "masks": ({"security": {}}, r"masks hide them; use 'reset'"),
     "privacy": (

@@ -24,7 +24,7 @@ def checked(**tables: Any) -> Job:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a rule": (
         {"aggregation": {"rule": "median"}},
-        r"\[aggregation\] rule = 'median': a rule that compares silos must see them, .*take 'mean', or leave",
+        r"\[aggregation\] rule = 'median': a rule that compares silos must see them, .*use 'mean', or leave",
     ),
     "krum": (
         {"aggregation": {"rule": "krum", "byzantine": 1}},
@@ -42,7 +42,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 UNDER_MASKS: dict[str, tuple[dict[str, Any], str]] = {
     "by losses": (
         {"cohort": {"fraction": 0.5, "select": "power-of-choice", "candidates": 3}},
-        r"\[cohort\] select = 'power-of-choice': each site draws a round's silos itself, .*take 'uniform' or",
+        r"\[cohort\] select = 'power-of-choice': each site draws a round's silos itself, .*use 'uniform' or",
     ),
     "a selection of one's own": (
         {"cohort": {"fraction": 0.5, "select": "scenarios:in_turn"}},

@@ -235,7 +235,7 @@ UNFIT = {
         {},
         r"0.b = 'min': .* it is bool; use 'any' or 'all' or 'reset'",
     ),
-    "any of numbers": (torch.zeros(2), FLAG, {}, r"0.b = 'any': that is for flags .* take 'min' or 'max'"),
+    "any of numbers": (torch.zeros(2), FLAG, {}, r"0.b = 'any': that is for flags .* use 'min' or 'max'"),
     "complex": (torch.tensor(1j), LOW, {}, r"real numbers, and it is complex64; use 'reset'"),
     "not kept": (torch.zeros(2), LOW, {"kept": False}, r"not persistent"),
     "two": (torch.zeros(2), {"0.*": "min", "*b": "max"}, {}, r"'0.b' has two rules, 'min' and 'max'"),

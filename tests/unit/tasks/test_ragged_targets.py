@@ -70,7 +70,7 @@ def test_a_step_on_a_padded_batch_is_the_step_on_all_its_tokens():
 )
 def test_tasks_of_values_refuse_them(name, dtype):
     spec = federation(None, Targets(dtype=dtype, shape=(6,), ragged=True))
-    with pytest.raises(InputError, match=rf"\[task\] name = '{name}': takes .* ragged .* take 'module:Task'"):
+    with pytest.raises(InputError, match=rf"\[task\] name = '{name}': takes .* ragged .* use 'module:Task'"):
         TASKS[name]().for_federation(spec)
 
 

@@ -204,7 +204,7 @@ def test_a_job_that_names_no_task_is_a_classification_and_one_may_have_keys(tmp_
 
 def test_an_algorithm_that_needs_probabilities_says_so():
     with pytest.raises(
-        InputError, match=r"'feddf': distills probabilities of classes.*take \[task\] name = 'classif"
+        InputError, match=r"'feddf': distills probabilities of classes.*use \[task\] name = 'classif"
     ):
         FedDF(task=Ordinal()).check(net(), None)
 

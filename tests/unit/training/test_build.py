@@ -51,7 +51,7 @@ def test_bfloat16_on_a_cpu_is_refused_in_a_line(tmp_path):
         f'name = "toy"\nshards = "{tmp_path / "shards"}"\nrounds = 1\ndevice = "cpu"\n'
         '[model]\nname = "logreg"\n[local]\nprecision = "bf16"\n'
     )
-    with pytest.raises(InputError, match=r"\[local\] precision = 'bf16': .* take 'fp32'") as refused:
+    with pytest.raises(InputError, match=r"\[local\] precision = 'bf16': .* use 'fp32'") as refused:
         build.build(job, tmp_path / "run", (), False, Placed(), wings_of=wings_of)
     assert "\n" not in str(refused.value)
 

@@ -293,8 +293,8 @@ def test_the_trial_leaves_no_trace(tmp_path, model, local):
 @pytest.mark.parametrize(
     ("local", "what"),
     [
-        ({"batch_size": 4}, r"batch_size = 4: of 9 rows the last batch has one.*take drop_last = true"),
-        ({"batch_size": 1}, r"batch_size = 1: each batch has one row.*take another size"),
+        ({"batch_size": 4}, r"batch_size = 4: of 9 rows the last batch has one.*use drop_last = true"),
+        ({"batch_size": 1}, r"batch_size = 1: each batch has one row.*use another size"),
         (
             {"batch_size": 3, "batch_growth": 1.4},
             r"batch_size = 4: of 9 rows the last .*the model of silo 1 in round 2 cannot train on one row",
@@ -314,7 +314,7 @@ def test_a_batch_of_one_is_tried_where_there_is_one(tmp_path, model, layer, loca
     [
         (
             {"algorithm": {"name": "feddf", "distill_batch": 1}},
-            r"distill_batch = 1: each batch has one row, and the server's model, .* take another size$",
+            r"distill_batch = 1: each batch has one row, and the server's model, .* use another size$",
         ),
         (
             {"algorithm": {"name": "feddf", "distill_batch": 6}},

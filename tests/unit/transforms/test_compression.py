@@ -389,7 +389,7 @@ def test_a_request_beyond_the_codecs_range_loses_the_round_with_its_reason(run):
     server.state["w"][3] = 7e4
     before = server.state["w"].clone()
     with pytest.raises(
-        RoundLost, match=r"\[compression\] download: 'w' reaches 70000, beyond .* take bfloat16"
+        RoundLost, match=r"\[compression\] download: 'w' reaches 70000, beyond .* use bfloat16"
     ):
         go(algorithm, server, federation)
     assert same_bits(server.state["w"], before)
