@@ -152,7 +152,7 @@ def _read(name: str, word: str, value: str, kind: type) -> Any:
     try:
         return kind(value)
     except ValueError:
-        raise InputError(f"--mix: {name} {word}: '{value}' is no {kind.__name__}") from None
+        raise InputError(f"--mix: {name} {word}: '{value}' is not of type {kind.__name__}") from None
 
 
 def _resized(

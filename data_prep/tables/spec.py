@@ -109,7 +109,7 @@ class TableSpec(Strict):
         for key in ("group", "held_out"):
             name = getattr(self, key)
             if name is not None and name in (*self.features, *self.label.read):
-                what = f"'{name}' is {key}, which no model is to learn from"
+                what = f"'{name}' is {key}, which no model may learn from"
                 raise ValueError(f"{what}; it is neither a feature nor the label")
         if self.order is not None and self.order in self.label.read:
             raise ValueError(f"'{self.order}' is the order, and the label; use another")

@@ -310,7 +310,7 @@ class Silo(Lent):
 
     def _examples(self, split: str) -> Batches:
         if split not in self._splits:
-            raise InputError(f"split '{split}': this silo has none; {choices(split, self._splits, 'take')}")
+            raise InputError(f"split '{split}': this silo has none; {choices(split, self._splits, 'use')}")
         return self._splits[split]
 
     def has(self, split: str) -> bool:

@@ -200,7 +200,7 @@ BAD = {
         ["--order", "dya", "--test-last", 0.2],
         "column 'dya' of the spec is not there; did you mean",
     ),
-    "the label": ({}, ["--group", "y"], "--group: 'y' is group, which no model is to learn from"),
+    "the label": ({}, ["--group", "y"], "--group: 'y' is group, which no model may learn from"),
 }
 
 

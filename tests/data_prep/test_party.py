@@ -125,7 +125,7 @@ def test_nothing_is_left_of_what_is_not_finished(table: Path) -> None:
         (
             SPEC,
             "age",
-            "--id: 'age' is the id, which no model is to learn from; it is neither a feature nor the label",
+            "--id: 'age' is the id, which no model may learn from; it is neither a feature nor the label",
         ),
         (SPEC, "loss", "--id: 'loss' is the id"),
         (SPEC, "name", "own.csv: column 'name' of the spec is not there; there are person, age"),

@@ -247,7 +247,7 @@ BAD_MIXES = {
     "dirichlet beta=3": "dirichlet has no 'beta=3'; it takes alpha=",
     "dirichlet min-examples=3": "dirichlet has no 'min-examples=3'",
     "iid x": "iid has no 'x'; it takes no options",
-    "classes classes=two": "'two' is not an int",
+    "classes classes=two": "'two' is not of type int",
     "dirichlet + classes": "dirichlet and classes are both schemes of labels",
     "quantity + power-law": "both schemes of sizes",
     "natural + quantity": "natural silos have their own sizes",

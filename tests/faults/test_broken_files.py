@@ -172,7 +172,7 @@ def test_a_run_without_any_whole_checkpoint_starts_anew(
 
 
 def test_a_run_that_starts_anew_says_so(done: dict[str, Any]) -> None:
-    assert "again" in done["checkpoint-all"]["err"].splitlines()[-1]
+    assert "starting from round 1" in done["checkpoint-all"]["err"].splitlines()[-1]
 
 
 @pytest.mark.parametrize("name", SHARDS)

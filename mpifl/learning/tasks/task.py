@@ -175,6 +175,6 @@ class Task(BaseModel, ABC):
             raise ValueError(f"metrics() names one '{wrong[0]}'; use letters, digits and '_', and not 'loss'")
         if self.main is not None and self.main not in names:
             raise ValueError(
-                f"main = '{self.main}': is not one of its metrics; {choices(self.main, names, 'take')}"
+                f"main = '{self.main}': is not one of its metrics; {choices(self.main, names, 'use')}"
             )
         return self

@@ -1,5 +1,6 @@
-"""What the `job.toml` of a run says, whatever version wrote it: its tables, its target, a headline,
-what was changed in it on the way, by which metrics it is judged, and what a round must have."""
+"""What the `job.toml` of a run says, whatever version wrote it: its tables, its target and a headline.
+
+Also what was changed in it on the way, by which metrics it is judged, and what a round must have."""
 
 from __future__ import annotations
 

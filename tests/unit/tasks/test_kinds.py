@@ -367,7 +367,7 @@ def test_one_class_number_an_example_has_one_mean():
 @pytest.mark.parametrize("kind", ["segmentation", "language"])
 def test_one_class_number_an_example_is_none_for_each_place(kind):
     shard = Shard(Path("silo_0003.h5"), {"test": Split(np.zeros((7, 4)), np.zeros(7, np.int64))})
-    told = r"silo_0003\.h5: test: each example has one class number, and .* take \"classification\""
+    told = r"silo_0003\.h5: test: each example has one class number, and .* use \"classification\""
     with pytest.raises(ShardError, match=told):
         learnable(shard, TASKS[kind]())
 
