@@ -55,6 +55,8 @@ def judged(schedule: Schedule, ended: Ended, truth: Ended) -> Verdict:
         return Verdict("dead")
     if told := [rank for rank in failed if rank.state != "dead"]:
         return _judged_line(schedule, [rank.error for rank in told])
+    if not ended.model and schedule.disk and world.ranks[0].state == "dead":
+        return Verdict("dead")  # it ended for its disk, had told the others, and died before it said why
     if not ended.model:
         return Verdict("left", "no rank ended with a line, and there is no model")
     if ended.rounds != truth.rounds:
