@@ -177,6 +177,18 @@ def test_an_array_sweeps(slurm: Slurm, alone: dict[int, str]) -> None:
     assert all(f"lr{rate}" in table for rate in ("0.03", "0.1", "0.3", "1.0"))
 
 
+def test_a_grid_is_submitted_as_an_array(slurm: Slurm, alone: dict[int, str]) -> None:
+    grid = ("--sweep", "--at-once", "1", "--ranks", "3", "--set", "local.lr=0.1,0.3")
+    job = slurm.submit("runs/grid", *grid)
+    slurm.until(lambda: not slurm.call("squeue", "-h", "-j", job), "the array's end", 240)
+    models = {
+        run.name: slurm.model(f"runs/grid/{run.name}") for run in (slurm.yard / "runs/grid").glob("local*")
+    }
+    assert models.keys() == {"local.lr=0.1", "local.lr=0.3"}
+    assert models["local.lr=0.1"] == alone[30] != models["local.lr=0.3"]
+    assert "all 2 runs are done" in slurm.submit("runs/grid", *grid, code=2)
+
+
 def test_the_example_of_a_sweep_runs_and_has_nothing_left_to_do(slurm: Slurm) -> None:
     folder = slurm.yard / "slurm-sweep"
     shutil.copytree(ROOT / "docs" / "examples" / "slurm-sweep", folder)
