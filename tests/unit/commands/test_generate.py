@@ -76,7 +76,7 @@ def test_a_seed_draws_and_draws_the_same_again(run, prompts):
 def test_what_cannot_go_on_is_one_line(run, prompts, tmp_path):
     file = prompts("so")
     for words, told in (
-        (["--prompts", prompts("so", "sö", name="b.txt")], "character 'ö' of 'sö' is none of the"),
+        (["--prompts", prompts("so", "sö", name="b.txt")], "character 'ö' of 'sö' is not among the"),
         (["--prompts", tmp_path / "none.txt"], "none.txt: cannot be read (No such file"),
         (["--prompts", prompts("", name="c.txt")], "c.txt: has no prompt; write one on each line"),
         (["--prompts", prompts('{"text": 1}', name="d.jsonl")], "line 1: is not an object with a prompt"),

@@ -39,7 +39,7 @@ def test_what_was_meant(given, meant):
 def test_nothing_is_meant_by_what_is_far_or_there(given):
     assert did_you_mean(given, ["fedavg", "scaffold"]) == ""
     assert did_you_mean(given, []) == ""
-    assert choices(given, [], "take") == "use none"
+    assert choices(given, [], "take") == "take none"
 
 
 JOB = {"name": "toy", "shards": "shards", "rounds": 1, "model": {"name": "logreg"}}

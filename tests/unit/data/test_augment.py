@@ -86,7 +86,7 @@ def test_the_order_of_the_examples_is_that_without_changes_and_shards_stay():
     [
         ("mirror", IMAGES, None, "unknown; use flip, crop, flip-crop or your own"),
         ("flip", Features(shape=(4,), dtype="float32"), None, r"has the shape \[4\]; use a function of"),
-        ("flip", {"a": IMAGES, "b": IMAGES}, None, "the shape arrays a, b; take"),
+        ("flip", {"a": IMAGES, "b": IMAGES}, None, "the shape arrays a, b; use"),
         ("crop", IMAGES, Targets(dtype="uint8", shape=(7, 5)), r"\[5, 7\] .*have the shape \[7, 5\]"),
         ("crop", IMAGES, {"a": MASKS, "b": MASKS}, "targets have the names a, b"),
     ],

@@ -192,7 +192,7 @@ DAMAGES = {
     "NaN": (
         lambda file: file["train/y/time"].__setitem__(7, np.nan),
         no,
-        "silo_0000.h5: train: y/time: target is NaN in row 7; fix",
+        "silo_0000.h5: train: y/time: target is NaN in row 7; correct",
     ),
     "a class out of range": (
         lambda file: file["train/y/tokens"].__setitem__((5, 1), 50),

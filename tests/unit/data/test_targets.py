@@ -166,13 +166,13 @@ def no(held):
 
 
 DAMAGES = {
-    "NaN": ("a float", put("train/y", 7, np.nan), no, "silo_0000.h5: train: target is NaN in row 7; fix"),
+    "NaN": ("a float", put("train/y", 7, np.nan), no, "silo_0000.h5: train: target is NaN in row 7; correct"),
     "infinite": ("three floats", put("valid/y", (1, 2), np.inf), no, "valid: target is infinite in row 1"),
     "class 9 of 3": (
         "masks",
         put("train/y", (2, 1), 9),
         no,
-        "train: labels from 0 to 9; 3 classes take 0 to 2, and row 2 others; fix",
+        "train: labels from 0 to 9; 3 classes take 0 to 2, and row 2 others; correct",
     ),
     "class 9 of 3, 255 ignored": (
         "masks with a border",

@@ -297,7 +297,7 @@ def test_silos_that_are_not_drawn_are_refused(tmp_path: Path) -> None:
         InputError, match="silo 'silo 6' is not one of those that this site draws for round 4"
     ):
         world.ask(2)
-    with pytest.raises(InputError, match="silo '99' is none"):
+    with pytest.raises(InputError, match="silo '99' is not one"):
         world.ask(2, accepted=[0, 1, 2, 3, 4, 99], request=_asked(world, (0, 1, 2, 3, 4, 5)))
     world.ask(2, (0, 1, 2, 3, 4, 5))
     evaluation = world.question(2).request.model_copy(update={"work": "evaluate", "serial": 50})

@@ -136,7 +136,7 @@ NEXT = (
 APART = (
     "1.00 points behind: 95 % interval −113.36 to 115.36 points, p = 0.930 by a paired t-test over 2 seeds."
 )
-UNTOLD = "Next is lr 0.2 (75.00 ± 7.07%), 15.00 points behind; with a single seed nobody can tell"
+UNTOLD = "Next is lr 0.2 (75.00 ± 7.07%), 15.00 points behind; a single seed cannot show"
 TOLD = [
     (([0.80, 0.81, 0.83], [0.70, 0.72, 0.73]), SEEN, NEXT),
     (([0.8, 0.84], [0.7, 0.92]), LEVEL, APART),
@@ -432,7 +432,7 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
     assert "0 50.00% 63.33% 1 61.00% 81.00% +20.00" in words
     words = " ".join(written([runs[0], runs[5]], tmp_path / "c.html")[1].titles())
     assert "0 50.00% 90.00% +40.00" in words
-    assert "of the examples held out, each silo for itself; of the seeds nobody can tell" in words
+    assert "of the examples held out, each silo for itself; a setting with one seed" in words
 
 
 def test_without_a_clear_reference_no_silo_gains_and_one_may_be_named(tmp_path):
@@ -565,7 +565,7 @@ def test_a_picture_has_the_panels_and_the_size_that_are_asked_for(drawn):
         InputError, match=r"--panel virtual: .* they are test, loss, rounds, bytes, seconds, or"
     ):
         drawn(panels=["virtual"])
-    with pytest.raises(InputError, match=r"--panel tset: 'tset' is none .* did you mean 'test'\?"):
+    with pytest.raises(InputError, match=r"--panel tset: 'tset' is not one .* did you mean 'test'\?"):
         drawn(panels=["tset"])
 
 

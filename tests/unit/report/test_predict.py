@@ -218,7 +218,7 @@ def test_files_that_cannot_be_written_are_one_line(tmp_path, monkeypatch):
         with pytest.raises(InputError, match=r"nowhere.*: cannot be written \(No such file"):
             predicted(run, tmp_path / "nowhere" / f"a.{ending}")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"Parquet needs pyarrow; pip install 'mpifl\[tables\]', or take"):
+    with pytest.raises(InputError, match=r"Parquet needs pyarrow; pip install 'mpifl\[tables\]', or use"):
         predicted(run, tmp_path / "a.parquet")
 
 

@@ -570,7 +570,7 @@ def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
     found = gains({"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 2.5, "c": 1.0}, error, {"a": Held(9, 10**6)})
     assert found == {"a": Gain(2.0, 1.0, None), "b": Gain(2.5, -0.5, None)}
     assert [gain.write(error) for gain in found.values()] == ["+1.0000", "−0.5000"]
-    assert gained(found).endswith("nobody can tell from what they hold out.")
+    assert gained(found).endswith("do not show how much of that is chance.")
 
 
 @given(st.integers(1, 500), st.data())
