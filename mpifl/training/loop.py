@@ -287,7 +287,7 @@ def _describe_run(
 ) -> None:
     """Write the run's environment into its folder, and tell the observers that the run begins."""
     done = progress.round - (not progress.reported)
-    of_an_end = () if progress.finished(t.job, t.metric) else ("model_round",)
+    of_an_end = () if progress.finished(t.job, t.metric) else ("model_round", "answers")
     trim_metrics(t.out, done, of_an_end)
     more: dict[str, Any] = {"silos": told} if (told := t.exchange.names.told) else {}
     more |= {"mpi": library(), "ranks": ranks, "data": describe(t.spec), "metric": t.metric.model_dump()}

@@ -95,9 +95,10 @@ def test_any_number_of_ranks_gives_the_same_bits(
 
 def brought(record: dict) -> dict:
     """A round but for words of faults, of which masks leave the kind, answers at silos, and speed."""
-    record = {name: value for name, value in record.items() if name != "examples_trained"}
+    dropped = ("examples_trained", "answers")
+    told = {"answers": test} if (test := record.get("answers", {}).get("test")) else {}
+    record = {name: value for name, value in record.items() if name not in dropped}
     lost = {"attempts_lost": len(record["attempts_lost"])} if "attempts_lost" in record else {}
-    told = {"answers": {"test": record["answers"].get("test")}} if "answers" in record else {}
     return {**record, "faults": sorted(record["faults"]), **lost, **told}
 
 
