@@ -225,7 +225,7 @@ def test_another_job_with_the_same_seed_asks_the_same_of_fewer_in_vain(
     played: Path, said: dict[str, str]
 ) -> None:
     assert re.search(
-        r"round 1 of job 'secure' was asked the same, .*take another seed", said["another-cohort"]
+        r"round 1 of job 'secure' was asked the same, .*use another seed", said["another-cohort"]
     )
     nothing_left(played, "another-cohort")
 

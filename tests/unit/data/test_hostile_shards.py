@@ -233,7 +233,7 @@ def test_a_parser_that_stops_is_given_up(folder, monkeypatch):
     open_first(folder)
     monkeypatch.setattr(hdf5_process, "SILENCE_SECONDS", 0.3)
     os.kill(parser_of().pid, signal.SIGSTOP)
-    assert "comes to no end" in refusal(folder)
+    assert "does not finish" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL"])
@@ -250,7 +250,7 @@ def test_a_file_that_the_parser_dies_of_is_refused_and_the_next_one_opened(
         assert f"not a readable HDF5 shard (HDF5 crashes on it: {name})" in refusal(folder)
     hdf5_reading._parser.end()
     if name == "SIGSEGV":
-        assert "dies of it" in refusal(folder)  # remembered
+        assert "crashes on it" in refusal(folder)  # remembered
     else:  # by the system, which had no memory left, or by somebody: not the file's fault
         assert len(open_first(folder)["train"]) == 6
     spec = read_federation(folder)

@@ -77,7 +77,7 @@ def test_tasks_of_values_refuse_them(name, dtype):
 def test_inputs_and_targets_of_other_lengths_are_told_by_the_row(tmp_path):
     held = Split(split().x, Ragged.of([*IDS[:3], IDS[3][:4], IDS[4]], longest=6, fill=-100), "int64")
     shard = Shard(tmp_path / "a.h5", {"valid": held})
-    with pytest.raises(ShardError, match=r"a\.h5: valid: row 3 has 5 rows of inputs and 4 of targets; correct"):
+    with pytest.raises(ShardError, match=r"a\.h5: valid: row 3 has 5 rows of inputs and 4 of targets; corr"):
         learnable(shard, Language())
     assert learnable(Shard(tmp_path, {"valid": split()}), Language())
 
