@@ -153,7 +153,7 @@ def test_a_round_that_draws_fewer_silos_than_least_is_refused_at_the_start(
     job: Path, fraction: float, drawn: int
 ) -> None:
     told = (
-        rf"least = 3: \[cohort\] fraction = {fraction:g} draws {drawn} of 10 silos a round, .* take a larger"
+        rf"least = 3: \[cohort\] fraction = {fraction:g} draws {drawn} of 10 silos a round, .* use a larger"
     )
     asked = read_job(job, (f"cohort.fraction={fraction}",))
     with pytest.raises(InputError, match=told):
