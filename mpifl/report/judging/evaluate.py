@@ -129,13 +129,13 @@ def _tell(found: SilosScored) -> None:
 
 def as_record(score: Score, task: Task) -> dict[str, Any]:
     """Return a score by the names of its figures; None is one that is undefined."""
-    about = certainty(task, score.states)
+    about, answers = certainty(task, score.states), answers_told(task, score.states)
     return {
         "examples": score.examples,
         "loss": _known(score.loss),
         **_all_known({name: score.metrics[name] for name in task.infos}),
         **_certain(about),
-        "answers": answers_told(task, score.states),
+        **({"answers": answers} if answers else {}),
     }
 
 

@@ -366,7 +366,7 @@ def test_what_no_noise_protects_is_refused_in_a_line(tmp_path, tables, line):
 @pytest.mark.parametrize(
     ("evaluate", "named"),
     [
-        ({}, "[evaluate] silos = true: figures"),
+        ({}, "[evaluate] silos = true: scores"),
         ({"target_accuracy": 0.9}, "(target may go by it)"),
         ({"patience": 2, "keep_best": True}, "(patience, keep_best may go by it)"),
     ],

@@ -142,7 +142,7 @@ def test_a_file_of_releases_that_cannot_be_written_releases_nothing(job: Path) -
 
 def test_too_few_workers_for_least_are_named_at_the_start(job: Path) -> None:
     with pytest.raises(
-        InputError, match=r"least = 3: 1 workers host silos, .*start 3 or more of them, or say"
+        InputError, match=r"least = 3: 1 workers host silos, .*start 3 or more of them, or set"
     ):
         trained(job, "run", False, "security.least=3")
     assert not (job.parent / "run").exists()

@@ -412,7 +412,7 @@ def test_scoring_at_silos_is_refused_unless_the_job_says_that_it_is_unprotected(
     write_folder(tmp_path / "shards", [9] * SILOS, silos_test=3)
     path = tmp_path / "job.toml"
     path.write_text(tomli_w.dumps(job_of(tmp_path / "shards", evaluate=evaluate)))
-    with pytest.raises(InputError, match=r"\[evaluate\] silos = true: figures of what silos hold out"):
+    with pytest.raises(InputError, match=r"\[evaluate\] silos = true: scores on held-out rows"):
         check(path)
     unprotected = {**PRIVACY, "evaluate_unprotected": True}
     given = job_of(tmp_path / "shards", evaluate=evaluate, privacy=unprotected, rounds=1)
