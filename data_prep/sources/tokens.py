@@ -53,9 +53,12 @@ class Characters:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the number of each character; raise InputError for one that the vocabulary lacks."""
         for text in texts:
-            if unknown := next((one for one in text if one not in self._numbers), None):
-                said = f"character {unknown!r} of {text[:40]!r} is not among the {self.size} of the training"
-                raise InputError(f"{said}; use another")
+            if (
+                at := next((at for at, one in enumerate(text) if one not in self._numbers), None)
+            ) is not None:
+                line = f"line {text.count(chr(10), 0, at) + 1}: " if "\n" in text else ""
+                said = f"{line}character {text[at]!r} of {text[max(0, at - 20) : at + 20]!r}"
+                raise InputError(f"{said} is not among the {self.size} of the training; use another")
         return [[self._numbers[character] for character in text] for text in texts]
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -11,18 +11,21 @@ from data_prep.sources.within import silo_files
 from mpifl.common import InputError
 
 
-def texts_in(path: Path) -> Iterator[tuple[str, TextLine]]:
-    """Yield texts with their names: a `.txt` file is a text, and so is each line of a `.jsonl` file.
+def texts_in(path: Path) -> Iterator[tuple[str, str, TextLine]]:
+    """Yield texts with their names and the places where they stand.
+
+    A `.txt` file is a text, and so is each line of a `.jsonl` file.
 
     Raises:
         InputError: there are none, or one cannot be read.
     """
     if path.is_dir():
         for name, file in silo_files(path, (".txt",)).items():
-            yield name, TextLine(1, "", text_of(file), None, None)
+            yield name, str(file), TextLine(1, "", text_of(file), None, None)
     elif path.suffix.lower() == ".jsonl":
-        yield from ((str(line.number), line) for line in text_lines(path, "", ""))
+        for line in text_lines(path, "", ""):
+            yield str(line.number), f"{path}: line {line.number}", line
     elif path.suffix.lower() == ".txt":
-        yield path.name, TextLine(1, "", text_of(path), None, None)
+        yield path.name, str(path), TextLine(1, "", text_of(path), None, None)
     else:
         raise InputError(f"--texts {path}: is no .txt or .jsonl file, and no folder of .txt files; name one")

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from mpifl.cli.job_tools.predict_files import Predicting
 from mpifl.common import InputError, one_line, rng, write_atomic
 from mpifl.data.shards import FederationSpec, encoding_of
-from mpifl.learning.models import GoingOn, go_on, inputs_of
+from mpifl.learning.models import GoingOn, check_room, go_on, inputs_of
 from mpifl.learning.tasks import Task
 from mpifl.report.judging import check_asked, learned_from, module_of, read_job_of, table_of, told_model
 from mpifl.run.job import Job
@@ -116,11 +116,12 @@ def predict_texts(asked: Predicting, path: Path, tokenizer: str | None = None) -
     names: list[str] = []
     figures: list[tuple[int, float]] = []
     with table_of(asked.out, path, None) as append:
-        for name, line in texts_in(path):
-            prompt, text = opened.tokens.encode([line.prompt, line.text])
+        for name, place, line in texts_in(path):
+            where = f"--texts {place}"
+            prompt, text = _encoded(opened.tokens, [line.prompt, line.text], where)
             total, count = _loss(opened, prompt, text)
             if not count:
-                raise InputError(f"--texts {path}: {name}: has no token to predict; leave it out")
+                raise InputError(f"{where}: has no token to predict; leave it out")
             names.append(name)
             figures.append((count, total / count))
         counts, losses = (np.array([one[at] for one in figures]) for at in (0, 1))
@@ -146,6 +147,15 @@ def _loss(opened: _LanguageModel, prompt: Sequence[int], text: Sequence[int]) ->
     return total, count
 
 
+def _encoded(tokens: Any, texts: Sequence[str], where: str) -> list[list[int]]:
+    """Return the tokens of texts; a refusal says where they stand."""
+    try:
+        found: list[list[int]] = tokens.encode(texts)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    return found
+
+
 def _inputs(opened: _LanguageModel) -> Any:
     try:
         return inputs_of(opened.spec.features)
@@ -156,20 +166,28 @@ def _inputs(opened: _LanguageModel) -> Any:
 def _generated(
     opened: _LanguageModel, prompts: list[tuple[int, str]], asked: Prompts
 ) -> Iterator[dict[str, Any]]:
-    """Yield each prompt, what it continues with, the number of new tokens, and whether the text ended."""
+    """Check all prompts. Then yield each, what it continues with, the number of new tokens, and whether the
+    text ended."""
     tokens, drawn = opened.tokens, 1.0 if asked.temperature is None else asked.temperature
     how = GoingOn(asked.length, tokens.end, None if asked.seed is None else drawn)
     more: dict[str, Any] = {"outputs": opened.outputs, "features": opened.spec.features}
+    every: list[tuple[int, str, list[int]]] = []
     for number, prompt in prompts:
-        where = f"{asked.file}: line {number}"
-        (given,) = tokens.encode([prompt])
+        where = f"--prompts {asked.file}: line {number}"
+        (given,) = _encoded(tokens, [prompt], where)
         if not given:
             raise InputError(f"{where}: has no token; write a prompt")
+        try:
+            check_room(opened.model.module, given, how)
+        except ValueError as error:
+            raise InputError(f"{where}: {error}; shorten it, or give a smaller --length") from None
+        every.append((number, prompt, given))
+    for number, prompt, given in every:
         try:
             with rng.scope(asked.seed or 0, "generate", number, device=opened.model.device) as stream:
                 found, ended = go_on(opened.model.module, given, how, stream, **more)
         except ValueError as error:
-            raise InputError(f"{where}: {one_line(error)}; shorten it, or give a smaller --length") from None
+            raise InputError(f"--prompts {asked.file}: line {number}: {one_line(error)}") from None
         completion = tokens.decode([*given, *found])[len(tokens.decode(given)) :]
         yield {"prompt": prompt, "completion": completion, "tokens": len(found), "ended": ended}
 
@@ -213,21 +231,28 @@ def _tokens(run: Path, job: Job, spec: FederationSpec, named: str | None) -> Any
 
 
 def _read(path: Path) -> list[tuple[int, str]]:
-    """Return the prompts of a file and the numbers of their lines; blank lines are left out."""
+    """Return the prompts of a file and the numbers of their lines; none may be blank."""
     try:
-        lines = path.read_text("utf-8-sig").split("\n")
+        lines = path.read_text("utf-8-sig").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "it is not a UTF-8 text"
         raise InputError(f"--prompts {path}: cannot be read ({said})") from None
-    numbered = [(number, line.rstrip("\r")) for number, line in enumerate(lines, 1) if line.strip()]
-    if path.suffix == ".jsonl":
-        numbered = [(number, _prompt(f"{path}: line {number}", line)) for number, line in numbered]
-    if not numbered:
+    if lines == [""]:
         raise InputError(f"--prompts {path}: has no prompt; write one on each line")
-    return numbered
+    numbered, objects = enumerate(lines, 1), path.suffix == ".jsonl"
+    return [(number, _prompt(f"--prompts {path}: line {number}", line, objects)) for number, line in numbered]
 
 
-def _prompt(where: str, line: str) -> str:
+def _prompt(where: str, line: str, is_object: bool) -> str:
+    prompt = line.rstrip("\r")
+    if is_object and line.strip():
+        prompt = _prompt_of_object(where, line)
+    if not (prompt and line.strip()):
+        raise InputError(f"{where}: is blank; write a prompt, or remove the line")
+    return prompt
+
+
+def _prompt_of_object(where: str, line: str) -> str:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

@@ -11,6 +11,7 @@ from .classifier import (
 )
 from .generation import (
     GoingOn as GoingOn,
+    check_room as check_room,
     go_on as go_on,
     inputs_of as inputs_of,
 )

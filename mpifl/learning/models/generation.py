@@ -31,6 +31,12 @@ class GoingOn:
     temperature: float | None = None
 
 
+def check_room(module: Any, tokens: Sequence[int], how: GoingOn) -> None:
+    """Raise ValueError if a text would be longer than the positions of a model of transformers."""
+    if isinstance(module, Pretrained):
+        module.check_room(len(tokens), how.length)
+
+
 @torch.no_grad()
 def go_on(
     module: Any,
@@ -55,7 +61,7 @@ def go_on(
         features: The format of an example.
 
     Raises:
-        ValueError: the model takes no tokens, or not so many.
+        ValueError: the model takes no tokens.
     """
     if isinstance(module, Pretrained):
         return module.go_on(tokens, how.length, how.end, how.temperature)

@@ -35,21 +35,18 @@ class Pretrained(nn.Module):
         logits: Tensor = self.model(input_ids=input_ids, **inputs).logits
         return logits[..., : self._classes].movedim(-1, 1)
 
+    def check_room(self, tokens: int, more: int) -> None:
+        """Raise ValueError if so many tokens, and more, are beyond the model's positions."""
+        most = getattr(self.model.config, "max_position_embeddings", None)
+        if most is not None and tokens + more > most:
+            raise ValueError(f"{tokens} tokens and {more} more are beyond the model's {most} positions")
+
     def go_on(
         self, tokens: Sequence[int], length: int, end: int | None, temperature: float | None
     ) -> tuple[list[int], bool]:
         """Return the tokens that transformers' `generate` adds to a text, without the end, and whether it
-        came.
-
-        Raises:
-            ValueError: the text would be longer than the model's positions.
-        """
+        came. `check_room` says whether there is room."""
         config: Any = self.model.config
-        most = getattr(config, "max_position_embeddings", None)
-        if most is not None and len(tokens) + length > most:
-            raise ValueError(
-                f"{len(tokens)} tokens and {length} more are beyond the model's {most} positions"
-            )
         ends = self.model.generation_config.eos_token_id if end is None else end
         drawn = {"temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
         given = torch.tensor([list(tokens)], device=self.model.device)

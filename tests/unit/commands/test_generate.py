@@ -50,7 +50,7 @@ def prompts(tmp_path):
 
 def test_the_likeliest_characters_follow(run, prompts, tmp_path):
     given, out = ("so it", "and on it goes, and so"), tmp_path / "out.jsonl"
-    file = prompts(given[0], "", given[1])
+    file = prompts(*given)
     said = generate(run.folder, "--prompts", file, "--length", 9, "--out", out)
     assert said.endswith(f"generated: {out}, 2 texts\n")
     module, characters = run.model().eval(), sorted(set(TEXT))
@@ -74,9 +74,12 @@ def test_a_seed_draws_and_draws_the_same_again(run, prompts):
 
 
 def test_what_cannot_go_on_is_one_line(run, prompts, tmp_path):
-    file = prompts("so")
+    file, empty = prompts("so"), ('{"prompt": "so"}', '{"prompt": ""}')
     for words, told in (
-        (["--prompts", prompts("so", "sö", name="b.txt")], "character 'ö' of 'sö' is not among the"),
+        (["--prompts", prompts("so", "sö", name="b.txt")], "b.txt: line 2: character 'ö' of 'sö' is not"),
+        (["--prompts", prompts("so", " ", "it", name="e.txt")], "e.txt: line 2: is blank; write a prompt"),
+        (["--prompts", prompts(*empty, name="f.jsonl")], "f.jsonl: line 2: is blank; write a prompt"),
+        (["--prompts", prompts(empty[0], "", empty[0], name="g.jsonl")], "g.jsonl: line 2: is blank; write"),
         (["--prompts", tmp_path / "none.txt"], "none.txt: cannot be read (No such file"),
         (["--prompts", prompts("", name="c.txt")], "c.txt: has no prompt; write one on each line"),
         (["--prompts", prompts('{"text": 1}', name="d.jsonl")], "line 1: is not an object with a prompt"),
@@ -85,11 +88,27 @@ def test_what_cannot_go_on_is_one_line(run, prompts, tmp_path):
     ):
         said = generate(run.folder, *words)
         assert told in said
-        assert "\n" not in said
+        assert "\n" not in said, "nothing is printed before"
     other, _ = make_run(tmp_path)
     named = f"{other}: [task] name = 'classification'"
     wanted = f"{named}: has no next token; use a run of the task 'language'"
     assert generate(other, "--prompts", file) == wanted
+
+
+def test_a_text_with_another_character_is_named(run, tmp_path):
+    lines = ['{"text": "so"}', "", '{"text": "sö"}']
+    (tmp_path / "new").mkdir()
+    for name, text, place in (
+        ("a.jsonl", "\n".join(lines), "a.jsonl: line 3: character 'ö' of 'sö' is not among"),
+        ("new/b.txt", f"{TEXT}so it göes\n", f"new/b.txt: line {TEXT.count(chr(10)) + 1}: character 'ö' of"),
+    ):
+        (tmp_path / name).write_text(text)
+        path, out = tmp_path / name.removesuffix("/b.txt"), tmp_path / "p.csv"
+        words = ["predict", run.folder, "--texts", path, "--out", out]
+        said = str(CliRunner().invoke(app, [*map(str, words)]).exception)
+        assert said.startswith(f"--texts {tmp_path / place}")
+        assert "\n" not in said
+        assert not out.exists()
 
 
 def test_texts_are_told_how_well_they_are_predicted(run, tmp_path):

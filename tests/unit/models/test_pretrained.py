@@ -117,8 +117,10 @@ def test_peft_opens_what_is_exported_and_generates_from_it(run, base, tmp_path):
     assert said == bytes(token for token in told[0].tolist() if token < 256).decode(errors="replace") + "\n\n"
     drawn = [CliRunner().invoke(app, [*map(str, words), "10", "--seed", seed]).output for seed in "112"]
     assert drawn[0] == drawn[1] != drawn[2]
+    (tmp_path / "prompts.txt").write_text("so\nso it \n")
     refused = CliRunner().invoke(app, [*map(str, words), "11"])
-    assert "6 tokens and 11 more are beyond the model's 16 positions; shorten it, or give" in str(
+    assert not refused.output
+    assert "line 2: 6 tokens and 11 more are beyond the model's 16 positions; shorten it, or give" in str(
         refused.exception
     )
 
