@@ -94,7 +94,11 @@ TEMPLATES: dict[str, Template] = {
     "text": Template(
         "a text file, or a folder with one for each site: the next character",
         "text",
-        {"model": {"name": "gpt", "width": 64, "layers": 2, "heads": 4}, "local": _ADAM},
+        {
+            "model": {"name": "gpt", "width": 64, "layers": 2, "heads": 4},
+            "task": {"name": "language"},
+            "local": _ADAM,
+        },
         words=("--no-roles", "--test", "0.2"),
     ),
     "vertical": Template(

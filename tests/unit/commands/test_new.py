@@ -15,6 +15,7 @@ import pytest
 from conftest import python, rank_environment
 from typer.testing import CliRunner
 
+import mpifl
 from data_prep.cli import app as data_prep
 from mpifl.cli import app
 from mpifl.cli.job_tools import TEMPLATES
@@ -192,18 +193,34 @@ def test_a_spec_that_is_there_is_kept_unless_forced() -> None:
     assert not Path("table.toml").exists()
 
 
-@pytest.mark.parametrize("kind", ["images", "segmentation", "text"])
-def test_a_folder_or_file_of_each_site_is_a_silo(kind: str) -> None:
-    if kind == "text":
-        Path("wards").mkdir()
-        for name in ("east", "west"):
-            Path(f"wards/{name}.txt").write_text(Path("own.txt").read_text())
-    else:
-        (pictures if kind == "images" else scans)()
-        for folder in ("pictures", "scans", "masks"):
-            if Path(folder).exists():
-                shutil.copytree(folder, f"{'wards' if folder != 'masks' else 'drawn'}/east")
-                shutil.copytree(folder, f"{'wards' if folder != 'masks' else 'drawn'}/west")
+@pytest.mark.parametrize("kind", ["text"])
+def test_texts_of_each_site_make_a_language_model(kind: str) -> None:
+    Path("wards").mkdir()
+    text = Path("own.txt").read_text()
+    Path("wards/east.txt").write_text(text)
+    lines = "".join(f"{json.dumps({'text': line})}\n" for line in text.splitlines())
+    Path(f"wards/west.{'txt' if kind == 'text' else 'jsonl'}").write_text(text if kind == "text" else lines)
+    *prepared, _ = new("own", "--data", "wards")
+    assert f"data-prep partition {kind} --data wards" in " ".join(prepared)
+    prepare(*prepared)
+    silos = json.loads(Path("shards/own/federation.json").read_text())["silos"]
+    assert [silo["name"] for silo in silos if "test" in silo["examples"]] == ["east", "west"]
+    job = read_toml(Path("own.toml"))
+    assert (job["task"]["name"], job["model"]["name"]) == ("language", "gpt")
+    mpifl.train({**job, "rounds": 1, "device": "cpu"}, out="run")
+    Path("prompts.txt").write_text("the quick\n")
+    asked = ("generate run --prompts prompts.txt --length 2", "predict run --texts own.txt --out p.csv")
+    for done in (CliRunner().invoke(app, words.split(), catch_exceptions=False) for words in asked):
+        assert done.exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["images", "segmentation"])
+def test_a_folder_of_each_site_is_a_silo(kind: str) -> None:
+    (pictures if kind == "images" else scans)()
+    for folder in ("pictures", "scans", "masks"):
+        if Path(folder).exists():
+            shutil.copytree(folder, f"{'wards' if folder != 'masks' else 'drawn'}/east")
+            shutil.copytree(folder, f"{'wards' if folder != 'masks' else 'drawn'}/west")
     more = ["--kind", "segmentation", "--label", "drawn"] if kind == "segmentation" else []
     *prepared, _ = new("own", "--data", "wards", *more)
     prepare(*prepared)
