@@ -10,7 +10,8 @@ from mpifl.cli.job_tools import MASKS, RESIZED, Answers
 from mpifl.common import InputError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
-TEXTS = (".txt",)
+LINES = ".jsonl"
+TEXTS = (".txt", LINES)
 SPLITS = ("train", "test")
 
 
@@ -71,7 +72,8 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
     """Look through the data.
 
     Raises:
-        InputError: a table cannot be read, or lacks a column that is named; there are no masks.
+        InputError: a table cannot be read, or lacks a column that is named; there are no masks; a line of a
+            `.jsonl` file has no text.
     """
     if answers.template.of_table:
         return _of_tables(answers, encoding)
@@ -80,8 +82,22 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
         raise InputError(f"--label {answers.label}: is not a folder; name that of the masks")
     if answers.template.label == MASKS:
         answers = replace(answers, drawn=_drawn(answers))
+    if source == "text" and (
+        files := [one for one in _files(Path(answers.data[0])) if one.suffix.lower() == LINES]
+    ):
+        source, answers = _lines(answers, files)
     told = [f"{answers.data[0]}: a folder or file of each silo is there"] if answers.parted else []
     return NewData(answers, source, told=told)
+
+
+def _lines(answers: Answers, files: Sequence[Path]) -> tuple[str, Answers]:
+    """Return the source of texts in lines, and answers with the words of its partition, after a look at the
+    first line of each file."""
+    from data_prep.sources import texts_in
+
+    for file in files:
+        next(texts_in(file), None)
+    return "jsonl", replace(answers, drawn=("--test", "0.2"))
 
 
 def _drawn(answers: Answers) -> tuple[str, ...]:

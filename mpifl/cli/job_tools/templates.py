@@ -92,7 +92,7 @@ TEMPLATES: dict[str, Template] = {
         words=(*RESIZED, "--test", "0.2"),
     ),
     "text": Template(
-        "a text file, or a folder with one for each site: the next character",
+        "texts, .txt or .jsonl, or a folder with a file for each site: the next character",
         "text",
         {
             "model": {"name": "gpt", "width": 64, "layers": 2, "heads": 4},
@@ -137,7 +137,7 @@ class Answers:
         moments: Mean and deviation of each label column of values, if known.
         classes: The rows of each class of a label of categories, in the order of the classes, if known.
         parted: Whether the data has a folder or a file for each silo.
-        drawn: In place of the template's words those that the images and masks need, if they were looked at.
+        drawn: In place of the template's words those that the data needs, if it was looked at.
     """
 
     name: str
@@ -212,7 +212,7 @@ class Answers:
         if len(self.data) > 1:
             spec = ["--spec", self.columns, "--name", self.name]
             return [shlex.join(["data-prep", "sites", *self.data, *spec, *self.template.words, *seed, *out])]
-        return [shlex.join([*self._cut(source), *out, *self._scheme(), *seed])]
+        return [shlex.join([*self._cut(source), *out, *self._scheme(source), *seed])]
 
     def commands_apart(self, kinds: Mapping[str, tuple[str, str]]) -> list[str]:
         """Return the commands that do so where each table stays at its site; `kinds` says of each table its
@@ -238,9 +238,9 @@ class Answers:
         cut += ["--masks", self.label] if template.label == MASKS else []
         return [*cut, *(["--silo", "parent"] if self.parted and source == "images" else [])]
 
-    def _scheme(self) -> list[str]:
+    def _scheme(self, source: str) -> list[str]:
         """Return the words of a partition that say how silos are made, and what is held out."""
         scheme = [*self.template.scheme, "--silos", self.silos] if self.silos.isdecimal() else ["natural"]
         words = self.template.words if self.drawn is None else self.drawn
-        held = () if self.parted and self.template.source == "text" else words
+        held = () if self.parted and source == "text" else words
         return ["--scheme", *scheme, *held]

@@ -193,7 +193,7 @@ def test_a_spec_that_is_there_is_kept_unless_forced() -> None:
     assert not Path("table.toml").exists()
 
 
-@pytest.mark.parametrize("kind", ["text"])
+@pytest.mark.parametrize("kind", ["text", "jsonl"])
 def test_texts_of_each_site_make_a_language_model(kind: str) -> None:
     Path("wards").mkdir()
     text = Path("own.txt").read_text()
@@ -212,6 +212,14 @@ def test_texts_of_each_site_make_a_language_model(kind: str) -> None:
     asked = ("generate run --prompts prompts.txt --length 2", "predict run --texts own.txt --out p.csv")
     for done in (CliRunner().invoke(app, words.split(), catch_exceptions=False) for words in asked):
         assert done.exit_code == 0
+
+
+def test_texts_in_the_lines_of_a_file_are_dealt_to_silos() -> None:
+    Path("own.jsonl").write_text('{"prompt": "so", "completion": " it goes"}\n' * 20)
+    cut, _ = new("own", "--data", "own.jsonl", "--silos", "2")
+    assert "partition jsonl --data own.jsonl --out shards/own --scheme iid --silos 2 --test 0.2" in cut
+    prepare(cut)
+    validate_job(read_job(Path("own.toml"), ()), "own.toml", wings_of)
 
 
 @pytest.mark.parametrize("kind", ["images", "segmentation"])
@@ -271,6 +279,7 @@ def test_a_file_that_is_there_is_kept_unless_forced() -> None:
         ),
         (["--data", "empty", "--kind", "images"], "--data empty: has no files that end in .png, .jpg"),
         (["--data", "empty", "--kind", "text"], "--data empty: has no files that end in .txt"),
+        (["--data", "odd.jsonl", "--silos", "2"], "odd.jsonl: line 1: has no text; a line is"),
         (["--silos", "ward"], "--silos ward: is not a number of silos"),
         (["--kind", "segmentation", "--data", "flat"], "--label: not given, .*; Where are the masks"),
         (["--algorithm", "fedprx"], r"digits.toml: \[algorithm\]"),
@@ -281,6 +290,7 @@ def test_what_cannot_be_is_one_line_and_nothing_is_written(arguments: list[str],
     for folder in ("empty", "flat"):
         Path(folder).mkdir()
     Path("flat/a.png").touch()
+    Path("odd.jsonl").write_text('{"note": "so"}\n')
     before = sorted(Path.cwd().iterdir())
     with pytest.raises(InputError, match=line):
         new(*arguments)
