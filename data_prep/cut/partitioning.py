@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import numpy as np
 from data_prep.cut.origin import check_kept, keeping, numbered, of_public, of_testing, of_training, shard_of
 from data_prep.model import Alter, Cut, Dataset, row_bytes
 from data_prep.schemes import Options, Shares, check_groups, cut_whole, find_scheme, resolve
-from data_prep.sources import find_source
+from data_prep.sources import Source, find_source
 from data_prep.write import (
     FILE,
     Ledger,
@@ -86,7 +87,9 @@ def partition(
         check_free(out)
     dataset = cut.prepared(keeping(read(data, seed), keep), chosen)
     check_groups(dataset)
-    private, public = shares.set_public_aside(dataset, seed, natural=cut.by(chosen) == "silo")
+    if natural := cut.by(chosen) == "silo":
+        _check_natural(dataset, read)
+    private, public = shares.set_public_aside(dataset, seed, natural=natural)
     kept = dataset.pick(private) if len(public) else dataset
     parts = cut_whole(cut, kept, silos, numpy_stream(seed, "partition"), chosen)
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
@@ -102,6 +105,18 @@ def partition(
     alter = cut.alter(dataset, chosen)
     writer = partial(Writer, alter=alter and _for_silos(alter, len(shards), seed), filters=filters)
     return write_folder(out, spec, shards, shared, writer, manner, files=dataset.files)
+
+
+def _check_natural(data: Dataset, read: Source) -> None:
+    """Refuse data that says of no example whose it is, with what would say it, if its source takes that."""
+    takes = inspect.signature(read).parameters
+    if data.silo is None and ("silo" in takes or "spec" in takes):
+        ways = (
+            "--silo FIELD, or of folders --silo parent" if "silo" in takes else 'silo = "COLUMN" in its spec'
+        )
+        raise InputError(
+            f"--scheme: natural, and {data.where} says of no example whose it is; name it: {ways}"
+        )
 
 
 def described(

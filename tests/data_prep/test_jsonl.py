@@ -181,6 +181,13 @@ def test_a_bad_line_ends_the_command_with_one_line(tmp_path, capsys, fault):
     assert [each.name for each in tmp_path.iterdir()] == ["own.jsonl"]
 
 
+def test_natural_silos_without_a_field_name_the_option(tmp_path, capsys):
+    partition(write(tmp_path), tmp_path / "shards", "--scheme", "natural", ends=2)
+    said = "--scheme: natural, and own.jsonl says of no example whose it is; name it: --silo FIELD"
+    assert said in capsys.readouterr().err.replace(f"{tmp_path}/", "")
+    partition(write(tmp_path), tmp_path / "shards", "--scheme", "natural", "--silo", "ward")
+
+
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("data_prep.sources.jsonl.MOST_LINE", 100)
     path = write(tmp_path, [{"text": "a"}, {"text": "a" * 200}])
