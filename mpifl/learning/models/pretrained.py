@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mpifl.common import InputError, one_line
+from mpifl.common import InputError, did_you_mean, one_line
 from mpifl.common.machine import floors
+
+USUAL = ("r", "lora_alpha", "lora_dropout", "target_modules", "modules_to_save")
+"""The keys of `lora` that most jobs need."""
 
 
 class Pretrained(nn.Module):
@@ -82,7 +86,7 @@ def causal(classes: int, path: str, lora: Mapping[str, Any] | None = None) -> nn
         lora: The arguments of peft's `LoraConfig`; without them all parameters are trained.
 
     Raises:
-        InputError: there is no such folder, or the libraries cannot read it.
+        InputError: there is no such folder, the libraries cannot read it, or `lora` has another key.
     """
     model = _read("AutoModelForCausalLM", path, {"dtype": "auto" if lora else "float32"})
     model.config.use_cache = False  # no later token would use a batch's keys and values
@@ -139,6 +143,12 @@ def _adapted(model: Any, lora: Mapping[str, Any] | None, task: str) -> Any:
     if lora is None:
         return model
     peft = _library("peft")
+    known = [key for key in inspect.signature(peft.LoraConfig).parameters if key != "task_type"]
+    if unknown := next((key for key in lora if key not in known), None):
+        hint = "did you mean 'r'? " if unknown == "rank" else did_you_mean(unknown, known)
+        raise InputError(
+            f"[model] lora has no key '{unknown}'; {hint}peft takes {', '.join(USUAL)} and others"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each rank would warn of settings that peft corrects by itself
         return peft.get_peft_model(model, peft.LoraConfig(task_type=task, **lora))

@@ -191,7 +191,11 @@ WRONG = {
     "a pickle": ({"path": "pickled"}, "path = 'pickled': cannot be read"),
     "half of the weights": ({"path": "half"}, "weights, such as transformer.h.0"),
     "a torn file": ({"path": "torn"}, "path = 'torn': cannot be read"),
-    "a key that peft lacks": ({"lora": {"rank": 8}}, "unexpected keyword argument 'rank'"),
+    "a key of another name": ({"lora": {"rank": 8}}, "[model] lora has no key 'rank'; did you mean 'r'"),
+    "a key that peft lacks": (
+        {"lora": {"beta": 8}},
+        "[model] lora has no key 'beta'; peft takes r, lora_alpha",
+    ),
     "targets that there are not": ({"lora": {"target_modules": ["query"]}}, "not found in the base model"),
     "longer texts": ({}, "does not take features of shape [17]"),
 }
