@@ -87,9 +87,7 @@ def partition(
         check_free(out)
     dataset = cut.prepared(keeping(read(data, seed), keep), chosen)
     check_groups(dataset)
-    if natural := cut.by(chosen) == "silo":
-        _check_natural(dataset, read)
-    private, public = shares.set_public_aside(dataset, seed, natural=natural)
+    private, public = shares.set_public_aside(dataset, seed, natural=_natural(cut.by(chosen), dataset, read))
     kept = dataset.pick(private) if len(public) else dataset
     parts = cut_whole(cut, kept, silos, numpy_stream(seed, "partition"), chosen)
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
@@ -107,16 +105,17 @@ def partition(
     return write_folder(out, spec, shards, shared, writer, manner, files=dataset.files)
 
 
-def _check_natural(data: Dataset, read: Source) -> None:
-    """Refuse data that says of no example whose it is, with what would say it, if its source takes that."""
+def _natural(column: str, data: Dataset, read: Source) -> bool:
+    """Tell whether silos are natural; say what would name them if the source takes that, and nothing does."""
     takes = inspect.signature(read).parameters
-    if data.silo is None and ("silo" in takes or "spec" in takes):
+    if column == "silo" and data.silo is None and ("silo" in takes or "spec" in takes):
         ways = (
             "--silo FIELD, or of folders --silo parent" if "silo" in takes else 'silo = "COLUMN" in its spec'
         )
         raise InputError(
             f"--scheme: natural, and {data.where} says of no example whose it is; name it: {ways}"
         )
+    return column == "silo"
 
 
 def described(
