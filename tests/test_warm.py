@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import marshal
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from conftest import python, warm_executable
+from conftest import ROOT, python, warm_executable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Python starts everything")
 TOLD = """
@@ -100,3 +103,24 @@ def test_a_signal_to_either_ends_both(tmp_path: Path, number: signal.Signals) ->
         while Path(f"/proc/{command}").exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_what_it_has_forked_ends_with_it(tmp_path: Path) -> None:
+    """As a rank that hangs, whose launcher was killed, and whose asker waits for it."""
+    (tmp_path / "program.py").write_text(WAITING)
+    command = [sys.executable, str(ROOT / "tests" / "warm.py"), "warm"]
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link,
+        subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server,
+    ):
+        assert server.stdin is not None
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        link.connect(str(tmp_path / "warm"))
+        told = marshal.dumps((str(tmp_path), "", ["program.py"], dict(os.environ)))
+        socket.send_fds(link, [told], [0, 1, 2])
+        forked = os.pidfd_open(int(link.recv(99)))
+        server.stdin.close()
+        assert server.wait(10) == 0
+        assert select.select([forked], [], [], 10)[0], "it goes on"
+        os.close(forked)

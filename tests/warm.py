@@ -5,7 +5,7 @@ told the process, and its exit code in the end. A process whose asker is gone is
 of hashes: what must not depend on that starts by itself. Where the environment has WARM_PYTHON, that is
 `sys.executable`: ranks that a command starts are forked, too.
 
-python tests/warm.py SOCKET    ends when its standard input does
+python tests/warm.py SOCKET    ends when its standard input does, and all that it has forked
 """
 
 import array
@@ -56,6 +56,8 @@ def main() -> Callable[[], object]:
     while True:
         for key, _ in events.select():
             if key.fileobj is sys.stdin:
+                for child in running:
+                    os.kill(child, signal.SIGKILL)
                 sys.exit()
             if key.fileobj is not listener:
                 key.data()
