@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.cut.partitioning import HEADER, WriteOptions, described
-from data_prep.model import Dataset, Rows, fields, release, renumbered, row_bytes
+from data_prep.model import Dataset, Rows, blocks_at, fields, renumbered, row_bytes
 from data_prep.schemes import (
     Options,
     Scheme,
@@ -205,20 +205,9 @@ def _write_rows(
 def _write_columns(paths: Sequence[Path], dealt: Sequence[np.ndarray], splits: Mapping[str, Taken]) -> None:
     """Read every split once, and write to every file its columns."""
     for split, (rows, _, at, _) in splits.items():
-        for start, block in _pieces(rows, at):
+        for start, rows_read in blocks_at(rows, at, PIECE):
+            block = rows_read.reshape(len(rows_read), -1)
             for path, columns in zip(paths, dealt, strict=True):
                 with WrittenFile(path, "r+") as file:
                     room = file[f"{split}/x"]
                     room[start : start + len(block)] = block[:, columns].reshape(-1, *room.shape[1:])
-
-
-def _pieces(rows: Rows, at: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the place of the first and the flattened rows at some positions, ascending, piece by piece."""
-    unit = max(1, getattr(rows, "step", 1) or 1)
-    step = unit * max(1, PIECE // (unit * row_bytes(rows)))
-    for begin in range(0, rows.shape[0], step):
-        first, last = np.searchsorted(at, [begin, begin + step])
-        if first < last:
-            block = rows[begin : min(begin + step, rows.shape[0])][at[first:last] - begin]
-            yield int(first), block.reshape(len(block), -1)
-            release(rows)

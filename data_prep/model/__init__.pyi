@@ -9,6 +9,7 @@ from .rows import (
     Beside as Beside,
     Converted as Converted,
     Rows as Rows,
+    blocks_at as blocks_at,
     fields as fields,
     mapping_of as mapping_of,
     padded_to as padded_to,

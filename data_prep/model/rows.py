@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -177,3 +177,20 @@ def release(rows: Rows | Column) -> None:
     """Let go of the pages of a mapped file that were read, which would count as this process's memory."""
     if mapped := mapping_of(rows.values if isinstance(rows, Ragged) else rows):
         mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def blocks_at(rows: Rows, at: np.ndarray, piece: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the rows at some positions, ascending, block by block, each with the place of its first in `at`.
+
+    Args:
+        rows: The rows.
+        at: The positions, ascending.
+        piece: The bytes that are read at a time.
+    """
+    unit = max(1, getattr(rows, "step", 1) or 1)
+    step = unit * max(1, piece // (unit * row_bytes(rows)))
+    for begin in range(0, rows.shape[0], step):
+        first, last = np.searchsorted(at, [begin, begin + step])
+        if first < last:
+            yield int(first), rows[begin : min(begin + step, rows.shape[0])][at[first:last] - begin]
+            release(rows)

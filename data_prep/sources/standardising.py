@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Rows, release, row_bytes
+from data_prep.model import Rows, blocks_at
 from data_prep.tables import Moments, moments_of
 from mpifl.data.shards import record_of
 
@@ -48,15 +48,9 @@ class Standardising:
         rows = self._rows
         assert rows is not None
         ids = np.sort(ids) if self.way == "train" else np.arange(rows.shape[0])
-        unit = max(1, getattr(rows, "step", 1) or 1)
-        step = unit * max(1, PIECE // (unit * row_bytes(rows)))
-        for start in range(0, rows.shape[0], step):
-            first, last = np.searchsorted(ids, [start, start + step])
-            if first < last:
-                block = rows[start : min(start + step, rows.shape[0])][ids[first:last] - start]
-                values = {name: block[:, at].astype(np.float64) for at, name in self._columns.items()}
-                self._moments += moments_of(values)
-                release(rows)
+        for _, block in blocks_at(rows, ids, PIECE):
+            values = {name: block[:, at].astype(np.float64) for at, name in self._columns.items()}
+            self._moments += moments_of(values)
 
     def applied(self, x: np.ndarray) -> np.ndarray:
         """Standardise rows; a missing value becomes the mean."""
