@@ -163,7 +163,8 @@ def write_folder(
     with _aside(out, manner, every) as (folder, keep):
         ledger = Ledger(keep, {**asked, "rows": digest_of([s for shard in every for s in shard.sections])})
         try:
-            ready = writer(folder=folder, features=spec.features, classes=spec.classes, targets=spec.targets)
+            common = {"features": spec.features, "classes": spec.classes, "targets": spec.targets}
+            ready = writer(folder=folder, resumed=keep is not None, **common)
             entries = {entry.file: entry for entry in make_shards(ready, every, manner.jobs, ledger)}
         finally:
             ledger.close()
