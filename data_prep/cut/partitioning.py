@@ -193,7 +193,7 @@ def _aside(out: Path, manner: WriteOptions, shards: Sequence[NewShard]) -> Itera
 
 def room(shards: Sequence[NewShard]) -> int:
     """Return the bytes that uncompressed shards take;
-    twice for the largest, if it is to be put into order."""
+    twice for the largest, if it may be put into order in a file of its own."""
     sizes = [HEADER + sum(map(_bytes, shard.sections)) for shard in shards]
     return sum(sizes) + max(sizes) * any(section.swept for shard in shards for section in shard.sections)
 
