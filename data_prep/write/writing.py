@@ -287,13 +287,10 @@ def _read_at(
     """Read some rows of a contiguous data set; they are there until this thread reads again."""
     found = _SCRATCH.lend("read", (len(rows), *shape), dtype)
     if found.size:
-        with path.open("rb", buffering=0) as file:
+        with path.open("rb") as file:
             file.seek(offset + rows.start * (found.nbytes // len(rows)))
-            rest = found.data.cast("B")
-            while len(rest):
-                if not (count := file.readinto(rest)):
-                    raise OSError(errno.EIO, f"{path.name} is cut short")
-                rest = rest[count:]
+            if file.readinto(found.data.cast("B")) < found.nbytes:  # it reads as often as it takes
+                raise OSError(errno.EIO, f"{path.name} is cut short")
     return found
 
 
