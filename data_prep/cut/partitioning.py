@@ -163,7 +163,8 @@ def write_folder(
     with _aside(out, manner, every) as (folder, keep):
         ledger = Ledger(keep, {**asked, "rows": digest_of([s for shard in every for s in shard.sections])})
         try:
-            ready = writer(folder=folder, features=spec.features, classes=spec.classes, targets=spec.targets)
+            common = {"features": spec.features, "classes": spec.classes, "targets": spec.targets}
+            ready = writer(folder=folder, resumed=keep is not None, **common)
             entries = {entry.file: entry for entry in make_shards(ready, every, manner.jobs, ledger)}
         finally:
             ledger.close()
@@ -192,7 +193,7 @@ def _aside(out: Path, manner: WriteOptions, shards: Sequence[NewShard]) -> Itera
 
 def room(shards: Sequence[NewShard]) -> int:
     """Return the bytes that uncompressed shards take;
-    twice for the largest, if it is to be put into order."""
+    twice for the largest, if it may be put into order in a file of its own."""
     sizes = [HEADER + sum(map(_bytes, shard.sections)) for shard in shards]
     return sum(sizes) + max(sizes) * any(section.swept for shard in shards for section in shard.sections)
 

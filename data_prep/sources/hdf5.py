@@ -13,7 +13,7 @@ import numpy as np
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import chosen, dataset_of, with_options
-from data_prep.sources.reading import needed, noted
+from data_prep.sources.reading import Digests, needed
 from data_prep.sources.text_names import TEXTS
 from mpifl.common import InputError, did_you_mean, mapped
 from mpifl.data import OFFSETS
@@ -41,8 +41,8 @@ def read_hdf5(
 
     Each may be called otherwise: `x=/study/images` is the path of a data set in the file."""
     path = needed("hdf5", data, "measurements.h5")
-    files: dict[str, str] = {}
-    noted(path, files)
+    files = Digests()
+    files.note(path)
     with contextlib.suppress(ImportError):
         import hdf5plugin  # noqa: F401 - its import makes lz4, zstd, ... known to HDF5
     try:

@@ -12,9 +12,9 @@ import numpy as np
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import chosen, dataset_of, with_options
-from data_prep.sources.reading import needed
+from data_prep.sources.reading import Digests, needed
 from data_prep.tables import MAGIC, check_method, check_unpacked, opened_zip, size_of_array
-from mpifl.common import InputError, sha256_of
+from mpifl.common import InputError
 
 
 @with_options
@@ -25,8 +25,9 @@ def read_npz(data: Path | None, wanted: Wanted) -> Dataset:
     hdf5.
     """
     path = needed("npz", data, "measurements.npz")
-    arrays = load_arrays(path, wanted)
-    return dataset_of(path, arrays, {path.name: sha256_of(path)}, wanted)
+    files = Digests()
+    files.note(path)
+    return dataset_of(path, load_arrays(path, wanted), files, wanted)
 
 
 def load_arrays(path: Path, asked: Wanted) -> dict[str, np.ndarray]:

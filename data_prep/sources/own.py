@@ -13,7 +13,7 @@ import numpy as np
 from data_prep.model import Dataset, blamed
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import OPTIONS, dataset_of
-from data_prep.sources.reading import noted, noted_all
+from data_prep.sources.reading import Digests
 from data_prep.sources.spool import UnevenSpool, evened
 from data_prep.sources.text_names import TEXTS, is_text
 from mpifl.common import InputError, load_plugin
@@ -46,9 +46,9 @@ def own_source(name: str, known: Iterable[str], options: Sequence[str]) -> Calla
         wanted = Wanted(*{**OPTIONS, **said}.values())
         if data is not None and not wanted_data:
             raise InputError(f"--data: {data} given, but '{name}' has no parameter data; leave it out")
-        files = dict[str, str]()
+        files = Digests()
         if data is not None and data.exists():
-            noted_all(data, files)
+            files.note_all(data)
         if wanted_data and (data is not None or wanted_data[0].default is inspect.Parameter.empty):
             given["data"] = data
         return _dataset(name, function, seed, given, wanted, files)
@@ -73,7 +73,7 @@ def _parameters(name: str, function: Any) -> list[inspect.Parameter]:
 
 
 def _dataset(
-    name: str, function: Any, seed: int, options: dict[str, Any], wanted: Wanted, files: dict[str, str]
+    name: str, function: Any, seed: int, options: dict[str, Any], wanted: Wanted, files: Digests
 ) -> Dataset:
     """Make a data set of what a function returns; note its module in `files`, beside what it is given."""
     try:
@@ -83,7 +83,7 @@ def _dataset(
     with blamed(name):
         arrays = _arrays(name, function(seed, **options), wanted.beside)
     if file := getattr(sys.modules[name.partition(":")[0]], "__file__", None):
-        noted(Path(file), files)
+        files.note(Path(file))
     return dataset_of(Path(name), arrays, files, wanted)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -70,14 +71,24 @@ class Digests(Mapping[str, str]):
 
     def note(self, path: Path) -> None:
         """Begin with a file; raise InputError if it cannot be read."""
-        future: Future[str] = Future()
         try:
             file = path.open("rb")
         except OSError as error:
             raise unreadable(path, error) from None
-        self._found[_called(path, self._found)] = path, future
+        self._begin(_called(path, self._found), path, partial(_content, file))
+
+    def note_all(self, path: Path) -> None:
+        """Begin with a file, or with one digest over what a folder holds, as `noted_all` has it."""
+        if path.is_dir():
+            self._begin(f"{path.resolve().name}/**", path, partial(digest_of, path, _seen(path)))
+        else:
+            self.note(path)
+
+    def _begin(self, name: str, path: Path, digest: Callable[[], str]) -> None:
+        future: Future[str] = Future()
+        self._found[name] = path, future
         # no thread of a pool: Python would wait for it, though the command has ended in an error
-        threading.Thread(target=_digest, args=(file, future), daemon=True).start()
+        threading.Thread(target=_deliver, args=(digest, future), daemon=True).start()
 
     def __getitem__(self, name: str) -> str:
         path, future = self._found[name]
@@ -93,13 +104,17 @@ class Digests(Mapping[str, str]):
         return len(self._found)
 
 
-def _digest(file: BinaryIO, future: Future[str]) -> None:
+def _content(file: BinaryIO) -> str:
     """Look through an open file, and close it."""
     with file:
-        try:
-            future.set_result(content_digest(file))
-        except OSError as error:
-            future.set_exception(error)
+        return content_digest(file)
+
+
+def _deliver(digest: Callable[[], str], future: Future[str]) -> None:
+    try:
+        future.set_result(digest())
+    except (OSError, InputError) as error:
+        future.set_exception(error)
 
 
 def noted_all(path: Path, files: dict[str, str]) -> None:
@@ -108,9 +123,13 @@ def noted_all(path: Path, files: dict[str, str]) -> None:
     if not path.is_dir():
         noted(path, files)
         return
-    there = (one for one in path.rglob("*") if one.is_file())
-    seen = sorted(one for one in there if not any(part[0] == "." for part in one.relative_to(path).parts))
-    files[f"{path.resolve().name}/**"] = digest_of(path, seen)
+    files[f"{path.resolve().name}/**"] = digest_of(path, _seen(path))
+
+
+def _seen(folder: Path) -> list[Path]:
+    """Return the files below a folder that are not hidden."""
+    there = (one for one in folder.rglob("*") if one.is_file())
+    return sorted(one for one in there if not any(part[0] == "." for part in one.relative_to(folder).parts))
 
 
 def digest_of(folder: Path, paths: Sequence[Path]) -> str:

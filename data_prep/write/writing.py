@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +57,8 @@ class Writer:
         targets: What one example's target is, where it is no int64 class number.
         alter: What becomes of rows x and labels y of a silo, with their ids; None leaves them alone.
         filters: h5py's options of compressed shards; None for contiguous ones.
+        resumed: Whether another run may continue this one, so that rows stay as they arrived until a shard is
+            settled; else they are put into order in place.
     """
 
     folder: Path
@@ -62,6 +67,7 @@ class Writer:
     targets: Aims | None = None
     alter: Callable[[int, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
     filters: dict[str, Any] | None = None
+    resumed: bool = False
 
     def kinds(self, section: Section) -> Kinds:
         """Return what the arrays of a section are stored as: shape of a row and dtype, by their paths."""
@@ -117,7 +123,7 @@ class Writer:
     def finish(self, shard: NewShard, offsets: Offsets) -> ShardEntry:
         """Put a filled shard's rows into their order, compress them if asked, and return its entry.
 
-        It can be done again until the shard is `settled`.
+        It can be done again until the shard is `settled`, if it may be `resumed`.
         """
         raw, path = _raw(self.folder, shard.file), self.folder / shard.file
         if not raw.exists():
@@ -151,11 +157,12 @@ class Writer:
             sync_file(path)
 
     def _rewrite(self, shard: NewShard, raw: Path, offsets: Offsets, path: Path) -> None:
-        """Write a shard anew from the file whose rows are in the order of their arrival."""
-        aside = raw.with_suffix(".part")
-        with self._new(aside, shard, self.filters) as file:
-            if self.filters:
-                for split, column, place, rows in self._put_in_order(shard, raw, offsets):
+        """Put the rows into order that lie in the order of their arrival: in place, or in a file aside."""
+        aside = raw.with_suffix(".part") if self.filters or self.resumed else raw
+        if aside != raw:
+            with self._new(aside, shard, self.filters) as file:
+                ordered = self._put_in_order(shard, raw, offsets) if self.filters else ()
+                for split, column, place, rows in ordered:
                     file[f"{split}/{column}"][place : place + len(rows)] = rows
                     file.check()
         if not self.filters:
@@ -229,9 +236,26 @@ def _offsets(file: h5py.File) -> Offsets:
     return offsets
 
 
+class _Scratch(threading.local):
+    """Memory that a thread uses again for each bucket: new memory costs more time than a copy does."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, np.ndarray] = {}
+
+    def lend(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """Return an array with any content; the next one of that name lies in the same memory."""
+        size = math.prod(shape) * dtype.itemsize
+        if name not in self._kept or self._kept[name].nbytes < size:
+            self._kept[name] = np.empty(size, np.uint8)
+        return self._kept[name][:size].view(dtype).reshape(shape)
+
+
+_SCRATCH = _Scratch()
+
+
 def _scattered(rows: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return the rows at the places that `order` gives them."""
-    placed = np.empty_like(rows)
+    """Return the rows at the places that `order` gives them, until this thread asks again."""
+    placed = _SCRATCH.lend("placed", rows.shape, rows.dtype)
     placed[order] = rows
     return placed
 
@@ -260,10 +284,14 @@ def _write_at(file: int, offset: int, place: int, rows: np.ndarray) -> None:
 def _read_at(
     path: Path, offset: int, rows: range, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> np.ndarray:
-    """Read some rows of a contiguous data set."""
-    size = int(np.prod(shape, dtype=np.int64))
-    start = offset + rows.start * size * dtype.itemsize
-    return np.fromfile(path, dtype, len(rows) * size, offset=start).reshape(-1, *shape)
+    """Read some rows of a contiguous data set; they are there until this thread reads again."""
+    found = _SCRATCH.lend("read", (len(rows), *shape), dtype)
+    if found.size:
+        with path.open("rb") as file:
+            file.seek(offset + rows.start * (found.nbytes // len(rows)))
+            if file.readinto(found.data.cast("B")) < found.nbytes:  # it reads as often as it takes
+                raise OSError(errno.EIO, f"{path.name} is cut short")
+    return found
 
 
 def sync_file(path: Path) -> None:

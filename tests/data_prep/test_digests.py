@@ -1,8 +1,11 @@
 """Files are looked through while shards are written: digests are theirs, and what cannot be read is told."""
 
 import hashlib
+import json
+import sys
 import threading
 
+import h5py
 import numpy as np
 import pytest
 from conftest import with_usual
@@ -29,30 +32,70 @@ def arrays(folder):
 
 
 WORDS = "--scheme", "iid", "--silos", 2
+FUNCTION = """
+import numpy as np
+
+def made(seed, data):
+    x, y = (np.load(data / f"{name}.npy") for name in "xy")
+    (data / "cache.npy").write_bytes(b"of this very run")
+    return x, y
+"""
+
+
+def source_of(kind, tmp_path, monkeypatch):
+    """Write a source of a kind; return its name, its `--data`, and the digests that it has."""
+    folder = arrays(tmp_path / "in")
+    x, y = (np.load(folder / f"{name}.npy") for name in "xy")
+    sha256 = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    if kind == "npy":
+        return kind, folder, sha256
+    if kind == "function":
+        (tmp_path / "of_files.py").write_text(FUNCTION)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "of_files", raising=False)
+        listed = "".join(f"{name}\n{sha256[name]}\n" for name in sorted(sha256))
+        module = hashlib.sha256(FUNCTION.encode()).hexdigest()
+        return (
+            "of_files:made",
+            folder,
+            {"in/**": hashlib.sha256(listed.encode()).hexdigest(), "of_files.py": module},
+        )
+    path = tmp_path / f"own.{kind}"
+    if kind == "npz":
+        np.savez(path, x=x, y=y)
+    else:
+        with h5py.File(path, "w") as file:
+            file["x"], file["y"] = x, y
+    return kind, path, {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+KINDS = "npy", "npz", "hdf5", "function"
 
 
 @pytest.mark.parametrize("more", [[], ["--resume"], ["--scheme", "vertical"]])
-def test_the_digests_are_those_of_the_files(tmp_path, more):
-    folder = arrays(tmp_path / "in")
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_digests_are_those_of_the_files(tmp_path, monkeypatch, kind, more):
+    source, data, sha256 = source_of(kind, tmp_path, monkeypatch)
     words = with_usual(more, scheme="iid", silos=2)
-    assert command("partition", "npy", "--data", folder, "--out", tmp_path / "out", *words) == 0
-    spec = tmp_path / "out" / "federation.json"
-    for name in ("x.npy", "y.npy"):
-        assert f'"{name}": "{hashlib.sha256((folder / name).read_bytes()).hexdigest()}"' in spec.read_text()
+    assert command("partition", source, "--data", data, "--out", tmp_path / "out", *words) == 0
+    assert json.loads((tmp_path / "out" / "federation.json").read_text())["source"]["files"] == sha256
 
 
-def test_shards_are_written_before_the_last_digest_is_there(tmp_path, monkeypatch):
-    written, digest = threading.Event(), reading.content_digest
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_are_written_before_the_last_digest_is_there(tmp_path, monkeypatch, kind):
+    written, digest, waited = threading.Event(), reading.content_digest, []
 
     def late(file):
-        assert written.wait(60)
+        waited.append(written.wait(60))
         return digest(file)
 
     monkeypatch.setattr(reading, "content_digest", late)
     monkeypatch.setattr("data_prep.cut.partitioning.make_shards", lambda *given: made(written, *given))
-    folder = arrays(tmp_path / "in")
-    assert command("partition", "npy", "--data", folder, "--out", tmp_path / "out", *WORDS) == 0
-    assert len(read_federation(tmp_path / "out").source["files"]["x.npy"]) == 64
+    source, data, sha256 = source_of(kind, tmp_path, monkeypatch)
+    assert command("partition", source, "--data", data, "--out", tmp_path / "out", *WORDS) == 0
+    assert waited
+    assert all(waited)
+    assert read_federation(tmp_path / "out").source["files"] == sha256
 
 
 def made(written, *given):

@@ -23,7 +23,7 @@ from data_prep.cut import partitioning
 from data_prep.model.dataset import Dataset
 from data_prep.model.rows import mapping_of
 from data_prep.schemes.holdout import Shares
-from data_prep.write import layout, ledger
+from data_prep.write import layout, ledger, writing
 from data_prep.write.layout import Section, passes
 from data_prep.write.ledger import Ledger, digest_of
 from data_prep.write.making import make_shards
@@ -88,12 +88,12 @@ def cut(n, silos, seed, times=1):
     return np.array_split(np.concatenate([rng.permutation(n) for _ in range(times)]), silos)
 
 
-def made(folder, x, y, parts, jobs=2, alter=None, keep=None):
+def made(folder, x, y, parts, jobs=2, alter=None, keep=None, resumed=False):
     """Write shards of some rows and return them as they open, with the entries."""
     folder.mkdir(exist_ok=True)
     features = Features(shape=x.shape[1:], dtype="uint8")
     shards = [NewShard(f"s{k}", [Section(f"{k}.h5", "train", k, x, y, ids)]) for k, ids in enumerate(parts)]
-    writer = Writer(folder, features, 4, alter=alter)
+    writer = Writer(folder, features, 4, alter=alter, resumed=resumed)
     book = Ledger(keep, {})
     try:
         entries = make_shards(writer, shards, jobs, book)
@@ -122,11 +122,12 @@ def test_every_row_lands_in_its_place_however_it_is_read(
     swept = Swept(x, step)
     gathered, entries = made(tmp_path / "a", x, y, parts)
     swept_in, same = made(tmp_path / "b", swept, y, parts)
+    _, aside = made(tmp_path / "c", Swept(x, step), y, parts, resumed=True)
     patch.undo()
     for one, two, ids in zip(gathered, swept_in, parts, strict=True):
         assert one.x.tobytes() == two.x.tobytes() == x[ids].tobytes()
         assert one.y.tobytes() == two.y.tobytes() == y[ids].tobytes()
-    assert entries == same
+    assert entries == same == aside
     assert sorted(swept.read) == [(at, min(at + len_, n)) for at, len_ in spans(swept.read)]
 
 
@@ -135,6 +136,37 @@ def spans(read):
     read = sorted(read)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(read))
     return [(start, end - start) for start, end in read]
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_rows_are_put_into_order_in_place_unless_a_run_may_be_resumed(
+    tmp_path, small_pieces, monkeypatch, resumed
+):
+    finish = Writer.finish
+
+    def twice(writer, shard, offsets):
+        raw = tmp_path / f"{shard.file}.raw"
+        before = raw.stat().st_ino
+        entry = finish(writer, shard, offsets)
+        assert raw.exists() == resumed
+        assert ((tmp_path / shard.file).stat().st_ino == before) == (not resumed)
+        if resumed:  # interrupted before it was settled
+            assert finish(writer, shard, offsets) == entry
+        return entry
+
+    monkeypatch.setattr(Writer, "finish", twice)
+    (x, y), parts = example(90), cut(90, 3, 1)
+    splits, _ = made(tmp_path, Swept(x), y, parts, resumed=resumed)
+    for split, ids in zip(splits, parts, strict=True):
+        assert split.x.tobytes() == x[ids].tobytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.h5", "1.h5", "2.h5"]
+
+
+def test_a_file_that_is_cut_short_is_not_read_as_rows_of_another(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(10))
+    assert writing._read_at(tmp_path / "a", 2, range(1, 4), (2,), np.dtype("u1")).shape == (3, 2)
+    with pytest.raises(OSError, match="a is cut short"):
+        writing._read_at(tmp_path / "a", 3, range(1, 4), (2,), np.dtype("u1"))
 
 
 def test_nothing_is_read_twice_and_only_what_is_needed(tmp_path, small_pieces):
