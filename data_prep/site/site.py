@@ -270,7 +270,7 @@ def _shard(data: Dataset, site: Site, shares: Shares, seed: int) -> NewShard:
     if site.silo is None:
         of = tested or of_training(data)
         return shard_of(file, "test", None, of, {"test": np.arange(len(of.y))})
-    splits = shares.split(everything, seed, site.silo, data)
+    splits = shares.split(everything, seed, site.silo, data, site.name)
     shard = shard_of(file, site.name or f"silo {site.silo}", site.silo, of_training(data), splits)
     if tested and "test" not in splits:
         own = section_of(file, "test", site.silo, tested, np.arange(len(tested.y)))
