@@ -96,7 +96,7 @@ def _lines(answers: Answers, files: Sequence[Path]) -> tuple[str, Answers]:
     from data_prep.sources import texts_in
 
     for file in files:
-        next(texts_in(file), None)
+        next(texts_in(file, answers.silos if answers.of_lines and not answers.silos.isdecimal() else ""), None)
     return "jsonl", replace(answers, drawn=("--test", "0.2"))
 
 
