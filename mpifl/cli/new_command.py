@@ -44,7 +44,8 @@ def new(
         typer.Option(metavar="COLUMN", help="What is learned of a table; TIME,EVENT; a folder of masks."),
     ] = None,
     silos: Annotated[
-        str | None, typer.Option(metavar="N", help="How many silos, or the column or .jsonl field that names them.")
+        str | None,
+        typer.Option(metavar="N", help="How many silos, or the column or .jsonl field that names them."),
     ] = None,
     algorithm: Annotated[
         str | None,

@@ -122,7 +122,8 @@ def test_another_silo_leaves_the_test_rows_of_those_that_were_there(tmp_path):
     assert command("import", *alone, *who, *held) == 0
     folders = [tmp_path / "south", tmp_path / "east"]
     two, three = ({e.name: (f, e) for e in read_federation(f).silos} for f in folders)
-    assert three["north"][1].silo == 1 and two["north"][1].silo == 0
+    assert three["north"][1].silo == 1
+    assert two["north"][1].silo == 0
     for name, (folder, entry) in two.items():
         for split in ("train", "valid", "test"):
             first, second = (

@@ -89,7 +89,10 @@ def test_a_site_cuts_its_texts_as_the_federation_that_it_joins(tmp_path, capsys,
     spec = ["--spec", folder, "--out", tmp_path / "own", "--silo"]
     run("import", "jsonl", "--data", path, *spec, 1)
     made = read_spec(tmp_path / "own" / "silo_0001.json")
-    assert (made.features, made.targets) == (read_federation(folder).features, read_federation(folder).targets)
+    assert (made.features, made.targets) == (
+        read_federation(folder).features,
+        read_federation(folder).targets,
+    )
     capsys.readouterr()
     run("import", "jsonl", "--data", path, "--length", 9, *spec, 2, ends=2)
     told = capsys.readouterr().err
@@ -152,9 +155,7 @@ def test_a_tokenizer_of_a_folder_makes_the_tokens(tmp_path, tokenizer, end):
     assert set(dataset.files) == {"own.jsonl", "tokenizer.json"}
 
 
-def test_a_site_takes_the_end_of_the_federation_and_is_refused_with_other_tokens(
-    tmp_path, tokenizer, capsys
-):
+def test_a_site_takes_the_end_of_the_federation_and_is_refused_with_other_tokens(tmp_path, tokenizer, capsys):
     path, by = write(tmp_path, [{"text": "to be or not to be"}, {"text": "or not"}]), tokenizer[0]
     words = ["--tokenizer", by, "--end", "<end>", "--scheme", "iid", "--silos", 1]
     joined = ["import", "jsonl", "--data", path, "--spec", partition(path, tmp_path / "out", *words)]
@@ -165,7 +166,7 @@ def test_a_site_takes_the_end_of_the_federation_and_is_refused_with_other_tokens
         capsys.readouterr()
         run(*joined, *other, "--silo", 2, "--out", tmp_path / "own", ends=2)
         told = capsys.readouterr().err
-        assert key in told and "the federation has" in told and "--tokenizer" in told, told
+        assert all(word in told for word in (key, "the federation has", "--tokenizer")), told
 
 
 def test_a_large_vocabulary_has_wider_tokens(tmp_path):

@@ -29,7 +29,7 @@ MOST_SILOS = 8
 """How many silos that were left out a round's line names."""
 FIGURES = (
     ("backdoor_success", "backdoor", ".2%"),
-    ("norm_leak_auc", "label leak", ".2f"),
+    ("norm_leak_auc", "label leak", ".2%"),
     ("epsilon", "epsilon", ".3g"),
     ("noise_std", "noise", ".3g"),
     ("clipped", "clipped", ".0%"),

@@ -135,18 +135,23 @@ def test_a_training_begins_from_adapters_that_peft_has_written(run, base, tmp_pa
     assert all(same_bits(value, found[name]) for name, value in wanted.items())
     with pytest.raises(InputError, match=r"of another model: .*; adapters need their \[model\] lora"):
         load_initial(built(base), table)
-    told = r'has lora_alpha = 4, \[model\] lora has 8; give both the same'
+    told = r"has lora_alpha = 4, \[model\] lora has 8; give both the same"
     with pytest.raises(InputError, match=told):
         load_initial(built(base, lora={**LORA, "lora_alpha": 8}), table)
     first, other = (
-        models.build("hf-classifier", {"path": str(base), "lora": LORA}, NAMED, 3, seed, TASKS["classification"]())
+        models.build(
+            "hf-classifier", {"path": str(base), "lora": LORA}, NAMED, 3, seed, TASKS["classification"]()
+        )
         for seed in (0, 1)
     )
     first.save_pretrained(tmp_path / "classes")
     of_classes = {"weights": str(tmp_path / "classes" / "adapter_model.safetensors")}
     assert load_initial(other, table.model_copy(update=of_classes)) == ""
-    heads = [value for module in (first, other) for k, value in module.state_dict().items() if "save.default" in k]
-    assert len(heads) == 2 and same_bits(*heads)
+    heads = [
+        value for module in (first, other) for k, value in module.state_dict().items() if "save.default" in k
+    ]
+    assert len(heads) == 2
+    assert same_bits(*heads)
     kept = load_file(table.weights)
     kept.popitem()
     save_file(kept, table.weights)

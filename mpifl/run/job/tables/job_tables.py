@@ -154,7 +154,7 @@ class Tracking(_Table):
     """`[tracking]`: which outputs and observers get the record of each round."""
 
     console: bool | Literal["always"] = True
-    """Show progress: on a terminal a line a round and a bar; elsewhere at most 100 lines, "always" one a round."""
+    """Show progress: on a terminal a line each round; elsewhere at most 100 lines, with "always" all."""
     jsonl: bool = True
     """Write metrics.jsonl, one object for each round, into the run folder."""
     tensorboard: bool = False
