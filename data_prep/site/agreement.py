@@ -137,8 +137,8 @@ def assemble(folder: Path) -> FederationSpec:
     """
     if (folder / "federation.json").exists():
         if cut := [one for one in sorted(folder.glob("silo_*.h5")) if not one.with_suffix(".json").exists()]:
-            whole = f"is a federation already, and no site's entry goes with {cut[0].name}"
-            raise InputError(f"{folder}: {whole}; train on it as it is, or cut all silos anew")
+            said = f"is a federation already, and no site's entry goes with {cut[0].name}"
+            raise InputError(f"{folder}: {said}; train on it as it is, or cut all silos anew")
         raise InputError(f"{folder}: has a federation.json already; remove it to assemble another")
     paths = sorted(folder.glob("silo_*.json"))
     if not paths:

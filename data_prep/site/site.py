@@ -73,8 +73,7 @@ def import_site(
         site: Whose it is.
         seed: What the hold-out is drawn by.
         shares: What is held out. Without `--test` the source's own test set is the silo's.
-        source_options: `KEY=VALUE` words for the source. What they leave out of how texts are cut is as the
-            federation has it.
+        source_options: `KEY=VALUE` words for the source; texts are else cut as the federation's are.
         manner: How it is written.
         keep: One of `KEEPS`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
@@ -143,12 +143,12 @@ def load_weights(
 def _check_scale(module: nn.Module, path: Path, what: str) -> None:
     """Refuse a file of peft whose adapters have, by the file beside it, another scale than the module's."""
     beside = path.with_name("adapter_config.json")
-    configs = [part.peft_config["default"] for part in module.modules() if hasattr(part, "peft_config")]
+    configs: list[Any] = [found for part in module.modules() if (found := getattr(part, "peft_config", None))]
     if not configs or not beside.is_file():
         return
     theirs = json.loads(beside.read_text())
     for key in SCALING:
-        own, given = getattr(configs[0], key, None), theirs.get(key)
+        own, given = getattr(configs[0].get("default"), key, None), theirs.get(key)
         if given is not None and own != given:
             said = f"{beside.name} beside it has {key} = {json.dumps(given)}, [model] lora has {own}"
             raise InputError(f"{what}: {said}; give both the same")
