@@ -216,7 +216,7 @@ def _silos(
     digits = max(4, len(str(len(parts) - 1)))
     shards = []
     for silo, part in enumerate(parts):
-        splits = shares.split(private[part], seed, silo, data)
+        splits = shares.split(private[part], seed, silo, data, names[silo])
         file = f"silo_{silo:0{digits}d}.h5"
         shards.append(shard_of(file, names[silo], silo, of_training(data), splits))
     return shards

@@ -88,7 +88,7 @@ class Shares:
             raise InputError(f"--public: {self.public} {taken}; lower it, or use a scheme other than natural")
 
     def split(
-        self, part: np.ndarray, seed: int, silo: int, data: Dataset | None = None
+        self, part: np.ndarray, seed: int, silo: int, data: Dataset | None = None, name: str | None = None
     ) -> dict[str, np.ndarray]:
         """Split the indices of a silo's examples; at least one is left to train on, and no split is empty.
 
@@ -100,6 +100,8 @@ class Shares:
             seed: The federation's seed.
             silo: The silo.
             data: What the indices are of; None for examples of which nothing is known.
+            name: What the silo is called. The draw follows it, for further silos may change the number. It
+                follows the number of a silo called by that, and of data drawn `by_rows`.
 
         Raises:
             InputError: the source itself holds some out, and a share is given; the order is not known, or
@@ -107,7 +109,10 @@ class Shares:
         """
         if data is not None and data.held is not None and data.held.any():
             held = data.held[part]
-            return self._split_rest(part[~held], part[held], seed, silo, data)
+            rest, test = part[~held], part[held]
+            self._check_rest(rest, test, silo)
+            splits = self.split(rest, seed, silo, replace(data, held=None), name)
+            return {**splits, "test": test} if len(test) else splits
         last = self._last(part, silo, data) if self.test_last else part[:0]
         rest = part[~np.isin(part, last)] if len(last) else part
         valid, test = (int(Fraction(str(share)) * len(part)) for share in (self.valid, self.test))
@@ -115,7 +120,8 @@ class Shares:
         units = units_of(rest, groups, labels)
         if valid + test == 0 and not (groups and self.valid + self.test):
             return {"train": rest, "test": last} if len(last) else {"train": part}
-        order = numpy_stream(seed, "hold out", silo).permutation(len(units.sizes))
+        by = silo if name in (None, f"silo {silo}") or (data and data.by_rows) else name
+        order = numpy_stream(seed, f"hold out:{by}").permutation(len(units.sizes))
         taken = drawn(order, units.sizes, units.classes, [valid, test])
         for name, total, own in zip(("valid", "test"), (valid, test), taken, strict=True):
             if groups:
@@ -150,10 +156,8 @@ class Shares:
         rows = units.rows(latest[:count])
         return rows[np.argsort(data.order.of[rows], kind="stable")]
 
-    def _split_rest(
-        self, rest: np.ndarray, test: np.ndarray, seed: int, silo: int, data: Dataset
-    ) -> dict[str, np.ndarray]:
-        """Split what the source does not hold for testing."""
+    def _check_rest(self, rest: np.ndarray, test: np.ndarray, silo: int) -> None:
+        """Refuse a test share beside what the source holds for testing, and a silo of nothing else."""
         for name, share in (("test", self.test), ("test-last", self.test_last)):
             if share:
                 itself = "the source itself says what is for testing"
@@ -162,8 +166,6 @@ class Shares:
             raise InputError(
                 f"--scheme: all {len(test)} examples of silo {silo} are for testing; ask for fewer silos"
             )
-        splits = self.split(rest, seed, silo, replace(data, held=None))
-        return {**splits, "test": test} if len(test) else splits
 
 
 def _check_taken(name: str, share: float, total: int, taken: np.ndarray, units: Units, where: str) -> None:

@@ -3,6 +3,7 @@ and one description when all have theirs."""
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +12,33 @@ from typing import Any
 from pydantic import ValidationError
 
 from data_prep.model import changes_together
+from data_prep.sources import SOURCES
 from data_prep.tables import Encoder, TableSpec, is_needed, read_spec as read_table_spec, stated_columns
 from data_prep.write import unwritable
 from mpifl.common import InputError, write_atomic
 from mpifl.data import Features, Targets, check_kind
-from mpifl.data.shards import FederationSpec, ShardEntry, read_spec, version_of
+from mpifl.data.shards import FederationSpec, ShardEntry, encoding_of, read_spec, version_of
 
 DESCRIBED = ("features", "classes", "targets", "class_names", "feature_names")
 """What the sites of a federation must have in common."""
+
+OF_TEXTS = ("jsonl", "text")
+"""Sources that cut texts as the federation has them where an option does not say how."""
+
+
+def as_agreed(source: str, words: Sequence[str], spec: FederationSpec) -> list[str]:
+    """Return the options of a source, and for texts those not given as the federation's own shards have
+    them."""
+    if source not in OF_TEXTS:
+        return list(words)
+    named = spec.features if isinstance(spec.features, dict) else {"": spec.features}
+    name, one = next(iter(named.items()))
+    agreed = {"length": "".join(map(str, one.shape[:1])), "ragged": "true" if one.ragged else ""}
+    agreed |= {"inputs": f"{name},{one.mask or ''}".strip(",")}
+    agreed |= {"end": (encoding_of(spec.source) or {}).get("end") or ""}
+    given = {word.partition("=")[0] for word in words}
+    left = (inspect.signature(SOURCES[source]).parameters.keys() & agreed) - given
+    return [*words, *(f"{key}={agreed[key]}" for key in sorted(left) if agreed[key])]
 
 
 def new_spec(
@@ -116,6 +136,9 @@ def assemble(folder: Path) -> FederationSpec:
         InputError: the sites' entries do not fit each other, or a silo is missing or there twice.
     """
     if (folder / "federation.json").exists():
+        if cut := [one for one in sorted(folder.glob("silo_*.h5")) if not one.with_suffix(".json").exists()]:
+            said = f"is a federation already, and no site's entry goes with {cut[0].name}"
+            raise InputError(f"{folder}: {said}; train on it as it is, or cut all silos anew")
         raise InputError(f"{folder}: has a federation.json already; remove it to assemble another")
     paths = sorted(folder.glob("silo_*.json"))
     if not paths:

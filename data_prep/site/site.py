@@ -23,7 +23,7 @@ from data_prep.cut import (
 )
 from data_prep.model import Dataset, padded_to
 from data_prep.schemes import Shares, check_groups
-from data_prep.site.agreement import describe, said_of
+from data_prep.site.agreement import as_agreed, describe, said_of
 from data_prep.sources import find_source
 from data_prep.write import Ledger, NewShard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError, suggested
@@ -73,16 +73,16 @@ def import_site(
         site: Whose it is.
         seed: What the hold-out is drawn by.
         shares: What is held out. Without `--test` the source's own test set is the silo's.
-        source_options: `KEY=VALUE` words for the source.
+        source_options: `KEY=VALUE` words for the source; texts are else cut as the federation's are.
         manner: How it is written.
         keep: One of `KEEPS`.
 
     Raises:
         InputError: something given is wrong, or the data is not what the federation's spec says.
     """
-    manner, read = manner or WriteOptions(), find_source(source, source_options)
-    filters = filters_of(manner.compression)
     common = read_spec(spec / "federation.json" if spec.is_dir() else spec)
+    manner, read = manner or WriteOptions(), find_source(source, as_agreed(source, source_options, common))
+    filters = filters_of(manner.compression)
     _check(site, shares, out)
     dataset = _unscaled(fitted(keeping(read(data, seed), keep), common))
     ((shard,),) = numbered([_shard(dataset, site, shares, seed)])
@@ -135,6 +135,10 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
     wanted, found = by_path("x", spec.features), by_path("x", data.features)
     if odd := sorted(wanted.keys() ^ found.keys()):
         raise InputError(f"{data.where}: only the data or the federation has {odd[0]}; name arrays as agreed")
+    agreed, own = encoding_of(spec.source), encoding_of({"encoding": data.encoding})
+    if own and own["kind"] == "tokens" and (apart := unlike(own, agreed)):
+        said = apart.replace("the model learned from", "the federation has")
+        raise InputError(f"{data.where}: {said}; give --tokenizer and --end as the sites agreed")
     data = _recoded(_lengthened(data, spec), spec)
     found = by_path("x", data.features)
     for path, one in wanted.items():
@@ -270,7 +274,7 @@ def _shard(data: Dataset, site: Site, shares: Shares, seed: int) -> NewShard:
     if site.silo is None:
         of = tested or of_training(data)
         return shard_of(file, "test", None, of, {"test": np.arange(len(of.y))})
-    splits = shares.split(everything, seed, site.silo, data)
+    splits = shares.split(everything, seed, site.silo, data, site.name)
     shard = shard_of(file, site.name or f"silo {site.silo}", site.silo, of_training(data), splits)
     if tested and "test" not in splits:
         own = section_of(file, "test", site.silo, tested, np.arange(len(tested.y)))

@@ -11,10 +11,10 @@ from data_prep.sources.within import silo_files
 from mpifl.common import InputError
 
 
-def texts_in(path: Path) -> Iterator[tuple[str, str, TextLine]]:
+def texts_in(path: Path, silo: str = "") -> Iterator[tuple[str, str, TextLine]]:
     """Yield texts with their names and the places where they stand.
 
-    A `.txt` file is a text, and so is each line of a `.jsonl` file.
+    A `.txt` file is a text, and so is each line of a `.jsonl` file, where `silo` is the field of silos.
 
     Raises:
         InputError: there are none, or one cannot be read.
@@ -23,7 +23,7 @@ def texts_in(path: Path) -> Iterator[tuple[str, str, TextLine]]:
         for name, file in silo_files(path, (".txt",)).items():
             yield name, str(file), TextLine(1, "", text_of(file), None, None)
     elif path.suffix.lower() == ".jsonl":
-        for line in text_lines(path, "", ""):
+        for line in text_lines(path, silo, ""):
             yield str(line.number), f"{path}: line {line.number}", line
     elif path.suffix.lower() == ".txt":
         yield path.name, str(path), TextLine(1, "", text_of(path), None, None)

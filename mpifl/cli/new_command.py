@@ -44,7 +44,8 @@ def new(
         typer.Option(metavar="COLUMN", help="What is learned of a table; TIME,EVENT; a folder of masks."),
     ] = None,
     silos: Annotated[
-        str | None, typer.Option(metavar="N", help="How many silos, or the table's column that names them.")
+        str | None,
+        typer.Option(metavar="N", help="How many silos, or the column or .jsonl field that names them."),
     ] = None,
     algorithm: Annotated[
         str | None,
@@ -101,7 +102,7 @@ def _completed(answers: Answers) -> Answers:
         asked = question.get(template.label, "Which column is learned?")
         answers = replace(answers, label=_ask("--label", asked))
     if not (answers.silos or answers.parted):
-        more = ", or the column that names them" if template.of_table else ""
+        more = ", or what names them" if template.of_table or answers.of_lines else ""
         answers = replace(answers, silos=_ask("--silos", f"How many silos{more}?", "4"))
     if not answers.algorithm:
         answers = replace(answers, algorithm=_ask("--algorithm", "Which algorithm?", template.algorithm))

@@ -98,6 +98,39 @@ def test_other_seeds_and_silos_hold_out_others():
     assert drawn[0] != drawn[1]
     assert drawn[0] == shares.split(np.arange(100), 0, 0, data)["test"].tolist()
     assert drawn[0] != shares.split(np.arange(100), 0, 1, data)["test"].tolist()
+    named = [shares.split(np.arange(100), 0, 0, data, name)["test"].tolist() for name in ("east", "silo 0")]
+    assert named[0] != named[1] == drawn[0]
+
+
+def test_another_silo_leaves_the_test_rows_of_those_that_were_there(tmp_path):
+    """`east` comes before `north` and `south`, whose numbers move; the import of a site alone agrees."""
+    rng, rows = np.random.default_rng(0), {}
+    for name in ("north", "south", "east"):
+        rows[name] = [f"{value:.6f},{value > 0:d},{name}" for value in rng.normal(size=40)]
+        table, own = tmp_path / f"{name}.csv", tmp_path / f"{name}-alone.csv"
+        table.write_text("\n".join(["a,ill,site", *(row for one in rows.values() for row in one)]) + "\n")
+        own.write_text("\n".join(["a,ill,site", *rows[name]]) + "\n")
+    spec = 'label = "ill"\nclasses = ["0", "1"]\n[features]\na = "numeric"\n'
+    (tmp_path / "spec.toml").write_text(f'silo = "site"\n{spec}')
+    (tmp_path / "alone.toml").write_text(spec)
+    held = ["--valid", 0.1, "--test", 0.2]
+    for name in ("south", "east"):
+        words = ["--data", tmp_path / f"{name}.csv", "--option", f"spec={tmp_path / 'spec.toml'}", "--out"]
+        assert command("partition", "csv", *words, tmp_path / name, "--scheme", "natural", *held) == 0
+    alone = ["csv", "--data", tmp_path / "north-alone.csv", "--option", f"spec={tmp_path / 'alone.toml'}"]
+    who = ["--spec", tmp_path / "east", "--silo", 7, "--name", "north", "--out", tmp_path / "alone"]
+    assert command("import", *alone, *who, *held) == 0
+    folders = [tmp_path / "south", tmp_path / "east"]
+    two, three = ({e.name: (f, e) for e in read_federation(f).silos} for f in folders)
+    assert three["north"][1].silo == 1
+    assert two["north"][1].silo == 0
+    for name, (folder, entry) in two.items():
+        for split in ("train", "valid", "test"):
+            first, second = (
+                np.asarray(open_shard(f, e, read_federation(f))[split].x)
+                for f, e in ((folder, entry), three[name])
+            )
+            assert np.array_equal(first, second), (name, split)
 
 
 def test_the_last_rows_are_those_after_all_others():

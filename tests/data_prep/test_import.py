@@ -165,6 +165,10 @@ def test_what_is_there_is_never_overwritten(tmp_path, spec, capsys):
     assert command("assemble", tmp_path / "out") == 0
     assert command("assemble", tmp_path / "out") == 2
     assert "has a federation.json already" in capsys.readouterr().err
+    (tmp_path / "out" / "silo_0001.json").rename(tmp_path / "entry")  # as `partition` leaves a folder
+    assert command("assemble", tmp_path / "out") == 2
+    whole = "is a federation already, and no site's entry goes with silo_0001.h5; train on it as it is, or"
+    assert f"out: {whole} cut all silos anew" in capsys.readouterr().err
     for path in (tmp_path / "out" / "federation.json", spec):
         before = path.read_bytes()
         assert command("spec", path, "--shape", 4, "--classes", 3) == 2

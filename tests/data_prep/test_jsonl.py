@@ -10,6 +10,7 @@ import pytest
 from data_prep.cli import main
 from data_prep.sources.source_registry import find_source
 from mpifl.common.errors import InputError
+from mpifl.data.shards import read_spec
 from mpifl.data.shards.shards import open_shard, read_federation
 
 TEXTS = [
@@ -80,6 +81,24 @@ def partition(path, out, *more, ends=0):
     return out
 
 
+@pytest.mark.parametrize("ragged", [False, True])
+def test_a_site_cuts_its_texts_as_the_federation_that_it_joins(tmp_path, capsys, ragged):
+    path = write(tmp_path)
+    more = ["--ragged", "--inputs", "input_ids,attention_mask"] if ragged else []
+    folder = partition(path, tmp_path / "out", "--scheme", "iid", "--silos", 1, *more)
+    spec = ["--spec", folder, "--out", tmp_path / "own", "--silo"]
+    run("import", "jsonl", "--data", path, *spec, 1)
+    made = read_spec(tmp_path / "own" / "silo_0001.json")
+    assert (made.features, made.targets) == (
+        read_federation(folder).features,
+        read_federation(folder).targets,
+    )
+    capsys.readouterr()
+    run("import", "jsonl", "--data", path, "--length", 9, *spec, 2, ends=2)
+    told = capsys.readouterr().err
+    assert ("9 rows, the federation has 8" if ragged else "[9], the federation has [8]") in told, told
+
+
 def test_silos_are_a_field_and_the_command_writes_what_is_cut(tmp_path, capsys):
     other = write(tmp_path, TEXTS[:2], "held.jsonl")
     options = ["--option", "silo=ward", "--option", f"test={other}", "--scheme", "natural"]
@@ -134,6 +153,20 @@ def test_a_tokenizer_of_a_folder_makes_the_tokens(tmp_path, tokenizer, end):
     assert (dataset.x[:].tolist(), dataset.y.tolist()) == naive(lines, 4, encode, 1 if end else None)
     assert dataset.classes == 41
     assert set(dataset.files) == {"own.jsonl", "tokenizer.json"}
+
+
+def test_a_site_takes_the_end_of_the_federation_and_is_refused_with_other_tokens(tmp_path, tokenizer, capsys):
+    path, by = write(tmp_path, [{"text": "to be or not to be"}, {"text": "or not"}]), tokenizer[0]
+    words = ["--tokenizer", by, "--end", "<end>", "--scheme", "iid", "--silos", 1]
+    joined = ["import", "jsonl", "--data", path, "--spec", partition(path, tmp_path / "out", *words)]
+    run(*joined, "--silo", 1, "--tokenizer", by, "--out", tmp_path / "own")
+    encoding = read_spec(tmp_path / "own" / "silo_0001.json").source["encoding"]
+    assert encoding == read_federation(tmp_path / "out").source["encoding"]
+    for other, key in ((["--end", "[CLS]", "--tokenizer", by], "end is"), (["--end", ""], "tokenizer is")):
+        capsys.readouterr()
+        run(*joined, *other, "--silo", 2, "--out", tmp_path / "own", ends=2)
+        told = capsys.readouterr().err
+        assert all(word in told for word in (key, "the federation has", "--tokenizer")), told
 
 
 def test_a_large_vocabulary_has_wider_tokens(tmp_path):

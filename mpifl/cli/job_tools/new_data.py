@@ -95,8 +95,9 @@ def _lines(answers: Answers, files: Sequence[Path]) -> tuple[str, Answers]:
     first line of each file."""
     from data_prep.sources import texts_in
 
+    field_of_silos = answers.silos if answers.of_lines and not answers.silos.isdecimal() else ""
     for file in files:
-        next(texts_in(file), None)
+        next(texts_in(file, field_of_silos), None)
     return "jsonl", replace(answers, drawn=("--test", "0.2"))
 
 

@@ -131,7 +131,7 @@ class Answers:
         kind: One of TEMPLATES.
         data: The paths of the data: several are the tables of several sites; none if the source needs none.
         label: The label's column, or several with commas; the folder of masks; or "" without a label.
-        silos: The number of silos, or the table's column that names them; "" where the data is parted.
+        silos: The number of silos, or the column or field that names them; "" where the data is parted.
         algorithm: The algorithm; "" for the template's.
         rounds: The number of rounds.
         moments: Mean and deviation of each label column of values, if known.
@@ -166,11 +166,16 @@ class Answers:
         if wrong := [option for option, given in unused.items() if given]:
             raise InputError(f"{wrong[0]}: --kind {self.kind} has no use for it ({found.what})")
         by_column = found.of_table and found.scheme[0] != "vertical"
-        if self.silos and not self.silos.isdecimal() and not by_column:
+        if self.silos and not self.silos.isdecimal() and not (by_column or self.of_lines):
             raise InputError(f"--silos {self.silos}: is not a number of silos")
         if self.silos and len(self.data) > 1:
             raise InputError(f"--silos {self.silos}: each of {len(self.data)} tables is a silo; leave it out")
         return found
+
+    @property
+    def of_lines(self) -> bool:
+        """Whether the data is one file of a text in each line, whose silos a field may name."""
+        return self.kind == "text" and len(self.data) == 1 and self.data[0].lower().endswith(".jsonl")
 
     @property
     def columns(self) -> str:
@@ -236,6 +241,8 @@ class Answers:
         cut = ["data-prep", "partition", source, *(word for path in self.data for word in ("--data", path))]
         cut += ["--spec", self.columns] if template.of_table else []
         cut += ["--masks", self.label] if template.label == MASKS else []
+        if self.of_lines and not self.silos.isdecimal():
+            return [*cut, "--silo", self.silos]
         return [*cut, *(["--silo", "parent"] if self.parted and source == "images" else [])]
 
     def _scheme(self, source: str) -> list[str]:

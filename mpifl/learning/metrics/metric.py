@@ -100,9 +100,15 @@ class MetricInfo(BaseModel):
         """Return whether a value is at the target or better."""
         return value >= target if self.higher_is_better else value <= target
 
-    def write(self, value: float) -> str:
-        """Write a value for people."""
-        return f"{value:.2%}" if self.share else f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3g}"
+    def write(self, value: float, target: float | None = None) -> str:
+        """Write a value for people; one that misses a target with so many digits that it does not look
+        reached."""
+        usual = f"{value:.2%}" if self.share else f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3g}"
+        if target is None or self.reaches(value, target):
+            return usual
+        finer = (f"{value:.{digits}%}" if self.share else f"{value:.{digits}f}" for digits in range(3, 16))
+        read = ((text, float(text.rstrip("%")) / (100 if self.share else 1)) for text in (usual, *finer))
+        return next((text for text, seen in read if not self.reaches(seen, target)), usual)
 
     def write_spread(self, value: float, deviation: float | None) -> str:
         """Write a mean and its deviation in one unit: `79.67 ± 1.93%`; of a single value the value."""

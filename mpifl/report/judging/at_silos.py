@@ -169,7 +169,8 @@ def score_silos(
 def tell_certainty(name: str, known: dict[str, float]) -> str:
     """Write what is known of the chance in a metric's value in one line."""
     said = f"95% interval {known['low']:.2%} to {known['high']:.2%} (DeLong)" if "low" in known else ""
-    exact = f"at most {known['within']:.1g} from the value of single examples" if known.get("within") else ""
+    within = 100 * known.get("within", 0.0)
+    exact = f"at most {within:.1g} points from the value of single examples" if within else ""
     return f"{name}: {'; '.join(filter(None, [said, exact])) or 'exact'}"
 
 

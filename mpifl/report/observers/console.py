@@ -23,11 +23,13 @@ from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.observers.observer import Observer, Record, judged, worst_silo
 from mpifl.run.folder import number
 
+MOST_LINES = 100
+"""How many rounds a log hears of where not all are asked for."""
 MOST_SILOS = 8
 """How many silos that were left out a round's line names."""
 FIGURES = (
     ("backdoor_success", "backdoor", ".2%"),
-    ("norm_leak_auc", "label leak", ".2f"),
+    ("norm_leak_auc", "label leak", ".2%"),
     ("epsilon", "epsilon", ".3g"),
     ("noise_std", "noise", ".3g"),
     ("clipped", "clipped", ".0%"),
@@ -39,7 +41,7 @@ PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
 
 class Console(Observer):
-    """A line a round above a progress bar with the time left; lines alone where asked for without a terminal.
+    """A line a round above a progress bar with the time left; without a terminal a line now and then.
 
     What the user should see (a silo left out, a checkpoint that was not written) is told even if nothing else
     is.
@@ -55,7 +57,8 @@ class Console(Observer):
     ) -> None:
         self._names, self._metric, self._valid = names or Names(), metric, valid
         live = on_terminal() and bool(wanted)
-        self._shown = live or wanted == "always"
+        self._shown, self._each = bool(wanted), live or wanted == "always"
+        self._rounds, self._told_part = rounds, 0
         self._terminal = Terminal(
             force_terminal=live, force_interactive=live, width=None if live else 120, **PLAIN
         )
@@ -80,13 +83,14 @@ class Console(Observer):
         """Start the progress line."""
         if self._shown:
             self._print(title, soft_wrap=False)
+            self._told_part = round * MOST_LINES // self._rounds
             self._progress.reset(self._task, completed=round)
             self._progress.start()
 
     def round(self, record: Record) -> None:
         """Tell what a round brought, and the first time also why a silo was left out; move the bar on."""
         self._progress.update(self._task, completed=record["round"])
-        if self._shown:
+        if self._shown and (self._each or self._is_due(record)):
             figures = figures_of(record, self._names, self._metric, self._valid)
             line = f"round {record['round']}  {record['seconds']:.2f} s  {figures}"
             self._print(line)
@@ -103,7 +107,7 @@ class Console(Observer):
     def note(self, text: str) -> None:
         """Print a line above the progress line; trouble is told with or without a terminal."""
         self._notes.append(text)
-        if self._shown:
+        if self._shown and self._each:
             self._print(text)
         else:
             print(text, file=sys.stderr, flush=True)
@@ -113,6 +117,14 @@ class Console(Observer):
         if not self._progress.finished:
             self._progress.update(self._task, visible=False)
         self._progress.stop()
+
+    def _is_due(self, record: Record) -> bool:
+        """Tell whether a log hears of a round: of one that was scored, or of another if none was for long."""
+        part = record["round"] * MOST_LINES // self._rounds
+        if part - self._told_part <= (judged(record, self._metric) is None):
+            return False
+        self._told_part = part
+        return True
 
     def _print(self, text: str, soft_wrap: bool = True) -> None:
         """Print a line; once its reader has gone away (`| head`), only trouble is told, on standard error."""

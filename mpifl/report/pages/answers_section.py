@@ -99,7 +99,7 @@ def answer_charts(found: Answered, classes: Sequence[str]) -> list[AnswerChart]:
     """Return the charts: a line for each class, or for all silos together and for each silo."""
     drawn, by = _columns(found, classes), _of_class(found)
     areas = [(name, of.intervals["auroc"]) for name, of in found.rows.items() if "auroc" in of.intervals]
-    ends = ", ".join(f"{name} {low:.1%} to {high:.1%}" for name, (low, high) in areas)
+    ends = ", ".join(f"{name} {low:.2%} to {high:.2%}" for name, (low, high) in areas)
     rates = [rate for _, look, column in drawn if look != "each" and (rate := base_rate(column)) is not None]
     behind = [("by chance", 0.0, 1.0), ("by chance", rates[-1], rates[-1]) if rates and not by else None,
               ("as it should be", 0.0, 1.0)]  # fmt: skip

@@ -51,7 +51,7 @@ def _reached(summary: Summary) -> str:
     held = "on the silos' valid rows" if summary.by_valid else "on all that silos hold out"
     of = {metric.test: "on the server's test set", metric.pooled: held}
     mean = f"in the mean of the silos by their {'valid rows' if summary.by_valid else 'examples'}"
-    said = f"{metric.title} is {metric.write(value)} {of.get(judged, mean)}{by}"
+    said = f"{metric.title} is {metric.write(value, summary.target)} {of.get(judged, mean)}{by}"
     return f"{said}{_of_target(summary, value)}."
 
 

@@ -206,7 +206,8 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
         cards = [(f"test {metric.name}", write(final), f"scored once, at the end{of}")]
     elif (last := summary.figure(main)) is not None:
         held = "on the silos' valid rows" if summary.by_valid else f"on {HELD_OUT}"
-        cards = [(metric.name, write(last), (held if best is None else f"best {write(best)}") + of)]
+        near, most = (one if one is None else write(one, summary.target) for one in (last, best))
+        cards = [(metric.name, near or "", (held if most is None else f"best {most}") + of)]
     else:
         cards = []
     if cards and (said := run_figures.certain(summary, main, metric.name)):

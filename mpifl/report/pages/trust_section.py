@@ -115,8 +115,8 @@ def _labels(summary: Summary) -> list[Block]:
         ["epsilon of a label", _figure(vertical, "epsilon", "{:.3g}")],
     ]
     if leaks:
-        facts += [["lengths of gradients rank labels, last round", f"AUC {leaks[-1]:.3f}"]]
-        facts += [["in the round of most", f"AUC {max(leaks):.3f}"]]
+        facts += [["lengths of gradients rank labels, last round", f"AUC {leaks[-1]:.2%}"]]
+        facts += [["in the round of most", f"AUC {max(leaks):.2%}"]]
     return [Said(OF_LABELS), Table.of([], [fact for fact in facts if fact[1]])]
 
 

@@ -181,15 +181,19 @@ def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[
     columns = [column for column in offered if any(each.get(column.figure) is not None for each in figures)]
     found = _headed(["run", "rounds"], columns, level_of(summaries, target))
     for summary, each in zip(summaries, figures, strict=True):
-        cells = [_cell(summary, column, each.get(column.figure)) for column in columns]
+        cells = [_cell(summary, column, each.get(column.figure), target) for column in columns]
         last = [] if target is None else [to_target(summary, each)]
         found.add_row(str(summary.run), _rounds(summary), *cells, *last)
     return found
 
 
-def _cell(summary: Summary, column: ComparedColumn, value: float | None) -> str:
+def _cell(summary: Summary, column: ComparedColumn, value: float | None, target: float | None) -> str:
     """Write a figure; the worst silo's with the name of that silo, if it has one."""
-    name = summary.worst_silo if column.figure == f"{summary.metric.silo}_worst" else None
+    metric = summary.metric
+    judged = column.figure in (*metric.judged_by, f"best_{metric.name}")
+    if judged and target is not None and value is not None:
+        return metric.write(value, target)
+    name = summary.worst_silo if column.figure == f"{metric.silo}_worst" else None
     return column.show(value) + (f" {name}" if name and not name.isdecimal() else "")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
@@ -20,6 +21,8 @@ PICKLES = (b"PK\x03\x04", b"\x80")
 JSON = b"{"
 """The byte after the eight bytes of the length in a safetensors file; the length may begin like a pickle."""
 
+SCALING = ("r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
+"""Keys of peft's `LoraConfig` that say how much adapters add; tensors do not tell them."""
 MADE_WITH = "model_sha256"
 """Metadata of a silo's own model: the sha256 of the server's model that it was made with."""
 ROUND = "round"
@@ -56,7 +59,9 @@ def load_initial(module: nn.Module, table: Model) -> str:
     try:
         found = load_weights(module, Path(table.weights), what, strict=table.strict, adapters=adapters)
     except OtherModel as error:
-        raise InputError(f"{error}; [model] strict = false takes what fits") from None
+        lacking = "lora_" in str(error) and not any("lora_" in name for name in module.state_dict())
+        ways = "adapters need their [model] lora" if lacking else "[model] strict = false takes what fits"
+        raise InputError(f"{error}; {ways}") from None
     if not found.taken:
         raise InputError(f"{what}: nothing in it fits the model: {_said(found)}; use the model's own file")
     return f"{what}: {_said(found)}" if not table.strict and (found.missing or found.unused) else ""
@@ -116,6 +121,7 @@ def load_weights(
     if start.startswith(PICKLES) and start[8:9] != JSON:
         raise InputError(f"{what}: is a pickle, which is a program and not run here; {conversion(path)}")
     try:
+        _check_scale(module, path, what)
         found = _fitting(module.state_dict(), load_file(path))
         every = module.named_parameters(remove_duplicate=False)  # a tied parameter has several names
         frozen = {name for name, parameter in every if adapters and not parameter.requires_grad}
@@ -123,7 +129,7 @@ def load_weights(
         if strict and (wrong.missing or wrong.unused):
             raise OtherModel(f"{what}: is of another model: {_said(wrong)}")
         module.load_state_dict(found.taken, strict=False)
-    except OtherModel:
+    except InputError:
         raise
     except Exception as error:  # parser and model may raise anything for a stranger's file
         raise InputError(f"{what}: cannot be read: {' '.join(str(error).split())[:300]}") from None
@@ -132,6 +138,20 @@ def load_weights(
         if not parameter.requires_grad and value is not None and value.dtype == parameter.dtype:
             parameter.data = value.to(parameter.device)
     return found
+
+
+def _check_scale(module: nn.Module, path: Path, what: str) -> None:
+    """Refuse a file of peft whose adapters have, by the file beside it, another scale than the module's."""
+    beside = path.with_name("adapter_config.json")
+    configs: list[Any] = [found for part in module.modules() if (found := getattr(part, "peft_config", None))]
+    if not configs or not beside.is_file():
+        return
+    theirs = json.loads(beside.read_text())
+    for key in SCALING:
+        own, given = getattr(configs[0].get("default"), key, None), theirs.get(key)
+        if given is not None and own != given:
+            said = f"{beside.name} beside it has {key} = {json.dumps(given)}, [model] lora has {own}"
+            raise InputError(f"{what}: {said}; give both the same")
 
 
 def _fitting(state: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> Found:

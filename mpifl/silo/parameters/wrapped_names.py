@@ -1,6 +1,8 @@
-"""Names of parameters without the parts that torch's wrappers add."""
+"""Names of parameters without the parts that torch's wrappers and peft add."""
 
 from __future__ import annotations
+
+import re
 
 from torch import nn
 
@@ -10,11 +12,14 @@ WRAPPERS = frozenset(
 """The names that torch.compile, DistributedDataParallel, FSDP, checkpointing and Fabric give to the wrapped
 model."""
 _KINDS = ("OptimizedModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+_PEFT = re.compile(r"^.*?(?=\bbase_model\.model\.)|\.(modules_to_save\.)?default(?=\.|$)")
+"""What a name of a model with peft's adapters has, and a name of its `adapter_model.safetensors` has not."""
 
 
 def unwrapped(name: str) -> str:
-    """Return a parameter's name without the parts that wrappers may have added."""
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+    """Return a parameter's name without the parts that wrappers may have added, peft's among them."""
+    plain = ".".join(part for part in name.split(".") if part not in WRAPPERS)
+    return _PEFT.sub("", plain) if "base_model.model." in plain else plain
 
 
 def plain_names(module: nn.Module) -> dict[str, str]:

@@ -214,12 +214,20 @@ def test_texts_of_each_site_make_a_language_model(kind: str) -> None:
         assert done.exit_code == 0
 
 
-def test_texts_in_the_lines_of_a_file_are_dealt_to_silos() -> None:
+def test_texts_in_the_lines_of_a_file_are_dealt_to_silos_or_have_theirs_by_a_field() -> None:
     Path("own.jsonl").write_text('{"prompt": "so", "completion": " it goes"}\n' * 20)
     cut, _ = new("own", "--data", "own.jsonl", "--silos", "2")
     assert "partition jsonl --data own.jsonl --out shards/own --scheme iid --silos 2 --test 0.2" in cut
     prepare(cut)
     validate_job(read_job(Path("own.toml"), ()), "own.toml", wings_of)
+    lines = [json.dumps({"text": "so it goes", "ward": ward}) for ward in ("east", "west") * 20]
+    Path("wards.jsonl").write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r"wards.jsonl: line 1: site, the silo, is null; name it"):
+        new("wards", "--data", "wards.jsonl", "--silos", "site")
+    cut, _ = new("wards", "--data", "wards.jsonl", "--silos", "ward")
+    prepare(cut)
+    silos = json.loads(Path("shards/wards/federation.json").read_text())["silos"]
+    assert [(silo["name"], silo["examples"]["test"]) for silo in silos] == [("east", 4), ("west", 4)]
 
 
 @pytest.mark.parametrize("kind", ["images", "segmentation"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from typer.testing import CliRunner
 from unit.builders import mapping_of, same_bits
@@ -21,6 +21,7 @@ from mpifl.data import Features
 from mpifl.data.shards import open_shard, read_federation
 from mpifl.learning import models
 from mpifl.learning.tasks import TASKS
+from mpifl.run.folder.weights_file import load_initial
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -123,6 +124,39 @@ def test_peft_opens_what_is_exported_and_generates_from_it(run, base, tmp_path):
     assert "line 2: 6 tokens and 11 more are beyond the model's 16 positions; shorten it, or give" in str(
         refused.exception
     )
+
+
+def test_a_training_begins_from_adapters_that_peft_has_written(run, base, tmp_path):
+    table = run.job.model.model_copy(update={"weights": str(tmp_path / "adapter_model.safetensors")})
+    run.model().save_pretrained(tmp_path)
+    fresh = built(base, lora=LORA)
+    assert load_initial(fresh, table) == ""
+    wanted, found = run.model().state_dict(), fresh.state_dict()
+    assert all(same_bits(value, found[name]) for name, value in wanted.items())
+    with pytest.raises(InputError, match=r"of another model: .*; adapters need their \[model\] lora"):
+        load_initial(built(base), table)
+    told = r"has lora_alpha = 4, \[model\] lora has 8; give both the same"
+    with pytest.raises(InputError, match=told):
+        load_initial(built(base, lora={**LORA, "lora_alpha": 8}), table)
+    first, other = (
+        models.build(
+            "hf-classifier", {"path": str(base), "lora": LORA}, NAMED, 3, seed, TASKS["classification"]()
+        )
+        for seed in (0, 1)
+    )
+    first.save_pretrained(tmp_path / "classes")
+    of_classes = {"weights": str(tmp_path / "classes" / "adapter_model.safetensors")}
+    assert load_initial(other, table.model_copy(update=of_classes)) == ""
+    heads = [
+        value for module in (first, other) for k, value in module.state_dict().items() if "save.default" in k
+    ]
+    assert len(heads) == 2
+    assert same_bits(*heads)
+    kept = load_file(table.weights)
+    kept.popitem()
+    save_file(kept, table.weights)
+    with pytest.raises(InputError, match=r"has no model\.base_model.*; \[model\] strict = false"):
+        load_initial(fresh, table)
 
 
 def test_frozen_weights_lie_in_the_file_and_writing_changes_no_one_elses(run, base):

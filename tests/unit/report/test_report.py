@@ -18,6 +18,7 @@ from unit.builders import CLASSES, FEATURES, write_folder
 
 from mpifl.common.errors import InputError
 from mpifl.learning import models
+from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging.evaluate import evaluate_run
 from mpifl.report.pages.curves import curve
 from mpifl.report.pages.picture import draw
@@ -675,6 +676,36 @@ def test_without_a_test_set_the_target_is_for_what_the_silos_hold_out_and_this_i
     assert "hold out" not in other
     compare_runs(runs[:1], 0.9)
     assert "not reached in 3 rounds, on what silos hold out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "share", "told"),
+    [
+        (0.89998, 0.9, True, "89.998%"),
+        (0.9, 0.9, True, "90.00%"),
+        (0.900001, 0.9, True, "90.00%"),
+        (0.8999, 0.9, True, "89.99%"),
+        (math.nextafter(0.29, 0), 0.29, True, "28.99999999999999%"),
+        (0.699996, 0.7, False, "0.699996"),
+        (math.nan, 0.7, True, "nan%"),
+    ],
+)
+def test_what_misses_a_target_is_not_written_as_reaching_it(tmp_path, capsys, value, target, share, told):
+    metric = MetricInfo(name="accuracy", share=share)
+    assert metric.write(value, target) == told
+    assert MetricInfo(name="loss", higher_is_better=False).write(0.500001, 0.5) == "0.500001"
+    if share and told == "89.998%":
+        rounds = [{**record, "silo_accuracy_weighted": value} for record in HELD_OUT]
+        run = make_run(tmp_path / "a", rounds, evaluate={"target_accuracy": target})
+        compare_runs([run], target)
+        said = capsys.readouterr().out
+        assert told in said
+        assert "90.00%" not in said
+        assert "not reached" in said
+        page = write_report(run).read_text()
+        assert f"Accuracy is {told}" in page
+        assert page.count("90.00%") == 1, "the target, among the settings"
+        assert "not reached" in page
 
 
 def test_no_test_set_is_a_remark_only_where_other_runs_have_one(tmp_path, capsys):

@@ -76,7 +76,7 @@ def test_a_round_is_told_in_a_few_words(record, words):
     assert figures_of(record, valid=True) == words.replace("silos' accuracy", "silos' valid accuracy")
 
 
-def test_without_a_terminal_only_trouble_is_told_unless_asked(capsys):
+def test_without_a_terminal_trouble_is_told_whatever_was_asked(capsys):
     for wanted in (False, True, "always"):
         console, always = Console(3, wanted), wanted == "always"
         console.begin(0, "toy: fedavg, [/t] of 5 :smile:")
@@ -84,9 +84,34 @@ def test_without_a_terminal_only_trouble_is_told_unless_asked(capsys):
         console.note("silo 3 is broken")
         console.end()
         out, err = capsys.readouterr()
-        assert ("toy: fedavg, [/t] of 5 :smile:" in out) is ("round 1  0.50 s  loss 1.0000" in out) is always
+        told = "toy: fedavg, [/t] of 5 :smile:" in out, "round 1  0.50 s  loss 1.0000" in out
+        assert told == (bool(wanted), bool(wanted))
         assert "silo 3 is broken" in (out if always else err)
         assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "first", "told"),
+    [
+        (20, 1, 0, [*range(1, 21)]),
+        (50, 10, 0, [*range(1, 51)]),
+        (10_000, 100, 0, [*range(100, 10_001, 100)]),
+        (10_000, 150, 9_000, [9150, 9300, 9450, 9600, 9750, 9900]),
+        (10_000, 7, 9_800, [9905]),
+        (1_000, 1_000, 900, [920, 940, 960, 980, 1_000]),
+    ],
+)
+def test_a_log_hears_of_scored_rounds_and_of_others_where_none_is_scored_for_long(
+    capsys, rounds, every, first, told
+):
+    console = Console(rounds)
+    console.begin(first, "toy")
+    for round in range(first + 1, rounds + 1):
+        scored = {"test_accuracy": 0.5} if round % every == 0 else {}
+        console.round({"round": round, "seconds": 0.5, **scored})
+    console.end()
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [int(line.split()[1]) for line in lines] == told
 
 
 @pytest.mark.parametrize("done", [2, 3])

@@ -181,7 +181,7 @@ def test_label_dp_is_refused_where_rows_have_values(start):
 def test_the_report_says_how_labels_were_protected_and_what_leaked(start):
     run = start("page", vertical=LABEL_DP, rounds=2)
     page = write_report(run).read_text()
-    for told in ("randomised once, before training", ">1</td>", f"AUC {leaks(run)[1]:.3f}"):
+    for told in ("randomised once, before training", ">1</td>", f"AUC {leaks(run)[1]:.2%}"):
         assert told in page
     assert "protected by nothing" in write_report(start("open", rounds=1)).read_text()
 
@@ -189,4 +189,4 @@ def test_the_report_says_how_labels_were_protected_and_what_leaked(start):
 def test_the_console_tells_the_leak():
     from mpifl.report.observers.console import figures_of
 
-    assert figures_of({"train_loss": 1.0, "norm_leak_auc": 0.7349}) == "loss 1.0000  label leak 0.73"
+    assert figures_of({"train_loss": 1.0, "norm_leak_auc": 0.7349}) == "loss 1.0000  label leak 73.49%"

@@ -154,7 +154,7 @@ class Tracking(_Table):
     """`[tracking]`: which outputs and observers get the record of each round."""
 
     console: bool | Literal["always"] = True
-    """Show progress on a terminal; "always" also prints plain lines where there is no terminal."""
+    """Show progress: on a terminal a line each round; elsewhere at most 100 lines, with "always" all."""
     jsonl: bool = True
     """Write metrics.jsonl, one object for each round, into the run folder."""
     tensorboard: bool = False
