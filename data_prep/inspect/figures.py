@@ -102,7 +102,7 @@ def square(found: np.ndarray) -> Plot:
     texts = [[f"{value:.3f}" for value in row] for row in turned.tolist()]
     names = [str(silo) for silo in range(len(found))][::-1]
     shades = turned / max(float(found.max()), 1e-9)
-    return heat(shades, BLUES, "A number of each pair of silos", names, texts=texts)
+    return heat(shades, BLUES, "Correlation of each pair of silos", names, texts=texts)
 
 
 def owners(

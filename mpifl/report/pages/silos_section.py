@@ -73,7 +73,9 @@ def silos(
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
     note = _whose(summary, len(rounds) > 0)
-    note += f" The {MOST_ROWS} worst of {len(order):,}." if len(order) > MOST_ROWS else ""
+    note += (
+        f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." if len(order) > MOST_ROWS else ""
+    )
     table = Table([head for head, _ in shown], rows, sort=True, silos=True)
     return [Figure("Silos, the worst first", note + _noted(shown), [table], wide=True),
             *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
@@ -92,10 +94,10 @@ def _whose(summary: Summary, drawn: bool) -> str:
     """Say which rows the table is of, and its curves where they are of others."""
     if summary.silo_rows == TEST_ROWS:
         by = f", by {summary.model_words}" if summary.model_words else ""
-        said = f"Test rows of each silo, scored once, at the end{by}."
-        return said + drawn * " Rounds are scored on valid rows."
-    rows = "the valid rows of each silo" if summary.by_valid else "what each silo holds out"
-    return f"Round {summary.of_model['round']}, on {rows}."
+        said = f"Scores are on the test rows of each silo, once at the end{by}."
+        return said + drawn * " Each round is scored on validation rows."
+    rows = "validation rows" if summary.by_valid else "held-out examples"
+    return f"Scores after round {summary.of_model['round']}, on each silo's {rows}."
 
 
 Column = tuple[str, list[Cell]]
@@ -105,10 +107,12 @@ INTERVAL, CURVE = "95 % interval", "over rounds"
 def _noted(shown: Sequence[Column]) -> str:
     heads, said = {head for head, _ in shown}, ""
     if INTERVAL in heads:
-        said = " A whisker is where chance alone may put it, by the examples held out."
+        said = " The line beside a dot is the 95 % interval for the number of held-out examples."
     if "gain" in heads:
-        said += f" Alone is what it reaches by itself. Where a gain may be chance, {NONE_SEEN} is said."
-    return said + (" A silo that is chosen is drawn in the curve above." if CURVE in heads else "")
+        said += (
+            f" 'alone' is the score of a model that the silo trained alone. '{NONE_SEEN}' is within chance."
+        )
+    return said + (" A selected silo is drawn in the chart above." if CURVE in heads else "")
 
 
 def _named(called: Sequence[str]) -> Column:
@@ -260,8 +264,8 @@ def _map(
              high=min(max(18 * len(called), 60), 560), named=max(map(len, short)) > SHORT),
         ramp(metric.write_briefly(float(ends[0])), WORST_TO_BEST, metric.write_briefly(float(ends[1]))),
     ]  # fmt: skip
-    note = "Rows as in the table; bright is good, and clear is not scored."
-    note += " Rounds are scored on valid rows." if by_valid else ""
+    note = "Rows are in the order of the table. Bright is good. Empty cells were not scored."
+    note += " Each round is scored on validation rows." if by_valid else ""
     note += f" Each column is the worst of {step} rounds." if step > 1 else ""
     keys = [Key("under", "left out")] if missing.any() else []
     return [Figure("Every silo in every round", note, drawn, keys, wide=True)]

@@ -79,7 +79,7 @@ def test_losses_by_step_and_the_speed_stand_on_the_page(tmp_path):
     run = make_run(tmp_path, [record(1, **told), record(2, **told, tokens_per_second=600.0), record(3)])
     _, reader = read(run)
     words = " ".join(reader.text)
-    assert "trained 300 tokens a second" in words
+    assert "training: 300 tokens a second" in words
     told = over_steps(read_run(run)).blocks[0].told
     assert told["heads"] == ["rounds 0.5", "rounds 1", "rounds 1.5", "rounds 2"]
     assert told["lines"][0]["said"] == ["3", "1", "3", "1"], "the silos' means"
@@ -94,15 +94,15 @@ def test_the_figures_stand_on_the_page(tmp_path):
     assert "rounds to 75% 2 2 s, 3 kB" in words
     assert [given.get("class") for _, given in reader.tags].count("card") == 4
     assert "training 25% · waiting 25% · communication 30% · server 20%" in words
-    assert "Mind: unfinished: 4 of 4 rounds." in words
+    assert "Warning: unfinished: 4 of 4 rounds." in words
     told = told_on(reader)["Accuracy over rounds"]
     assert told["heads"][1] == "round 2"
     assert told["lines"] == [
         {"look": "test", "name": "test set", "said": ["50%", "75%", "83.33%", "87.5%"]},
         {"look": "mean", "name": "silos' mean", "said": ["50%"] * 4},
     ]
-    assert "4 kB sent to the silos, 2 kB received." in words
-    assert "Bytes of a round" not in words, "they are the same in all"
+    assert "Sent to silos: 4 kB, received: 2 kB." in words
+    assert "Bytes per round" not in words, "they are the same in all"
     assert [word for word in reader.titles() if word.startswith("The data")] == ["The data"]
     assert "Not shown" in words
 
@@ -198,7 +198,7 @@ def test_a_run_that_diverged_has_a_page_whatever_it_has_recorded(tmp_path):
     text, reader = read(run)
     check_whole(text)
     assert {"toy", "diverged"} <= {*reader.titles()}
-    assert "Mind: the model is not finite after round 2" in text
+    assert "Warning: the model is not finite after round 2" in text
 
 
 def test_a_fall_of_one_round_in_thousands_is_on_the_map_and_on_the_small_curve(tmp_path):
@@ -391,8 +391,8 @@ def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
     text, reader = read(make_run(tmp_path, records))
     words = " ".join(reader.titles())
     assert "rank host training waiting 0 <here> 1 there 2 s 0 ms 2 500 ms 1.5 s" in words
-    assert "Mind: silo 7 was left out of 2 rounds: 1-2." in words
-    assert "Leaves out silo 7 (2 rounds: 1-2) <torn 2>" in words
+    assert "Warning: silo 7 was left out of 2 rounds: 1-2." in words
+    assert "Silo 7 is left out (2 rounds: 1-2) <torn 2>" in words
     assert "<torn" not in text
 
 
@@ -403,10 +403,10 @@ def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
     assert "training 8% · waiting 8% · communication 10% · scoring 50% · checkpoints 17% · server 7%" in words
     assert "time 6 s" in words
     assert "checkpoints 1 s" in reader.titles()
-    told = {line["name"]: line["said"][1] for line in told_on(reader)["Time of a round"]["lines"]}
+    told = {line["name"]: line["said"][1] for line in told_on(reader)["Time per round"]["lines"]}
     assert told == {
-        **{"a round": "1 s", "training, slowest rank": "500 ms", "communication": "300 ms"},
-        **{"scoring after it": "2 s", "the checkpoint before it": "1 s"},
+        **{"whole round": "1 s", "training, slowest rank": "500 ms", "communication": "300 ms"},
+        **{"scoring after the round": "2 s", "checkpoint before the round": "1 s"},
     }
 
 
@@ -436,7 +436,7 @@ def test_a_target_without_a_test_set_is_shown_with_what_it_is_for(tmp_path):
     for each in records:
         each.pop("test_accuracy", None)
     page, _ = read(make_run(tmp_path, records, evaluate={"target_accuracy": 0.4}))
-    assert "on what silos hold out" in page
+    assert "on the silos&#39; held-out examples" in page
     assert "rounds to 40%" in page
     assert 'class="target"' in page
 
@@ -449,8 +449,8 @@ def test_silos_that_were_left_out_are_shown_by_name(tmp_path, silos, shown):
     run = make_run(tmp_path, [record(1, faults={"0": "late", "1": "torn"}), record(2, faults={"7": "gone"})])
     write_environment(run, **({} if silos is None else {"silos": silos}))
     _, reader = read(run)
-    words = [text for text in reader.titles() if text.startswith("Leaves out silo ")]
-    assert [text.removeprefix("Leaves out silo ").partition(" (")[0] for text in words] == [*shown, "7"]
+    words = [text for text in reader.titles() if " is left out (" in text]
+    assert [text.removeprefix("Silo ").partition(" is left")[0] for text in words] == [*shown, "7"]
 
 
 def test_the_silos_that_are_drawn_are_named(tmp_path):
@@ -552,17 +552,20 @@ def held_against(folder, served, alone, out=100, **more):
     return runs
 
 
+BETTER = "silos do better with this model than with a model trained alone"
+
+
 def test_a_gain_that_chance_may_have_made_is_no_difference_seen(tmp_path):
     run, alone = held_against(tmp_path, [0.9, 0.7, 0.55], [0.7, 0.9, 0.5])
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
-    assert "Against training alone 1 of 3 silos gain and 1 lose; no difference is seen at 1." in words
+    assert f"1 of 3 {BETTER}, and 1 do worse. The other 1 show no difference." in words
     assert "70.00% +20.00" in words
     assert "90.00% −20.00" in words
     assert "50.00% no difference seen" in words
     run, alone = held_against(tmp_path / "few", [0.9, 0.7, 0.55], [0.7, 0.9, 0.5], out=10)
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
-    assert "Against training alone 0 of 3 silos gain and 0 lose; no difference is seen at 3." in words
-    assert "training alone" not in " ".join(read(run)[1].titles())
+    assert f"0 of 3 {BETTER}, and 0 do worse. The other 3 show no difference." in words
+    assert "trained alone" not in " ".join(read(run)[1].titles())
 
 
 def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
@@ -570,7 +573,7 @@ def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
     found = gains({"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 2.5, "c": 1.0}, error, {"a": Held(9, 10**6)})
     assert found == {"a": Gain(2.0, 1.0, None), "b": Gain(2.5, -0.5, None)}
     assert [gain.write(error) for gain in found.values()] == ["+1.0000", "−0.5000"]
-    assert gained(found).endswith("do not show how much of that is chance.")
+    assert gained(found).endswith("How much of that is chance is not known.")
 
 
 @given(st.integers(1, 500), st.data())
