@@ -147,7 +147,9 @@ class FolderSummary:
 
 def title_of(spec: FederationSpec | VerticalSpec) -> str:
     """Say what was cut and how, to the shards of a folder."""
-    options = ", ".join(f"{key} {worded(value)}" for key, value in spec.scheme.items() if key != "name")
+    options = ", ".join(
+        f"{key} {worded(value)}" for key, value in spec.scheme.items() if key != "name" and value != ""
+    )
     named = by_path("x", spec.features).items()
     inputs = [(path[2:], one.dtype, f"{'up to ' * one.ragged}{_size(one.shape)}") for path, one in named]
     examples = ", ".join(" ".join(filter(None, told)) for told in inputs)

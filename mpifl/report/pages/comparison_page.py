@@ -137,7 +137,7 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
     metric, place = found[0].metric, _places(found)
     others = rivals(found)
     tested = any(one.test for one in others)
-    heads = [metric.name, "one dot per seed", *(TESTED if tested else ()), found[0].worst_head]
+    heads = [metric.label, "one dot per seed", *(TESTED if tested else ()), found[0].worst_head]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
     for one, rival in zip(found, [None, *others], strict=True):

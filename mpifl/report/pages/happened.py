@@ -41,15 +41,15 @@ def _reached(summary: Summary) -> str:
     """Say what the model reached by what it is judged by, and when it was at the target."""
     metric, judged, final = summary.metric, summary.judged_by, summary.final()
     by = f", by {summary.model_words}" if summary.model_words else ""
+    tested = "the test rows of all silos" if "split" in summary.job else "the server's test set"
     if final is not None:
-        by_server = metric.test in summary.at_end and "split" not in summary.job
-        whose = "the server's test set" if by_server else "the test rows of all silos"
+        whose = tested if metric.test in summary.at_end else "the test rows of all silos"
         said = f"{metric.title} is {metric.write(final)} on {whose}, scored once at the end{by}"
         return f"{said}{_of_target(summary, None)}."
     if judged is None or (value := summary.figure(judged)) is None:
         return "No round was scored."
     held = "on the silos' validation rows" if summary.by_valid else f"on {HELD_OUT}"
-    of = {metric.test: "on the server's test set", metric.pooled: held}
+    of = {metric.test: f"on {tested}", metric.pooled: held}
     mean = f"as the silos' mean, weighted by {'validation rows' if summary.by_valid else 'examples'}"
     said = f"{metric.title} is {metric.write(value)} {of.get(judged, mean)}{by}"
     return f"{said}{_of_target(summary, value)}."
@@ -134,7 +134,7 @@ def _marks(summary: Summary) -> list[Event]:
         found.append(Event(at, f"The run reaches the target, {metric.write_briefly(summary.target)}"))
     if best := best_round(summary.records, metric):
         where = " on validation rows" if summary.by_valid else ""
-        found.append(Event(best[0], f"Best {metric.name}{where}: {metric.write(best[1])}"))
+        found.append(Event(best[0], f"Best {metric.label}{where}: {metric.write(best[1])}"))
     if summary.stopped:
         found.append(Event(summary.rounds, "The run stops early"))
     return found

@@ -58,12 +58,12 @@ def rows_of(groups: Sequence[Group]) -> list[PictureRow]:
         where = ", validation rows" if by_valid else ""
         held = "all validation rows" if by_valid else "all that silos hold out"
         rows = [
-            PictureRow("test", f"test {metric.name}{unit}", metric.test, scale),
-            PictureRow("silos", f"silos' mean {metric.name}{where}{unit}", f"{metric.silo}_mean", scale),
+            PictureRow("test", f"test {metric.label}{unit}", metric.test, scale),
+            PictureRow("silos", f"silos' mean {metric.label}{where}{unit}", f"{metric.silo}_mean", scale),
         ]
         if judged and (figure := judged.curve()) != metric.test:
             mean = "" if figure == metric.pooled else ", mean by examples"
-            rows.insert(0, PictureRow("pooled", f"{metric.name} on {held}{mean}{unit}", figure, scale))
+            rows.insert(0, PictureRow("pooled", f"{metric.label} on {held}{mean}{unit}", figure, scale))
         found += rows
     return [*found, LOSS]
 

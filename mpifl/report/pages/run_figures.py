@@ -152,7 +152,7 @@ def _more_metrics(summary: Summary) -> list[Figure | None]:
     for name in (name for name in dict.fromkeys(tested + means) if name not in ("loss", summary.metric.name)):
         of = [_line(summary, "test set", f"test_{name}", "test")]
         of.append(_line(summary, "silos' mean", f"silo_{name}_mean", "mean"))
-        info = summary.info(name).model_copy(update={"name": name})
+        info = summary.info(name)
         said = certain(summary, f"test_{name}" if name in tested else f"silo_{name}", name)
         note = " ".join(filter(None, [_whose(summary), said and f"{said[:1].upper()}{said[1:]}."]))
         found.append(charts.lines(info.title, of, write=info.write_briefly, note=note))

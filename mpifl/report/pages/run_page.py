@@ -203,10 +203,10 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
     of = f"; model of round {summary.model_round:,}" if summary.model_round else ""
     if final is not None:
         main = metric.test if metric.test in summary.at_end else metric.pooled
-        cards = [(f"test {metric.name}", write(final), f"scored once at the end{of}")]
+        cards = [(f"test {metric.label}", write(final), f"scored once at the end{of}")]
     elif (last := summary.figure(main)) is not None:
         held = "on the silos' validation rows" if summary.by_valid else f"on {HELD_OUT}"
-        cards = [(metric.name, write(last), (held if best is None else f"best {write(best)}") + of)]
+        cards = [(metric.label, write(last), (held if best is None else f"best {write(best)}") + of)]
     else:
         cards = []
     if cards and (said := run_figures.certain(summary, main, metric.name)):
@@ -253,7 +253,7 @@ def _of_silos(summary: Summary) -> Block | None:
 def _rounds(summary: Summary) -> Block:
     records, metric = summary.records, summary.metric
     worst = "worst silo, validation rows" if summary.by_valid else "worst silo"
-    tested = (f"test {metric.name}", metric.test, metric.write)
+    tested = (f"test {metric.label}", metric.test, metric.write)
     table = (tested, *LOSSES, (worst, f"{metric.silo}_worst", metric.write), *COSTS)
     columns = [column for column in table if any(number(r, column[1]) is not None for r in records)]
     step = -(-len(records) // MOST_ROWS)

@@ -123,7 +123,7 @@ def _scored(order: Sequence[tuple[str, float | None]], metric: MetricInfo) -> Co
     cells = [
         Cell("–", "") if value is None else Cell(metric.write(value), value) for _, value in order[:MOST_ROWS]
     ]
-    return metric.name, cells
+    return metric.label, cells
 
 
 def _chance(
@@ -210,7 +210,12 @@ def _others(
     for head in heads:
         each = [number(found[name], head) for name in called]
         write = summary.info(head).write
-        columns.append((head, [Cell("–", "") if one is None else Cell(write(one), one) for one in each]))
+        columns.append(
+            (
+                summary.info(head).label,
+                [Cell("–", "") if one is None else Cell(write(one), one) for one in each],
+            )
+        )
     return columns
 
 
@@ -257,7 +262,7 @@ def _map(
     shades = np.clip((worst - ends[0]) / ((ends[1] - ends[0]) or 1.0), 0, 1)
     short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in called]
     drawn: list[Block] = [
-        Plot(f"{metric.name} of every silo in every round", image=strips(shades, missing), lined=False,
+        Plot(f"{metric.title} of every silo in every round", image=strips(shades, missing), lined=False,
              unit="round", levels=named(short),
              ticks=charts.below(charts.Scale(rounds[0], rounds[-1])),
              told=_told(metric, called, rounds, starts, worst),

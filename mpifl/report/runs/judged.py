@@ -65,7 +65,7 @@ class Judged:
         last = f"round {rounds.pop():,}" if len(rounds) == 1 else f"each run's {which} round"
         split = any("split" in run.job for run in self.of)  # parties have the test rows, not the server
         rows = "the silos' test rows" if split and self.rows == SERVER else self.rows
-        said = f"{self.of[0].metric.name} on {rows}, after {last}"
+        said = f"{self.of[0].metric.label} on {rows}, after {last}"
         if not self.own:
             return said
         model = "the server's model" if self.rows == SERVER else "the model that each silo uses"

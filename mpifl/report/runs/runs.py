@@ -129,7 +129,8 @@ class Summary:
 
     def info(self, name: str) -> MetricInfo:
         """Return how a metric of this name is written; a plain number if the run notes none of that name."""
-        return next((one for one in (self.metric, *self.beside) if one.name == name), PLAIN)
+        plain = PLAIN.model_copy(update={"name": name})
+        return next((one for one in (self.metric, *self.beside) if one.name == name), plain)
 
     def figure(self, name: str) -> float | None:
         """Return a figure of the round of its model."""

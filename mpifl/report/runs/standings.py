@@ -191,7 +191,7 @@ def _tested(first: Standing) -> list[str]:
     if not values or first.judged is None or first.judged.rows != VALID:
         return []
     said = first.metric.write_spread(fmean(values), stdev(values) if len(values) > 1 else None)
-    return [f"{first.name} has {first.metric.name} {said} on test rows, scored once at the end."]
+    return [f"{first.name} has {first.metric.label} {said} on test rows, scored once at the end."]
 
 
 def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
@@ -217,7 +217,7 @@ def _head(first: Standing, others: Sequence[Rival]) -> str:
     """Say whether the first is best, or only has the best mean."""
     seeds = len(first.ends)
     of = f"the mean of {seeds} seeds" if seeds > 1 else "with one seed"
-    figure = f"{first.metric.name} {first.written()}, {of}"
+    figure = f"{first.metric.label} {first.written()}, {of}"
     if all(one.seen for one in others):
         return f"{first.name} is best: {figure}."
     if any(one.seen for one in others):
@@ -253,7 +253,7 @@ def table_of_settings(found: Sequence[Standing]) -> Table | None:
         return None
     table = Table()
     table.add_column("setting", overflow="fold")
-    for heading in (found[0].metric.name, "seeds", *HEADS):
+    for heading in (found[0].metric.label, "seeds", *HEADS):
         table.add_column(heading, justify="right")
     for one, cells in zip(found, [[""] * len(HEADS), *(rival.cells() for rival in others)], strict=True):
         table.add_row(one.name, one.written(), str(len(one.ends)), *cells)

@@ -60,6 +60,7 @@ SHAPES = {
     "zero": [record(1, train_loss=0.0, test_loss=0.0, test_accuracy=0.0, seconds_training=0.0)],
     "gaps": [record(1), {"round": 2, "train_loss": 1.0}, record(5)],
     "steps": [record(n, step_losses={"a": [2.0, None, 0.5], "b": [1.0]}) for n in (1, 2)],
+    "one silo": [record(1, silos={"only": {"accuracy": 0.5}})],
     "odd steps": [record(1, step_losses={"a": 3, "b": ["x"]}), record(2, step_losses=[1.0])],
 }
 
@@ -413,10 +414,12 @@ def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
 def test_names_are_text_and_no_markup(tmp_path):
     run = make_run(tmp_path, SHAPES["some"])
     (run / "job.toml").write_text('name = "<script>alert(1)</script>"\nshards = "<b>"\n')
-    (run / "environment.json").write_text(json.dumps({"mpi": "<script>", "command": ["<i>"], "ranks": [1]}))
+    (run / "environment.json").write_text(json.dumps({"mpi": "<script>", "command": ["<i>"], "ranks": [1],
+             "changes": ["local.lr 0.1 -> <0.5>"]}))  # fmt: skip
     _, reader = read(run)
     check_whole(read(run)[0])
     assert "<script>alert(1)</script>" in reader.text
+    assert "Warning: changed by --force: local.lr 0.1 -> <0.5>." in reader.text
 
 
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
@@ -482,8 +485,13 @@ def test_the_silos_that_are_drawn_are_named(tmp_path):
 
 def test_what_is_beside_the_main_metric_is_written_as_it_is_everywhere(tmp_path):
     """In per cent if it is a share, as in `mpifl evaluate`; a run that notes nothing of it has numbers."""
-    silos = {"a": {"accuracy": 0.5, "f1": 0.7297, "mae": 2.0}, "b": {"accuracy": 1.0, "f1": 0.25, "mae": 1.0}}
-    run = make_run(tmp_path, [record(n, test_f1=0.5 + n / 8, silos=silos) for n in (1, 2)])
+    silos = {"a": {"accuracy": 0.5, "f1": 0.7297, "mae": 2.0, "<b>": 0.5}, "b": {"accuracy": 1.0, "f1": 0.25}}
+    more = {"test_mae": 2.0, "silo_auroc_mean": 0.75, "test_<b>": 0.5, "test_my_own": 3.0, "silos": silos}
+    run = make_run(tmp_path, [record(n, test_f1=0.5 + n / 8, **more) for n in (1, 2)])
+    text, reader = read(run)
+    check_whole(text)
+    titles = [word for word in reader.titles() if word in ("F1", "MAE", "<b>", "My own", "AUROC")]
+    assert titles == ["MAE", "<b>", "F1", "MAE", "<b>", "My own", "AUROC"], "columns, and a chart each"
     words = " ".join(read(run)[1].titles())
     assert "0.7297 2.0000" in words
     noted = [
