@@ -121,6 +121,8 @@ def gained(found: Mapping[str, Gain], against: str = ALONE, setting: str = "this
     """Say how many silos gain, how many lose, and of how many no difference is seen; by which setting."""
     looks = [gain.look for gain in found.values()]
     better, worse = looks.count("best"), looks.count("worst")
+    if not better + worse and all(gain.seen is not None for gain in found.values()):
+        return f"No difference is seen between {setting} and {against} at any of {len(looks):,} silos."
     than = f"with {setting} than with {against}"
     said = f"{better:,} of {len(looks):,} silos do better {than}, and {worse:,} do worse."
     if any(gain.seen is None for gain in found.values()):

@@ -28,7 +28,7 @@ USUAL, SHARE = 6, 0.05
 """A fall is a step down of more than so many times the usual step, and of this share of the whole span."""
 LATE = 0.1
 """The first share of the rounds, in which steps are large, has no falls."""
-MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT, MOST_MINDED = 3, 3, 6, 20, 3
+MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT, MOST_MINDED, MOST_NAMED = 3, 3, 6, 20, 3, 5
 
 
 def verdict(summary: Summary) -> list[str]:
@@ -92,10 +92,13 @@ def _of_silos(summary: Summary) -> str:
 
 def minded(summary: Summary, names: Names) -> list[str]:
     """Return what is to be minded: what speaks against a run, and the silos that it left out."""
-    absent = missed(summary.records)
-    found = [f"silo {names[silo]} was left out of {_many(at)}" for silo, at, _ in absent[:MOST_MINDED]]
-    if len(absent) > MOST_MINDED:
-        found.append(f"{len(absent) - MOST_MINDED:,} more silos were left out of some rounds")
+    absent = _together(summary.records)
+    found = [
+        f"{_listed(names, silos)} {'were' if len(silos) > 1 else 'was'} left out of {_many(at)}"
+        for silos, at, _ in absent[:MOST_MINDED]
+    ]
+    if others := sum(len(silos) for silos, _, _ in absent[MOST_MINDED:]):
+        found.append(f"{others:,} more silos were left out of some rounds")
     if summary.model_round and not summary.by_valid:
         found.append("the best round was chosen on the rows that score it, so its figures are optimistic")
     return [*(one for one in summary.remarks if not one.startswith("without test")), *found]
@@ -199,18 +202,35 @@ def missed(records: Sequence[Mapping[str, object]]) -> list[tuple[str, list[int]
     ]
 
 
+def _together(records: Sequence[Mapping[str, object]]) -> list[tuple[list[str], list[int], str]]:
+    """Return the silos that were left out, those of the same rounds and reason as one."""
+    found: dict[tuple[str, str], tuple[list[str], list[int], str]] = {}
+    for silo, at, reason in missed(records):
+        found.setdefault((str(at), reason), ([], at, reason))[0].append(silo)
+    return list(found.values())
+
+
+def _listed(names: Names, silos: Sequence[str]) -> str:
+    more = f" and {len(silos) - MOST_NAMED:,} more" if len(silos) > MOST_NAMED else ""
+    return names.listed(silos[:MOST_NAMED]) + more
+
+
 def _many(at: Sequence[int]) -> str:
-    return f"{len(at):,} round{'s' * (len(at) > 1)}: {spans(at)}"
+    return f"{len(at):,} rounds: {spans(at)}" if len(at) > 1 else f"round {at[0]:,}"
 
 
 def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Event]:
     """Return the silos that were left out of rounds."""
-    absent = missed(records)
-    found = [Event(at[0], f"Silo {names[silo]} is left out ({_many(at)})", reason)
-             for silo, at, reason in absent[:MOST_LEFT_OUT]]  # fmt: skip
+    absent, found = _together(records), []
+    for silos, at, reason in absent[:MOST_LEFT_OUT]:
+        said = f"{_listed(names, silos)} {'are' if len(silos) > 1 else 'is'} left out"
+        also = f" ({_many(at)})" if len(at) > 1 else ""
+        found.append(Event(at[0], f"{said[:1].upper()}{said[1:]}{also}", reason))
     if others := absent[MOST_LEFT_OUT:]:
-        first = min(at[0] for _, at, _ in others)
-        found.append(Event(first, f"{len(others)} more silos are left out of some rounds"))
+        many = sum(len(silos) for silos, _, _ in others)
+        found.append(
+            Event(min(at[0] for _, at, _ in others), f"{many:,} more silos are left out of some rounds")
+        )
     return found
 
 

@@ -77,11 +77,13 @@ def test_silos_left_out_and_ranks_lost_are_told_in_the_order_of_rounds(tmp_path)
     late = {"1": "too <late>"}
     records = [record(n, faults=late if n in (2, 3, 5) else {}) for n in range(1, 8)]
     records[3]["ranks_lost"] = [2]
+    records[5]["faults"] = dict.fromkeys("02345678", "no answer")
     run = make_run(tmp_path / "run", records, evaluate={"target_accuracy": 0.75})
     assert happened(run, ["a", "<b>"]) == [
         (2, "The run reaches the target, 75%", ""),
         (2, "Silo '<b>' is left out (3 rounds: 2-3, 5)", "too <late>"),
         (4, "Ranks lost: 2", ""),
+        (6, "Silos a, 2, 3, 4, 5 and 3 more are left out", "no answer"),
         (7, "Best accuracy: 92.86%", ""),
     ]
     reader = Reader(write_report(run).read_text())
