@@ -170,15 +170,17 @@ def _confusion(found: Answered, classes: Sequence[str]) -> Figure | None:
         return None
     names = _named(classes, len(counts))
     cells = [
-        (name, [(f"{count:,}", _shade(count, row), right == nth, "") for nth, count in enumerate(row)])
+        (
+            name,
+            [
+                (f"{count:,}", min(SHADES * count // max(sum(row), 1), SHADES - 1), right == nth, "")
+                for nth, count in enumerate(row)
+            ],
+        )
         for right, (name, row) in enumerate(zip(names, counts, strict=True))
     ]
     note = f"Examples: {rows}. Rows are true classes, columns are predicted ones. Right ones are framed."
     return Figure("Confusion matrix", note, [Grid("true / predicted", names, cells)], wide=len(counts) > 8)
-
-
-def _shade(count: int, row: Sequence[int]) -> int:
-    return min(int(SHADES * count / max(sum(row), 1)), SHADES - 1)
 
 
 def draw_answers(found: Answered, classes: Sequence[str], folder: Path) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.pages.compared_silos import called_in_words, held_by, reference_of, silos_of_settings
-from mpifl.report.pages.curves import AXES, Curve, curve, group_looks
+from mpifl.report.pages.curves import AXES, curve, group_looks
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
@@ -207,16 +207,14 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
     note += " Each round is scored on validation rows." if any(run.by_valid for run in runs) else ""
     panels = []
     for along, which in AXES:
-        lines = [_line(name, each, which, look) for name, each, look in curves]
+        lines = [
+            charts.Line(name, list(zip(each.at[which].tolist(), each.mean.tolist(), strict=True)), look)
+            for name, each, look in curves
+        ]
         title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=note, along=along,
                                    wide=which == 0))  # fmt: skip
     return panels
-
-
-def _line(name: str, each: Curve, which: int, look: str) -> charts.Line:
-    points = [(float(at), float(value)) for at, value in zip(each.at[which], each.mean, strict=True)]
-    return charts.Line(name, points, look)
 
 
 def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fold:

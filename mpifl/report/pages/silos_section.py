@@ -62,8 +62,8 @@ def silos(
     rounds, values = _over_rounds(summary, called)
     out = {names[silo]: at for silo, at, _ in missed(summary.records)}
     columns = [
-        _named(called),
-        _scored(order, metric),
+        ("silo", [Cell(name, name) for name in called]),
+        (metric.label, [_written(value, metric) for _, value in order[:MOST_ROWS]]),
         *_chance(order, metric, held),
         *_gained(called, gained, metric),
         *_traced(rounds, values, main),
@@ -115,15 +115,8 @@ def _noted(shown: Sequence[Column]) -> str:
     return said + (" A selected silo is drawn in the chart above." if CURVE in heads else "")
 
 
-def _named(called: Sequence[str]) -> Column:
-    return "silo", [Cell(name, name) for name in called]
-
-
-def _scored(order: Sequence[tuple[str, float | None]], metric: MetricInfo) -> Column:
-    cells = [
-        Cell("–", "") if value is None else Cell(metric.write(value), value) for _, value in order[:MOST_ROWS]
-    ]
-    return metric.label, cells
+def _written(value: float | None, metric: MetricInfo) -> Cell:
+    return Cell("–", "") if value is None else Cell(metric.write(value), value)
 
 
 def _chance(
@@ -201,22 +194,11 @@ def _others(
     called: Sequence[str], found: Mapping[str, Mapping[str, object]], summary: Summary
 ) -> list[Column]:
     """Return the loss and the other metrics, each as it is written everywhere."""
-    heads = [
-        head
-        for head in dict.fromkeys(key for each in found.values() for key in each)
-        if head != summary.metric.name
+    heads = dict.fromkeys(key for each in found.values() for key in each if key != summary.metric.name)
+    infos = [(head, summary.info(head)) for head in heads]
+    return [
+        (info.label, [_written(number(found[name], head), info) for name in called]) for head, info in infos
     ]
-    columns = []
-    for head in heads:
-        each = [number(found[name], head) for name in called]
-        write = summary.info(head).write
-        columns.append(
-            (
-                summary.info(head).label,
-                [Cell("–", "") if one is None else Cell(write(one), one) for one in each],
-            )
-        )
-    return columns
 
 
 def _over_rounds(summary: Summary, called: Sequence[str]) -> tuple[list[int], np.ndarray]:

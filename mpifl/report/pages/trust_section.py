@@ -30,7 +30,10 @@ OF_SILOS = "Epsilon covers all that this run's server has released. Another run 
 def trust(summary: Summary, names: Names) -> Fold | None:
     """Return the section; None of a run whose job names nothing of privacy, security, rules and liars."""
     body = [*_liars(summary, names), *_masks(summary), *_privacy(summary), *_labels(summary)]
-    body += [*_weights(summary, names), *_edges(summary, names)]
+    rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
+    body += _listed(f"Weights of silos ({len(rows)})", ("weight (mean 1)", "not chosen"), rows)
+    rows = edges_of_silos(summary.records, names)
+    body += _listed(f"Values at the edges ({len(rows)})", ("values at the edges", "median of all"), rows)
     return Fold("Trust", body, opened=True) if body else None
 
 
@@ -46,22 +49,10 @@ def _liars(summary: Summary, names: Names) -> list[Block]:
     return [Said(said, "bad")]
 
 
-def _weights(summary: Summary, names: Names) -> list[Block]:
-    """List what a rule by weights gave each silo, if the run has such a rule."""
-    rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
-    heading = ["silo", "rounds", "weight (mean 1)", "not chosen", ""]
-    return _listed(f"Weights of silos ({len(rows)})", heading, rows)
-
-
-def _edges(summary: Summary, names: Names) -> list[Block]:
-    """List whose values a rule of columns found at the edges, if the run has such a rule."""
-    rows = edges_of_silos(summary.records, names)
-    heading = ["silo", "rounds", "values at the edges", "median of all", ""]
-    return _listed(f"Values at the edges ({len(rows)})", heading, rows)
-
-
-def _listed(title: str, heading: list[str], rows: list[list[str]]) -> list[Block]:
-    return [Said(title, "title"), Table.of(heading, rows[:MOST_SILOS])] if rows else []
+def _listed(title: str, heads: tuple[str, str], rows: list[list[str]]) -> list[Block]:
+    """List what a rule found of each silo, if the run has such a rule."""
+    table = Table.of(["silo", "rounds", *heads, ""], rows[:MOST_SILOS])
+    return [Said(title, "title"), table] if rows else []
 
 
 def _masks(summary: Summary) -> list[Block]:

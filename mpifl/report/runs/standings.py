@@ -203,14 +203,14 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
         return f"{said}; a single seed cannot show whether that is chance."
     reach = units.between(second.test.low, second.test.high, first.metric)
     name = f"a paired t-test over {len(first.ends)} seeds" if second.test.paired else "Welch's t-test"
-    by = f", corrected by Holm for {_pairs(found)}" if len(others) > 1 else ""
+    several = sum(len(one.ends) > 1 for one in found)
+    by = (
+        f", corrected by Holm for all {several * (several - 1) // 2:,} pairs of settings"
+        if len(others) > 1
+        else ""
+    )
     equal = "p " if second.p < units.LEAST else "p = "
     return f"{said}: 95 % interval {reach}, {equal}{units.probability(second.p)} by {name}{by}."
-
-
-def _pairs(found: Sequence[Standing]) -> str:
-    several = sum(len(one.ends) > 1 for one in found)
-    return f"all {several * (several - 1) // 2:,} pairs of settings"
 
 
 def _head(first: Standing, others: Sequence[Rival]) -> str:

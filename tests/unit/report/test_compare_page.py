@@ -363,7 +363,7 @@ def test_a_lower_value_may_be_the_better():
     (rival,) = rivals([low, high])
     assert rival.seen
     assert rival.test.low > 0, "how far behind is positive"
-    assert verdict([low, high])[0] == "1 is best: rmse 1.1333 ± 0.1528, the mean of 3 seeds."
+    assert verdict([low, high])[0] == "1 is best: RMSE 1.1333 ± 0.1528, the mean of 3 seeds."
 
 
 def test_a_single_lucky_run_is_not_best_and_the_files_have_each_runs_setting(tmp_path):

@@ -184,7 +184,7 @@ def test_a_silo_that_the_last_round_has_not_scored_keeps_its_row(tmp_path):
     _, reader = read(run)
     titles = [given["title"] for tag, given in reader.tags if tag == "th" and "title" in given]
     assert [title for title in titles if title in "abc"] == ["a", "b", "c"]
-    map = told_on(reader)["accuracy of every silo in every round"]
+    map = told_on(reader)["Accuracy of every silo in every round"]
     codes = np.frombuffer(base64.b64decode(map["values"]), "<u2").reshape(3, 2).tolist()
     assert (map["rows"], map["heads"]) == (["a", "b", "c"], ["round 1", "round 2"])
     assert (map["low"], map["high"], map["share"]) == (0.25, 1.0, True)
