@@ -15,7 +15,7 @@ from data_prep.inspect import advice
 from data_prep.inspect.feature_moments import target_columns
 from data_prep.inspect.summary import FolderSummary, Measure
 from mpifl.common import visible
-from mpifl.data.shards import SPLITS, FederationSpec, VerticalSpec
+from mpifl.data.shards import SPLITS, FederationSpec, ShardEntry, VerticalSpec
 
 MOST_ROWS = 40
 MOST_COLUMNS = 32  # of a label histogram; more classes than that share columns
@@ -146,21 +146,30 @@ def _table(summary: FolderSummary, console: Console, everything: bool) -> Table:
     for silo in rows:
         entry, of_label = spec.silos[silo], counts[silo]
         size = bar(summary.sizes[silo] / max(largest, 1), unicode)
-        seen = f"{np.count_nonzero(of_label)}/{len(of_label)}"
-        drawn = [sparkline(of_label, unicode), seen] if summary.labelled else []
-        moments_of = summary.moments[silo].overall() if summary.moments else ()
+        drawn = [sparkline(of_label, unicode), _seen(of_label)] if summary.labelled else []
         figures = [
-            *(f"{figure:.4g}" for figure in moments_of),
+            *_moments(summary, silo),
             *summary.target_figures(silo, MOST_TARGETS),
             decimal(entry.bytes),
         ]
         owned = [f"{sum(entry.groups.values()):,}" if entry.groups else ""] if groups else []
-        examples = [f"{entry.examples.get(split, 0):,}" for split in splits]
-        cells = [str(silo), entry.name, *examples, *owned, size, *drawn, *figures]
+        cells = [str(silo), entry.name, *_examples(entry, splits), *owned, size, *drawn, *figures]
         table.add_row(
             *map(shown, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1]
         )
     return table
+
+
+def _examples(entry: ShardEntry, splits: Sequence[str]) -> list[str]:
+    return [f"{entry.examples.get(split, 0):,}" for split in splits]
+
+
+def _moments(summary: FolderSummary, silo: int) -> list[str]:
+    return [f"{figure:.4g}" for figure in summary.moments[silo].overall()] if summary.moments else []
+
+
+def _seen(of_label: np.ndarray) -> str:
+    return f"{np.count_nonzero(of_label)}/{len(of_label)}"
 
 
 def bar(share: float, unicode: bool = True) -> str:
