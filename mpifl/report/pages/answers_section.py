@@ -21,8 +21,6 @@ OF_SILOS = ("s1", "s3", "s4", "s5")
 """Looks of single silos that are few; more have one look together."""
 SHADES = 5
 FORMATS = (".pdf", ".svg")
-
-
 KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[float, float]]]]] = (
     ("roc", "ROC curve", "false positive rate", "true positive rate", roc),
     ("precision-recall", "Precision-recall curve", "recall", "precision", precision_recall),

@@ -70,9 +70,7 @@ def _over(one: Standing, against: Standing, held: Mapping[str, Held]) -> dict[st
     """Return what each silo gains by a setting; nothing where the settings are of other shards."""
     if not same_data(one.group.runs[0].data, against.group.runs[0].data):
         return {}
-    if (
-        len({run.silo_rows for of in (one, against) for run in of.group.runs}) > 1
-    ):  # test rows, and valid ones
+    if len({run.silo_rows for of in (one, against) for run in of.group.runs}) > 1:
         return {}
     served, beside = _by_seed(one), _by_seed(against)
     tests = {name: chance.over_seeds(of, beside[name]) for name, of in served.items() if name in beside}

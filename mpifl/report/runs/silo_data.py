@@ -18,8 +18,6 @@ from mpifl.run.folder import describe, same_data
 
 MOST_SILOS = 200
 MOST_NAMED = 20
-
-
 Told = FederationSpec | VerticalSpec | str | None
 """What a shard folder says of itself, or why that cannot be told."""
 
