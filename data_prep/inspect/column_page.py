@@ -24,14 +24,11 @@ MOST_CLASSES = 1000
 def column_page(folders: Sequence[ColumnsSummary]) -> str:
     """Return the page of one vertical folder or two."""
     most = max(int(one.widths.max()) for one in folders)
-    parts = [
-        FolderOnPage(one.spec.name, one.title, one.held, one.measures, _body(one, most)) for one in folders
-    ]
+    parts = []
+    for one in folders:
+        body = [*section(TITLE, column_advice(one)), *_figures(one, most), _silos(one, most)]
+        parts.append(FolderOnPage(one.spec.name, one.title, one.held, one.measures, body))
     return document(parts, compared_columns(*folders) if len(folders) == 2 else [])
-
-
-def _body(columns: ColumnsSummary, most: int) -> list[Block]:
-    return [*section(TITLE, column_advice(columns)), *_figures(columns, most), _silos(columns, most)]
 
 
 def _figures(columns: ColumnsSummary, most: int) -> list[Figure]:

@@ -69,8 +69,8 @@ class ColumnsSummary:
             Measure("Width skew", "Gini coefficient of the numbers of columns", gini(self.widths), "", 1)
         ]
         if self.correlated is not None and len(self.widths) > 1:
-            text = "between silos, less that within (Icor)"
-            ends = "below 0 where a silo's own columns belong together"
+            text = "between silos minus within silos (Icor)"
+            ends = "below 0 where a silo's own columns correlate more"
             found.append(Measure("Correlation", text, icor(self.correlated), "", 1, ends))
         return found
 

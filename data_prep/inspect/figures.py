@@ -51,7 +51,8 @@ def moments(of_silo: Sequence[FeatureMoments], what: str) -> Plot:
     nothing of a silo where they are not finite."""
     mean, deviation = np.array([one.overall() for one in of_silo]).T
     finite = np.isfinite(mean) & np.isfinite(deviation)
-    low, high = _extent(mean[finite], deviation[finite])
+    low = float((mean - deviation)[finite].min()) if finite.any() else 0.0
+    high = float((mean + deviation)[finite].max()) if finite.any() else 0.0
     span = high - low or 1.0
     heights = [100 - 100 * (level - low) / span for level in (mean + deviation, mean, mean - deviation)]
     marks = [
@@ -78,11 +79,6 @@ def moments(of_silo: Sequence[FeatureMoments], what: str) -> Plot:
     )
 
 
-def _extent(mean: np.ndarray, deviation: np.ndarray) -> tuple[float, float]:
-    """Return the lowest and the highest of what lies a deviation off; 0 and 0 of nothing."""
-    return (float((mean - deviation).min()), float((mean + deviation).max())) if len(mean) else (0.0, 0.0)
-
-
 def shifts(summary: FolderSummary) -> list[Block]:
     """Draw how far the mean of each feature lies from that of all silos,
     in deviations: red below, blue above."""
@@ -102,7 +98,7 @@ def square(found: np.ndarray) -> Plot:
     texts = [[f"{value:.3f}" for value in row] for row in turned.tolist()]
     names = [str(silo) for silo in range(len(found))][::-1]
     shades = turned / max(float(found.max()), 1e-9)
-    return heat(shades, BLUES, "A number of each pair of silos", names, texts=texts)
+    return heat(shades, BLUES, "Correlation of each pair of silos", names, texts=texts)
 
 
 def owners(
@@ -133,7 +129,8 @@ def faces(summary: FolderSummary) -> Pictures:
     as grey or colour images."""
     kept = summary.moments or []
     chosen = np.unique(np.linspace(0, len(kept) - 1, min(len(kept), MOST_FACES)).astype(int)).tolist()
-    images = np.stack([_picture(kept[silo].mean, summary.spec.single.shape) for silo in chosen])
+    shape = summary.spec.single.shape
+    images = np.stack([kept[silo].mean.reshape((1, *shape)[-3:]) for silo in chosen])
     low, high = images.min(), images.max()
     images = (images - low) / (high - low or 1)
     shown = [coloured(one[0], GREYS) if len(one) == 1 else _colour(one) for one in images]
@@ -161,10 +158,6 @@ def is_table(summary: FolderSummary) -> bool:
 
 def _kept(summary: FolderSummary) -> int:
     return len(summary.moments[0].mean) if summary.moments else 0
-
-
-def _picture(mean: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    return mean.reshape(shape if len(shape) == 3 else (1, *shape))
 
 
 def _colour(image: np.ndarray) -> np.ndarray:

@@ -214,7 +214,7 @@ def grouped(spec: FederationSpec) -> str:
         return ""
     rows = sum(sum(entry.examples[split] for split in entry.groups or ()) for entry in known)
     name = f" of {spec.scheme['group']}" if "group" in spec.scheme else ""
-    return f"Groups{name}: {groups:,}, with {rows / groups:.3g} rows each in the mean"
+    return f"Groups{name}: {groups:,}, with {rows / groups:.3g} rows each on average"
 
 
 def _measures(summary: FolderSummary) -> Table:

@@ -13,7 +13,6 @@ from data_prep.inspect.feature_moments import FeatureMoments
 from data_prep.inspect.overview import chosen_rows, compared, grouped, totals
 from data_prep.inspect.summary import FolderSummary, Measure
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render
-from mpifl.data.shards import FederationSpec
 
 MOST_ROWS = 200
 MOST_TARGETS = 24
@@ -47,16 +46,11 @@ Differences = Sequence[tuple[str, str, str, str]]
 def page(summaries: Sequence[FolderSummary]) -> str:
     """Return the page of one folder or two."""
     most = Most(max(int(one.sizes.max()) for one in summaries), max(one.darkest for one in summaries))
-    parts = [
-        FolderOnPage(one.spec.name, one.title, _held(one.spec), one.measures, _folder(one, most))
-        for one in summaries
-    ]
+    parts = []
+    for one in summaries:
+        held = ". ".join(filter(None, (totals(one.spec), grouped(one.spec))))
+        parts.append(FolderOnPage(one.spec.name, one.title, held, one.measures, _folder(one, most)))
     return document(parts, compared(*summaries) if len(summaries) == 2 else [])
-
-
-def _held(spec: FederationSpec) -> str:
-    """Say what a folder holds, and of how many groups."""
-    return ". ".join(filter(None, (totals(spec), grouped(spec))))
 
 
 def document(parts: Sequence[FolderOnPage], differences: Differences) -> str:

@@ -147,9 +147,14 @@ class FolderSummary:
 
 def title_of(spec: FederationSpec | VerticalSpec) -> str:
     """Say what was cut and how, to the shards of a folder."""
-    options = ", ".join(f"{key} {worded(value)}" for key, value in spec.scheme.items() if key != "name")
+    options = ", ".join(
+        f"{key} {worded(value)}" for key, value in spec.scheme.items() if key != "name" and value != ""
+    )
     named = by_path("x", spec.features).items()
-    inputs = [(path[2:], one.dtype, f"{'up to ' * one.ragged}{_size(one.shape)}") for path, one in named]
+    inputs = [
+        (path[2:], one.dtype, f"{'up to ' * one.ragged}{'x'.join(map(str, one.shape))}")
+        for path, one in named
+    ]
     examples = ", ".join(" ".join(filter(None, told)) for told in inputs)
     learned = f"targets {spec.aim}" if spec.classes is None else f"{spec.classes} classes"
     cut = f"{spec.source.get('name')} by {spec.scheme.get('name')} ({options}), seed {spec.seed}"
@@ -159,10 +164,6 @@ def title_of(spec: FederationSpec | VerticalSpec) -> str:
 def worded(value: Any) -> str:
     """Return an option as a command takes it: Python's True is yes."""
     return ("no", "yes")[value] if isinstance(value, bool) else str(value)
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
 
 
 def summarise(folder: Path, *, features: bool = False) -> FolderSummary:

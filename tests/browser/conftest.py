@@ -172,6 +172,7 @@ PAGES = {
     "sweep-of-three": lambda folder: sweep(folder / "sweep", "lr", "momentum", "weight_decay"),
     "settings": lambda folder: compared(folder / "runs"),
     "federation": lambda folder: federation(folder / "shards"),
+    "split": lambda folder: write_report(split(folder / "run")),
     "columns": lambda folder: columns(folder / "shards"),
     "long-names": lambda folder: write_report(long_names(folder / LONG)),
     "long-names-compared": long_sweep,
@@ -199,8 +200,10 @@ def many(folder: Path) -> Path:
 
 def answering(folder: Path) -> Path:
     """Leave a run that tells its model's answers, and that was changed by force and has not finished."""
-    run(folder, 30, task={"name": "binary", "metrics": ["accuracy", "auroc"]})
-    records = [record(n, test_auroc=0.95 - 0.4 / n, silo_auroc_mean=0.9 - 0.4 / n) for n in range(1, 31)]
+    run(folder, 30, task={"name": "binary", "metrics": ["accuracy", "auroc", "f1"]})
+    more = {"test_f1": 0.8, "silo_f1_mean": 0.7}
+    aurocs = [{"test_auroc": 0.95 - 0.4 / n, "silo_auroc_mean": 0.9 - 0.4 / n} for n in range(1, 31)]
+    records = [record(n, **of, **more) for n, of in enumerate(aurocs, 1)]
     told = [[round(0.05 + p / 20, 3), p * p // 3, (20 - p) ** 2 // 3] for p in range(19)]
     yes, no = ([sum(one[nth] for one in part) for part in (told[:9], told[9:])] for nth in (1, 2))
     of = {"intervals": {"auroc": [0.91, 0.96]}, "commonest": 0.52, "columns": [told], "confusion": [no, yes]}
@@ -215,6 +218,23 @@ def lost(folder: Path) -> Path:
     run(folder)
     (folder / "metrics.jsonl").write_bytes(b"")
     note_lost(folder, "the model is not finite after round 1, and is not written; there is no checkpoint")
+    return folder
+
+
+def split(folder: Path) -> Path:
+    """Leave a run of silos that each have columns of the same rows."""
+    shards = folder.parent / "columns"
+    spec = write_vertical_folder(shards, {"train": 5000, "test": 20}, (1, 9, 3), holder=1)
+    cut = {
+        "split": {"cut_width": 4},
+        "algorithm": {"name": "splitnn"},
+        "model": {"name": "mlp", "hidden": [8]},
+    }
+    run(folder, shards=str(shards), **cut)
+    told = [{k: v for k, v in record(n).items() if "silo" not in k} for n in range(1, 41)]
+    records = [one | {"norm_leak_auc": 0.8} for one in told]
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    write_environment(folder, silos=[one.name for one in spec.silos], data=describe(spec))
     return folder
 
 

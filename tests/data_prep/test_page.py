@@ -280,7 +280,7 @@ def test_a_page_shows_groups_and_says_no_word_of_python(tmp_path):
     assert command(*words, "--silos", 3, "--test", 0.2) == 0
     assert command("inspect", tmp_path / "o", "--page", tmp_path / "o.html") == 0
     text = (tmp_path / "o.html").read_text()
-    assert "Groups of who: 30, with 4 rows each in the mean" in text
+    assert "Groups of who: 30, with 4 rows each on average" in text
     assert "<th>examples</th><th>groups</th>" in text
     owned = [sum(entry.groups.values()) for entry in summarise(tmp_path / "o").spec.silos]
     assert all(f"<td>{number}</td>" in text for number in owned)

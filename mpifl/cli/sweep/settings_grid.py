@@ -47,7 +47,7 @@ class GridRun:
 
     @property
     def by_valid(self) -> bool:
-        """Whether its rounds are scored on valid rows."""
+        """Whether its rounds are scored on validation rows."""
         return self.job.evaluate.split is not None
 
     @property

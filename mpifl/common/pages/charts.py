@@ -140,7 +140,7 @@ def lines(
     at = [*(under.said if under else ()), *(x for line in shown for x, _ in line.points)]
     keys = _keys(shown, band, target, under, write)
     if min(at) == max(at):  # a dot is no curve
-        return Figure(title, f"In {along} {at[0]:g}. {note}".strip(), [], keys, wide)
+        return Figure(title, f"There is one point, at {along} {at[0]:g}. {note}".strip(), [], keys, wide)
     x = Scale(min(at), max(at))
     marks = [Mark("area band", _area(band, x, y))] if band and band.points else []
     marks += [mark for line in shown for mark in _path(line, x, y)]

@@ -58,8 +58,13 @@ class MetricInfo(BaseModel):
 
     @property
     def title(self) -> str:
-        """Its name at the beginning of a title."""
-        return TITLES.get(self.name, f"{self.name[:1].upper()}{self.name[1:]}")
+        """Its name at the beginning of a title or a sentence."""
+        return f"{self.label[:1].upper()}{self.label[1:]}"
+
+    @property
+    def label(self) -> str:
+        """Its name within a sentence."""
+        return TITLES.get(self.name, self.name.replace("_", " "))
 
     @property
     def test(self) -> str:

@@ -16,7 +16,7 @@ NAMES = Names()
 
 def scores(summary: Summary) -> dict[str, Mapping[str, Any]]:
     """Return the loss and the metrics of each silo by its name: of its test rows, which are scored at the end
-    where rounds look at valid rows; else of the last round that was scored."""
+    where rounds look at validation rows; else of the last round that was scored."""
     silos = summary.of_silos.get("silos")
     held = silos if isinstance(silos, Mapping) else {}
     return {NAMES[str(name)]: each for name, each in held.items() if isinstance(each, Mapping)}
@@ -33,9 +33,9 @@ def why_none(job: Mapping[str, Any]) -> str:
     """Say why there is no score of single silos."""
     security = job.get("security")
     if isinstance(security, Mapping) and security.get("masks", True):
-        return "withheld: sums are masked, so only the silo knows its own"
+        return "withheld: sums are masked, so each silo alone knows its score"
     if isinstance(job.get("privacy"), Mapping):
-        return "withheld: differential privacy covers what a silo scored on its own examples"
+        return "withheld: differential privacy protects the scores on a silo's own examples"
     if isinstance(job.get("split"), Mapping):
         return "there are none: all silos have the same rows"
-    return "none was told: no silo holds out examples, or no round was scored yet"
+    return "there are none: no silo holds out examples, or no round was scored yet"

@@ -156,7 +156,7 @@ def weighed(weights: dict[str, float], names: Names) -> str:
 def figures_of(
     record: Record, names: Names | None = None, metric: MetricInfo = ACCURACY, valid: bool = False
 ) -> str:
-    """Return a round's loss and main metric in a few words; `valid` says that silos score valid rows."""
+    """Return a round's loss and main metric in a few words; `valid` says that silos score validation rows."""
     names, parts = names or Names(), []
     if (loss := number(record, "train_loss")) is not None:
         parts.append(f"loss {loss:{'.4f' if loss < 1e6 else '.3g'}}")

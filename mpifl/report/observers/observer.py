@@ -16,7 +16,7 @@ Record: TypeAlias = dict[str, Any]
 """One round as it stands in `metrics.jsonl`."""
 
 
-HELD_OUT = "what silos hold out"
+HELD_OUT = "the silos' held-out examples"
 
 
 def judged(record: Record, metric: MetricInfo) -> tuple[str, float] | None:

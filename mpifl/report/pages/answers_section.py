@@ -21,12 +21,10 @@ OF_SILOS = ("s1", "s3", "s4", "s5")
 """Looks of single silos that are few; more have one look together."""
 SHADES = 5
 FORMATS = (".pdf", ".svg")
-
-
 KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[float, float]]]]] = (
     ("roc", "ROC curve", "false positive rate", "true positive rate", roc),
     ("precision-recall", "Precision-recall curve", "recall", "precision", precision_recall),
-    ("calibration", "Calibration", "predicted probability", "share that is so", calibration),
+    ("calibration", "Calibration", "predicted probability", "observed frequency", calibration),
 )
 """The charts: file, title, what lies along and beside, and where the points of a column lie."""
 
@@ -101,8 +99,8 @@ def answer_charts(found: Answered, classes: Sequence[str]) -> list[AnswerChart]:
     areas = [(name, of.intervals["auroc"]) for name, of in found.rows.items() if "auroc" in of.intervals]
     ends = ", ".join(f"{name} {low:.2%} to {high:.2%}" for name, (low, high) in areas)
     rates = [rate for _, look, column in drawn if look != "each" and (rate := base_rate(column)) is not None]
-    behind = [("by chance", 0.0, 1.0), ("by chance", rates[-1], rates[-1]) if rates and not by else None,
-              ("as it should be", 0.0, 1.0)]  # fmt: skip
+    behind = [("chance", 0.0, 1.0), ("chance", rates[-1], rates[-1]) if rates and not by else None,
+              ("perfect calibration", 0.0, 1.0)]  # fmt: skip
     charted = []
     for (file, title, along, beside, points), level in zip(KINDS, behind, strict=True):
         lines = [charts.Line(name, of, look, "") for name, look, column in drawn if (of := points(column))]
@@ -154,7 +152,7 @@ def answers_section(found: Answered, classes: Sequence[str]) -> list[Figure]:
     ]
     shown = there([*drawn, _confusion(found, classes)])
     if found.withheld and shown:
-        shown.append(Figure("Answers of silos", "", [Said(f"{found.withheld.capitalize()}.")]))
+        shown.append(Figure("Predictions at the silos", "", [Said(f"{found.withheld.capitalize()}.")]))
     return shown
 
 
@@ -170,17 +168,17 @@ def _confusion(found: Answered, classes: Sequence[str]) -> Figure | None:
         return None
     names = _named(classes, len(counts))
     cells = [
-        (name, [(f"{count:,}", _shade(count, row), right == nth, "") for nth, count in enumerate(row)])
+        (
+            name,
+            [
+                (f"{count:,}", min(SHADES * count // max(sum(row), 1), SHADES - 1), right == nth, "")
+                for nth, count in enumerate(row)
+            ],
+        )
         for right, (name, row) in enumerate(zip(names, counts, strict=True))
     ]
-    note = (
-        f"Examples of the {rows}: rows are true classes, columns what was answered. Right answers are framed."
-    )
-    return Figure("Confusion matrix", note, [Grid("true / answered", names, cells)], wide=len(counts) > 8)
-
-
-def _shade(count: int, row: Sequence[int]) -> int:
-    return min(int(SHADES * count / max(sum(row), 1)), SHADES - 1)
+    note = f"Examples: {rows}. Rows are true classes, columns are predicted ones. Right ones are framed."
+    return Figure("Confusion matrix", note, [Grid("true / predicted", names, cells)], wide=len(counts) > 8)
 
 
 def draw_answers(found: Answered, classes: Sequence[str], folder: Path) -> None:
@@ -221,7 +219,7 @@ def _matrix(axes: Any, counts: Sequence[Sequence[int]], names: Sequence[str], ro
     ticks = [name.replace("$", r"\$") for name in names]
     axes.set_xticks(range(len(names)), ticks, rotation=45 if max(map(len, names)) > 4 else 0)
     axes.set_yticks(range(len(names)), ticks)
-    axes.set(xlabel="answered", ylabel=f"true class, {rows}")
+    axes.set(xlabel="predicted", ylabel=f"true class, {rows}")
 
 
 def _save(figure: Any, folder: Path, name: str) -> None:

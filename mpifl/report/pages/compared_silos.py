@@ -8,15 +8,12 @@ from typing import Any
 
 from mpifl.common import InputError, Names
 from mpifl.common.pages import Cell, Figure, Table, charts
-from mpifl.report.pages.gains import Gain, gains, held_against, trains_alone, values
+from mpifl.report.pages.gains import ALONE, Gain, gains, held_against, trains_alone, values
 from mpifl.report.runs import Held, Standing, Summary, chance, examples, trained_on
 from mpifl.run.folder import read_environment, same_data
 
 MOST_SILOS = 200
-NO_REFERENCE = (
-    "No setting is a clear reference, as each silo alone or a single one of fedavg is, so no gain is told. "
-    "Name one by --against."
-)
+NO_REFERENCE = "No setting is a clear reference, so gains are not shown. Name one with --against."
 
 
 def reference_of(found: Sequence[Standing], against: str | None) -> Standing | None:
@@ -39,7 +36,7 @@ def reference_of(found: Sequence[Standing], against: str | None) -> Standing | N
 
 def called_in_words(one: Standing) -> str:
     """Return what silos are held against in words."""
-    return f"each silo alone ({one.name})" if trains_alone(one.group.runs[0]) else one.name
+    return f"{ALONE} ({one.name})" if trains_alone(one.group.runs[0]) else one.name
 
 
 def _algorithm(one: Standing) -> Mapping[str, Any]:
@@ -73,9 +70,7 @@ def _over(one: Standing, against: Standing, held: Mapping[str, Held]) -> dict[st
     """Return what each silo gains by a setting; nothing where the settings are of other shards."""
     if not same_data(one.group.runs[0].data, against.group.runs[0].data):
         return {}
-    if (
-        len({run.silo_rows for of in (one, against) for run in of.group.runs}) > 1
-    ):  # test rows, and valid ones
+    if len({run.silo_rows for of in (one, against) for run in of.group.runs}) > 1:
         return {}
     served, beside = _by_seed(one), _by_seed(against)
     tests = {name: chance.over_seeds(of, beside[name]) for name, of in served.items() if name in beside}
@@ -110,7 +105,7 @@ def silos_of_settings(
             change = "" if gain.seen is False else f" {gain.write(metric)}"
             cells.append(Cell(metric.write(served) + change, served, gain.look))
         rows.append(cells)
-    note = f"{_whose(found)}{_of_seeds(found)}, and the change against {called_in_words(against)}. "
+    note = f"{_whose(found)}{_of_seeds(found)}. Changes are against {called_in_words(against)}. "
     note += held_against(gain for of in over for gain in of.values())
     table = Table(["silo", called_in_words(against), *(one.name for one in shown)], rows, sort=True)
     return Figure("Which silos gain?", note, [table], wide=True), over[0] if shown[0] is found[0] else {}
@@ -129,13 +124,13 @@ def _without_reference(found: Sequence[Standing]) -> Figure | None:
     ]
     note = f"{_whose(found)}{_of_seeds(found)}. {NO_REFERENCE}"
     table = Table(["silo", *(name for name, _ in shown)], rows, sort=True)
-    return Figure("What each silo has", note, [table], wide=True)
+    return Figure("Scores of each silo", note, [table], wide=True)
 
 
 def _whose(found: Sequence[Standing]) -> str:
     kinds = sorted({run.silo_rows for one in found for run in one.group.runs} - {""})
-    return f"On each silo's {' or '.join(kinds)}" if kinds else "On what each silo holds out"
+    return f"Scores are on each silo's {' or '.join(kinds) or 'held-out examples'}"
 
 
 def _of_seeds(found: Sequence[Standing]) -> str:
-    return ", the mean over seeds" if any(len(one.group.runs) > 1 for one in found) else ""
+    return ", as means over seeds" if any(len(one.group.runs) > 1 for one in found) else ""

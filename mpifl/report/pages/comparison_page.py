@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.pages.compared_silos import called_in_words, held_by, reference_of, silos_of_settings
-from mpifl.report.pages.curves import AXES, Curve, curve, group_looks
+from mpifl.report.pages.curves import AXES, curve, group_looks
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
@@ -38,8 +38,8 @@ ROOM, LONGEST, BESIDE = 120, 28, 9
 """Characters of a row of all runs on a desk, of a run's name there at most, and of a setting."""
 TESTED = ("behind the first", "95 % interval", "p")
 HOLM = (
-    "Each setting is held against the first by a t-test over the seeds. It is paired where both have the "
-    "same seeds, else Welch's. p is corrected by Holm for all pairs of settings, the interval is not."
+    "A t-test over the seeds compares each setting with the first. It is paired where both have the same "
+    "seeds, else Welch's. p is corrected by Holm for all pairs of settings; the interval is not."
 )
 
 
@@ -66,7 +66,7 @@ def compare_page(
     """
     found, drawn = standings_of(summaries), list[Figure | None]()
     said = verdict(found)
-    said += [f"Judged by {found[0].judged.words()}."] if found and found[0].judged else []
+    said += [f"Settings are ranked by {found[0].judged.words()}."] if found and found[0].judged else []
     if found:
         drawn = [_settings(found, target, path), _grid(found, path), *_panels(found, target)]
         reference = reference_of(found, against)
@@ -137,7 +137,7 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
     metric, place = found[0].metric, _places(found)
     others = rivals(found)
     tested = any(one.test for one in others)
-    heads = [metric.name, "a dot a seed", *(TESTED if tested else ()), found[0].worst_head]
+    heads = [metric.label, "one dot per seed", *(TESTED if tested else ()), found[0].worst_head]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
     for one, rival in zip(found, [None, *others], strict=True):
@@ -150,7 +150,7 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
         row += [] if target is None else [_mean(one, target, "{:.0f}".format, "rounds_to_target")]
         row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
-    note = "A dot is a run with a seed of its own, and the line is mean ± deviation over the seeds."
+    note = "Each dot is a run with its own seed. The line is mean ± standard deviation over the seeds."
     note += f" {HOLM}" if tested else ""
     table = Table(["setting", *heads, "traffic", "time"], rows, sort=True)
     return Figure("Settings, the best first", note, [table], wide=True)
@@ -202,21 +202,19 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
     looks = group_looks([one.group for one in found])
     curves = [(one.name, each, look.page) for one, look in zip(found[:most], looks, strict=False)
               if (each := curve(one.group, figure)) is not None]  # fmt: skip
-    note = f"The {most} best of {len(found)}." if len(found) > most else ""
-    note += " Each is the mean of its seeds." if any(len(one.ends) > 1 for one in found) else ""
-    note += " Rounds are scored on valid rows." if any(run.by_valid for run in runs) else ""
+    note = f"The chart has the {most} best of {len(found)} settings." if len(found) > most else ""
+    note += " Each line is the mean over seeds." if any(len(one.ends) > 1 for one in found) else ""
+    note += " Each round is scored on validation rows." if any(run.by_valid for run in runs) else ""
     panels = []
     for along, which in AXES:
-        lines = [_line(name, each, which, look) for name, each, look in curves]
+        lines = [
+            charts.Line(name, list(zip(each.at[which].tolist(), each.mean.tolist(), strict=True)), look)
+            for name, each, look in curves
+        ]
         title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=note, along=along,
                                    wide=which == 0))  # fmt: skip
     return panels
-
-
-def _line(name: str, each: Curve, which: int, look: str) -> charts.Line:
-    points = [(float(at), float(value)) for at, value in zip(each.at[which], each.mean, strict=True)]
-    return charts.Line(name, points, look)
 
 
 def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fold:
@@ -245,5 +243,5 @@ def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fo
     found: list[Block] = [Table(["run", *named, "rounds", *heads], rows, sort=True)]
     if len(columns) < len(offered):
         more = ", ".join(column.heading for column in offered if column not in columns)
-        found.append(Said(f"Left out for want of room: {more}; --csv has them.", "soft"))
+        found.append(Said(f"Not shown for lack of space: {more}. The file of --csv has them.", "soft"))
     return Fold("Every run", found)

@@ -12,8 +12,9 @@ from mpifl.report.runs import Difference, Held, Summary, chance
 from mpifl.run.folder import same_data
 
 NONE_SEEN = "no difference seen"
-SEEDS, EXAMPLES = "the seeds", "the examples held out"
+SEEDS, EXAMPLES = "the seeds", "the held-out examples"
 """What chance comes from."""
+ALONE = "a model trained alone"
 
 
 class Gain(NamedTuple):
@@ -74,11 +75,11 @@ def held_against(found: Iterable[Gain]) -> str:
     told = [gain.held for gain in found]
     parts = [what for what in (SEEDS, EXAMPLES) if any(what in held for held in told)]
     if not parts or not all(told):
-        return "Nobody can tell what of it is chance."
+        return "How much of them is chance is not known."
     said = (
-        f"It is written where it is more than chance makes of {' and of '.join(parts)}, each silo for itself"
+        f"A change is shown where it exceeds chance over {' and over '.join(parts)}, for each silo by itself."
     )
-    return said + ("." if SEEDS in parts else "; a setting with one seed shows no spread of seeds.")
+    return said + ("" if SEEDS in parts else " A setting with one seed shows no spread over seeds.")
 
 
 def values(summary: Summary) -> dict[str, float]:
@@ -116,12 +117,14 @@ def check_alone(summary: Summary, alone: Summary) -> None:
             )
 
 
-def gained(found: Mapping[str, Gain], against: str = "training alone", setting: str = "") -> str:
+def gained(found: Mapping[str, Gain], against: str = ALONE, setting: str = "this model") -> str:
     """Say how many silos gain, how many lose, and of how many no difference is seen; by which setting."""
     looks = [gain.look for gain in found.values()]
     better, worse = looks.count("best"), looks.count("worst")
-    by = f"By {setting}, against {against}:" if setting else f"Against {against}"
-    said = f"{by} {better:,} of {len(looks):,} silos gain and {worse:,} lose"
+    if not better + worse and all(gain.seen is not None for gain in found.values()):
+        return f"No difference is seen between {setting} and {against} at any of {len(looks):,} silos."
+    than = f"with {setting} than with {against}"
+    said = f"{better:,} of {len(looks):,} silos do better {than}, and {worse:,} do worse."
     if any(gain.seen is None for gain in found.values()):
-        return f"{said}; their held-out rows do not show how much of that is chance."
-    return f"{said}; no difference is seen at {len(looks) - better - worse:,}."
+        return f"{said} How much of that is chance is not known."
+    return f"{said} The other {len(looks) - better - worse:,} show no difference."

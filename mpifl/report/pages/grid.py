@@ -66,9 +66,9 @@ def grid(
     listed = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
     title = f"{title} by {listed}"
     if len(keys) < 3:
-        note = "The stronger the colour, the better; the best is framed."
+        note = "A stronger colour is better. The best is framed."
         return Figure(title, note, [_map(scaled)], wide=True)
-    note = "A line for each run, or for its seeds; the stronger, the better, and the best is the thick one."
+    note = "Each line is a setting. A stronger colour is better. The thick line is the best."
     return Figure(title, note, [_parallel(scaled)], wide=True)
 
 
@@ -98,7 +98,7 @@ def _parallel(scaled: Scaled) -> Plot:
     named += [(many, up, scaled.write(end)) for up, end in zip((0.0, 1.0), ends, strict=True)]
     words = [(100 * nth / many, 100 - 100 * up, word, False) for nth, up, word in named]
     below = [Place(100 * nth / many, key) for nth, key in enumerate([*scaled.keys, "result"])]
-    return Plot("What came of each run", marks, (WIDE, HIGH), cells=words, ticks=below, high=240)
+    return Plot("Result of each setting", marks, (WIDE, HIGH), cells=words, ticks=below, high=240)
 
 
 def _through(scaled: Scaled, one: Tried, axes: Sequence[list[str]], ends: tuple[float, float]) -> Mark:

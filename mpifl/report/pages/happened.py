@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mpifl.common import Names
 from mpifl.common.pages import Figure, Table
 from mpifl.report.judging import NAMES, ranked, scores
-from mpifl.report.observers import best_round
+from mpifl.report.observers import HELD_OUT, best_round
 from mpifl.report.runs import Summary, units
 from mpifl.run.folder import number
 
@@ -28,7 +28,7 @@ USUAL, SHARE = 6, 0.05
 """A fall is a step down of more than so many times the usual step, and of this share of the whole span."""
 LATE = 0.1
 """The first share of the rounds, in which steps are large, has no falls."""
-MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT, MOST_MINDED = 3, 3, 6, 20, 3
+MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT, MOST_MINDED, MOST_NAMED = 3, 3, 6, 20, 3, 5
 
 
 def verdict(summary: Summary) -> list[str]:
@@ -41,16 +41,16 @@ def _reached(summary: Summary) -> str:
     """Say what the model reached by what it is judged by, and when it was at the target."""
     metric, judged, final = summary.metric, summary.judged_by, summary.final()
     by = f", by {summary.model_words}" if summary.model_words else ""
+    tested = "the test rows of all silos" if "split" in summary.job else "the server's test set"
     if final is not None:
-        by_server = metric.test in summary.at_end and "split" not in summary.job
-        whose = "the server's test set" if by_server else "the test rows of all silos"
-        said = f"{metric.title} is {metric.write(final)} on {whose}, scored once, at the end{by}"
+        whose = tested if metric.test in summary.at_end else "the test rows of all silos"
+        said = f"{metric.title} is {metric.write(final)} on {whose}, scored once at the end{by}"
         return f"{said}{_of_target(summary, None)}."
     if judged is None or (value := summary.figure(judged)) is None:
         return "No round was scored."
-    held = "on the silos' valid rows" if summary.by_valid else "on all that silos hold out"
-    of = {metric.test: "on the server's test set", metric.pooled: held}
-    mean = f"in the mean of the silos by their {'valid rows' if summary.by_valid else 'examples'}"
+    held = "on the silos' validation rows" if summary.by_valid else f"on {HELD_OUT}"
+    of = {metric.test: f"on {tested}", metric.pooled: held}
+    mean = f"as the silos' mean, weighted by {'validation rows' if summary.by_valid else 'examples'}"
     said = f"{metric.title} is {metric.write(value, summary.target)} {of.get(judged, mean)}{by}"
     return f"{said}{_of_target(summary, value)}."
 
@@ -67,7 +67,7 @@ def _of_target(summary: Summary, value: float | None) -> str:
     target, at = summary.metric.write_briefly(summary.target), summary.reached(summary.target)
     when = f"was reached in round {at:,}" if at else f"was not reached{'' if summary.finished else ' yet'}"
     lost = at and value is not None and not summary.metric.reaches(value, summary.target)
-    where = " on the silos' valid rows" if summary.by_valid else ""
+    where = " on the silos' validation rows" if summary.by_valid else ""
     return f"; the target, {target}, {when}{where}{', and lost again by the end' if lost else ''}"
 
 
@@ -81,25 +81,26 @@ def _of_silos(summary: Summary) -> str:
     where = f" on {summary.silo_rows}" if summary.silo_rows else ""
     if low == high:
         return f"All {len(found):,} silos have {write(low)}{where}."
-    than, alike = (
-        "more" if summary.metric.higher_is_better else "less",
-        [value for _, value in found].count(low),
-    )
-    who = f"silo {worst} and {alike - 1:,} more, have" if alike > 1 else f"silo {worst}, has"
+    than = "more" if summary.metric.higher_is_better else "less"
+    alike = [value for _, value in found].count(low) - 1
+    who = f"Silo {worst} and {alike:,} more are" if alike else f"Silo {worst} is"
     return (
-        f"Of {len(found):,} silos the worst{where}, {who} {write(low)}, the best, silo {best}, "
-        f"{write(high)}; half of them have {write(half)} or {than}."
+        f"{who} the worst of {len(found):,} silos{where}, with {write(low)}. Silo {best} is the best, with "
+        f"{write(high)}. Half of the silos have {write(half)} or {than}."
     )
 
 
 def minded(summary: Summary, names: Names) -> list[str]:
     """Return what is to be minded: what speaks against a run, and the silos that it left out."""
-    absent = missed(summary.records)
-    found = [f"silo {names[silo]} was left out of {_many(at)}" for silo, at, _ in absent[:MOST_MINDED]]
-    if len(absent) > MOST_MINDED:
-        found.append(f"{len(absent) - MOST_MINDED:,} more silos were left out of rounds")
+    absent = _together(summary.records)
+    found = [
+        f"{_listed(names, silos)} {'were' if len(silos) > 1 else 'was'} left out of {_many(at)}"
+        for silos, at, _ in absent[:MOST_MINDED]
+    ]
+    if others := sum(len(silos) for silos, _, _ in absent[MOST_MINDED:]):
+        found.append(f"{others:,} more silos were left out of some rounds")
     if summary.model_round and not summary.by_valid:
-        found.append("the best round was chosen by the rows that judge it, which flatters its figures")
+        found.append("the best round was chosen on the rows that score it, so its figures are optimistic")
     return [*(one for one in summary.remarks if not one.startswith("without test")), *found]
 
 
@@ -133,12 +134,12 @@ def _marks(summary: Summary) -> list[Event]:
     """Return the round of the target, and the best one."""
     metric, found = summary.metric, []
     if summary.target is not None and (at := summary.reached(summary.target)):
-        found.append(Event(at, f"Reaches the target, {metric.write_briefly(summary.target)}"))
+        found.append(Event(at, f"The run reaches the target, {metric.write_briefly(summary.target)}"))
     if best := best_round(summary.records, metric):
-        where = " on valid rows" if summary.by_valid else ""
-        found.append(Event(best[0], f"Best {metric.name}{where}, {metric.write(best[1])}"))
+        where = " on validation rows" if summary.by_valid else ""
+        found.append(Event(best[0], f"Best {metric.label}{where}: {metric.write(best[1])}"))
     if summary.stopped:
-        found.append(Event(summary.rounds, "Stops early"))
+        found.append(Event(summary.rounds, "The run stops early"))
     return found
 
 
@@ -157,9 +158,10 @@ def falls(summary: Summary) -> list[tuple[int, float]]:
 
 def _falls(summary: Summary) -> list[Event]:
     """Return the largest falls, each with the silos that fell most."""
-    metric = summary.metric
+    metric, verb = summary.metric, "falls" if summary.metric.higher_is_better else "rises"
     return [
-        Event(at, f"Falls by {units.points(by, metric)}{_blamed(summary, at)}") for at, by in falls(summary)
+        Event(at, f"{metric.title} {verb} by {units.points(by, metric)}{_blamed(summary, at)}")
+        for at, by in falls(summary)
     ]
 
 
@@ -173,8 +175,9 @@ def _blamed(summary: Summary, at: int) -> str:
     old, new = (_values(record["silos"], summary.metric.name) for record in told[-2:])
     metric, sign = summary.metric, 1 if summary.metric.higher_is_better else -1
     fell = sorted((sign * (new[silo] - old[silo]), silo) for silo in old.keys() & new.keys())
+    mark = "−" if metric.higher_is_better else "+"
     worst = [
-        f"silo {NAMES[silo]} (−{units.points(-by, metric)})" for by, silo in fell[:MOST_BLAMED] if by < 0
+        f"silo {NAMES[silo]} ({mark}{units.points(-by, metric)})" for by, silo in fell[:MOST_BLAMED] if by < 0
     ]
     return f", most at {', '.join(worst)}" if worst else ""
 
@@ -199,18 +202,35 @@ def missed(records: Sequence[Mapping[str, object]]) -> list[tuple[str, list[int]
     ]
 
 
+def _together(records: Sequence[Mapping[str, object]]) -> list[tuple[list[str], list[int], str]]:
+    """Return the silos that were left out, those of the same rounds and reason as one."""
+    found: dict[tuple[str, str], tuple[list[str], list[int], str]] = {}
+    for silo, at, reason in missed(records):
+        found.setdefault((str(at), reason), ([], at, reason))[0].append(silo)
+    return list(found.values())
+
+
+def _listed(names: Names, silos: Sequence[str]) -> str:
+    more = f" and {len(silos) - MOST_NAMED:,} more" if len(silos) > MOST_NAMED else ""
+    return names.listed(silos[:MOST_NAMED]) + more
+
+
 def _many(at: Sequence[int]) -> str:
-    return f"{len(at):,} round{'s' * (len(at) > 1)}: {spans(at)}"
+    return f"{len(at):,} rounds: {spans(at)}" if len(at) > 1 else f"round {at[0]:,}"
 
 
 def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Event]:
     """Return the silos that were left out of rounds."""
-    absent = missed(records)
-    found = [Event(at[0], f"Leaves out silo {names[silo]} ({_many(at)})", reason)
-             for silo, at, reason in absent[:MOST_LEFT_OUT]]  # fmt: skip
+    absent, found = _together(records), []
+    for silos, at, reason in absent[:MOST_LEFT_OUT]:
+        said = f"{_listed(names, silos)} {'are' if len(silos) > 1 else 'is'} left out"
+        also = f" ({_many(at)})" if len(at) > 1 else ""
+        found.append(Event(at[0], f"{said[:1].upper()}{said[1:]}{also}", reason))
     if others := absent[MOST_LEFT_OUT:]:
-        first = min(at[0] for _, at, _ in others)
-        found.append(Event(first, f"{len(others)} more silos are left out of rounds"))
+        many = sum(len(silos) for silos, _, _ in others)
+        found.append(
+            Event(min(at[0] for _, at, _ in others), f"{many:,} more silos are left out of some rounds")
+        )
     return found
 
 

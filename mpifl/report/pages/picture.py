@@ -55,15 +55,15 @@ def rows_of(groups: Sequence[Group]) -> list[PictureRow]:
         of = [group for group in groups if group.runs[0].metric == metric]
         judged, by_valid = judged_by_all(of), any(run.by_valid for group in of for run in group.runs)
         unit, scale = (" (%)", 100.0) if metric.share else ("", 1.0)
-        where = ", valid rows" if by_valid else ""
-        held = "all valid rows" if by_valid else "all that silos hold out"
+        where = ", validation rows" if by_valid else ""
+        held = "all validation rows" if by_valid else "all that silos hold out"
         rows = [
-            PictureRow("test", f"test {metric.name}{unit}", metric.test, scale),
-            PictureRow("silos", f"silos' mean {metric.name}{where}{unit}", f"{metric.silo}_mean", scale),
+            PictureRow("test", f"test {metric.label}{unit}", metric.test, scale),
+            PictureRow("silos", f"silos' mean {metric.label}{where}{unit}", f"{metric.silo}_mean", scale),
         ]
         if judged and (figure := judged.curve()) != metric.test:
             mean = "" if figure == metric.pooled else ", mean by examples"
-            rows.insert(0, PictureRow("pooled", f"{metric.name} on {held}{mean}{unit}", figure, scale))
+            rows.insert(0, PictureRow("pooled", f"{metric.label} on {held}{mean}{unit}", figure, scale))
         found += rows
     return [*found, LOSS]
 

@@ -17,11 +17,11 @@ from mpifl.run.folder import number
 PARTS = ("training", "waiting", "communication", "evaluation", "checkpoint")
 IN_ROUNDS = ("training", "waiting for the slowest", "communication")
 SPENT = (
-    ("a round", "seconds", "test"),
+    ("whole round", "seconds", "test"),
     ("training, slowest rank", "seconds_training", "s1"),
     ("communication", "seconds_communication", "mean"),
-    ("scoring after it", "seconds_evaluation", "s3"),
-    ("the checkpoint before it", "seconds_checkpoint", "s4"),
+    ("scoring after the round", "seconds_evaluation", "s3"),
+    ("checkpoint before the round", "seconds_checkpoint", "s4"),
 )
 CARRIED = (("sent to silos", "bytes_sent", "test"), ("received", "bytes_received", "mean"))
 SAME = 0.005
@@ -32,14 +32,14 @@ MOST_TOLD = 5
 def curve(summary: Summary, names: Names) -> Figure | None:
     """Draw the main metric: what the run is judged by, the silos, the target, and what went wrong."""
     metric, main = summary.metric, summary.judged_by or summary.metric.test
-    held = "all valid rows" if summary.by_valid else "all that silos hold out"
+    held = "all validation rows" if summary.by_valid else "all held-out examples"
     called = {metric.test: "test set", metric.pooled: held}
-    lines = [_line(summary, called.get(main, "silos' mean by examples"), main, "test")]
+    lines = [_line(summary, called.get(main, "silos' mean, weighted by examples"), main, "test")]
     lines.append(_line(summary, "silos' mean", f"{metric.silo}_mean", "mean"))
     fallen = {at for at, _ in falls(summary)}
     points = [(float(r["round"]), number(r, main) if r["round"] in fallen else None) for r in summary.records]
-    lines.append(charts.Line("falls", points, "fall", ""))
-    band = charts.Band("from the worst silo to the best", _worst_to_best(summary.records, metric.silo))
+    lines.append(charts.Line("falls" if metric.higher_is_better else "rises", points, "fall", ""))
+    band = charts.Band("worst to best silo", _worst_to_best(summary.records, metric.silo))
     title = f"{metric.title} over rounds"
     return charts.lines(title, lines, band, metric.write_briefly, summary.target, wide=True,
                         note=_whose(summary),
@@ -70,7 +70,7 @@ def over_the_clock(summary: Summary) -> Figure | None:
     timed = [(number(r, "virtual_seconds"), number(r, of)) for r in summary.records if of in r]
     points = [(at, value) for at, value in timed if at is not None]
     title, write = f"{summary.metric.title} over virtual seconds", summary.metric.write_briefly
-    line = charts.Line("test" if of == summary.metric.test else "at the silos", points, "test")
+    line = charts.Line("test set" if of == summary.metric.test else "silos", points, "test")
     note = _whose(summary)
     return charts.lines(title, [line], None, write, summary.target, along="virtual seconds", note=note)
 
@@ -89,12 +89,13 @@ def certain(summary: Summary, key: str, name: str) -> str:
         return f"95 % interval {low} to {high}"
     if of.commonest is None or name != ACCURACY.name:
         return ""
-    return f"always the commonest class: {of.commonest:.1%}{', by the training rows' * of.of_training}"
+    where = "the training rows" if of.of_training else "these rows"
+    return f"always predicting the most common class of {where} gives {of.commonest:.1%}"
 
 
 def _whose(summary: Summary) -> str:
     """Say of which rows curves over rounds are, where the end is scored on others."""
-    return "Rounds are scored on valid rows." if summary.by_valid else ""
+    return "Each round is scored on validation rows." if summary.by_valid else ""
 
 
 def _worst_to_best(records: Sequence[Mapping[str, Any]], silo: str) -> list[tuple[float, float, float]]:
@@ -109,14 +110,17 @@ def _worst_to_best(records: Sequence[Mapping[str, Any]], silo: str) -> list[tupl
 
 def beside(summary: Summary) -> list[Figure | None]:
     """Draw what a reader looks at next: losses, the time of rounds, bytes that differ, other metrics."""
-    losses = [_line(summary, "test", "test_loss", "test"), _line(summary, "training", "train_loss", "train")]
+    losses = [
+        _line(summary, "test set", "test_loss", "test"),
+        _line(summary, "training", "train_loss", "train"),
+    ]
     spent = [_line(summary, name, figure, look) for name, figure, look in SPENT]
     sent = [_line(summary, name, figure, look) for name, figure, look in CARRIED]
     found = [charts.lines("Loss", losses, write="{:.3g}".format, log=True), over_steps(summary)]
     if any(value for line in spent for _, value in line.points):
-        found.append(charts.lines("Time of a round", spent, write=units.seconds, marked=units.clock))
+        found.append(charts.lines("Time per round", spent, write=units.seconds, marked=units.clock))
     if not all(_same(line.points) for line in sent):
-        found.append(charts.lines("Bytes of a round", sent, write=units.size))
+        found.append(charts.lines("Bytes per round", sent, write=units.size))
     return [*found, *_more_metrics(summary)]
 
 
@@ -132,8 +136,8 @@ def over_steps(summary: Summary) -> Figure | None:
             if losses:
                 found.append((record["round"] - 1 + (place + 1) / most, losses))
     mean = charts.Line("silos' mean", [(at, sum(of) / len(of)) for at, of in found], "train")
-    band = charts.Band("from the lowest to the highest", [(at, min(of), max(of)) for at, of in found])
-    title, note = "Training loss by step", "A round is as wide as its steps."
+    band = charts.Band("lowest to highest silo", [(at, min(of), max(of)) for at, of in found])
+    title, note = "Training loss by step", "The steps of a round are evenly spaced within it."
     return charts.lines(title, [mean], band, "{:.3g}".format, log=True, note=note, along="rounds")
 
 
@@ -148,7 +152,7 @@ def _more_metrics(summary: Summary) -> list[Figure | None]:
     for name in (name for name in dict.fromkeys(tested + means) if name not in ("loss", summary.metric.name)):
         of = [_line(summary, "test set", f"test_{name}", "test")]
         of.append(_line(summary, "silos' mean", f"silo_{name}_mean", "mean"))
-        info = summary.info(name).model_copy(update={"name": name})
+        info = summary.info(name)
         said = certain(summary, f"test_{name}" if name in tested else f"silo_{name}", name)
         note = " ".join(filter(None, [_whose(summary), said and f"{said[:1].upper()}{said[1:]}."]))
         found.append(charts.lines(info.title, of, write=info.write_briefly, note=note))
@@ -173,9 +177,9 @@ def time(summary: Summary) -> Figure | None:
     share = " · ".join(f"{name} {part / whole:.0%}" for name, part in named if part)
     names = [*IN_ROUNDS, "scoring", "checkpoints", "waiting for the server"]
     sent, received = (units.size(summary.total(key)) for key in ("bytes_sent", "bytes_received"))
-    note = f"Of the mean worker, over all rounds: {share}. {sent} sent to the silos, {received} received."
+    note = f"Mean over workers, all rounds: {share}. Sent to silos: {sent}, received: {received}."
     return charts.split(
-        "What it cost", [("a worker", parts, units.seconds(whole))], names, units.seconds, note
+        "What it cost", [("mean worker", parts, units.seconds(whole))], names, units.seconds, note
     )
 
 

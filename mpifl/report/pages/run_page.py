@@ -63,7 +63,7 @@ def write_report(
     path = place(run, out)
     if (lost := why_lost(run)) and not read_metrics(run):
         diverged = "diverged" if NOT_FINITE in lost else "lost"
-        head = [("bad", f"Mind: {lost}.")]
+        head = [("bad", f"Warning: {lost}.")]
         write_page(
             "--out", path, bare_page(run, read_tables(run / "job.toml")[0], (diverged, "bad", str(run)), head)
         )
@@ -152,7 +152,7 @@ def bare_page(
 
 def loads_itself(every: float) -> str:
     """Say that a page does."""
-    return f"The run is not finished; this page reloads itself every {every:g} seconds until it ends."
+    return f"The run is in progress. This page reloads every {every:g} seconds until the run ends."
 
 
 def title_of(run: Path, job: Mapping[str, Any]) -> str:
@@ -169,7 +169,7 @@ def _state(summary: Summary, every: float | None) -> tuple[str, str, str]:
     else:
         ended = ("stopped early" if summary.stopped else "finished", "good")
         word, look = ended if summary.finished else ("not finished", "warn")
-    return ("going on", "warn", str(summary.run)) if every else (word, look, f"{when}{summary.run}")
+    return ("in progress", "warn", str(summary.run)) if every else (word, look, f"{when}{summary.run}")
 
 
 def _head(
@@ -192,7 +192,7 @@ def _head(
         remark for remark in minded(summary, names) if not every or not remark.startswith("unfinished")
     ]
     lead = [*verdict(summary), *([gained(over)] if over else [])]
-    said = [("lead", one) for one in lead] + [("bad", f"Mind: {one}.") for one in remarks]
+    said = [("lead", one) for one in lead] + [("bad", f"Warning: {one}.") for one in remarks]
     return [("", " · ".join(words)), *said, *([("", loads_itself(every))] if every else [])]
 
 
@@ -203,11 +203,11 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
     of = f"; model of round {summary.model_round:,}" if summary.model_round else ""
     if final is not None:
         main = metric.test if metric.test in summary.at_end else metric.pooled
-        cards = [(f"test {metric.name}", write(final), f"scored once, at the end{of}")]
+        cards = [(f"test {metric.label}", write(final), f"scored once at the end{of}")]
     elif (last := summary.figure(main)) is not None:
-        held = "on the silos' valid rows" if summary.by_valid else f"on {HELD_OUT}"
+        held = "on the silos' validation rows" if summary.by_valid else f"on {HELD_OUT}"
         near, most = (one if one is None else write(one, summary.target) for one in (last, best))
-        cards = [(metric.name, near or "", (held if most is None else f"best {most}") + of)]
+        cards = [(metric.label, near or "", (held if most is None else f"best {most}") + of)]
     else:
         cards = []
     if cards and (said := run_figures.certain(summary, main, metric.name)):
@@ -229,7 +229,7 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
         whole = summary.total("seconds", "seconds_evaluation", "seconds_checkpoint")
         carried = units.size(summary.total("bytes_sent", "bytes_received"))
         speed = units.speed(summary.records)
-        beside = f"{carried} between server and silos" + (f"; trained {speed}" if speed else "")
+        beside = f"{carried} between server and silos" + (f"; training: {speed}" if speed else "")
         cards.append(("time", units.seconds(whole), beside))
     return cards
 
@@ -248,19 +248,19 @@ def _of_silos(summary: Summary) -> Block | None:
         for name in silos[:MOST_ROWS]
     ]
     heads = ["silo", *(key.removesuffix(OF_SILOS) for key in last)]
-    return Fold(f"What was last told of each silo ({len(silos)})", [Table.of(heads, rows)], opened=True)
+    return Fold(f"Last values of each silo ({len(silos)})", [Table.of(heads, rows)], opened=True)
 
 
 def _rounds(summary: Summary) -> Block:
     records, metric = summary.records, summary.metric
-    worst = "worst silo, valid rows" if summary.by_valid else "worst silo"
-    tested = (f"test {metric.name}", metric.test, metric.write)
+    worst = "worst silo, validation rows" if summary.by_valid else "worst silo"
+    tested = (f"test {metric.label}", metric.test, metric.write)
     table = (tested, *LOSSES, (worst, f"{metric.silo}_worst", metric.write), *COSTS)
     columns = [column for column in table if any(number(r, column[1]) is not None for r in records)]
     step = -(-len(records) // MOST_ROWS)
     chosen = [r for nth, r in enumerate(records) if nth % step == 0 or nth == len(records) - 1]
     rows = [[str(r["round"]), *(_written(r, name, write) for _, name, write in columns)] for r in chosen]
-    title = "Every round" if step == 1 else f"Every {step}th round"
+    title = "Every round" if step == 1 else f"One round in {step}"
     return Fold(title, [Table.of(["round", *(heading for heading, _, _ in columns)], rows)])
 
 

@@ -62,8 +62,8 @@ def silos(
     rounds, values = _over_rounds(summary, called)
     out = {names[silo]: at for silo, at, _ in missed(summary.records)}
     columns = [
-        _named(called),
-        _scored(order, metric),
+        ("silo", [Cell(name, name) for name in called]),
+        (metric.label, [_written(value, metric) for _, value in order[:MOST_ROWS]]),
         *_chance(order, metric, held),
         *_gained(called, gained, metric),
         *_traced(rounds, values, main),
@@ -73,7 +73,9 @@ def silos(
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
     note = _whose(summary, len(rounds) > 0)
-    note += f" The {MOST_ROWS} worst of {len(order):,}." if len(order) > MOST_ROWS else ""
+    note += (
+        f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." if len(order) > MOST_ROWS else ""
+    )
     table = Table([head for head, _ in shown], rows, sort=True, silos=True)
     return [Figure("Silos, the worst first", note + _noted(shown), [table], wide=True),
             *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
@@ -92,10 +94,10 @@ def _whose(summary: Summary, drawn: bool) -> str:
     """Say which rows the table is of, and its curves where they are of others."""
     if summary.silo_rows == TEST_ROWS:
         by = f", by {summary.model_words}" if summary.model_words else ""
-        said = f"Test rows of each silo, scored once, at the end{by}."
-        return said + drawn * " Rounds are scored on valid rows."
-    rows = "the valid rows of each silo" if summary.by_valid else "what each silo holds out"
-    return f"Round {summary.of_model['round']}, on {rows}."
+        said = f"Scores are on the test rows of each silo, once at the end{by}."
+        return said + drawn * " Each round is scored on validation rows."
+    rows = "validation rows" if summary.by_valid else "held-out examples"
+    return f"Scores after round {summary.of_model['round']}, on each silo's {rows}."
 
 
 Column = tuple[str, list[Cell]]
@@ -105,21 +107,16 @@ INTERVAL, CURVE = "95 % interval", "over rounds"
 def _noted(shown: Sequence[Column]) -> str:
     heads, said = {head for head, _ in shown}, ""
     if INTERVAL in heads:
-        said = " A whisker is where chance alone may put it, by the examples held out."
+        said = " The line beside a dot is the 95 % interval for the number of held-out examples."
     if "gain" in heads:
-        said += f" Alone is what it reaches by itself. Where a gain may be chance, {NONE_SEEN} is said."
-    return said + (" A silo that is chosen is drawn in the curve above." if CURVE in heads else "")
+        said += (
+            f" 'alone' is the score of a model that the silo trained alone. '{NONE_SEEN}' is within chance."
+        )
+    return said + (" A selected silo is drawn in the chart above." if CURVE in heads else "")
 
 
-def _named(called: Sequence[str]) -> Column:
-    return "silo", [Cell(name, name) for name in called]
-
-
-def _scored(order: Sequence[tuple[str, float | None]], metric: MetricInfo) -> Column:
-    cells = [
-        Cell("–", "") if value is None else Cell(metric.write(value), value) for _, value in order[:MOST_ROWS]
-    ]
-    return metric.name, cells
+def _written(value: float | None, metric: MetricInfo) -> Cell:
+    return Cell("–", "") if value is None else Cell(metric.write(value), value)
 
 
 def _chance(
@@ -197,17 +194,11 @@ def _others(
     called: Sequence[str], found: Mapping[str, Mapping[str, object]], summary: Summary
 ) -> list[Column]:
     """Return the loss and the other metrics, each as it is written everywhere."""
-    heads = [
-        head
-        for head in dict.fromkeys(key for each in found.values() for key in each)
-        if head != summary.metric.name
+    heads = dict.fromkeys(key for each in found.values() for key in each if key != summary.metric.name)
+    infos = [(head, summary.info(head)) for head in heads]
+    return [
+        (info.label, [_written(number(found[name], head), info) for name in called]) for head, info in infos
     ]
-    columns = []
-    for head in heads:
-        each = [number(found[name], head) for name in called]
-        write = summary.info(head).write
-        columns.append((head, [Cell("–", "") if one is None else Cell(write(one), one) for one in each]))
-    return columns
 
 
 def _over_rounds(summary: Summary, called: Sequence[str]) -> tuple[list[int], np.ndarray]:
@@ -253,15 +244,15 @@ def _map(
     shades = np.clip((worst - ends[0]) / ((ends[1] - ends[0]) or 1.0), 0, 1)
     short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in called]
     drawn: list[Block] = [
-        Plot(f"{metric.name} of every silo in every round", image=strips(shades, missing), lined=False,
+        Plot(f"{metric.title} of every silo in every round", image=strips(shades, missing), lined=False,
              unit="round", levels=named(short),
              ticks=charts.below(charts.Scale(rounds[0], rounds[-1])),
              told=_told(metric, called, rounds, starts, worst),
              high=min(max(18 * len(called), 60), 560), named=max(map(len, short)) > SHORT),
         ramp(metric.write_briefly(float(ends[0])), WORST_TO_BEST, metric.write_briefly(float(ends[1]))),
     ]  # fmt: skip
-    note = "Rows as in the table; bright is good, and clear is not scored."
-    note += " Rounds are scored on valid rows." if by_valid else ""
+    note = "Rows are in the order of the table. Bright is good. Empty cells were not scored."
+    note += " Each round is scored on validation rows." if by_valid else ""
     note += f" Each column is the worst of {step} rounds." if step > 1 else ""
     keys = [Key("under", "left out")] if missing.any() else []
     return [Figure("Every silo in every round", note, drawn, keys, wide=True)]

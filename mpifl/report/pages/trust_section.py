@@ -14,22 +14,26 @@ from mpifl.run.folder import number
 MOST_SILOS = 200
 KEYS = ("delta", "clip", "quantile", "noise", "accountant")
 OF_MASKS = ("least", "colluding", "range")
-OF_EXAMPLES = "Epsilon is of this run alone; each site counts for itself, over all runs."
+OF_EXAMPLES = "Epsilon covers this run alone. Each site keeps its own total over all runs."
 OF_LABELS = (
-    "Silos were sent gradients. An AUC of 0.5 says that their lengths tell no label, 1 that they tell all."
+    "Silos receive gradients, and their lengths can reveal labels. AUC 0.5 means that they reveal none, "
+    "AUC 1 that they reveal all."
 )
 LABELS = {
-    "none": "protected by nothing",
-    "max-norm": "noise hides the lengths of gradients, and guarantees nothing",
+    "none": "not protected",
+    "max-norm": "noise hides the lengths of gradients, without a guarantee",
     "label-dp": "randomised once, before training",
 }
-OF_SILOS = "Epsilon is of all that this run's server has let out; another run with these silos adds to it."
+OF_SILOS = "Epsilon covers all that this run's server has released. Another run with these silos adds to it."
 
 
 def trust(summary: Summary, names: Names) -> Fold | None:
     """Return the section; None of a run whose job names nothing of privacy, security, rules and liars."""
     body = [*_liars(summary, names), *_masks(summary), *_privacy(summary), *_labels(summary)]
-    body += [*_weights(summary, names), *_edges(summary, names)]
+    rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
+    body += _listed(f"Weights of silos ({len(rows)})", ("weight (mean 1)", "not chosen"), rows)
+    rows = edges_of_silos(summary.records, names)
+    body += _listed(f"Values at the edges ({len(rows)})", ("values at the edges", "median of all"), rows)
     return Fold("Trust", body, opened=True) if body else None
 
 
@@ -41,26 +45,14 @@ def _liars(summary: Summary, names: Names) -> list[Block]:
         return []
     who = names.listed([str(silo) for silo in silos[:MOST_SILOS]])
     how = ", ".join(f"{key} = {value}" for key, value in attack.items() if key != "silos")
-    said = f"By [attack] {who} LIE ON PURPOSE ({how}), for tests and tables alone."
+    said = f"[attack] makes {who} LIE ON PURPOSE ({how}). Such a run is for tests."
     return [Said(said, "bad")]
 
 
-def _weights(summary: Summary, names: Names) -> list[Block]:
-    """List what a rule by weights gave each silo, if the run has such a rule."""
-    rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
-    heading = ["silo", "rounds", "weight (mean 1)", "not chosen", ""]
-    return _listed(f"Weights of silos ({len(rows)})", heading, rows)
-
-
-def _edges(summary: Summary, names: Names) -> list[Block]:
-    """List whose values a rule of columns found at the edges, if the run has such a rule."""
-    rows = edges_of_silos(summary.records, names)
-    heading = ["silo", "rounds", "values at the edges", "median of all", ""]
-    return _listed(f"Values at the edges ({len(rows)})", heading, rows)
-
-
-def _listed(title: str, heading: list[str], rows: list[list[str]]) -> list[Block]:
-    return [Said(title, "title"), Table.of(heading, rows[:MOST_SILOS])] if rows else []
+def _listed(title: str, heads: tuple[str, str], rows: list[list[str]]) -> list[Block]:
+    """List what a rule found of each silo, if the run has such a rule."""
+    table = Table.of(["silo", "rounds", *heads, ""], rows[:MOST_SILOS])
+    return [Said(title, "title"), table] if rows else []
 
 
 def _masks(summary: Summary) -> list[Block]:
@@ -69,7 +61,7 @@ def _masks(summary: Summary) -> list[Block]:
     if not isinstance(security, Mapping) or not security.get("masks"):
         return []
     told = [int(n) for record in summary.records if (n := number(record, "parties")) is not None]
-    facts = [["sums", "masked: the server saw that of all parties alone"]]
+    facts = [["sums", "masked: the server saw only the sum over all parties"]]
     facts += (
         [["parties", f"{min(told)} to {max(told)}" if min(told) < max(told) else f"{told[0]}"]]
         if told
@@ -90,7 +82,7 @@ def _privacy(summary: Summary) -> list[Block]:
     facts = [["protected", _protected(privacy)], ["epsilon", _figure(last, "epsilon", "{:.4f}")]]
     facts += [[key, str(privacy[key])] for key in KEYS if key in privacy]
     facts += [["budget", f"epsilon {privacy['epsilon']}"]] if "epsilon" in privacy else []
-    of_what = "noise of a round's mean" if of_silos else "noise of a step"
+    of_what = "noise on a round's mean" if of_silos else "noise on a step"
     facts += [[of_what, _figure(final, "noise_std", "{:.4g}")]]
     facts += [["clip of the last round", _figure(final, "clip_norm", "{:.4g}")]]
     facts += [["clipped updates", _figure(final, "clipped", "{:.1%}")]] if of_silos else []
@@ -115,19 +107,23 @@ def _labels(summary: Summary) -> list[Block]:
         ["epsilon of a label", _figure(vertical, "epsilon", "{:.3g}")],
     ]
     if leaks:
-        facts += [["lengths of gradients rank labels, last round", f"AUC {leaks[-1]:.2%}"]]
-        facts += [["in the round of most", f"AUC {max(leaks):.2%}"]]
+        facts += [["how well gradient lengths rank labels, last round", f"AUC {leaks[-1]:.2%}"]]
+        facts += [["highest of all rounds", f"AUC {max(leaks):.2%}"]]
     return [Said(OF_LABELS), Table.of([], [fact for fact in facts if fact[1]])]
 
 
 def _protected(privacy: Mapping[str, Any]) -> str:
     whose = "each silo" if privacy.get("level") == "silo" else "each example"
-    where = {"silo": "at its silo", "server": "by noise of the server's", "sum": "by noise in the masked sum"}
+    where = {
+        "silo": "by noise at the silo",
+        "server": "by noise at the server",
+        "sum": "by noise in the masked sum",
+    }
     return f"{whose}, {where.get(str(privacy.get('noise_at', 'silo')), '')}"
 
 
 def _unprotected(privacy: Mapping[str, Any]) -> str:
-    loud = " What silos scored on their own examples is protected by nothing."
+    loud = " The silos' scores on their own examples are not protected."
     return loud if privacy.get("evaluate_unprotected") is True else ""
 
 

@@ -127,13 +127,13 @@ def whose(summaries: Sequence[Summary]) -> str:
     ends = [(one.metric, final) for one in summaries if (final := one.records[-1].get("final"))]
     scored = {one.run: one for one, record in rounds if _at_silos(one, record) or _at_silos(one, one.at_end)}
     kinds = {one.silo_rows for one in scored.values()}
-    said = [f"{', '.join(tested)} of the server's test set"] if tested else []
+    said = [f"{', '.join(tested)} on the server's test set"] if tested else []
     if ends:
         by_server = any(metric.test in final for metric, final in ends)
         said.append(f"'test at the end' of {'the server' if by_server else 'a silo'}'s test rows")
-    of = {"": "the rows that it holds out", TEST_ROWS: "its test rows at the end",
-          VALID_ROWS: "its valid rows"}  # fmt: skip
-    said += [f"a silo's figure is of {' or '.join(of[one] for one in of if one in kinds)}"] if kinds else []
+    of = {"": "its held-out examples", TEST_ROWS: "its test rows at the end",
+          VALID_ROWS: "its validation rows"}  # fmt: skip
+    said += [f"a silo's figures are on {' or '.join(of[one] for one in of if one in kinds)}"] if kinds else []
     if kept := [summary for summary in summaries if summary.model_round]:
         same = "" if all(summary.by_valid for summary in kept) else ", which is chosen by the same rows"
         said.append(f"by the model of the best round where a run keeps it{same}")

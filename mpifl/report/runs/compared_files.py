@@ -164,7 +164,7 @@ def as_latex(summaries: Sequence[Summary], target: float | None) -> str:
         for nth, one in enumerate(found)
     ]
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
-    said += f" Judged by {found[0].judged.words()}." if found[0].judged else ""
+    said += f" Settings are ranked by {found[0].judged.words()}." if found[0].judged else ""
     return LATEX.format(one_line(said), "r" * len(columns), heads, "\n".join(rows))
 
 

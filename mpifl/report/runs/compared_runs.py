@@ -95,7 +95,7 @@ def compare_runs(
     remarks = [
         f"{one.run}: {remark}" for one in summaries for remark in (one.stopped, *one.remarks) if remark
     ]
-    judged = [f"Judged by {found[0].judged.words()}."] if found and found[0].judged else []
+    judged = [f"Settings are ranked by {found[0].judged.words()}."] if found and found[0].judged else []
     said = [*verdict(found), *(judged if len(found) > 1 else []), f"Figures: {whose(summaries)}.", *remarks]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)

@@ -32,8 +32,8 @@ SIGNS = ("metrics.jsonl", "environment.json", "job.toml", "checkpoints", "model.
 class State(enum.Enum):
     """What a run is doing."""
 
-    AWAITED = "has not begun"
-    GOING = "is going on"
+    AWAITED = "has not started"
+    GOING = "is in progress"
     FINISHED = "is finished"
     LOST = "was lost"
     STOPPED = "was stopped"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from mpifl.report.observers import HELD_OUT
 from mpifl.report.runs.runs import VALID_ROWS, Summary
 from mpifl.report.runs.seeds import Group
 from mpifl.run.folder import number
 
-SERVER, TEST, VALID = "the server's test set", "the rows that silos hold out", "the silos' valid rows"
+SERVER, TEST, VALID = "the server's test set", HELD_OUT, "the silos' validation rows"
 """Whose rows a figure is of. With `[evaluate] split = "valid"` the first two are scored once, at the end."""
 
 
@@ -39,7 +40,7 @@ class Judged:
     def silo_rows(self) -> str:
         """Which rows of silos their figures beside it are of, the same for all runs; "" where that is plain.
 
-        These are test rows, unless the runs are judged by valid rows, or some have no figures of others.
+        These are test rows, unless the runs are judged by validation rows, or some have no figures of others.
         """
         kinds = {run.silo_rows for run in self.of}
         return VALID_ROWS if self.rows == VALID or VALID_ROWS in kinds else max(kinds, default="")
@@ -49,7 +50,7 @@ class Judged:
         return number(run.of_model if self.silo_rows == VALID_ROWS else run.of_silos, key)
 
     def curve(self) -> str:
-        """Return the key of rounds whose curve is of what judges; of valid rows where the end has others."""
+        """Return the key of rounds whose curve is drawn, of validation rows where the end has others."""
         metric, told = self.of[0].metric, [record for run in self.of for record in run.records]
         held = [metric.pooled, metric.weighted]
         order = [metric.test, *held] if self.rows == SERVER else [*held, metric.test]
@@ -64,19 +65,19 @@ class Judged:
         last = f"round {rounds.pop():,}" if len(rounds) == 1 else f"each run's {which} round"
         split = any("split" in run.job for run in self.of)  # parties have the test rows, not the server
         rows = "the silos' test rows" if split and self.rows == SERVER else self.rows
-        said = f"{self.of[0].metric.name} of {rows}, after {last}"
+        said = f"{self.of[0].metric.label} on {rows}, after {last}"
         if not self.own:
             return said
-        model = "the server's model" if self.rows == SERVER else "the model that a silo uses"
-        return f"{said}, by {model}; silos of some runs have models of their own"
+        model = "the server's model" if self.rows == SERVER else "the model that each silo uses"
+        return f"{said}, with {model}; silos of some runs have models of their own"
 
 
 def judged_by_all(found: Sequence[Group]) -> Judged | None:
     """Return what groups of runs, all of one main metric, are judged by; None if none was scored.
 
-    It is a figure that all have: of test rows before valid rows. Where silos are scored with models of their
-    own, the silos' rows come first: the server's test set would judge a model that they do not use. A search
-    is judged by the valid rows, if its rounds are scored on these.
+    It is a figure that all have: of test rows before validation rows. Where silos are scored with models of
+    their own, the silos' rows come first: the server's test set would judge a model that they do not use. A
+    search is judged by the validation rows, if its rounds are scored on these.
     """
     runs = [run for group in found for run in group.runs]
     offered = {run.run: dict(_offered(run)) for run in runs}

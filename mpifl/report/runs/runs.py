@@ -27,8 +27,8 @@ Record = dict[str, Any]
 A_RUN = "name the folder of a run (mpifl train ... --out RUN)"
 PLAIN = MetricInfo(name="figure")
 """How figures are written of which nothing is known."""
-TEST_ROWS, VALID_ROWS = "test rows", "valid rows"
-"""Rows of silos, of runs whose rounds look at valid rows."""
+TEST_ROWS, VALID_ROWS = "test rows", "validation rows"
+"""Rows of silos, of runs whose rounds look at validation rows."""
 MOST_GAPS = 5
 """How many gaps between its rounds a remark names."""
 
@@ -88,7 +88,7 @@ class Summary:
 
     @property
     def at_end(self) -> Record:
-        """What was scored once, at the end, of a run whose rounds look at valid rows; empty of another."""
+        """What was scored once, at the end, if rounds look at validation rows; empty of another run."""
         return self.records[-1].get("final") or {}
 
     @property
@@ -98,7 +98,7 @@ class Summary:
 
     @property
     def by_valid(self) -> bool:
-        """Whether its rounds look at valid rows, and test rows are scored once, at the end."""
+        """Whether its rounds look at validation rows, and test rows are scored once, at the end."""
         return self.job.get("evaluate", {}).get("split") is not None
 
     @property
@@ -115,7 +115,7 @@ class Summary:
     @property
     def model_words(self) -> str:
         """Which model its figures are of, in words; "" if it is the last one."""
-        return "" if self.model_round is None else f"the model of round {self.model_round:,}, the best"
+        return "" if self.model_round is None else f"the best model, of round {self.model_round:,}"
 
     @property
     def without_test(self) -> str:
@@ -129,7 +129,8 @@ class Summary:
 
     def info(self, name: str) -> MetricInfo:
         """Return how a metric of this name is written; a plain number if the run notes none of that name."""
-        return next((one for one in (self.metric, *self.beside) if one.name == name), PLAIN)
+        plain = PLAIN.model_copy(update={"name": name})
+        return next((one for one in (self.metric, *self.beside) if one.name == name), plain)
 
     def figure(self, name: str) -> float | None:
         """Return a figure of the round of its model."""
@@ -271,7 +272,7 @@ def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[st
         planned = f" of {summary.job['rounds']}" if "rounds" in summary.job else ""
         yield f"unfinished: {last['round']}{planned} rounds"
     if version not in (None, __version__):
-        yield f"of another version: mpifl {version}, this is {__version__}"
+        yield f"written by another version: mpifl {version}, this is {__version__}"
     if summary.forced:
         yield f"changed by --force: {'; '.join(summary.forced)}"
     if not summary.by_valid and not any(summary.metric.test in record for record in summary.records):

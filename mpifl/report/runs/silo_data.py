@@ -18,8 +18,6 @@ from mpifl.run.folder import describe, same_data
 
 MOST_SILOS = 200
 MOST_NAMED = 20
-
-
 Told = FederationSpec | VerticalSpec | str | None
 """What a shard folder says of itself, or why that cannot be told."""
 
@@ -105,7 +103,7 @@ def _drawn(spec: FederationSpec) -> Fold:
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     sizes = np.array([entry.examples["train"] for entry in spec.silos])
     keys = {key: f"{key} " if key != "name" else "" for key in spec.scheme}
-    scheme = ", ".join(f"{keys[key]}{value}" for key, value in spec.scheme.items())
+    scheme = ", ".join(f"{keys[key]}{value}" for key, value in spec.scheme.items() if value != "")
     note = f"{spec.name}: {len(sizes):,} silos, {sizes.sum():,} training examples; scheme {scheme}."
     if len(sizes) > MOST_SILOS:
         parts = np.array_split(np.arange(len(sizes)), MOST_SILOS)

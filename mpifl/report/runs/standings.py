@@ -175,11 +175,11 @@ def verdict(found: Sequence[Standing]) -> list[str]:
         return []
     judged = found[0].judged
     without = [str(run.run) for run in judged.without] if judged else []
-    left_out = [f"Not judged, for they have no such figure: {_listed(without)}."] if without else []
+    left_out = [f"These runs lack this figure and are not ranked: {_listed(without)}."] if without else []
     if len(found) < 2:
         return left_out
     if judged and judged.apart:
-        return ["The runs are judged on different rows, so none is called best.", *left_out]
+        return ["The runs are scored on different rows, so they are not ranked.", *left_out]
     others = rivals(found)
     return [_head(found[0], others), _next(found, others), *_rest(others), *_tested(found[0]), *left_out]
 
@@ -191,40 +191,40 @@ def _tested(first: Standing) -> list[str]:
     if not values or first.judged is None or first.judged.rows != VALID:
         return []
     said = first.metric.write_spread(fmean(values), stdev(values) if len(values) > 1 else None)
-    return [f"On test rows, scored once at the end, {first.name} has {first.metric.name} {said}."]
+    return [f"{first.name} has {first.metric.label} {said} on test rows, scored once at the end."]
 
 
 def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
     """Say how far the second is behind, and what chance makes of that."""
     first, second = found[0], others[0]
-    gap = f"{units.points(second.behind, first.metric)} behind" if second.behind else "level with it"
-    said = f"Next is {second.standing.name} ({second.standing.written()}), {gap}"
+    gap = f"{units.points(second.behind, first.metric)} behind" if second.behind else "at the same value"
+    said = f"{second.standing.name} ({second.standing.written()}) is next, {gap}"
     if second.test is None or second.p is None:
         return f"{said}; a single seed cannot show whether that is chance."
     reach = units.between(second.test.low, second.test.high, first.metric)
     name = f"a paired t-test over {len(first.ends)} seeds" if second.test.paired else "Welch's t-test"
-    by = f", corrected by Holm for {_pairs(found)}" if len(others) > 1 else ""
+    several = sum(len(one.ends) > 1 for one in found)
+    by = (
+        f", corrected by Holm for all {several * (several - 1) // 2:,} pairs of settings"
+        if len(others) > 1
+        else ""
+    )
     equal = "p " if second.p < units.LEAST else "p = "
     return f"{said}: 95 % interval {reach}, {equal}{units.probability(second.p)} by {name}{by}."
-
-
-def _pairs(found: Sequence[Standing]) -> str:
-    several = sum(len(one.ends) > 1 for one in found)
-    return f"all {several * (several - 1) // 2:,} pairs of settings"
 
 
 def _head(first: Standing, others: Sequence[Rival]) -> str:
     """Say whether the first is best, or only has the best mean."""
     seeds = len(first.ends)
     of = f"the mean of {seeds} seeds" if seeds > 1 else "with one seed"
-    figure = f"{first.metric.name} {first.written()}, {of}"
+    figure = f"{first.metric.label} {first.written()}, {of}"
     if all(one.seen for one in others):
         return f"{first.name} is best: {figure}."
     if any(one.seen for one in others):
         return f"No single setting is best. {first.name} has the best mean: {figure}."
     many = f"the {len(others) + 1:,} settings" if len(others) > 1 else "the two settings"
     tested = any(one.test for one in others)
-    told = f"No difference seen between {many}" if tested else "No setting is known to be best"
+    told = f"No difference is seen between {many}" if tested else "No setting is known to be best"
     return f"{told}. {first.name} has the best {'mean' if seeds > 1 else 'figure'}: {figure}."
 
 
@@ -236,8 +236,8 @@ def _rest(others: Sequence[Rival]) -> list[str]:
     if not ahead or len(ahead) == len(others):
         return []
     said = [f"It is ahead of {_listed(ahead)}."]
-    said += [f"No difference seen between it and {_listed(level)}."] if level else []
-    return [*said, *([f"A single seed cannot show it for {_listed(single)}."] if single else [])]
+    said += [f"No difference is seen between it and {_listed(level)}."] if level else []
+    return [*said, *([f"A single seed cannot show a difference to {_listed(single)}."] if single else [])]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -253,7 +253,7 @@ def table_of_settings(found: Sequence[Standing]) -> Table | None:
         return None
     table = Table()
     table.add_column("setting", overflow="fold")
-    for heading in (found[0].metric.name, "seeds", *HEADS):
+    for heading in (found[0].metric.label, "seeds", *HEADS):
         table.add_column(heading, justify="right")
     for one, cells in zip(found, [[""] * len(HEADS), *(rival.cells() for rival in others)], strict=True):
         table.add_row(one.name, one.written(), str(len(one.ends)), *cells)

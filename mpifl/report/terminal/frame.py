@@ -110,7 +110,7 @@ def _curves(summary: Summary, width: int, most: int, wanted: int) -> list[list[P
     size = width // abreast, min(MOST, max(LEAST, wanted // (3 - boxes) - 2))
     if most < LEAST + 2:
         return []
-    title = f"{metric.name}, valid rows" if summary.by_valid else metric.name
+    title = f"{metric.name}, validation rows" if summary.by_valid else metric.name
     first = _curve(summary, title, scored, size, metric.write_briefly)
     second = _curve(summary, "loss", losses, size, "{:.3g}".format, log=True)
     return [[first, second]] if abreast == 2 else [[first], [second]] if boxes == 1 else [[first]]

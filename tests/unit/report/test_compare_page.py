@@ -72,7 +72,7 @@ def test_a_sweep_is_a_map_of_its_settings_and_the_best_run_is_linked(tmp_path, c
     titles = ["Accuracy over rounds", "Accuracy over MB between server and silos", "Accuracy over seconds"]
     assert [title for title in reader.titles() if title.startswith("Accuracy over ")] == titles
     assert "lr 0.1, epochs 5 81.5%" in " ".join(words.split())
-    assert "Each is the mean of its seeds." in words
+    assert "Each line is the mean over seeds." in words
     assert "sweep.html" in capsys.readouterr().out
 
 
@@ -127,21 +127,25 @@ def settings_of(folder, *ends, **more):
 
 
 SEEN = "lr 0.1 is best: accuracy 81.33 ± 1.53%, the mean of 3 seeds."
-LEVEL = "No difference seen between the two settings. lr 0.1 has the best mean: accuracy 82.00 ± 2.83%, "
+LEVEL = "No difference is seen between the two settings. lr 0.1 has the best mean: accuracy 82.00 ± 2.83%, "
 SINGLE = "No setting is known to be best. lr 0.1 has the best figure: accuracy 90.00%, with one seed."
 NEXT = (
-    "Next is lr 0.2 (71.67 ± 1.53%), 9.67 points behind: 95 % interval 8.23 to 11.10 points, p = 0.001 by a "
+    "lr 0.2 (71.67 ± 1.53%) is next, 9.67 points behind: 95 % interval 8.23 to 11.10 points, p = 0.001 by a "
     "paired t-test over 3 seeds."
 )
 APART = (
     "1.00 points behind: 95 % interval −113.36 to 115.36 points, p = 0.930 by a paired t-test over 2 seeds."
 )
-UNTOLD = "Next is lr 0.2 (75.00 ± 7.07%), 15.00 points behind; a single seed cannot show"
+UNTOLD = "lr 0.2 (75.00 ± 7.07%) is next, 15.00 points behind; a single seed cannot show"
 TOLD = [
     (([0.80, 0.81, 0.83], [0.70, 0.72, 0.73]), SEEN, NEXT),
     (([0.8, 0.84], [0.7, 0.92]), LEVEL, APART),
     (([0.9], [0.7, 0.8]), SINGLE, UNTOLD),
-    (([0.8, 0.8], [0.8, 0.8]), "No difference seen between the two", "level with it: 95 % interval 0.00 to "),
+    (
+        ([0.8, 0.8], [0.8, 0.8]),
+        "No difference is seen between the two",
+        "at the same value: 95 % interval 0.00 to ",
+    ),
 ]
 """How settings ended, and what is said first and next of them."""
 
@@ -156,11 +160,11 @@ def test_settings_are_told_apart_only_by_more_than_seeds_make(tmp_path, capsys, 
     assert set(found) <= set(reader.text), "the page and the terminal say the same"
     printed = " ".join(capsys.readouterr().out.split())
     assert all(" ".join(one.split()) in printed for one in found)
-    assert ("uncorrected p" in printed) == ("Each setting is held against the first" in " ".join(reader.text))
+    assert ("uncorrected p" in printed) == ("A t-test over the seeds compares" in " ".join(reader.text))
 
 
 def judged_run(folder, valid, test=None, silos=None, seed=1, data="one", own=False, **more):
-    """A run whose rounds were scored on valid rows, and its end on the server's or the silos' test rows."""
+    """A run with rounds scored on validation rows, and its end on the server's or the silos' test rows."""
     evaluate = {"split": "valid"}
     make_run(folder, 0.5, seed, evaluate=evaluate, **more)
     records = [{"round": n, "train_loss": 1.0, "seconds": 1.0, "silo_accuracy_pooled": valid} for n in (1, 2)]
@@ -179,38 +183,40 @@ def judged(*runs):
 
 
 def test_the_figure_that_stands_first_is_of_test_rows_where_all_have_them(tmp_path):
-    """By valid rows the first is better, by test rows the second."""
+    """By validation rows the first is better, by test rows the second."""
     one = judged_run(tmp_path / "one", 0.93, 0.91, 0.94, local={"lr": 0.1})
     other = judged_run(tmp_path / "two", 0.92, 0.92, 0.93, local={"lr": 0.2})
     names, said, _ = judged(one, other)
-    assert (names, said) == (["lr 0.2", "lr 0.1"], "accuracy of the server's test set, after round 2")
+    assert (names, said) == (["lr 0.2", "lr 0.1"], "accuracy on the server's test set, after round 2")
     valid = judged_run(tmp_path / "three", 0.99, local={"lr": 0.3})
     names, said, told = judged(one, other, valid)
     assert names == ["lr 0.3", "lr 0.1", "lr 0.2"]
-    assert said == "accuracy of the silos' valid rows, after round 2"
-    assert "Not judged" not in told
+    assert said == "accuracy on the silos' validation rows, after round 2"
+    assert "not ranked" not in told
 
 
 def test_a_search_is_judged_by_valid_rows_and_says_what_its_choice_has_on_test_rows(tmp_path, capsys):
-    """By valid rows the first is better, by test rows the second."""
+    """By validation rows the first is better, by test rows the second."""
     runs = [judged_run(tmp_path / "one", 0.93, 0.91, local={"lr": 0.1})]
     runs.append(judged_run(tmp_path / "two", 0.92, 0.92, local={"lr": 0.2}))
     page = tmp_path / "sweep.html"
     write_best(runs, search=True)
     assert [(run / "report.html").exists() for run in runs] == [True, False]
     compare_runs(runs, output=Output(page=page), search=True)
-    said = "On test rows, scored once at the end, lr 0.1 has accuracy 91.00%."
+    said = "lr 0.1 has accuracy 91.00% on test rows, scored once at the end."
     for text in (capsys.readouterr().out, " ".join(Reader(page.read_text()).text)):
         assert said in text
         assert "lr 0.1 has the best figure: accuracy 93.00%" in text
-        assert "Judged by accuracy of the silos' valid rows, after round 2." in text
+        assert "Settings are ranked by accuracy on the silos' validation rows, after round 2." in text
     compare_runs(runs)
     out = capsys.readouterr().out
     assert "lr 0.2 has the best figure: accuracy 92.00%" in out
     assert "On test rows" not in out
     runs.append(make_run(tmp_path / "three", 0.9, local={"lr": 0.3}))
     compare_runs(runs, search=True)
-    assert "Judged by accuracy of the server's test set" in capsys.readouterr().out, "one has no valid rows"
+    assert "Settings are ranked by accuracy on the server's test set" in capsys.readouterr().out, (
+        "one has no validation rows"
+    )
 
 
 def scored_at_end(folder, valid, test, **more):
@@ -235,24 +241,27 @@ def test_figures_of_silos_are_of_test_rows_where_the_end_was_scored_on_them(tmp_
     files = {name: tmp_path / f"c.{name}" for name in ("csv", "json", "page", "latex")}
     files["page"] = tmp_path / "c.html"
     compare_runs([run, other], output=Output(**files))
-    assert "a silo's figure is of its test rows at the end." in capsys.readouterr().out
+    assert "a silo's figures are on its test rows at the end." in capsys.readouterr().out
     heads, first, _ = cells_of(files["latex"].read_text())
     found = dict(zip(heads, first, strict=True))
     assert found[r"accuracy (\%)"] == "$65.00$"
     assert found[r"worst silo, test rows (\%)"] == "$60.00$"
-    assert "of the rows that silos hold out, after round 2" in files["latex"].read_text().splitlines()[0]
+    assert "on the silos' held-out examples, after round 2" in files["latex"].read_text().splitlines()[0]
     told = next(csv.DictReader(files["csv"].open()))
     assert (told["silo_accuracy_worst"], told["silo_accuracy_mean"], told["silo_rows"]) == (
         "0.6", "0.65", "test rows")  # fmt: skip
     assert json.loads(files["json"].read_text())["runs"][0]["worst_silo"] == "a"
     words = " ".join(Reader(files["page"].read_text()).titles())
     assert "worst silo, test rows" in words
-    assert "Rounds are scored on valid rows." in words
+    assert "Each round is scored on validation rows." in words
     page = " ".join(Reader(write_report(run).read_text()).text)
-    assert "the worst on test rows, silo a, has 60.00%" in page
+    assert "Silo a is the worst of 2 silos on test rows, with 60.00%" in page
     assert "silo a; the mean is 65.00%; test rows" in page
-    assert "Test rows of each silo, scored once, at the end. Rounds are scored on valid rows." in page
-    assert "worst silo, valid rows" in page, "of every round"
+    assert (
+        "Scores are on the test rows of each silo, once at the end. Each round is scored on validation rows."
+        in page
+    )
+    assert "worst silo, validation rows" in page, "of every round"
     assert "80.00%" in page
 
 
@@ -261,14 +270,14 @@ def test_settings_of_which_some_have_no_end_are_all_told_by_valid_rows(tmp_path,
     alone = {"name": "ditto", "lambda": 0.0}
     other = scored_at_end(tmp_path / "two", [0.8, 0.7], None, algorithm=alone)
     compare_runs([run, other], output=Output(latex=tmp_path / "c.tex"))
-    assert "is of its test rows at the end or its valid rows" in capsys.readouterr().out
+    assert "figures are on its test rows at the end or its validation rows" in capsys.readouterr().out
     heads, *rows = cells_of((tmp_path / "c.tex").read_text())
-    assert r"worst silo, valid rows (\%)" in heads
+    assert r"worst silo, validation rows (\%)" in heads
     assert [row[2] for row in rows] == ["$80.00$", "$70.00$"]
     page = " ".join(Reader(write_report(other).read_text()).text)
-    assert "Accuracy is 75.00% on the silos' valid rows." in page
-    assert "Round 2, on the valid rows of each silo." in page
-    with pytest.raises(InputError, match=r"--alone .*two: has figures of silos on valid rows alone"):
+    assert "Accuracy is 75.00% on the silos' validation rows." in page
+    assert "Scores after round 2, on each silo's validation rows." in page
+    with pytest.raises(InputError, match=r"--alone .*two: has figures of silos on validation rows alone"):
         write_report(run, None, other)
 
 
@@ -279,18 +288,18 @@ def test_silos_with_models_of_their_own_are_judged_by_these(tmp_path):
     names, said, _ = judged(one, own)
     assert names[0].startswith("ditto")
     assert said == (
-        "accuracy of the rows that silos hold out, after round 2, by the model that a silo uses; silos of "
-        "some runs have models of their own"
+        "accuracy on the silos' held-out examples, after round 2, with the model that each silo uses; silos "
+        "of some runs have models of their own"
     )
     none = judged_run(tmp_path / "none", 0.5, 0.9, local={"lr": 0.4})
     (none / "metrics.jsonl").write_bytes(encode_record({"round": 1, "train_loss": 1.0}))
-    assert judged(one, own, none)[2].endswith(f"Not judged, for they have no such figure: {none}.")
+    assert judged(one, own, none)[2].endswith(f"These runs lack this figure and are not ranked: {none}.")
 
 
 def test_runs_on_other_rows_are_not_ranked(tmp_path):
     runs = [judged_run(tmp_path / f"{name}-{seed}", 0.9, 0.5 + 0.1 * (name == "b") + 0.01 * seed, seed=seed,
                        data=name, shards=name) for name in "ab" for seed in (1, 2)]  # fmt: skip
-    assert judged(*runs)[2] == "The runs are judged on different rows, so none is called best."
+    assert judged(*runs)[2] == "The runs are scored on different rows, so they are not ranked."
 
 
 def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
@@ -302,8 +311,8 @@ def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
     )
     assert found[2].startswith("It is ahead of lr 0.3")
     assert found[3:] == [
-        "No difference seen between it and lr 0.2.",
-        "A single seed cannot show it for lr 0.4.",
+        "No difference is seen between it and lr 0.2.",
+        "A single seed cannot show a difference to lr 0.4.",
     ]
 
 
@@ -354,7 +363,7 @@ def test_a_lower_value_may_be_the_better():
     (rival,) = rivals([low, high])
     assert rival.seen
     assert rival.test.low > 0, "how far behind is positive"
-    assert verdict([low, high])[0] == "1 is best: rmse 1.1333 ± 0.1528, the mean of 3 seeds."
+    assert verdict([low, high])[0] == "1 is best: RMSE 1.1333 ± 0.1528, the mean of 3 seeds."
 
 
 def test_a_single_lucky_run_is_not_best_and_the_files_have_each_runs_setting(tmp_path):
@@ -399,11 +408,11 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
         write_environment(run, data=describe(spec))
     _, reader = written(runs, tmp_path / "c.html")
     words = " ".join(reader.titles())
-    said = "By fedavg, against each silo alone (ditto): 1 of 3 silos gain and 1 lose; "
-    assert f"{said}no difference is seen at 1." in words
+    said = "1 of 3 silos do better with fedavg than with a model trained alone (ditto), and 1 do worse. "
+    assert f"{said}The other 1 show no difference." in words
     assert (
-        "silo each silo alone (ditto) fedavg 2 69.00% 70.00% 0 70.00% 90.00% +20.00 1 90.00% 60.00% −30.00"
-        in words
+        "silo a model trained alone (ditto) fedavg "
+        "2 69.00% 70.00% 0 70.00% 90.00% +20.00 1 90.00% 60.00% −30.00" in words
     )
     write_environment(runs[2], data=describe(write_folder(tmp_path / "others", [5, 4, 4])))
     assert "Which silos gain?" not in written(runs, tmp_path / "c.html")[1].text, "they hold other data"
@@ -424,15 +433,16 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
     for run in runs:
         write_environment(run, data=describe(spec))
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
-    assert ", against fedavg: 1 of 2 silos gain and 0 lose; no difference is seen at 1." in words
+    assert " than with fedavg, and 0 do worse. The other 1 show no difference." in words
     assert (
-        "Which silos gain? On what each silo holds out, the mean over seeds, and the change against" in words
+        "Scores are on each silo's held-out examples, as means over seeds. Changes are against fedavg."
+        in words
     )
-    assert "more than chance makes of the seeds and of the examples held out, each silo for itself." in words
+    assert "exceeds chance over the seeds and over the held-out examples, for each silo by itself." in words
     assert "0 50.00% 63.33% 1 61.00% 81.00% +20.00" in words
     words = " ".join(written([runs[0], runs[5]], tmp_path / "c.html")[1].titles())
     assert "0 50.00% 90.00% +40.00" in words
-    assert "of the examples held out, each silo for itself; a setting with one seed" in words
+    assert "over the held-out examples, for each silo by itself. A setting with one seed" in words
 
 
 def test_without_a_clear_reference_no_silo_gains_and_one_may_be_named(tmp_path):
@@ -441,12 +451,15 @@ def test_without_a_clear_reference_no_silo_gains_and_one_may_be_named(tmp_path):
         for nth, lr in enumerate((0.1, 0.2, 0.3))
     ]
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
-    assert "What each silo has On what each silo holds out. No setting is a clear reference" in words
-    assert "Against" not in words
+    assert (
+        "Scores of each silo Scores are on each silo's held-out examples. No setting is a clear reference"
+        in words
+    )
+    assert "do better" not in words
     assert "silo lr 0.3 lr 0.2 lr 0.1 1 60.00% 60.00% 60.00% 0 70.00% 60.00% 50.00%" in words
     compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 0.2"))
     words = " ".join(Reader((tmp_path / "c.html").read_text()).titles())
-    assert "and the change against lr 0.2. Nobody can tell what of it is chance." in words
+    assert "Changes are against lr 0.2. How much of them is chance is not known." in words
     with pytest.raises(InputError, match=r"--against lr 9: .* they are: lr 0\.3; lr 0\.2; lr 0\.1$"):
         compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 9"))
 
@@ -495,7 +508,7 @@ def test_a_table_for_latex_has_the_best_in_bold_only_where_it_is_ahead(tmp_path,
     )
     assert first == ["lr 0.1", "3", r"$\mathbf{81.33 \pm 1.53}$", "2.0"]
     assert second == ["lr 0.2", "3", r"$71.67 \pm 1.53$", "2.0"]
-    assert text.startswith("% lr 0.1 is best: accuracy 81.33 ± 1.53%, the mean of 3 seeds. Next is ")
+    assert text.startswith("% lr 0.1 is best: accuracy 81.33 ± 1.53%, the mean of 3 seeds. lr 0.2 ")
     assert r"\begin{tabular}{lrrr}" in text
     compare_runs(
         settings_of(tmp_path / "b", [0.8, 0.84], [0.7, 0.92]), output=Output(latex=tmp_path / "c.tex")
@@ -576,12 +589,12 @@ def test_without_a_test_set_a_picture_begins_with_what_judges(tmp_path, monkeypa
     run = scored_at_end(tmp_path / "one", [0.9, 0.8], [0.6, 0.7])
     found = groups([read_run(run)])
     draw(found, tmp_path / "c.svg", 0.5)
-    assert labels_of(kept[0])[0] == ("round", "accuracy on all valid rows (%)")
+    assert labels_of(kept[0])[0] == ("round", "accuracy on all validation rows (%)")
     assert "target 50%" in [text.get_text() for text in kept[0].axes[0].texts]
     draw(found, tmp_path / "c.svg", None, Drawing(panels=["pooled/rounds", "silos"]))
     assert labels_of(kept[1]) == [
-        ("round", "accuracy on all valid rows (%)"),
-        ("round", "silos' mean accuracy, valid rows (%)"),
+        ("round", "accuracy on all validation rows (%)"),
+        ("round", "silos' mean accuracy, validation rows (%)"),
     ]
     there = "they are pooled, silos, loss, rounds, bytes, seconds, or two of them as pooled/rounds"
     with pytest.raises(InputError, match=f"'test' is not one of the panels of these runs; {there}$"):
@@ -669,7 +682,7 @@ def test_a_table_of_all_runs_has_the_columns_for_which_a_desk_has_room(tmp_path)
     assert gone == {name.format("accuracy") for name in NARROW if name.format("accuracy") in gone}
     assert "accuracy" in {column.heading for column in fitting(columns, figures, 0, [ACCURACY])}
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
-    gone = re.search("Left out for want of room: (.*); --csv has them", words)[1].split(", ")
+    gone = re.search("Not shown for lack of space: (.*). The file of --csv", words)[1].split(", ")
     assert "MB received" in gone
     assert not {"accuracy", "worst silo"} & {*gone}
     words = " ".join(written(runs[:2], tmp_path / "c.html")[1].titles())

@@ -19,8 +19,8 @@ def test_the_verdict_names_the_metric_the_target_and_the_worst_silo(tmp_path):
     run = make_run(tmp_path, [record(1), record(2, **given)], evaluate={"target_accuracy": 0.75})
     assert verdict(read_run(run)) == [
         "Accuracy is 75.00% on the server's test set; the target, 75%, was reached in round 2.",
-        "Of 3 silos the worst, silo bern, has 25.00%, the best, silo cleveland, 90.00%; "
-        "half of them have 50.00% or more.",
+        "Silo bern is the worst of 3 silos, with 25.00%. Silo cleveland is the best, with 90.00%. "
+        "Half of the silos have 50.00% or more.",
     ]
 
 
@@ -28,10 +28,13 @@ def test_the_verdict_names_the_metric_the_target_and_the_worst_silo(tmp_path):
     ("records", "said"),
     [
         ([{"round": 1}], ["No round was scored."]),
-        ([{"round": 1, "silo_accuracy_pooled": 0.5}], ["Accuracy is 50.00% on all that silos hold out."]),
+        (
+            [{"round": 1, "silo_accuracy_pooled": 0.5}],
+            ["Accuracy is 50.00% on the silos' held-out examples."],
+        ),
         (
             [{"round": 1, "silo_accuracy_weighted": 0.5}],
-            ["Accuracy is 50.00% in the mean of the silos by their examples."],
+            ["Accuracy is 50.00% as the silos' mean, weighted by examples."],
         ),
         (
             [record(1, **silos(a=0.5, b=0.5))],
@@ -60,26 +63,28 @@ def rounds_of(many, **falls):
 def test_a_fall_is_told_with_the_silos_that_fell_most(tmp_path):
     found = happened(make_run(tmp_path, rounds_of(100, at17=0.26, at3=0.3)))
     assert found == [
-        (17, "Falls by 25.90 points, most at silo b (−26.00 points)", ""),
-        (100, "Best accuracy, 60.00%", ""),
+        (17, "Accuracy falls by 25.90 points, most at silo b (−26.00 points)", ""),
+        (100, "Best accuracy: 60.00%", ""),
     ]
 
 
 def test_a_run_that_only_wavers_has_no_falls(tmp_path):
     records = [record(n, test_accuracy=0.5 + 0.001 * n + 0.05 * (n % 2)) for n in range(1, 60)]
-    assert [what for _, what, _ in happened(make_run(tmp_path, records))] == ["Best accuracy, 60.90%"]
+    assert [what for _, what, _ in happened(make_run(tmp_path, records))] == ["Best accuracy: 60.90%"]
 
 
 def test_silos_left_out_and_ranks_lost_are_told_in_the_order_of_rounds(tmp_path):
     late = {"1": "too <late>"}
     records = [record(n, faults=late if n in (2, 3, 5) else {}) for n in range(1, 8)]
     records[3]["ranks_lost"] = [2]
+    records[5]["faults"] = dict.fromkeys("02345678", "no answer")
     run = make_run(tmp_path / "run", records, evaluate={"target_accuracy": 0.75})
     assert happened(run, ["a", "<b>"]) == [
-        (2, "Reaches the target, 75%", ""),
-        (2, "Leaves out silo '<b>' (3 rounds: 2-3, 5)", "too <late>"),
+        (2, "The run reaches the target, 75%", ""),
+        (2, "Silo '<b>' is left out (3 rounds: 2-3, 5)", "too <late>"),
         (4, "Ranks lost: 2", ""),
-        (7, "Best accuracy, 92.86%", ""),
+        (6, "Silos a, 2, 3, 4, 5 and 3 more are left out", "no answer"),
+        (7, "Best accuracy: 92.86%", ""),
     ]
     reader = Reader(write_report(run).read_text())
     assert "too <late>" in reader.text

@@ -129,9 +129,7 @@ def test_a_comparison_has_a_row_for_every_run(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     headings, one, other = table_of(out)
     found = dict(zip(headings, one, strict=True))
-    assert (
-        "Figures: accuracy of the server's test set; a silo's figure is of the rows that it holds out." in out
-    )
+    assert "Figures: accuracy on the server's test set; a silo's figures are on its held-out examples." in out
     assert found == {
         "run": "a",
         "rounds": "5",
@@ -670,12 +668,12 @@ def test_without_a_test_set_the_target_is_for_what_the_silos_hold_out_and_this_i
     compare_runs(runs, 0.7)
     lines = capsys.readouterr().out.splitlines()
     (own,), (other,) = ([line for line in lines if line.startswith(f"\u2502 {run}")] for run in runs)
-    assert "3 rounds, 3.0 s, 3.0 MB, on what silos hold out" in own
+    assert "3 rounds, 3.0 s, 3.0 MB, on the silos' held-out examples" in own
     assert "75.00%" in own
     assert "3 rounds" in other
-    assert "hold out" not in other
+    assert "held-out" not in other
     compare_runs(runs[:1], 0.9)
-    assert "not reached in 3 rounds, on what silos hold out" in capsys.readouterr().out
+    assert "not reached in 3 rounds, on the silos' held-out examples" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -721,9 +719,9 @@ def test_no_test_set_is_a_remark_only_where_other_runs_have_one(tmp_path, capsys
 def test_whose_rows_figures_are_of_is_said_once(tmp_path, capsys):
     tested = [write(tmp_path / name) for name in "ab"]
     without = [make_run(tmp_path / name, HELD_OUT) for name in "cd"]
-    of_silos = "a silo's figure is of the rows that it holds out."
+    of_silos = "a silo's figures are on its held-out examples."
     said = {
-        f"Figures: accuracy of the server's test set; {of_silos}": tested,
+        f"Figures: accuracy on the server's test set; {of_silos}": tested,
         f"Figures: {of_silos}": without,
         "Figures: nothing was scored.": [write(tmp_path / "e", [{"round": 1, "train_loss": 1.0}])],
     }

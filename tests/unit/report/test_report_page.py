@@ -60,6 +60,7 @@ SHAPES = {
     "zero": [record(1, train_loss=0.0, test_loss=0.0, test_accuracy=0.0, seconds_training=0.0)],
     "gaps": [record(1), {"round": 2, "train_loss": 1.0}, record(5)],
     "steps": [record(n, step_losses={"a": [2.0, None, 0.5], "b": [1.0]}) for n in (1, 2)],
+    "one silo": [record(1, silos={"only": {"accuracy": 0.5}})],
     "odd steps": [record(1, step_losses={"a": 3, "b": ["x"]}), record(2, step_losses=[1.0])],
 }
 
@@ -79,7 +80,7 @@ def test_losses_by_step_and_the_speed_stand_on_the_page(tmp_path):
     run = make_run(tmp_path, [record(1, **told), record(2, **told, tokens_per_second=600.0), record(3)])
     _, reader = read(run)
     words = " ".join(reader.text)
-    assert "trained 300 tokens a second" in words
+    assert "training: 300 tokens a second" in words
     told = over_steps(read_run(run)).blocks[0].told
     assert told["heads"] == ["rounds 0.5", "rounds 1", "rounds 1.5", "rounds 2"]
     assert told["lines"][0]["said"] == ["3", "1", "3", "1"], "the silos' means"
@@ -94,15 +95,15 @@ def test_the_figures_stand_on_the_page(tmp_path):
     assert "rounds to 75% 2 2 s, 3 kB" in words
     assert [given.get("class") for _, given in reader.tags].count("card") == 4
     assert "training 25% · waiting 25% · communication 30% · server 20%" in words
-    assert "Mind: unfinished: 4 of 4 rounds." in words
+    assert "Warning: unfinished: 4 of 4 rounds." in words
     told = told_on(reader)["Accuracy over rounds"]
     assert told["heads"][1] == "round 2"
     assert told["lines"] == [
         {"look": "test", "name": "test set", "said": ["50%", "75%", "83.33%", "87.5%"]},
         {"look": "mean", "name": "silos' mean", "said": ["50%"] * 4},
     ]
-    assert "4 kB sent to the silos, 2 kB received." in words
-    assert "Bytes of a round" not in words, "they are the same in all"
+    assert "Sent to silos: 4 kB, received: 2 kB." in words
+    assert "Bytes per round" not in words, "they are the same in all"
     assert [word for word in reader.titles() if word.startswith("The data")] == ["The data"]
     assert "Not shown" in words
 
@@ -183,7 +184,7 @@ def test_a_silo_that_the_last_round_has_not_scored_keeps_its_row(tmp_path):
     _, reader = read(run)
     titles = [given["title"] for tag, given in reader.tags if tag == "th" and "title" in given]
     assert [title for title in titles if title in "abc"] == ["a", "b", "c"]
-    map = told_on(reader)["accuracy of every silo in every round"]
+    map = told_on(reader)["Accuracy of every silo in every round"]
     codes = np.frombuffer(base64.b64decode(map["values"]), "<u2").reshape(3, 2).tolist()
     assert (map["rows"], map["heads"]) == (["a", "b", "c"], ["round 1", "round 2"])
     assert (map["low"], map["high"], map["share"]) == (0.25, 1.0, True)
@@ -198,7 +199,7 @@ def test_a_run_that_diverged_has_a_page_whatever_it_has_recorded(tmp_path):
     text, reader = read(run)
     check_whole(text)
     assert {"toy", "diverged"} <= {*reader.titles()}
-    assert "Mind: the model is not finite after round 2" in text
+    assert "Warning: the model is not finite after round 2" in text
 
 
 def test_a_fall_of_one_round_in_thousands_is_on_the_map_and_on_the_small_curve(tmp_path):
@@ -391,8 +392,8 @@ def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
     text, reader = read(make_run(tmp_path, records))
     words = " ".join(reader.titles())
     assert "rank host training waiting 0 <here> 1 there 2 s 0 ms 2 500 ms 1.5 s" in words
-    assert "Mind: silo 7 was left out of 2 rounds: 1-2." in words
-    assert "Leaves out silo 7 (2 rounds: 1-2) <torn 2>" in words
+    assert "Warning: silo 7 was left out of 2 rounds: 1-2." in words
+    assert "Silo 7 is left out (2 rounds: 1-2) <torn 2>" in words
     assert "<torn" not in text
 
 
@@ -403,20 +404,22 @@ def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
     assert "training 8% · waiting 8% · communication 10% · scoring 50% · checkpoints 17% · server 7%" in words
     assert "time 6 s" in words
     assert "checkpoints 1 s" in reader.titles()
-    told = {line["name"]: line["said"][1] for line in told_on(reader)["Time of a round"]["lines"]}
+    told = {line["name"]: line["said"][1] for line in told_on(reader)["Time per round"]["lines"]}
     assert told == {
-        **{"a round": "1 s", "training, slowest rank": "500 ms", "communication": "300 ms"},
-        **{"scoring after it": "2 s", "the checkpoint before it": "1 s"},
+        **{"whole round": "1 s", "training, slowest rank": "500 ms", "communication": "300 ms"},
+        **{"scoring after the round": "2 s", "checkpoint before the round": "1 s"},
     }
 
 
 def test_names_are_text_and_no_markup(tmp_path):
     run = make_run(tmp_path, SHAPES["some"])
     (run / "job.toml").write_text('name = "<script>alert(1)</script>"\nshards = "<b>"\n')
-    (run / "environment.json").write_text(json.dumps({"mpi": "<script>", "command": ["<i>"], "ranks": [1]}))
+    (run / "environment.json").write_text(json.dumps({"mpi": "<script>", "command": ["<i>"], "ranks": [1],
+             "changes": ["local.lr 0.1 -> <0.5>"]}))  # fmt: skip
     _, reader = read(run)
     check_whole(read(run)[0])
     assert "<script>alert(1)</script>" in reader.text
+    assert "Warning: changed by --force: local.lr 0.1 -> <0.5>." in reader.text
 
 
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
@@ -436,7 +439,7 @@ def test_a_target_without_a_test_set_is_shown_with_what_it_is_for(tmp_path):
     for each in records:
         each.pop("test_accuracy", None)
     page, _ = read(make_run(tmp_path, records, evaluate={"target_accuracy": 0.4}))
-    assert "on what silos hold out" in page
+    assert "on the silos&#39; held-out examples" in page
     assert "rounds to 40%" in page
     assert 'class="target"' in page
 
@@ -449,8 +452,8 @@ def test_silos_that_were_left_out_are_shown_by_name(tmp_path, silos, shown):
     run = make_run(tmp_path, [record(1, faults={"0": "late", "1": "torn"}), record(2, faults={"7": "gone"})])
     write_environment(run, **({} if silos is None else {"silos": silos}))
     _, reader = read(run)
-    words = [text for text in reader.titles() if text.startswith("Leaves out silo ")]
-    assert [text.removeprefix("Leaves out silo ").partition(" (")[0] for text in words] == [*shown, "7"]
+    words = [text for text in reader.titles() if " is left out" in text]
+    assert [text.removeprefix("Silo ").partition(" is left")[0] for text in words] == [*shown, "7"]
 
 
 def test_the_silos_that_are_drawn_are_named(tmp_path):
@@ -482,8 +485,13 @@ def test_the_silos_that_are_drawn_are_named(tmp_path):
 
 def test_what_is_beside_the_main_metric_is_written_as_it_is_everywhere(tmp_path):
     """In per cent if it is a share, as in `mpifl evaluate`; a run that notes nothing of it has numbers."""
-    silos = {"a": {"accuracy": 0.5, "f1": 0.7297, "mae": 2.0}, "b": {"accuracy": 1.0, "f1": 0.25, "mae": 1.0}}
-    run = make_run(tmp_path, [record(n, test_f1=0.5 + n / 8, silos=silos) for n in (1, 2)])
+    silos = {"a": {"accuracy": 0.5, "f1": 0.7297, "mae": 2.0, "<b>": 0.5}, "b": {"accuracy": 1.0, "f1": 0.25}}
+    more = {"test_mae": 2.0, "silo_auroc_mean": 0.75, "test_<b>": 0.5, "test_my_own": 3.0, "silos": silos}
+    run = make_run(tmp_path, [record(n, test_f1=0.5 + n / 8, **more) for n in (1, 2)])
+    text, reader = read(run)
+    check_whole(text)
+    titles = [word for word in reader.titles() if word in ("F1", "MAE", "<b>", "My own", "AUROC")]
+    assert titles == ["MAE", "<b>", "F1", "MAE", "<b>", "My own", "AUROC"], "columns, and a chart each"
     words = " ".join(read(run)[1].titles())
     assert "0.7297 2.0000" in words
     noted = [
@@ -552,17 +560,20 @@ def held_against(folder, served, alone, out=100, **more):
     return runs
 
 
+BETTER = "silos do better with this model than with a model trained alone"
+
+
 def test_a_gain_that_chance_may_have_made_is_no_difference_seen(tmp_path):
     run, alone = held_against(tmp_path, [0.9, 0.7, 0.55], [0.7, 0.9, 0.5])
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
-    assert "Against training alone 1 of 3 silos gain and 1 lose; no difference is seen at 1." in words
+    assert f"1 of 3 {BETTER}, and 1 do worse. The other 1 show no difference." in words
     assert "70.00% +20.00" in words
     assert "90.00% −20.00" in words
     assert "50.00% no difference seen" in words
     run, alone = held_against(tmp_path / "few", [0.9, 0.7, 0.55], [0.7, 0.9, 0.5], out=10)
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
-    assert "Against training alone 0 of 3 silos gain and 0 lose; no difference is seen at 3." in words
-    assert "training alone" not in " ".join(read(run)[1].titles())
+    assert "No difference is seen between this model and a model trained alone at any of 3 silos." in words
+    assert "trained alone" not in " ".join(read(run)[1].titles())
 
 
 def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
@@ -570,7 +581,7 @@ def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
     found = gains({"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 2.5, "c": 1.0}, error, {"a": Held(9, 10**6)})
     assert found == {"a": Gain(2.0, 1.0, None), "b": Gain(2.5, -0.5, None)}
     assert [gain.write(error) for gain in found.values()] == ["+1.0000", "−0.5000"]
-    assert gained(found).endswith("do not show how much of that is chance.")
+    assert gained(found).endswith("How much of that is chance is not known.")
 
 
 @given(st.integers(1, 500), st.data())

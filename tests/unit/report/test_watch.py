@@ -132,7 +132,11 @@ def test_figures_of_valid_rows_are_called_so(tmp_path):
     rounds = [record(n, silo_accuracy_pooled=0.5) for n in (1, 2)]
     add(tmp_path, *({key: of for key, of in one.items() if key != "test_accuracy"} for one in rounds))
     text = drawn(Follower(tmp_path).look())
-    for said in ("silos' valid accuracy 50.00%", "accuracy, valid rows  silos", "accuracy, valid rows"):
+    for said in (
+        "silos' valid accuracy 50.00%",
+        "accuracy, validation rows  silos",
+        "accuracy, validation rows",
+    ):
         assert said in text
     lines = CliRunner().invoke(app, ["watch", str(tmp_path)]).output.splitlines()
     assert ["silos' valid accuracy 50.00%" in line for line in lines[:2]] == [True, True]

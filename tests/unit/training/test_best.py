@@ -90,7 +90,7 @@ def says_that_it_stopped(capsys, run, round, why, records, more=""):
     assert capsys.readouterr().err.splitlines().count(said) == 1
     page = Reader(write_report(run).read_text()).titles()
     assert f"S{said[1:]}." in page
-    assert "Stops early" in page
+    assert "The run stops early" in page
     compare_runs([run], output=Output(json=run / "compared.json", page=run / "compared.html"))
     printed = capsys.readouterr().out
     assert f"{run}: {said}\n" in printed
@@ -117,7 +117,7 @@ def test_training_ends_when_patience_does(run, tmp_path, capsys):
     assert json.loads((folder / "compared.json").read_text())["runs"][0]["model_round"] == 1
     page = " ".join(Reader((folder / "report.html").read_text()).text)
     assert "by the model of round 1, the best" in page
-    assert "Mind: the best round was chosen by the rows that judge it" in page
+    assert "Warning: the best round was chosen on the rows that score it" in page
     assert [round_of(folder / f"{name}.safetensors") for name in ("model", "last", "best")] == [1, 3, 1]
     assert read_run(folder).finished
     assert run(rounds=9, lr=1e-9, patience=2, resume=True) == records

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tomli_w
 import torch
+from pages import Reader, check_whole
 from unit.builders import Alone, arrays, write_vertical_folder
 
 from mpifl.common import InputError, RoundLost
@@ -178,12 +179,18 @@ def test_label_dp_is_refused_where_rows_have_values(start):
     assert "norm_leak_auc" not in records(run)[0]
 
 
-def test_the_report_says_how_labels_were_protected_and_what_leaked(start):
+def test_the_page_of_a_split_network_says_whose_rows_and_columns_and_how_labels_are_protected(start):
     run = start("page", vertical=LABEL_DP, rounds=2)
     page = write_report(run).read_text()
+    check_whole(page)
     for told in ("randomised once, before training", ">1</td>", f"AUC {leaks(run)[1]:.2%}"):
         assert told in page
-    assert "protected by nothing" in write_report(start("open", rounds=1)).read_text()
+    words = " ".join(Reader(page).titles())
+    assert f"Accuracy is {records(run)[1]['test_accuracy']:.2%} on the test rows of all silos." in words
+    assert "Silos There are none: all silos have the same rows." in words
+    assert "of the same 1,500 training rows; silo 'party 1' holds the targets" in words
+    assert "worst silo" not in words
+    assert "not protected" in write_report(start("open", rounds=1)).read_text()
 
 
 def test_the_console_tells_the_leak():

@@ -93,7 +93,10 @@ def test_weights_are_told_in_the_records_and_in_the_report(run):
 def test_the_report_says_who_lies_and_how(run):
     folder, _ = run("run", attack={"kind": "scale", "silos": [1, 4], "factor": 9.0})
     page = write_report(folder).read_text()
-    assert "By [attack] silos 1, 4 LIE ON PURPOSE (kind = scale, factor = 9.0), for tests" in page
+    assert (
+        "[attack] makes silos 1, 4 LIE ON PURPOSE (kind = scale, factor = 9.0). Such a run is for tests."
+        in page
+    )
 
 
 def test_fltrust_compares_with_an_update_of_the_servers_own(run):

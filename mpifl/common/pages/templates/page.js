@@ -42,9 +42,9 @@ const stages = all(".stage[tabindex]").map((stage) => {
   const told = JSON.parse(stage.querySelector("script").textContent), {rows, values, low, high, share} = told;
   const plot = stage.querySelector(".plot"), tip = stage.querySelector(".tip"), cross = stage.querySelector(".cross");
   const bytes = values && Uint8Array.from(atob(values), (one) => one.charCodeAt(0));
-  const ends = [0, 1].map((end) => parseFloat(told.heads.at(-end).split(" ").at(-1)));
+  const until = told.heads.map((head) => parseFloat(head.split(" ").at(-1))), ends = [until[0], until.at(-1)];
   let here = -1, row = 0, from = null, view = [0, 100];
-  const place = (nth) => 100 * (told.x[nth] - view[0]) / (view[1] - view[0]);
+  const place = (x) => 100 * (x - view[0]) / (view[1] - view[0]);
   const cell = () => {
     const at = 2 * (row * told.x.length + here), code = bytes[at] + 256 * bytes[at + 1];
     const value = low + code / 65534 * (high - low);
@@ -57,13 +57,18 @@ const stages = all(".stage[tabindex]").map((stage) => {
       : told.lines.map(({name, said}) => ({name, text: said[here]})).filter(({text}) => text);
     tip.textContent = [told.heads[here], ...lines.map(({name, text}) => `${name} ${text}`)].join("\n");
     tip.hidden = false;
-    for (const end of ["x1", "x2"]) cross.setAttribute(end, place(here) + "%");
-    cross.classList.add("on");
+    marked().forEach((other) => other.mark(until[here]));
     const room = plot.getBoundingClientRect(), left = room.left - stage.getBoundingClientRect().left;
-    const at = left + place(here) / 100 * room.width, before = place(here) > 50;
+    const to = place(told.x[here]), at = left + to / 100 * room.width, before = to > 50;
     tip.style.left = (before ? Math.max(0, at - tip.offsetWidth - 10) : at + 10) + "px";
   };
-  const hush = () => { tip.hidden = true; from = null; cross.classList.remove("on"); };
+  const hush = () => { tip.hidden = true; from = null; marked().forEach((other) => other.mark(NaN)); };
+  const mark = (at) => {  // the cross at a round, or at none
+    const x = bytes ? told.x[until.findIndex((one) => one >= at)]
+      : told.x[0] + (told.x.at(-1) - told.x[0]) * (at - ends[0]) / (ends[1] - ends[0]);
+    for (const end of ["x1", "x2"]) cross.setAttribute(end, (place(x) || 0) + "%");
+    cross.classList.toggle("on", place(x) >= 0 && place(x) <= 100);
+  };
   const within = (where, start, size) => (where - plot.getBoundingClientRect()[start]) / plot.getBoundingClientRect()[size];
   const across = (event) => view[0] + (view[1] - view[0]) * within(event.clientX, "left", "width");
   const nearest = (event) => told.x.reduce(
@@ -74,18 +79,19 @@ const stages = all(".stage[tabindex]").map((stage) => {
     const marks = plot.querySelector(".marks"), [, , wide, deep] = plot.dataset.box.split(" ").map(Number);
     marks.setAttribute("viewBox", `${wide * view[0] / 100} 0 ${wide * (view[1] - view[0]) / 100} ${deep}`);
     marks.classList.toggle("zoomed", view[0] > 0 || view[1] < 100);
-    const inside = told.x.map((_, nth) => nth).filter((nth) => place(nth) >= 0 && place(nth) <= 100);
+    const inside = told.x.map((_, nth) => nth).filter((nth) => place(told.x[nth]) >= 0 && place(told.x[nth]) <= 100);
     const step = Math.ceil(inside.length / 6);
     all(".below", plot).forEach((one) => one.remove());
     for (const nth of inside.filter((_, at) => at % step === 0)) {
       const text = drawn("text");
       text.setAttribute("class", "below");
-      for (const [key, value] of [["x", place(nth) + "%"], ["y", "100%"], ["dy", 17]]) text.setAttribute(key, value);
+      for (const [key, value] of [["x", place(told.x[nth]) + "%"], ["y", "100%"], ["dy", 17]]) text.setAttribute(key, value);
       text.textContent = told.heads[nth].split(" ").at(-1);
       plot.append(text);
     }
   };
-  const alike = () => bytes ? [] : stages.filter((other) => other.unit === unit && other.zoom);
+  const marked = () => stages.filter((other) => other.unit === unit);
+  const alike = () => bytes ? [] : marked().filter((other) => other.zoom);
   const unit = stage.querySelector(".unit")?.textContent;
   const value = (at) => ends[0] + at / 100 * (ends[1] - ends[0]);
   plot.onpointermove = (event) => say(nearest(event), down(event));
@@ -107,7 +113,7 @@ const stages = all(".stage[tabindex]").map((stage) => {
     event.preventDefault();
     say(here < 0 && by[0] < 0 ? told.x.length - 1 : here + by[0], row + by[1]);
   };
-  return {unit, ends, zoom: bytes ? null : zoom};
+  return {unit, ends, mark, zoom: bytes ? null : zoom};
 });
 const keys = all(".figure .keys span").filter((key) => key.querySelector("i"));
 for (const key of keys) {
