@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpifl.common import InputError, Names, ShardError
 from mpifl.data.hdf5 import check_file
-from mpifl.data.shards import AnySpec
+from mpifl.data.shards import AnyEntry, AnySpec
 from mpifl.exchange import first_of
 from mpifl.run.job import Job
 
@@ -25,7 +25,7 @@ def broken_files(job: Job, spec: AnySpec, elsewhere: bool = False) -> dict[int, 
         ShardError: a file of the server, with its test set or public examples, is missing or of another size.
     """
     folder, found = Path(job.shards), {}
-    for silo, entry in enumerate(spec.silos):
+    for silo, entry in enumerate[AnyEntry](spec.silos):
         try:
             check_file(folder / entry.file, entry.bytes)
         except ShardError as error:

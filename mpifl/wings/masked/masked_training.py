@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
 from mpifl.common import InputError
-from mpifl.data.shards import AnySpec
+from mpifl.data.shards import AnyEntry, AnySpec
 from mpifl.run.job import Job
 from mpifl.run.job.tables import SecuritySettings
 from mpifl.training import drawn
@@ -53,9 +53,8 @@ def sums_of(
 
     @functools.cache
     def largest_weight(work: str) -> float:
-        usual = [usual_weight(job.cohort.weights, entry.examples) for entry in spec.silos]
-        pairs = zip(spec.silos, usual, strict=True)
-        return max(algorithm.weight(work, entry.examples, weight) for entry, weight in pairs)
+        counts = [entry.examples for entry in spec.silos]
+        return max(algorithm.weight(work, one, usual_weight(job.cohort.weights, one)) for one in counts)
 
     if not job.security.masks:
         return FixedSums(job.security.range, largest_weight, len(spec.silos))
@@ -72,7 +71,7 @@ def sums_of(
 
 def names_of(spec: AnySpec) -> list[str]:
     """Return the names of silos in offers and in `sites.toml`."""
-    return [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
+    return [entry.name or f"silo {silo}" for silo, entry in enumerate[AnyEntry](spec.silos)]
 
 
 def _check_offer(
