@@ -165,10 +165,7 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
 
 def _lengthened(data: Dataset, spec: FederationSpec) -> Dataset:
     """Return data whose ragged examples may be as long as those of the federation; they are as they were.
-
-    Raises:
-        InputError: one is longer.
-    """
+    Raise InputError if one is longer."""
     arrays, found = arrays_of(spec.features, spec.targets), arrays_of(data.features, data.targets)
     longest = {path: one.shape[0] for path, one in arrays.items() if one is not None and one.ragged}
     for path, most in longest.items():

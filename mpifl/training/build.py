@@ -187,11 +187,8 @@ def _assembled(
 
 
 def _told(plan: Plan, wings: Sequence[Wing], rank: int) -> dict[str, str]:
-    """Return the text that rank 0 sends to each wing.
-
-    Raises:
-        InputError: the texts are not of this version, or this rank has other wings.
-    """
+    """Return the text that rank 0 sends to each wing. Raise InputError if the texts are not of this version,
+    or this rank has other wings."""
     try:
         told = _TOLD.validate_json(plan.get("wings", ""))
     except ValidationError:

@@ -185,11 +185,8 @@ def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record
 
 def _attempt_round(t: RunTraining) -> Record | None:
     """Try a round until enough silos answer; return its figures. None if silos have spent their privacy
-    budget since the round before, such as in another run.
-
-    Raises:
-        RoundLost: too few answered in all attempts; a checkpoint is written.
-    """
+    budget since the round before, such as in another run. Raise RoundLost if too few answered in all
+    attempts; a checkpoint is written."""
     for nth in range(ATTEMPTS):
         try:
             return t.recovery.run_with_recovery(functools.partial(_attempt, t, nth))
@@ -231,11 +228,8 @@ def _attempt(t: RunTraining, nth: int) -> Record:
 
 
 def _check_finite(t: RunTraining) -> None:
-    """End the run if the model holds NaN or Inf, so that no such model is written.
-
-    Raises:
-        RoundLost: it does; a checkpoint in progress is finished first.
-    """
+    """End the run if the model holds NaN or Inf, so that no such model is written. Raise RoundLost if it
+    does; a checkpoint in progress is finished first."""
     vectors = [*{"w": t.server.state["w"], **t.algorithm.global_model(t.server)}.values()]
     vectors += [t.server.state["statistics"]] if "statistics" in t.server.state else []
     if all(is_finite(vector) for vector in vectors):

@@ -115,11 +115,8 @@ def _load(t: RunTraining, round: int, begun: Mapping[str, Any]) -> None:
 
 
 def _succeed(t: RunTraining) -> Progress:
-    """Continue after the server's death: from this rank's mirror, else as if resumed.
-
-    Raises:
-        RoundLost: sums are masked, and parties give their sums to no other server.
-    """
+    """Continue after the server's death: from this rank's mirror, else as if resumed. Raise RoundLost if sums
+    are masked, and parties give their sums to no other server."""
     me = t.exchange.transport.origins[0]
     if t.job.secure:
         what = f"rank {me} cannot take the dead server's place: by [security] no party hands it a sum"

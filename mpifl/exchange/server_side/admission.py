@@ -169,11 +169,8 @@ def taking_part(reports: Mapping[int, Report]) -> list[int]:
 def _checked(
     report: Report, request: Request, silos: Collection[int], expected: ExpectedUpdates
 ) -> list[Reply]:
-    """Return the replies of a report; of a reply with a fault only the fault and its time remain.
-
-    Raises:
-        Refused: the report breaks a rule.
-    """
+    """Return the replies of a report; of a reply with a fault only the fault and its time remain. Raise
+    Refused if the report breaks a rule."""
     replies = [reply if reply.fault is None else _bare(reply) for reply in report.headers]
     _check_silos([reply.silo for reply in replies], silos, all_of_them=request.addressed)
     for reply in filter(lambda reply: reply.fault is None, replies):

@@ -142,11 +142,8 @@ def wing(job: Job) -> Wing:
 
 
 def _noise_told(job: Job, spec: AnySpec, told: str) -> list[float]:
-    """Return each silo's noise multiplier from rank 0's message `told`.
-
-    Raises:
-        InputError: the message is not valid, or the job states other noise.
-    """
+    """Return each silo's noise multiplier from rank 0's message `told`; raise InputError if the message is
+    not valid, or the job states other noise."""
     what = "the server tells no noise of each silo; it is broken, or not to be trusted"
     try:
         noise = _NOISE.validate_json(told, strict=True)

@@ -239,11 +239,7 @@ class MaskedParty:
 
 
 def _offers_of(question: Question) -> dict[int, Offer]:
-    """Return the offers of a sum's parties, by rank.
-
-    Raises:
-        InputError: an offer is not valid.
-    """
+    """Return the offers of a sum's parties, by rank; raise InputError if an offer is not valid."""
     found = {}
     for rank, part in sorted(question.plan.parties.items()):
         try:

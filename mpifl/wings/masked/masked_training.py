@@ -78,10 +78,7 @@ def _check_offer(
     names: Sequence[str], hosted: Sequence[Sequence[int]], answered: Sequence[int], offered: Any
 ) -> None:
     """Check, at the server, that a rank offers a key for exactly its silos; another offer would stop the run.
-
-    Raises:
-        ValueError: the offer is unreadable, or for other silos.
-    """
+    Raise ValueError if the offer is unreadable, or for other silos."""
     try:
         offer = Offer.model_validate(offered)
     except ValidationError:

@@ -178,11 +178,8 @@ def _empty(length: int, how: Combination) -> Tensor:
 
 
 def _digits_of_numbers(update: Update) -> dict[str, Tensor]:
-    """Return, for each finite number of an update, the digits of weight * number and of the weight.
-
-    Raises:
-        ValueError: a number is a text, or too large.
-    """
+    """Return, for each finite number of an update, the digits of weight * number and of the weight. Raise
+    ValueError if a number is a text, or too large."""
     found = {}
     for name, value in update.scalars.items():
         if isinstance(value, str):

@@ -101,10 +101,6 @@ def _told(job: Job, spec: VerticalSpec, run: Path) -> dict[str, str]:
 
 
 def _open_shards(server: Server, exchange: Federation) -> None:
-    """Let all parties open and verify their shards.
-
-    Raises:
-        InputError: a party cannot.
-    """
+    """Let all parties open and verify their shards; raise InputError if a party cannot."""
     if faults := exchange.everyone(server).ask(Open).faults:
         raise InputError(first_of(faults, exchange.names))

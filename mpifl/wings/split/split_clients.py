@@ -191,11 +191,7 @@ def client_of(
 
 
 def _line(said: Any) -> Tensor:
-    """Return what a client method has yielded, if it is a valid message.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Return what a client method has yielded, if it is a valid message; raise InputError if it is not."""
     if isinstance(said, Tensor) and said.dim() == 2 and said.dtype == torch.float32 and len(said):
         return said.detach().contiguous()
     what = f"{said.dtype} of shape {list(said.shape)}" if isinstance(said, Tensor) else type(said).__name__

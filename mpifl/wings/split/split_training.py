@@ -154,11 +154,8 @@ def _context(
 
 
 def _check_world() -> None:
-    """Check that no rank can take over another's silos: it must not read their columns.
-
-    Raises:
-        InputError: the launcher lets ranks survive the death of others.
-    """
+    """Check that no rank can take over another's silos: it must not read their columns. Raise InputError if
+    the launcher lets ranks survive the death of others."""
     if survivable():
         what = "a party whose columns another rank may read is not a party"
         raise InputError(f"--survive: {what}; leave it out, and continue with --resume after a death")
