@@ -11,9 +11,8 @@ from torch import Tensor
 
 from mpifl.common import InputError, RoundLost, ranks_named
 from mpifl.sums import Combined
-from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector, SumPlan, part_of, plan_of
+from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector, Question, SumPlan, part_of, plan_of
 from mpifl.wings.masked.fixed_point import DIGITS, numbers_of
-from mpifl.wings.masked.masking import Question
 from mpifl.wings.masked.party_sums import PER_SCALAR, SENTINELS, FixedSums, PartySums, averages_in
 from mpifl.wings.masked.release_phases import Phases, Ready, Release
 from mpifl.wire import (
