@@ -33,6 +33,9 @@ class Wing:
     of_rank: ClassVar[bool] = False
     """Whether each rank decides for itself to use the wing, so that other ranks may not have it."""
 
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """Check at rank 0, before any rank builds, that the job and the shards allow the wing's work.
 

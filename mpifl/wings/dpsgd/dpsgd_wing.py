@@ -34,7 +34,8 @@ class OfExamples(Wing):
     """Makes silos answer with noise that hides each example."""
 
     def __init__(self, job: Job) -> None:
-        self._job, self._plans = job, list[SiloPlan]()
+        super().__init__(job)
+        self._plans = list[SiloPlan]()
 
     def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """Compute the noise of each silo.
@@ -89,9 +90,6 @@ class OfExamples(Wing):
 
 class OfSilos(Wing):
     """Makes silos clip their updates, and adds noise that hides each silo."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
 
     def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """Compute the noise of a round.

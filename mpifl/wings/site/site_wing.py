@@ -20,9 +20,6 @@ class OwnRules(Wing):
 
     of_rank = True
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
     def context(
         self,
         context: WorkerContext,
@@ -40,9 +37,7 @@ class OwnRules(Wing):
         return context
 
 
-def wing(job: Job) -> Wing:
-    """Return the wing that enforces the rules of this rank's site."""
-    return OwnRules(job)
+wing = OwnRules
 
 
 def check_own_rules(job: Job) -> None:
