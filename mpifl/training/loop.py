@@ -179,7 +179,7 @@ def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record
         progress = _report(t, progress)
         stop = on_round(progress.record)
         if _update_checkpoints(t):
-            _rebalance(t)
+            t.recovery.run_with_recovery(lambda: t.exchange.rebalance(t.server, t.checkpoints.latest))
     return progress
 
 
@@ -256,11 +256,6 @@ def _update_checkpoints(t: RunTraining) -> bool:
     """Begin a checkpoint if one is due, and commit it if it is written. Return whether a checkpoint of the
     current state was committed."""
     return t.checkpoints.update(should_wait=t.exchange.would_rebalance)
-
-
-def _rebalance(t: RunTraining) -> None:
-    """Move silos to ranks with less work, with the state of the new checkpoint."""
-    t.recovery.run_with_recovery(lambda: t.exchange.rebalance(t.server, t.checkpoints.latest))
 
 
 def _given_up(t: RunTraining, what: str, in_vain: bool) -> RoundLost:

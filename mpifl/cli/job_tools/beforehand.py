@@ -56,7 +56,8 @@ def check_beforehand(job: Path, overrides: Sequence[str], run: Path, resume: boo
     if not (_is_suspect(outline) or _differs(outline, run, resume)):
         lock.check(run)
         spec = read_any(Path(outline.shards))
-        if not (_misfits(outline, spec) or _lacks_weights(outline)):
+        weights = outline.model.weights
+        if not _misfits(outline, spec) and (weights is None or Path(weights).is_file()):
             return
     check_whole(job, overrides, run, resume, force)
 
@@ -246,11 +247,6 @@ def _differs(outline: Outline, run: Path, resume: bool) -> bool:
     kept = read_outline(path)
     filled = {table: {**getattr(kept, table), **getattr(outline, table)} for table in _NAMING[1:]}
     return bool(differing_keys(kept, outline.model_copy(update=filled), HARMLESS))
-
-
-def _lacks_weights(outline: Outline) -> bool:
-    """Return whether the file of a model's first weights is missing."""
-    return outline.model.weights is not None and not Path(outline.model.weights).is_file()
 
 
 def _misfits(outline: Outline, spec: AnySpec) -> bool:

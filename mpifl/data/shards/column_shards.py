@@ -135,7 +135,10 @@ def write_vertical(
     Raises:
         ShardError: the arrays do not fit.
     """
-    _check_arrays(path, splits, features, classes, targets)
+    for split, held in splits.items():
+        check_features(f"{path}: {split}", held.x, features)
+        if held.y is not None:
+            check_arrays(f"{path}: {split}", held.x, held.y, features, classes, targets)
     aside, y = path.with_name(f".{path.name}.{os.getpid()}.partial"), splits["train"].y
     label = y.shape[1:] if isinstance(y, np.ndarray) else None if y is None else ()
     about |= {"features": features, "examples": {split: len(held) for split, held in splits.items()}}
@@ -152,19 +155,6 @@ def write_vertical(
     labels = None if y is None else label_counts(None if isinstance(y, dict) else y, classes, targets)
     about |= {"file": path.name, "bytes": size, "sha256": digest}
     return VerticalEntry(**about, columns=columns, labels=labels)
-
-
-def _check_arrays(
-    path: Path,
-    splits: Mapping[str, VerticalSplit],
-    features: Features,
-    classes: int | None,
-    targets: Aims | None,
-) -> None:
-    for split, held in splits.items():
-        check_features(f"{path}: {split}", held.x, features)
-        if held.y is not None:
-            check_arrays(f"{path}: {split}", held.x, held.y, features, classes, targets)
 
 
 def open_vertical(

@@ -175,7 +175,10 @@ def _checked(
     _check_silos([reply.silo for reply in replies], silos, all_of_them=request.addressed)
     for reply in filter(lambda reply: reply.fault is None, replies):
         try:
-            _check_reply(reply, request, expected)
+            if type(reply) is not request.reply:
+                raise Refused("it answers what was not asked")
+            if rule := _RULES.get(type(request)):
+                rule(reply, request, expected)
         except Refused as refused:
             raise Refused(f"silo {reply.silo}: {refused}") from None
     if request.introduces and replies and not report.about.keys() >= ABOUT:
@@ -185,13 +188,6 @@ def _checked(
 
 def _bare(reply: Reply) -> Reply:
     return Done(silo=reply.silo, seconds=reply.seconds, fault=reply.fault, passing=reply.passing)
-
-
-def _check_reply(reply: Reply, request: Request, expected: ExpectedUpdates) -> None:
-    if type(reply) is not request.reply:
-        raise Refused("it answers what was not asked")
-    if rule := _RULES.get(type(request)):
-        rule(reply, request, expected)
 
 
 def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them: bool) -> None:

@@ -82,7 +82,8 @@ def all_together(
     algorithm = exchange.knowledge.algorithm
     try:
         server.state = server.begun(algorithm.begin)
-        _open_shards(server, exchange)
+        if faults := exchange.everyone(server).ask(Open).faults:  # all parties verify their shards
+            raise InputError(first_of(faults, exchange.names))
         yield Network(job, spec, algorithm, server, exchange)
     except (InputError, RoundLost):  # now all ranks wait for a request; after another error they may not
         exchange.stop()
@@ -98,9 +99,3 @@ def _told(job: Job, spec: VerticalSpec, run: Path) -> dict[str, str]:
         "run": str(run),
         "top": sha256_of(top) if top.exists() else "",
     }
-
-
-def _open_shards(server: Server, exchange: Federation) -> None:
-    """Let all parties open and verify their shards; raise InputError if a party cannot."""
-    if faults := exchange.everyone(server).ask(Open).faults:
-        raise InputError(first_of(faults, exchange.names))

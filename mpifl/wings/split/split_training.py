@@ -58,7 +58,9 @@ def assemble_vertical(
     Raises:
         InputError: the job does not fit such silos, or a shard is wrong.
     """
-    _check_world()
+    if survivable():  # a rank could take over another's silos, and read their columns
+        what = "a party whose columns another rank may read is not a party"
+        raise InputError(f"--survive: {what}; leave it out, and continue with --resume after a death")
     algorithm = job.build_algorithm().for_federation(spec)
     check_vertical_data(job, algorithm, spec)
     top = _top(job, spec, algorithm, run, transport, trained)
@@ -151,14 +153,6 @@ def _context(
         evaluation_batch=job.evaluate.batch_size,
         silo=silo,
     )
-
-
-def _check_world() -> None:
-    """Check that no rank can take over another's silos: it must not read their columns. Raise InputError if
-    the launcher lets ranks survive the death of others."""
-    if survivable():
-        what = "a party whose columns another rank may read is not a party"
-        raise InputError(f"--survive: {what}; leave it out, and continue with --resume after a death")
 
 
 def tags_here(job: Job, spec: VerticalSpec, transport: Transport) -> dict[int, str]:
