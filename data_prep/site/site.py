@@ -11,16 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.cut import (
-    WriteOptions,
-    keeping,
-    numbered,
-    of_testing,
-    of_training,
-    room,
-    section_of,
-    shard_of,
-)
+from data_prep.cut import WriteOptions, keeping, numbered, of_testing, of_training, room, section_of, shard_of
 from data_prep.model import Dataset, padded_to
 from data_prep.schemes import Shares, check_groups
 from data_prep.site.agreement import as_agreed, describe, said_of

@@ -14,14 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError, Names, RankLost, allow_many_open_files, lock
-from mpifl.data.shards import (
-    AnySpec,
-    FederationSpec,
-    VerticalSpec,
-    open_shard,
-    parse_any,
-    read_any,
-)
+from mpifl.data.shards import AnySpec, FederationSpec, VerticalSpec, open_shard, parse_any, read_any
 from mpifl.exchange import Federation
 from mpifl.exchange.server_side import Knowledge, place
 from mpifl.exchange.worker_side import Worker, WorkerContext
@@ -215,12 +208,7 @@ def _changed(
 
 
 def _assemble(
-    job: Job,
-    spec: FederationSpec,
-    run: Path,
-    transport: Transport,
-    changed: Changed,
-    wings: Sequence[Wing],
+    job: Job, spec: FederationSpec, run: Path, transport: Transport, changed: Changed, wings: Sequence[Wing]
 ) -> tuple[Server, Federation]:
     """Build this rank's models, its worker, and its server's state."""
     device = settled_device(job, spec, transport)

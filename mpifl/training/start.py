@@ -29,12 +29,7 @@ def open_shards(t: RunTraining) -> dict[str, dict[str, str]]:
         t.observers.note(note)
     origins, member = t.exchange.transport.origins, t.exchange.membership
     ranks = {str(origins[rank]): about for rank, about in sorted(member.about.items())}
-    noted = [
-        t.job.attack.warning,
-        *_idle_workers(t),
-        *_idle_settings(t),
-        *_other_bits(t, ranks),
-    ]
+    noted = [t.job.attack.warning, *_idle_workers(t), *_idle_settings(t), *_other_bits(t, ranks)]
     for warning in filter(None, noted):
         t.observers.note(warning)
     return ranks

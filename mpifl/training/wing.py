@@ -94,11 +94,7 @@ class Wing:
         return ""
 
     def context(
-        self,
-        context: WorkerContext,
-        placed: Mapping[int, Sequence[int]],
-        transport: Transport,
-        told: str,
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
     ) -> WorkerContext:
         """Return this rank's context with the wing's changes.
 

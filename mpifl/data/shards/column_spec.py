@@ -9,13 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import (
-    Field,
-    NonNegativeInt,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, NonNegativeInt, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from mpifl.common import ShardError, write_atomic
 from mpifl.data import Aims, Classes, Features, check_kind, told

@@ -70,11 +70,7 @@ def rounds(run: Path) -> list[int]:
     )
 
 
-def read_state(
-    path: Path,
-    sha256: str,
-    unseal: Callable[[bytes], bytes] = bytes,
-) -> dict[str, Any]:
+def read_state(path: Path, sha256: str, unseal: Callable[[bytes], bytes] = bytes) -> dict[str, Any]:
     """Read a state that `write_state` wrote.
 
     Args:

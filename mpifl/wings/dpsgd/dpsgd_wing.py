@@ -54,11 +54,7 @@ class OfExamples(Wing):
         return [Protection(len(spec.silos))]
 
     def context(
-        self,
-        context: WorkerContext,
-        placed: Mapping[int, Sequence[int]],
-        transport: Transport,
-        told: str,
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
     ) -> WorkerContext:
         """Make the silos of this rank private silos, whose answers are noted at its site.
 
@@ -107,11 +103,7 @@ class OfSilos(Wing):
         return [Noising(self._job.privacy, algorithm.noised, mechanism, account_of(self._job, run))]
 
     def context(
-        self,
-        context: WorkerContext,
-        placed: Mapping[int, Sequence[int]],
-        transport: Transport,
-        told: str,
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
     ) -> WorkerContext:
         """Let the server learn only kinds of faults."""
         self._run = context.run

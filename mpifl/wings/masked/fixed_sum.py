@@ -228,11 +228,7 @@ class FixedSum:
             return torch.zeros(width, dtype=torch.int64)
 
     def _result(
-        self,
-        plan: SumPlan,
-        totals: Mapping[str, Tensor],
-        tails: Mapping[int, Tensor],
-        silos: int,
+        self, plan: SumPlan, totals: Mapping[str, Tensor], tails: Mapping[int, Tensor], silos: int
     ) -> Combined | None:
         """Return the means at the server; None if a sum is incomplete."""
         tail = torch.zeros(len(plan.scalars) * PER_SCALAR + SENTINELS, dtype=torch.int64)

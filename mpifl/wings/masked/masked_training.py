@@ -103,12 +103,7 @@ def _check_drawn(job: Job, least: int, silos: int) -> None:
 
 
 def _party(
-    job: Job,
-    spec: AnySpec,
-    algorithm: Algorithm,
-    placed: Mapping[int, Sequence[int]],
-    rank: int,
-    id: str,
+    job: Job, spec: AnySpec, algorithm: Algorithm, placed: Mapping[int, Sequence[int]], rank: int, id: str
 ) -> MaskedParty:
     assert job.security is not None
     folder = site_folder("[security]", "this site's keys and what it released")

@@ -62,11 +62,7 @@ class Masked(Wing):
         return ReleasedFile(run, read_environment(run).get("released", "")).id if self._job.secure else ""
 
     def context(
-        self,
-        context: WorkerContext,
-        placed: Mapping[int, Sequence[int]],
-        transport: Transport,
-        told: str,
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
     ) -> WorkerContext:
         """Make the context add up whole numbers.
 

@@ -21,11 +21,7 @@ class OwnRules(Wing):
     of_rank = True
 
     def context(
-        self,
-        context: WorkerContext,
-        placed: Mapping[int, Sequence[int]],
-        transport: Transport,
-        told: str,
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
     ) -> WorkerContext:
         """Check that the job has masks if the site lists sites, and noise at the silos if it has a budget.
 

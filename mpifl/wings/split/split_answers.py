@@ -47,9 +47,7 @@ class Network:
 
 @contextlib.contextmanager
 def all_together(
-    transport: Transport,
-    plan: Callable[[], tuple[Job, VerticalSpec, Path]],
-    allow: Callable[[Job], None],
+    transport: Transport, plan: Callable[[], tuple[Job, VerticalSpec, Path]], allow: Callable[[Job], None]
 ) -> Iterator[Network | None]:
     """Give the trained network to rank 0. The other ranks serve it until the context ends, and get None.
 

@@ -112,12 +112,7 @@ def _changed(
 
 
 def _top(
-    job: Job,
-    spec: VerticalSpec,
-    algorithm: Algorithm,
-    run: Path,
-    transport: Transport,
-    trained: str | None,
+    job: Job, spec: VerticalSpec, algorithm: Algorithm, run: Path, transport: Transport, trained: str | None
 ) -> FlatModel:
     """Return the top on this rank's device, and set the rank's threads."""
     nth, workers = transport.place()
@@ -221,12 +216,7 @@ def _held(folder: Path, spec: VerticalSpec, algorithm: Algorithm, device: torch.
 
 
 def _give_labels(
-    server: SplitServer,
-    job: Job,
-    spec: VerticalSpec,
-    algorithm: Algorithm,
-    run: Path,
-    trained: str | None,
+    server: SplitServer, job: Job, spec: VerticalSpec, algorithm: Algorithm, run: Path, trained: str | None
 ) -> None:
     """Give the server the label holder's splits, and for a training the protection of the labels."""
     server.held = _held(Path(job.shards), spec, algorithm, server.model.device)
