@@ -230,7 +230,6 @@ class Algorithm(BaseModel, ABC):
         Args:
             server: The server, which has the targets.
             everyone: All silos.
-            split: The split.
             take: Called with the network's outputs for some rows, and their targets.
 
         Raises:

@@ -53,8 +53,6 @@ class Built:
     """A training, built on one rank.
 
     Attributes:
-        job: The job.
-        spec: The federation.
         server: The server's state; at a worker, the parts that it needs to take the server's place.
         exchange: Sends requests to the silos; at a worker, answers them.
         wings: The wings that the job asks for.

@@ -72,7 +72,6 @@ def train(
         out: The run folder.
         overrides: Keys of the job to change, such as `local.lr=0.05`.
         resume: Continue from the latest whole checkpoint in `out`, or start if there is none.
-        transport: The world.
         force: Continue even if keys of the job have changed that affect only the rounds from there on.
         on_round: Called on rank 0 with each round's record; the training stops if it returns True.
         wings_of: Makes the wings that the job asks for.

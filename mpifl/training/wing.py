@@ -57,9 +57,7 @@ class Wing:
         """Return the whole training on this rank, if the wing builds it instead of the core; else None.
 
         Args:
-            spec: The federation.
             run: The run folder.
-            transport: The world.
             changed: Lets the wings change this rank's context.
 
         Raises:
@@ -101,7 +99,6 @@ class Wing:
         Args:
             context: The context after the wings before this one.
             placed: The silos of each worker.
-            transport: The world.
             told: The text from rank 0. The wing must check all of it that can be checked.
 
         Raises:
@@ -179,7 +176,6 @@ def told_once(
 
     Args:
         told: The core's keys.
-        wings: The wings.
         tell: Returns a wing's entries.
         what: What a key is, for the error message.
 

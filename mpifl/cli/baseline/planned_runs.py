@@ -28,7 +28,6 @@ class BaselinePlan:
     """What is trained and scored.
 
     Attributes:
-        job: The job.
         folder: Its shard folder.
         spec: What that holds.
         federated: The run of the job itself.

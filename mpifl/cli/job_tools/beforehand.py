@@ -88,8 +88,6 @@ class Checked:
     """What the checks of a job found.
 
     Attributes:
-        job: The job.
-        spec: The federation.
         problems: A line for each reason why the training would be refused.
         notes: A line for each thing that the user is to know.
     """

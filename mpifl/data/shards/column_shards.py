@@ -85,7 +85,6 @@ def new_vertical(
     """Make a vertical shard and return it open, with room for every split.
 
     Args:
-        path: The file.
         examples: The number of rows by split.
         labels: The shape of one row's class numbers at the targets' holder, or () if `targets` describes
             them; None at other silos.
@@ -124,7 +123,6 @@ def write_vertical(
     """Write a vertical shard under a temporary name, rename it, and return its entry.
 
     Args:
-        path: The file.
         splits: Its splits; `train` must be among them.
         columns: The numbers of its features' columns in a flattened example.
         classes: The number of classes; None if targets are values.

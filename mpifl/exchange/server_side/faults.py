@@ -56,7 +56,6 @@ class Judge:
         """Return which updates count, and what travels.
 
         Args:
-            request: The request.
             reports: The reports of the ranks that answered in time.
             headers: The replies of all silos, including silos of ranks that did not answer in time.
             aggregation: The aggregator at the server.

@@ -74,7 +74,6 @@ def read_state(path: Path, sha256: str, unseal: Callable[[bytes], bytes] = bytes
     """Read a state that `write_state` wrote.
 
     Args:
-        path: The file.
         sha256: The expected sha256 of the file.
         unseal: Decrypts the file's bytes, or raises ValueError; by default the file is not encrypted.
 
@@ -239,7 +238,6 @@ def write_model(path: Path, model: FlatModel, metadata: Mapping[str, str] | None
 
     Args:
         path: The safetensors file.
-        model: The model.
         metadata: Metadata of the file.
 
     Raises:

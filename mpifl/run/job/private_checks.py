@@ -17,9 +17,7 @@ def check_private_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
     """Check that a job's `[privacy]` goes with the federation.
 
     Args:
-        job: The job.
         algorithm: The job's algorithm, which knows the federation.
-        spec: The federation.
 
     Raises:
         InputError: delta is too large to promise anything, or unprotected figures would leave the silos.

@@ -55,7 +55,6 @@ def backward(loss: Tensor, times: tuple[Tensor], inputs: Sequence[Any]) -> Seque
     """Return the gradients of a multiple of a loss; None for an input that the loss does not depend on.
 
     Args:
-        loss: The loss.
         times: The factor of the loss, in a tuple of one.
         inputs: Tensors, or edges of the graph.
     """

@@ -38,7 +38,6 @@ def validate_job(job: Job, source: str, wings_of: WingsOf = core_alone) -> AnySp
     """Check that a job's shards, models and algorithm exist and fit each other; return the federation.
 
     Args:
-        job: The job.
         source: The job's name in the error.
         wings_of: Makes the wings that the job asks for.
 

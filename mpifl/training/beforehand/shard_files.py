@@ -17,8 +17,6 @@ def broken_files(job: Job, spec: AnySpec, elsewhere: bool = False) -> dict[int, 
     """Return why each silo's file cannot be the one that `federation.json` names, by silo; nothing is read.
 
     Args:
-        job: The job.
-        spec: The federation.
         elsewhere: Whether other machines have the files, so that the server's are not looked for, either.
 
     Raises:
@@ -39,7 +37,6 @@ def notes_on_broken(job: Job, faults: Mapping[int, str], names: Names) -> list[s
     """Return what the user must know of silos whose shards are broken, if a training may continue without.
 
     Args:
-        job: The job.
         faults: Why each silo is left out.
         names: The silos' names.
 

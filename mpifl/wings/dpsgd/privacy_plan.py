@@ -154,8 +154,6 @@ def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: SiteFolder) 
     """Return what the private silos of a rank share.
 
     Args:
-        job: The job.
-        spec: The federation.
         noise: Each silo's noise multiplier.
         site: The folder of the rank's site.
 
@@ -221,7 +219,6 @@ class Accounting:
     """The cost of all rounds so far, for the server to show. Each site keeps its own account.
 
     Args:
-        job: The job.
         planned: Each silo's plan, [] without `[privacy]`.
     """
 

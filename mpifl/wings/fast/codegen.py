@@ -177,7 +177,6 @@ def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], pieces: Path
     """Compile a graph; return AOTInductor's package.
 
     Args:
-        graph: The graph.
         inputs: Tensors with the layout for which to compile.
         pieces: The compiler's own cache folder. It must be private, since the compiler runs code from it.
     """

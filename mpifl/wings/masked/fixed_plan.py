@@ -117,7 +117,6 @@ class Question:
     """What a party's sum is to be used for.
 
     Attributes:
-        request: The request.
         received: The vectors that came with it.
         plan: The server's plan of the sum.
         accepted: The silos whose updates count.

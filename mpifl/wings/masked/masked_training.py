@@ -38,8 +38,6 @@ def sums_of(
     """Return the settings by which this rank adds up updates as whole numbers.
 
     Args:
-        job: The job.
-        spec: The federation.
         algorithm: The job's algorithm, made for this federation.
         run: The run folder.
         placed: The silos of each worker.

@@ -108,11 +108,9 @@ class SiteFolder:
     """The site's folder, opened.
 
     Args:
-        folder: Its path.
         named: Its name in error messages; by default the variable that names it.
 
     Attributes:
-        folder: Its path.
         secret: Bytes that only this site knows.
         budget: The site's own budget, if it has one.
     """

@@ -34,7 +34,6 @@ class Combining:
     """The rule of a job, and where the vectors of silos are kept.
 
     Attributes:
-        rule: The rule.
         disk_buffer: The folder for the vectors; None for memory.
         forge: The attack that overwrites vectors before the rule sees them, if there is one.
     """

@@ -167,7 +167,6 @@ def client_of(
         id: The silo.
         lend: Makes the silo.
         algorithm: The job's algorithm.
-        request: The request.
         vectors: The vectors of the request's message.
         keep: Called with what the silo keeps, when its client method has ended.
         fault: Makes a reply from an error.

@@ -48,10 +48,8 @@ def assemble_vertical(
     """Build the server and the federation of this rank, with its parts of the network and its silos.
 
     Args:
-        job: The job.
         spec: The shard folder's `federation.json`.
         run: The run folder.
-        transport: The world.
         changed: Lets wings change the context of this rank's silos; by default only the site wing does.
         trained: The sha256 of a trained top: the parts are loaded from the run folder. None begins anew.
 

@@ -22,7 +22,6 @@ class Converses:
     Args:
         worker: The worker that hosts the silos.
         algorithm: The job's algorithm.
-        transport: The world.
         codecs: Encode messages.
     """
 
