@@ -34,6 +34,5 @@ from .session import (
     Session as Session,
 )
 from .who_sees import (
-    sharing as sharing,
     user_name as user_name,
 )
