@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from mpifl.algorithms import Algorithm
+from mpifl.algorithms import Algorithm, Lead
 from mpifl.common import InputError, Names
 from mpifl.data.batches import Batches
 from mpifl.data.shards import Shard, Split, VerticalSpec, alignment_of, open_vertical
@@ -28,11 +29,13 @@ from mpifl.wings.privacy import own_secret
 from mpifl.wings.site import wing as own_rules
 from mpifl.wings.split.activation_codecs import ActivationCodecs
 from mpifl.wings.split.column_silo import Bottom, ColumnSilo
+from mpifl.wings.split.dialogue import Dialogue, DialogueLead
 from mpifl.wings.split.label_gate import Gate, randomised
+from mpifl.wings.split.split_clients import SplitClient, client_of, follow
+from mpifl.wings.split.split_messages import SplitMessages
 from mpifl.wings.split.split_server import SplitServer
-from mpifl.wings.split.split_worker import Converses
 from mpifl.wings.split.top_and_bottoms import check_part, checked_bottom, load_part, top_of
-from mpifl.wire import Converse, Transport
+from mpifl.wire import AnyReply, Converse, Transport
 from mpifl.wire.launching import survivable
 
 
@@ -245,3 +248,39 @@ def _column_silo(
     """Make a silo for a request, from some of the arguments that a worker gives."""
     takes = ("state", "round", "seed", "evaluation_batch")
     return ColumnSilo(id, shard, bottoms[id], **{name: told[name] for name in takes})
+
+
+class Converses:
+    """Runs the dialogue of a rank's silos with the server.
+
+    Args:
+        worker: The worker that hosts the silos.
+        algorithm: The job's algorithm.
+        codecs: Encode messages.
+    """
+
+    def __init__(
+        self, worker: Worker, algorithm: Algorithm, transport: Transport, codecs: ActivationCodecs
+    ) -> None:
+        self._worker, self._algorithm = worker, algorithm
+        self._transport, self._codecs = transport, codecs
+
+    def __call__(
+        self, mine: Sequence[int], request: Converse, vectors: dict[str, Tensor], lead: Lead | None
+    ) -> list[AnyReply]:
+        """Answer a request; see `Together`."""
+        clients = {silo: self._client(silo, request, vectors) for silo in mine}
+        lines = SplitMessages(self._transport, request.serial)
+        written = self._codecs.writing(request.work, request.round)
+        if lead is not None:
+            assert isinstance(lead, DialogueLead)
+            Dialogue(lead, request.cohort, clients, lines, *written).run()
+        else:
+            follow([*clients.values()], lines, request.longest, *written)
+        return [client.reply for client in clients.values() if client.reply is not None]
+
+    def _client(self, id: int, request: Converse, vectors: dict[str, Tensor]) -> SplitClient:
+        worker = self._worker
+        lend = functools.partial(worker.lend, id, request.round, work=request.work)
+        keep, fault = functools.partial(worker.states.keep, id), functools.partial(worker.fault, id)
+        return client_of(id, lend, self._algorithm, request, vectors=vectors, keep=keep, fault=fault)
