@@ -54,7 +54,6 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     are. Memory holds 16 bytes an example.
 
     Args:
-        folder: The folder.
         duplicated: Look for duplicates.
 
     Raises:

@@ -25,7 +25,6 @@ def check_columns(folder: Path, *, duplicated: bool = True) -> tuple[VerticalSpe
     Where nothing is wrong, whole rows that occur more than once are looked for, as `check` does.
 
     Args:
-        folder: The folder.
         duplicated: Look for duplicates.
 
     Raises:

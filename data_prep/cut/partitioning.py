@@ -82,8 +82,7 @@ def partition(
     """
     read, cut, manner = find_source(source, source_options), find_scheme(scheme), manner or WriteOptions()
     chosen, filters = resolve(scheme, cut, options), filters_of(manner.compression)
-    before = _finished(out) if manner.resume else None
-    if not before:
+    if not (before := _finished(out) if manner.resume else None):
         check_free(out)
     dataset = cut.prepared(keeping(read(data, seed), keep), chosen)
     check_groups(dataset)
@@ -92,7 +91,8 @@ def partition(
     parts = cut_whole(cut, kept, silos, numpy_stream(seed, "partition"), chosen)
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
     shards, shared = numbered(shards, _shared(dataset, public))
-    dataset = dataset.fitted(_of_split("train", shards))
+    sections = [one for shard in shards for one in shard.sections]
+    dataset = dataset.fitted(np.concatenate([one.ids for one in sections if one.split == "train"]))
     cut_by = {"name": scheme, **chosen, **cut.told, **shares.told(dataset)}
     # the record of what was asked for has the files' digests; else they come while shards are written
     files = dataset.files if manner.resume else {}
@@ -220,12 +220,6 @@ def _silos(
         file = f"silo_{silo:0{digits}d}.h5"
         shards.append(shard_of(file, names[silo], silo, of_training(data), splits))
     return shards
-
-
-def _of_split(split: str, shards: Sequence[NewShard]) -> np.ndarray:
-    """Return the positions of the examples in a split of all silos."""
-    sections = [one for shard in shards for one in shard.sections]
-    return np.concatenate([one.ids for one in sections if one.split == split])
 
 
 def _shared(data: Dataset, public: np.ndarray) -> list[NewShard]:

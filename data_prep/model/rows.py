@@ -183,7 +183,6 @@ def blocks_at(rows: Rows, at: np.ndarray, piece: int) -> Iterator[tuple[int, np.
     """Yield the rows at some positions, ascending, block by block, each with the place of its first in `at`.
 
     Args:
-        rows: The rows.
         at: The positions, ascending.
         piece: The bytes that are read at a time.
     """

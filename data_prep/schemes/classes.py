@@ -42,7 +42,8 @@ def draw_owners(sizes: np.ndarray, silos: int, c: int, rng: np.random.Generator)
         left = silos - silo
         scarce = places < left
         spare = int(np.where(scarce, places, left - 1).sum()) - (left - 1) * c
-        order = _wishes(first[silo], len(sizes), rng)
+        others = rng.permutation(len(sizes))
+        order = np.concatenate([first[silo], others[~np.isin(others, first[silo])]])
         order = order[places[order] > 0]
         unwanted = np.flatnonzero(scarce[order])[max(spare, 0) :]
         owned[silo, np.delete(order, unwanted)[:c]] = True
@@ -55,12 +56,6 @@ def _first(silos: int, classes: int, rng: np.random.Generator) -> list[np.ndarra
     its turn, and its share of those beyond the silos."""
     beyond = silos + rng.permutation(max(classes - silos, 0))
     return [np.append(silo % classes, beyond[silo::silos]) for silo in range(silos)]
-
-
-def _wishes(first: np.ndarray, classes: int, rng: np.random.Generator) -> np.ndarray:
-    """Order the classes as a silo would have them: these first, the others at random."""
-    others = rng.permutation(classes)
-    return np.concatenate([first, others[~np.isin(others, first)]])
 
 
 def _check(sizes: np.ndarray, silos: int, c: int) -> None:

@@ -98,7 +98,6 @@ class Shares:
         Args:
             part: The indices.
             seed: The federation's seed.
-            silo: The silo.
             data: What the indices are of; None for examples of which nothing is known.
             name: What the silo is called. The draw follows it, for further silos may change the number. It
                 follows the number of a silo called by that, and of data drawn `by_rows`.

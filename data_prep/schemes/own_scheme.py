@@ -29,7 +29,6 @@ class OwnScheme(Scheme):
 
     Attributes:
         name: What the user calls it, `module:function`.
-        function: The function.
     """
 
     name: str = ""

@@ -63,14 +63,8 @@ def new_spec(
         raise InputError(f"--classes: {classes} given; it must be 1 or more")
     _check_names("class-names", names.get("class_names"), classes or 0)
     _check_names("feature-names", names.get("feature_names"), described.shape[0])
-    common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "silos": []}
-    common["source"] = {"encoding": encoding} if encoding else {}
-    learned: dict[str, Any] = {
-        "classes": classes,
-        "targets": aim,
-        "format_version": version_of(described, aim),
-    }
-    return describe(path, FederationSpec(name=name, features=described, **learned, **common, **names))
+    learned: dict[str, Any] = {"classes": classes, "targets": aim, **names}
+    return describe(path, _agreed(name, described, encoding, **learned))
 
 
 def spec_of_table(path: Path) -> FederationSpec:
@@ -83,13 +77,19 @@ def spec_of_table(path: Path) -> FederationSpec:
     columns, aim = stated_columns(path, spec), spec.label.targets
     names, features = columns.class_names and list(columns.class_names), list(columns.feature_names)
     encoding = None if is_needed(spec) else _stated(path, spec)
-    common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "silos": []}
-    common["source"] = {"encoding": encoding} if encoding else {}
     seen = Features(shape=(len(features),), dtype="float32")
-    described = {"features": seen, "feature_names": features}
-    learned = {"classes": names and len(names), "class_names": names, "targets": aim}
-    return FederationSpec.model_validate(
-        {"name": path.stem, "format_version": version_of(seen, aim), **described, **learned, **common}
+    learned: dict[str, Any] = {"classes": names and len(names), "class_names": names, "targets": aim}
+    return _agreed(path.stem, seen, encoding, feature_names=features, **learned)
+
+
+def _agreed(
+    name: str, features: Features, encoding: dict[str, Any] | None, *, targets: Targets | None, **learned: Any
+) -> FederationSpec:
+    source, scheme = {"encoding": encoding} if encoding else {}, {"name": "import"}
+    version = version_of(features, targets)
+    common: dict[str, Any] = {"seed": 0, "scheme": scheme, "silos": [], "source": source}
+    return FederationSpec(
+        name=name, format_version=version, features=features, targets=targets, **common, **learned
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,18 @@ from data_prep.cut import WriteOptions
 from data_prep.model import units_told
 from data_prep.schemes import Shares
 from data_prep.site.agreement import assemble, new_spec, spec_of_table
-from data_prep.site.shared_groups import shared_groups
 from data_prep.site.site import Site, import_site
 from data_prep.sources import kept_words
-from data_prep.tables import SiteTable, check_label, is_table, kind_of, pooled, read_spec, spec_beside
+from data_prep.tables import (
+    SiteTable,
+    check_label,
+    is_table,
+    kind_of,
+    names_in,
+    pooled,
+    read_spec,
+    spec_beside,
+)
 from data_prep.write import AGREED, check_free, written_atomically
 from mpifl.common import InputError, write_atomic
 from mpifl.data.shards import FederationSpec
@@ -135,3 +144,29 @@ def _agree(path: Path, table: Path, name: str) -> FederationSpec:
     names: dict[str, Any] = {"class_names": one.class_names, "feature_names": one.feature_names}
     encoding = one.source.get("encoding")
     return new_spec(path, name, one.single.model_dump(), one.classes, targets, encoding, **names)
+
+
+def shared_groups(tables: Mapping[str, SiteTable], group: str | None) -> list[str]:
+    """Return a line about groups with rows at two sites; nothing where no column says whose a row is.
+
+    Args:
+        tables: The tables by the sites' names.
+        group: The column that says it, if the specs do not.
+
+    Raises:
+        InputError: a table lacks the column.
+    """
+    of = {site: group or one.spec.group for site, one in tables.items()}
+    found = {site: names_in(tables[site], name) for site, name in of.items() if name is not None}
+    pairs = Counter({(a, b): len(found[a] & found[b]) for a, b in combinations(found, 2)})
+    ((first, second), most), *_ = pairs.most_common(1) or [(("", ""), 0)]
+    if not most:
+        return []
+    times = Counter(name for names in found.values() for name in names)
+    count, column = sum(1 for often in times.values() if often > 1), of[first]
+    what = f"{count:,} group{'s' if count > 1 else ''} of {column} {'have' if count > 1 else 'has'} rows at"
+    where = f"{what} two sites or more ({most:,} at {first} and {second})"
+    remedy = (
+        "if these are the same persons, keep each at one site: else one site trains on whom another tests"
+    )
+    return [f"{where}; {remedy}. Numbers that each site gave for itself mean nothing"]

@@ -11,16 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.cut import (
-    WriteOptions,
-    keeping,
-    numbered,
-    of_testing,
-    of_training,
-    room,
-    section_of,
-    shard_of,
-)
+from data_prep.cut import WriteOptions, keeping, numbered, of_testing, of_training, room, section_of, shard_of
 from data_prep.model import Dataset, padded_to
 from data_prep.schemes import Shares, check_groups
 from data_prep.site.agreement import as_agreed, describe, said_of
@@ -165,10 +156,7 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
 
 def _lengthened(data: Dataset, spec: FederationSpec) -> Dataset:
     """Return data whose ragged examples may be as long as those of the federation; they are as they were.
-
-    Raises:
-        InputError: one is longer.
-    """
+    Raise InputError if one is longer."""
     arrays, found = arrays_of(spec.features, spec.targets), arrays_of(data.features, data.targets)
     longest = {path: one.shape[0] for path, one in arrays.items() if one is not None and one.ragged}
     for path, most in longest.items():

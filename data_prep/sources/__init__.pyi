@@ -9,7 +9,7 @@ from .source_registry import (
     kept_words as kept_words,
 )
 from .table import identified_table as identified_table, write_statistics as write_statistics
-from .tokens import Tokens as Tokens, tokens_by as tokens_by
+from .tokens import tokens_by as tokens_by
 from .unlabelled_images import UnlabelledImages as UnlabelledImages
 from .unlabelled_texts import texts_in as texts_in
 from .unlabelled_volumes import UnlabelledVolumes as UnlabelledVolumes

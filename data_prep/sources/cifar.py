@@ -45,20 +45,8 @@ CIFAR10 = Version(
     label_bytes=1,
     names="batches.meta.txt",
 )
-CIFAR100 = Version(
-    classes=100,
-    train=["train"],
-    test="test",
-    label_bytes=2,
-    names="fine_label_names.txt",
-)
-COARSE = Version(
-    classes=20,
-    train=["train"],
-    test="test",
-    label_bytes=2,
-    names="coarse_label_names.txt",
-)
+CIFAR100 = Version(classes=100, train=["train"], test="test", label_bytes=2, names="fine_label_names.txt")
+COARSE = Version(classes=20, train=["train"], test="test", label_bytes=2, names="coarse_label_names.txt")
 NESTED = ("cifar-10-batches-bin", "cifar-100-binary")
 """The folders inside the publisher's archives."""
 PICKLED = ("cifar-10-batches-py", "cifar-100-python")

@@ -73,9 +73,7 @@ class DicomHeader:
     """What the header of a file says of one of its frames.
 
     Attributes:
-        path: The file.
         frame: The frame's number in it.
-        series: Its series.
         position: "position", and where it lies along its normal in millimetres; or "number", and its number;
             None if it says neither.
         apart: Whether the position is the frame's own, and not that of all frames of the file.

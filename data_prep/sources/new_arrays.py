@@ -60,11 +60,8 @@ def _standardised(path: Path, x: Any, record: Mapping[str, Any]) -> np.ndarray:
 
 
 def _alike(path: Path, name: str, rows: Any, wanted: Features) -> Column:
-    """Return an array with the dtype and the padding of the training's.
-
-    Raises:
-        InputError: its examples have another shape, or another kind of numbers.
-    """
+    """Return an array with the dtype and the padding of the training's; raise InputError if its examples have
+    another shape, or another kind of numbers."""
     where, array = (
         f"{path}: {name.replace('/', '_')}",
         rows if isinstance(rows, Ragged) else np.asarray(rows[:]),

@@ -78,7 +78,7 @@ def _by_plays(lines: list[str]) -> Iterator[tuple[str, str, str]]:
                 yield play, role, _spoken(speech["line"])
         elif stripped.startswith(("ACT", "SCENE", "THE END", "Scene ")):
             role = None
-        elif play and role and stripped and not _is_direction(line):
+        elif play and role and stripped and not (line.startswith(" " * DEEP) or DIRECTION.match(stripped)):
             yield play, role, _spoken(stripped)
 
 
@@ -92,10 +92,6 @@ def _contents(lines: list[str]) -> tuple[dict[str, str], int]:
 
 def _letters(title: str) -> str:
     return "".join(letter for letter in title.upper() if letter.isalpha() or letter == " ").strip()
-
-
-def _is_direction(line: str) -> bool:
-    return line.startswith(" " * DEEP) or bool(DIRECTION.match(line.strip()))
 
 
 def _spoken(line: str) -> str:

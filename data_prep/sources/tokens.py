@@ -87,7 +87,6 @@ class Stored:
     Texts get no special tokens but the end.
 
     Args:
-        path: The file.
         end: The token that ends a text, as it is written; none if empty.
 
     Raises:

@@ -23,7 +23,6 @@ class UnlabelledImages:
     """All images in a folder and below, in the order of their paths; hidden files are left out.
 
     Args:
-        folder: The folder.
         record: The encoding of the training's images.
 
     Attributes:

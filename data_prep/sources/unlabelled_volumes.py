@@ -20,7 +20,6 @@ class UnlabelledVolumes:
     """All volumes below a folder, in the order of their paths.
 
     Args:
-        folder: The folder.
         record: The encoding of the training's volumes.
 
     Attributes:

@@ -26,7 +26,6 @@ class EventMark(BaseModel):
     """The column that says whether an event was seen, and the value that says so; all others say no.
 
     Attributes:
-        column: The column.
         value: A text or a number.
     """
 

@@ -25,7 +25,6 @@ class UnlabelledTable:
 
     Args:
         kind: `csv` or `parquet`.
-        path: The table.
         stated: The spec of the training, as `Encoder.fitted` returns it.
         own: The spec of the site whose table it is: names in the file, units and notation are by it.
 

@@ -39,48 +39,40 @@ class Algorithm(BaseModel, ABC):
 
     layout: ClassVar[Literal["horizontal", "vertical"]] = "horizontal"
     """Whether silos have different examples ("horizontal"), or columns of the same rows ("vertical")."""
-
     absolute: ClassVar[frozenset[str]] = frozenset()
     """Names of vectors of its updates that do not add up over rounds, such as logits."""
-
     accumulated: ClassVar[frozenset[str]] = frozenset()
     """Names of vectors of its updates that the server and the silos each add up over the rounds."""
-
     realigning: ClassVar[frozenset[str]] = frozenset()
     """Names of the client methods by which `realign` reads the silos' kept state."""
-
+    not_clipped: ClassVar[str] = ""
+    not_augmented: ClassVar[str] = ""
+    not_private: ClassVar[str] = ""
+    not_noised: ClassVar[str] = ""
+    not_masked: ClassVar[str] = ""
+    """What `why_not_clipped` and its like return, if that is always the same."""
     needs_mean: ClassVar[str] = ""
     """Why only the mean can combine its updates; "" if other rules can."""
-
     own_step: ClassVar[str] = ""
     """Says that the algorithm has a server step of its own; "" if the server optimizer takes the step."""
-
     unlike_fedavg: ClassVar[str] = ""
     """How a silo's training differs from the server's plain training for `fltrust`; "" if it does not."""
-
     varied: ClassVar[bool] = False
     """Whether silos may send different vectors, such as silos with different architectures."""
-
     timed: ClassVar[bool] = False
     """Whether its rounds are asynchronous, with the job's `[clock]`."""
-
     scored_at_silos: ClassVar[bool] = True
     """Whether a silo can score the model by itself."""
-
     recalls: ClassVar[bool] = False
     """Whether a silo starts from the training's initial model in its first round, whichever round that is."""
-
     ignores: ClassVar[frozenset[str]] = frozenset()
     """Keys of a job, as `table.key`, that it does not use."""
-
     ways: ClassVar[tuple[str, ...]] = ()
     """Columns of the table of `[local]` (`mpifl/silo/steps/local_fits.py`) that list the keys it honours;
     empty if it honours all."""
-
     noised: ClassVar[frozenset[str]] = frozenset({"delta"})
     """Names of all vectors of its updates under silo-level privacy. Each is as long as w, and one norm bounds
     them together."""
-
     trainings: ClassVar[int] = 1
     """How many times a silo trains in a round."""
 
@@ -170,29 +162,27 @@ class Algorithm(BaseModel, ABC):
 
     def why_not_clipped(self) -> str:
         """Return why its updates must not be clipped by their norm; "" if they may be."""
+        if self.not_clipped or not (self.accumulated or self.absolute):
+            return self.not_clipped
         if self.accumulated:
             return f"server and silos both add up '{min(self.accumulated)}', and their sums would part"
-        return (
-            f"'{min(self.absolute)}' is not a change of the model, and would be falsified"
-            if self.absolute
-            else ""
-        )
+        return f"'{min(self.absolute)}' is not a change of the model, and would be falsified"
 
     def why_not_augmented(self) -> str:
         """Return why silos must not train on augmented examples; "" if they may."""
-        return ""
+        return self.not_augmented
 
     def why_not_private(self) -> str:
         """Return why DP-SGD does not protect all that its silos send, and what to do; "" if it does."""
-        return ""
+        return self.not_private
 
     def why_not_noised(self) -> str:
         """Return why its server needs more than the noised mean of clipped updates; "" if it does not."""
-        return self.why_not_clipped()
+        return self.not_noised or self.why_not_clipped()
 
     def why_not_masked(self) -> str:
         """Return why a masked sum would hide too little about its silos; "" if it hides enough."""
-        return ""
+        return self.not_masked
 
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""
@@ -240,7 +230,6 @@ class Algorithm(BaseModel, ABC):
         Args:
             server: The server, which has the targets.
             everyone: All silos.
-            split: The split.
             take: Called with the network's outputs for some rows, and their targets.
 
         Raises:

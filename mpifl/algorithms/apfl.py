@@ -24,15 +24,12 @@ class APFL(FedAvg):
     """
 
     ways: ClassVar[tuple[str, ...]] = ("paired",)
+    not_private = "takes a second gradient of each batch, which noise does not protect; use ditto"
 
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The share of v_k in a silo's mixture; 0 is FedAvg, 1 is training alone."""
     adaptive: bool = False
     """Let each silo learn its alpha."""
-
-    def why_not_private(self) -> str:
-        """Return the reason: steps use gradients that nobody clips."""
-        return "takes a second gradient of each batch, which noise does not protect; use ditto"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train w_k as FedAvg does, and v_k along the same batches."""

@@ -36,6 +36,10 @@ class Asynchronous(FedAvg):
     ways: ClassVar[tuple[str, ...]] = ("clock",)
     needs_mean: ClassVar[str] = "silos hand over updates of models of unequal age"
     unlike_fedavg: ClassVar[str] = "hands over what it made of an older model"
+    not_private = "hands over in one round what it trained in another; use fedavg"
+    not_noised = "silos hand over in one round what they trained in another"
+    not_masked = "few silos hand over at a time, and a sum over few hides little"
+    not_clipped = "a silo may hand over several at a time, each with a weight of its own"
 
     concurrency: PositiveInt | None = None
     """How many silos train at any time; by default all."""
@@ -43,22 +47,6 @@ class Asynchronous(FedAvg):
     _silos: tuple[tuple[str, int], ...] = PrivateAttr(default=())
     _known: dict[int, Schedule] = PrivateAttr(default_factory=dict)
     """What follows from all this, by the seed."""
-
-    def why_not_private(self) -> str:
-        """Say that answers come late."""
-        return "hands over in one round what it trained in another; use fedavg"
-
-    def why_not_noised(self) -> str:
-        """Say that answers come late."""
-        return "silos hand over in one round what they trained in another"
-
-    def why_not_masked(self) -> str:
-        """Say that few silos answer."""
-        return "few silos hand over at a time, and a sum over few hides little"
-
-    def why_not_clipped(self) -> str:
-        """Say that weights are of the server's clock."""
-        return "a silo may hand over several at a time, each with a weight of its own"
 
     def for_federation(self, spec: AnySpec) -> Asynchronous:
         """Return the algorithm as it knows the silos.

@@ -60,13 +60,7 @@ class Cohort(Protocol):
     def of(self, silos: Sequence[int]) -> Cohort:
         """Return a cohort of these silos, for a further request in the same attempt at the round."""
 
-    def dialogue(
-        self,
-        part: Work,
-        lead: Lead,
-        /,
-        **message: Tensor | Scalar,
-    ) -> Mean:
+    def dialogue(self, part: Work, lead: Lead, /, **message: Tensor | Scalar) -> Mean:
         """Run a dialogue between `part` at every silo and the server; return the mean of the updates.
 
         `part` is a generator. It yields messages, float32 of shape [rows, width], and gets an answer to each;

@@ -23,21 +23,12 @@ class FedExP(FedAvg):
 
     own_step: ClassVar[str] = "server has a step of its own"
     needs_mean: ClassVar[str] = "its server's step goes by the mean of the updates' squared norms"
+    not_clipped = "the server's step goes by the norms of the updates as they are"
+    not_private = "reports the norms of updates, and a norm is a query; use fedavg"
+    not_noised = "it reports the norms of updates, and a norm is a query; use fedavg"
 
     epsilon: Annotated[float, Field(gt=0)] = 1e-3
     """Added to the squared norm of the mean, so that small deltas give small steps."""
-
-    def why_not_clipped(self) -> str:
-        """Return the reason: the server needs the norms of unclipped updates."""
-        return "the server's step goes by the norms of the updates as they are"
-
-    def why_not_private(self) -> str:
-        """Return the reason: norms of updates are sent."""
-        return "reports the norms of updates, and a norm is a query; use fedavg"
-
-    def why_not_noised(self) -> str:
-        """Return the reason: norms of updates are sent."""
-        return "it reports the norms of updates, and a norm is a query; use fedavg"
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by eta_g times the weighted mean of the silos' deltas."""

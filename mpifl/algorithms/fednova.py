@@ -24,10 +24,7 @@ class FedNova(FedAvg):
 
     needs_mean: ClassVar[str] = "its step is multiplied by a mean of numbers, which no rule bounds"
     ways: ClassVar[tuple[str, ...]] = ("fednova",)
-
-    def why_not_noised(self) -> str:
-        """Return the reason: the step has a factor that silos send without noise."""
-        return "its step is multiplied by the mean of the silos' steps, which noise does not protect"
+    not_noised = "its step is multiplied by the mean of the silos' steps, which noise does not protect"
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by tau_eff times the mean of the normalised deltas."""

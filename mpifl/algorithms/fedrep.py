@@ -22,13 +22,10 @@ class FedRep(FedPer):
 
     trainings: ClassVar[int] = 2
     ways: ClassVar[tuple[str, ...]] = ("fedrep",)
+    not_private = "trains its own layers for another number of steps than the shared ones; use fedper"
 
     head_epochs: PositiveInt = 10
     """Epochs of the silo's own layers in a round."""
-
-    def why_not_private(self) -> str:
-        """Return the reason: the two trainings have different lengths."""
-        return "trains its own layers for another number of steps than the shared ones; use fedper"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train the personal layers, then the shared ones; send the shared ones, keep the personal ones."""

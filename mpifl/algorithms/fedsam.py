@@ -24,13 +24,10 @@ class FedSAM(FedAvg):
 
     unlike_fedavg: ClassVar[str] = "goes by gradients beside the model"
     ways: ClassVar[tuple[str, ...]] = ("fedsam",)
+    not_private = "takes a second gradient of each batch, which noise does not protect; use fedavg"
 
     rho: Annotated[float, Field(ge=0)] = 0.05
     """The distance of the second gradient's point; 0 is FedAvg."""
-
-    def why_not_private(self) -> str:
-        """Return the reason: steps use gradients that nobody clips."""
-        return "takes a second gradient of each batch, which noise does not protect; use fedavg"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train from w by the gradients at the worst points nearby."""

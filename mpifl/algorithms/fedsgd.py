@@ -20,14 +20,8 @@ class FedSGD(FedAvg):
 
     ways: ClassVar[tuple[str, ...]] = ("fedsgd",)
     ignores: ClassVar[frozenset[str]] = frozenset(f"local.{key}" for key in LOCAL.idle("fedsgd"))
-
-    def why_not_augmented(self) -> str:
-        """Return the reason: it needs the gradient of all examples as they are."""
-        return "takes the gradient of all examples as they are"
-
-    def why_not_private(self) -> str:
-        """Return the reason: it uses the gradient of all examples."""
-        return "takes the gradient of all examples; use fedavg with [local] steps = 1"
+    not_augmented = "takes the gradient of all examples as they are"
+    not_private = "takes the gradient of all examples; use fedavg with [local] steps = 1"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Send -eta times the gradient of all the silo's examples at w."""

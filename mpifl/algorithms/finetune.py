@@ -19,16 +19,14 @@ class FineTune(FedAvg):
     with a new optimizer of `[local]`. It is made for each score and at the end, and not kept.
     """
 
+    not_private = "trains again for each score, which no budget counts; use ditto"
+
     tune_epochs: PositiveInt = 1
     """Passes over a silo's examples that turn the global model into its own model."""
     tune_steps: PositiveInt | None = None
     """Steps instead of these passes."""
     tune_lr: PositiveFloat | None = None
     """The learning rate of fine-tuning; by default the round's."""
-
-    def why_not_private(self) -> str:
-        """Return the reason: no budget counts fine-tuning."""
-        return "trains again for each score, which no budget counts; use ditto"
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
         """Return w after fine-tuning at the silo."""

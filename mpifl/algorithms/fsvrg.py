@@ -38,13 +38,11 @@ class FSVRG(FedAvg):
     needs_mean: ClassVar[str] = "silos correct their steps by the mean of all gradients"
     absolute: ClassVar[frozenset[str]] = frozenset({"gradient"})
     ways: ClassVar[tuple[str, ...]] = ("fsvrg",)
+    not_private = "corrects its steps by gradients of all examples; use fedavg"
+    not_augmented = "corrects steps by the gradient of the examples as they are"
 
     scaling: bool = False
     """Scale each feature by how often it is not 0; for logistic regression on sparse features."""
-
-    def why_not_private(self) -> str:
-        """Return the reason: it uses gradients of all examples."""
-        return "corrects its steps by gradients of all examples; use fedavg"
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
         """Check, with `scaling`, that every weight belongs to a feature.
@@ -58,10 +56,6 @@ class FSVRG(FedAvg):
             how = "scales each weight by how often its feature is not 0"
             why = "which only logistic regression's have; use [model] name = 'logreg', or scaling = false"
             raise InputError(f"[algorithm] scaling = true: {how}, {why}")
-
-    def why_not_augmented(self) -> str:
-        """Return the reason: full gradients of the examples as they are correct the steps."""
-        return "corrects steps by the gradient of the examples as they are"
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Ask for the full gradient, then for training with variance-reduced steps."""

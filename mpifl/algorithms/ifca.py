@@ -30,21 +30,12 @@ class IFCA(FedAvg):
     own_step: ClassVar[str] = "server moves each cluster's model to the mean of its silos"
     needs_mean: ClassVar[str] = "silos of each cluster are averaged apart"
     varied: ClassVar[bool] = True
+    not_private = "picks a cluster by the loss on all examples, and a loss is a query; use fedavg"
+    not_noised = "each silo tells its cluster, and that is a query"
+    not_masked = "the server learns who is in which cluster, and a sum over few silos hides little"
 
     clusters: Annotated[int, Field(ge=1, le=64)] = 2
     """k, the number of models."""
-
-    def why_not_private(self) -> str:
-        """Return the reason: silos pick clusters by losses."""
-        return "picks a cluster by the loss on all examples, and a loss is a query; use fedavg"
-
-    def why_not_noised(self) -> str:
-        """Return the reason: silos send their clusters."""
-        return "each silo tells its cluster, and that is a query"
-
-    def why_not_masked(self) -> str:
-        """Return the reason: the server learns each silo's cluster."""
-        return "the server learns who is in which cluster, and a sum over few silos hides little"
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
         """Check that clusters begin with different models, and that the model has no buffers.

@@ -28,6 +28,7 @@ class Moon(FedAvg):
 
     unlike_fedavg: ClassVar[str] = "compares with the silo's last model"
     recalls: ClassVar[bool] = True
+    not_augmented = "compares features with those that other models see in the examples as they are"
 
     mu: Annotated[float, Field(ge=0)] = 1.0
     """The weight of the contrastive term; 0 is FedAvg."""
@@ -48,10 +49,6 @@ class Moon(FedAvg):
                 "[algorithm] name = 'moon': needs a model with features(x) and head(z), whose forward is "
                 "head(features(x)); the built-in models have them"
             )
-
-    def why_not_augmented(self) -> str:
-        """Return the reason: features are compared on the examples as they are."""
-        return "compares features with those that other models see in the examples as they are"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train with the contrastive term, and keep the result for the next round."""

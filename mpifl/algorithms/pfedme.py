@@ -25,6 +25,7 @@ class PFedMe(FedAvg):
 
     unlike_fedavg: ClassVar[str] = "goes towards models of the silos' own"
     ways: ClassVar[tuple[str, ...]] = ("paired",)
+    not_private = "takes several gradients of each batch, which noise does not protect; use ditto"
 
     strength: Annotated[PositiveFloat, Field(alias="lambda")] = 15.0
     """The strength of the pull of personal models towards the global model."""
@@ -32,10 +33,6 @@ class PFedMe(FedAvg):
     """Gradient steps of the personal model on each batch."""
     inner_lr: PositiveFloat = 0.01
     """The learning rate of these steps."""
-
-    def why_not_private(self) -> str:
-        """Return the reason: steps use gradients that nobody clips."""
-        return "takes several gradients of each batch, which noise does not protect; use ditto"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train w_k towards the personal model of each batch."""

@@ -35,25 +35,16 @@ class QFedAvg(FedAvg):
     needs_mean: ClassVar[str] = "its step is divided by a sum of numbers, which no rule bounds"
     ways: ClassVar[tuple[str, ...]] = ("qffl",)
     ignores: ClassVar[frozenset[str]] = frozenset({"cohort.weights"})
+    not_private = "weighs silos by their losses, and a loss is a query; use fedavg"
+    not_clipped = "its step is divided by h, which is made of the whole step"
+    not_augmented = "weighs silos by their losses on the examples as they are"
 
     q: Annotated[float, Field(ge=0)] = 1.0
     """The exponent of the loss in a silo's weight; 0 is FedAvg with equal weights."""
 
-    def why_not_private(self) -> str:
-        """Return the reason: silos are weighted by losses."""
-        return "weighs silos by their losses, and a loss is a query; use fedavg"
-
     def weight(self, work: str, examples: Mapping[str, int], usual: float) -> float:
         """Return 1 for each silo's training."""
         return super().weight(work, examples, 1.0)
-
-    def why_not_clipped(self) -> str:
-        """Return the reason: a clipped step would not fit its h."""
-        return "its step is divided by h, which is made of the whole step"
-
-    def why_not_augmented(self) -> str:
-        """Return the reason: silos are weighted by losses on the examples as they are."""
-        return "weighs silos by their losses on the examples as they are"
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by the quotient of the sums; the factor 1/|S| of both means cancels."""

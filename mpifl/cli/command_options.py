@@ -33,8 +33,7 @@ Ranks = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")]
 Elsewhere = Annotated[
-    bool,
-    typer.Option("--shards-elsewhere", help="The ranks' machines have the shards: look for none here."),
+    bool, typer.Option("--shards-elsewhere", help="The ranks' machines have the shards: look for none here.")
 ]
 Trust = Annotated[
     list[str], typer.Option(metavar="MODULE:NAME", help="Import this code, if the run's job names it.")

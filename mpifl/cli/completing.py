@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 
 def algorithms(incomplete: str) -> list[str]:
@@ -42,13 +41,8 @@ def tables(incomplete: str) -> list[str]:
     from mpifl.cli.job_tools import jobs_folder
 
     schema = json.loads((jobs_folder() / "job.schema.json").read_text("utf-8"))
-    return [
-        name for name, one in schema["properties"].items() if _is_table(one) and name.startswith(incomplete)
-    ]
-
-
-def _is_table(schema: dict[str, Any]) -> bool:
-    return "$ref" in str(schema)
+    items = schema["properties"].items()
+    return [name for name, one in items if "$ref" in str(one) and name.startswith(incomplete)]
 
 
 def job_files(incomplete: str) -> list[str]:

@@ -115,8 +115,7 @@ def report(
     ] = False,
     every: Every = 10.0,
     alone: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN", help="A run in which each silo trained by itself."),
+        Path | None, typer.Option(metavar="RUN", help="A run in which each silo trained by itself.")
     ] = None,
     scores: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Written by evaluate --json: curves of silos.")

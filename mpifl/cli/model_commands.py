@@ -245,8 +245,7 @@ def convert(
         Path, typer.Argument(metavar="FILE", help="A file of torch.save: .pt, .pth, .ckpt or .bin.")
     ],
     key: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Which of its sets of weights; by default the largest."),
+        str | None, typer.Option(metavar="NAME", help="Which of its sets of weights; by default the largest.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="By default FILE with the ending .safetensors.")

@@ -110,11 +110,8 @@ def _completed(answers: Answers) -> Answers:
 
 
 def _ask(option: str, question: str, usual: str | None = None, choice: str = "") -> str:
-    """Ask in a terminal; without a terminal, return the default.
-
-    Raises:
-        InputError: there is no terminal and no default.
-    """
+    """Ask in a terminal; without a terminal, return the default. Raise InputError if there is no terminal and
+    no default."""
     if not sys.stdin.isatty():
         if usual is None:
             raise InputError(f"mpifl new {option}: not given, and there is no terminal to ask; {question}")

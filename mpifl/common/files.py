@@ -27,7 +27,6 @@ def write_atomic(path: Path, content: Buffer | Iterable[Buffer], mode: int = 0o6
     written to.
 
     Args:
-        path: The file.
         content: The content, as a whole or piece by piece.
         mode: The permissions of the new file, before the umask.
     """
@@ -61,7 +60,6 @@ def remove_left_behind(folder: Path, names: str) -> None:
     """Remove partial files of killed writers from a folder, but not from its subfolders.
 
     Args:
-        folder: The folder.
         names: A regular expression; only partial files of matching names are removed.
     """
     left = re.compile(rf"\.(?:{names})\.[0-9]+\.partial")

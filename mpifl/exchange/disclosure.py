@@ -84,10 +84,7 @@ class Telling:
                 f"[tracking] step_losses: a round brings {count:,} losses, at most {MOST_SCALARS:,} are sent"
             )
             raise InputError(f"{what}; use a larger number")
-        return {
-            "seen": silo.seen,
-            "losses": [loss if math.isfinite(loss) else None for loss in silo.losses],
-        }
+        return {"seen": silo.seen, "losses": [loss if math.isfinite(loss) else None for loss in silo.losses]}
 
 
 class KindsAlone(Telling):

@@ -14,14 +14,7 @@ from torch import Tensor, nn
 
 from mpifl.data import rows
 from mpifl.data.batches import Batches
-from mpifl.learning.metrics import (
-    Metric,
-    computed,
-    pack_states,
-    read_states,
-    update_metrics,
-    write_states,
-)
+from mpifl.learning.metrics import Metric, computed, pack_states, read_states, update_metrics, write_states
 from mpifl.learning.tasks import Task, tensor_of
 from mpifl.silo.lanes import ALONE, Given, Lanes, Made
 from mpifl.silo.parameters import Buffers, FlatModel, Objective

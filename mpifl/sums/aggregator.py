@@ -96,7 +96,6 @@ class Aggregator(Protocol):
         """Check that the parts in a rank's report match its headers; the server calls this.
 
         Args:
-            transport: The world.
             rank: The rank that reports.
             parts: The result of the rank's `parts`. It may be anything, so all of it must be checked.
             headers: The headers of the rank's silos that did not fail.

@@ -72,7 +72,6 @@ class ExactSum:
 
         Args:
             vector: A finite vector.
-            weight: Its weight.
             peak: The largest magnitude in the vector.
             room: An uninitialized float64 vector for the sum, if the window has no sum yet.
         """

@@ -40,7 +40,6 @@ def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: b
     Args:
         total: The sum so far, shape [n]; uninitialized if `fresh`.
         vector: The summand, float32 or float64, shape [n].
-        weight: Its weight.
         anchor: One and a half times a power of two; see `exact`.
         fresh: Whether this is the first summand.
     """

@@ -185,7 +185,7 @@ class WeightedMean:
         if transport.rank in workers and transport.nodes.number == 0:
             mean = self._mean_of(transport, piece)
             assert mean is not None
-            where = _slice_of(transport, workers, piece)
+            where = slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)
             windows = [parts.cut(where) for parts in self._parts_here(transport, piece)]
             kernels.mean(mean[where], windows, 1 / piece.total)
             transport.done(serial)
@@ -264,8 +264,3 @@ def _dtype(lone: bool) -> torch.dtype:
 def _dtype_of(piece: ReductionPlan) -> torch.dtype:
     """Return the dtype of a plan's result: float64 for a sum, float32 for a mean."""
     return torch.float64 if piece.summed else torch.float32
-
-
-def _slice_of(transport: Transport, workers: Sequence[int], piece: ReductionPlan) -> slice:
-    """Return the slice of a vector that this worker makes."""
-    return slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)

@@ -64,7 +64,6 @@ def place_in(window: Window, of: Sequence[int], node: int) -> TreePlace | None:
     Args:
         window: The window, with the ranks that have parts of it.
         of: The node of each rank.
-        node: The node.
     """
     nodes = sorted({0, *(of[rank] for rank in window.parts)})
     if node not in nodes:
@@ -101,7 +100,6 @@ class RoundRobin:
     """Makes one rank's pieces of an exchange's sums over the nodes, round robin with the node's other ranks.
 
     Args:
-        transport: The world.
         pipeline: The pipeline for the pieces.
         relays: The ranks of each node that handle pieces.
 

@@ -120,7 +120,8 @@ def check_parts(parts: Sequence[PartialSum], good: Sequence[Header]) -> None:
     for header in good:
         for name, vector in header.vectors.items():
             if vector.window is not None:
-                told[name, vector.window][_weight_in(header, name)] += 1
+                weight = header.weight if vector.combined == "weighted" else 1.0
+                told[name, vector.window][weight] += 1
     for part in parts:
         found[part.name, part.window][part.weight] += 1
     if wrong := sorted(told.keys() ^ found.keys()) or sorted(n for n in found if found[n][0.0] > 1):
@@ -130,10 +131,6 @@ def check_parts(parts: Sequence[PartialSum], good: Sequence[Header]) -> None:
         sums = weights.pop(0.0, 0)
         if not (weights < told[name, window] if sums else weights == told[name, window]):
             raise ValueError(f"its parts of '{name}' are not weighted as its headers say")
-
-
-def _weight_in(header: Header, name: str) -> float:
-    return header.weight if header.vectors[name].combined == "weighted" else 1.0
 
 
 def _windows(name: str, parts: Mapping[int, Sequence[PartialSum]]) -> list[Window]:

@@ -18,7 +18,6 @@ def checked_peak(name: str, vector: Tensor, weight: float, length: int | None) -
 
     Args:
         name: The name of the vector.
-        vector: The vector.
         weight: The weight that it is multiplied by.
         length: The length of other silos' vectors of this name, None if there are none yet.
 
@@ -44,7 +43,6 @@ def header_of(update: Update, name: str, window: int | None) -> VectorHeader:
     """Return the header of a vector that has been added.
 
     Args:
-        update: The update.
         name: The name of the vector.
         window: The vector's window of the exact sum; None if it has none.
     """
@@ -76,7 +74,6 @@ def are_readable(transport: Transport, rank: int, lying: Iterable[tuple[int, int
     Vectors of this rank and of other nodes count as readable without a look.
 
     Args:
-        transport: The world.
         rank: The rank that reports.
         lying: The handle, length and dtype of each vector.
     """

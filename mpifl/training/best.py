@@ -64,7 +64,9 @@ class BestModel:
             return {}
         best, of_round, since, last = self._server.state[BEST].tolist()
         if record["round"] > last:
-            last, better = record["round"], self._is_better(found[1], best) and self._keep(record["round"])
+            last = record["round"]
+            # before the first, `best` is NaN, which reaches nothing
+            better = not self._metric.reaches(best, found[1]) and self._keep(last)
             if better:
                 best, of_round = found[1], last
             since = 0 if better else since + 1
@@ -105,9 +107,6 @@ class BestModel:
         model.take(load_file(self._path))
         found = {"w": model.shared.to("cpu", copy=True)}
         return found | ({"statistics": model.statistics.read().cpu()} if len(model.statistics) else {})
-
-    def _is_better(self, value: float, best: float) -> bool:
-        return not self._metric.reaches(best, value)  # before the first, `best` is NaN, which reaches nothing
 
     def _keep(self, round: int) -> bool:
         """Write the model if the job keeps it; return False if it could not be written."""

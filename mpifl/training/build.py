@@ -14,14 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError, Names, RankLost, allow_many_open_files, lock
-from mpifl.data.shards import (
-    AnySpec,
-    FederationSpec,
-    VerticalSpec,
-    open_shard,
-    parse_any,
-    read_any,
-)
+from mpifl.data.shards import AnySpec, FederationSpec, VerticalSpec, open_shard, parse_any, read_any
 from mpifl.exchange import Federation
 from mpifl.exchange.server_side import Knowledge, place
 from mpifl.exchange.worker_side import Worker, WorkerContext
@@ -60,8 +53,6 @@ class Built:
     """A training, built on one rank.
 
     Attributes:
-        job: The job.
-        spec: The federation.
         server: The server's state; at a worker, the parts that it needs to take the server's place.
         exchange: Sends requests to the silos; at a worker, answers them.
         wings: The wings that the job asks for.
@@ -187,11 +178,8 @@ def _assembled(
 
 
 def _told(plan: Plan, wings: Sequence[Wing], rank: int) -> dict[str, str]:
-    """Return the text that rank 0 sends to each wing.
-
-    Raises:
-        InputError: the texts are not of this version, or this rank has other wings.
-    """
+    """Return the text that rank 0 sends to each wing. Raise InputError if the texts are not of this version,
+    or this rank has other wings."""
     try:
         told = _TOLD.validate_json(plan.get("wings", ""))
     except ValidationError:
@@ -218,12 +206,7 @@ def _changed(
 
 
 def _assemble(
-    job: Job,
-    spec: FederationSpec,
-    run: Path,
-    transport: Transport,
-    changed: Changed,
-    wings: Sequence[Wing],
+    job: Job, spec: FederationSpec, run: Path, transport: Transport, changed: Changed, wings: Sequence[Wing]
 ) -> tuple[Server, Federation]:
     """Build this rank's models, its worker, and its server's state."""
     device = settled_device(job, spec, transport)

@@ -33,7 +33,6 @@ def settle(job: Job, workers: int) -> None:
     """Set the job's kernels and this rank's number of threads for this process.
 
     Args:
-        job: The job.
         workers: The number of workers on the node.
 
     Raises:
@@ -85,7 +84,6 @@ def lanes_of(wanted: int | str, transport: Transport, device: torch.device) -> L
 
     Args:
         wanted: The job's `threads`.
-        transport: The world.
         device: The server's device; a GPU gets one lane.
     """
     waiting = [one.process for rank, one in transport.nodes.neighbours.items() if rank != transport.rank]

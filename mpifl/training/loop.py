@@ -72,7 +72,6 @@ def train(
         out: The run folder.
         overrides: Keys of the job to change, such as `local.lr=0.05`.
         resume: Continue from the latest whole checkpoint in `out`, or start if there is none.
-        transport: The world.
         force: Continue even if keys of the job have changed that affect only the rounds from there on.
         on_round: Called on rank 0 with each round's record; the training stops if it returns True.
         wings_of: Makes the wings that the job asks for.
@@ -179,17 +178,14 @@ def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record
         progress = _report(t, progress)
         stop = on_round(progress.record)
         if _update_checkpoints(t):
-            _rebalance(t)
+            t.recovery.run_with_recovery(lambda: t.exchange.rebalance(t.server, t.checkpoints.latest))
     return progress
 
 
 def _attempt_round(t: RunTraining) -> Record | None:
     """Try a round until enough silos answer; return its figures. None if silos have spent their privacy
-    budget since the round before, such as in another run.
-
-    Raises:
-        RoundLost: too few answered in all attempts; a checkpoint is written.
-    """
+    budget since the round before, such as in another run. Raise RoundLost if too few answered in all
+    attempts; a checkpoint is written."""
     for nth in range(ATTEMPTS):
         try:
             return t.recovery.run_with_recovery(functools.partial(_attempt, t, nth))
@@ -231,11 +227,8 @@ def _attempt(t: RunTraining, nth: int) -> Record:
 
 
 def _check_finite(t: RunTraining) -> None:
-    """End the run if the model holds NaN or Inf, so that no such model is written.
-
-    Raises:
-        RoundLost: it does; a checkpoint in progress is finished first.
-    """
+    """End the run if the model holds NaN or Inf, so that no such model is written. Raise RoundLost if it
+    does; a checkpoint in progress is finished first."""
     vectors = [*{"w": t.server.state["w"], **t.algorithm.global_model(t.server)}.values()]
     vectors += [t.server.state["statistics"]] if "statistics" in t.server.state else []
     if all(is_finite(vector) for vector in vectors):
@@ -262,11 +255,6 @@ def _update_checkpoints(t: RunTraining) -> bool:
     """Begin a checkpoint if one is due, and commit it if it is written. Return whether a checkpoint of the
     current state was committed."""
     return t.checkpoints.update(should_wait=t.exchange.would_rebalance)
-
-
-def _rebalance(t: RunTraining) -> None:
-    """Move silos to ranks with less work, with the state of the new checkpoint."""
-    t.recovery.run_with_recovery(lambda: t.exchange.rebalance(t.server, t.checkpoints.latest))
 
 
 def _given_up(t: RunTraining, what: str, in_vain: bool) -> RoundLost:

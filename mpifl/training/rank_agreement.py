@@ -60,7 +60,6 @@ def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], 
     agreed; `Transport.recover` tells the others.
 
     Args:
-        transport: The world.
         problem: This rank's problem, "" if it has none.
         alignments: The tag of the alignment in the file of each of its silos.
         names: The silos' names.

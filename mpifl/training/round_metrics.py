@@ -183,7 +183,6 @@ class MetricsCollector:
         """Score the model on a split of the server, if it has that split.
 
         Args:
-            split: The split.
             told: The names of the round's figures so far.
         """
         federation, server = self._recovery.federation, self._server

@@ -29,12 +29,7 @@ def open_shards(t: RunTraining) -> dict[str, dict[str, str]]:
         t.observers.note(note)
     origins, member = t.exchange.transport.origins, t.exchange.membership
     ranks = {str(origins[rank]): about for rank, about in sorted(member.about.items())}
-    noted = [
-        t.job.attack.warning,
-        *_idle_workers(t),
-        *_idle_settings(t),
-        *_other_bits(t, ranks),
-    ]
+    noted = [t.job.attack.warning, *_idle_workers(t), *_idle_settings(t), *_other_bits(t, ranks)]
     for warning in filter(None, noted):
         t.observers.note(warning)
     return ranks
@@ -115,11 +110,8 @@ def _load(t: RunTraining, round: int, begun: Mapping[str, Any]) -> None:
 
 
 def _succeed(t: RunTraining) -> Progress:
-    """Continue after the server's death: from this rank's mirror, else as if resumed.
-
-    Raises:
-        RoundLost: sums are masked, and parties give their sums to no other server.
-    """
+    """Continue after the server's death: from this rank's mirror, else as if resumed. Raise RoundLost if sums
+    are masked, and parties give their sums to no other server."""
     me = t.exchange.transport.origins[0]
     if t.job.secure:
         what = f"rank {me} cannot take the dead server's place: by [security] no party hands it a sum"

@@ -33,6 +33,9 @@ class Wing:
     of_rank: ClassVar[bool] = False
     """Whether each rank decides for itself to use the wing, so that other ranks may not have it."""
 
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """Check at rank 0, before any rank builds, that the job and the shards allow the wing's work.
 
@@ -54,9 +57,7 @@ class Wing:
         """Return the whole training on this rank, if the wing builds it instead of the core; else None.
 
         Args:
-            spec: The federation.
             run: The run folder.
-            transport: The world.
             changed: Lets the wings change this rank's context.
 
         Raises:
@@ -91,18 +92,13 @@ class Wing:
         return ""
 
     def context(
-        self,
-        context: WorkerContext,
-        placed: Mapping[int, Sequence[int]],
-        transport: Transport,
-        told: str,
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
     ) -> WorkerContext:
         """Return this rank's context with the wing's changes.
 
         Args:
             context: The context after the wings before this one.
             placed: The silos of each worker.
-            transport: The world.
             told: The text from rank 0. The wing must check all of it that can be checked.
 
         Raises:
@@ -180,7 +176,6 @@ def told_once(
 
     Args:
         told: The core's keys.
-        wings: The wings.
         tell: Returns a wing's entries.
         what: What a key is, for the error message.
 

@@ -47,21 +47,17 @@ from .messages import (
 from .nodes import (
     RANKS_PER_NODE as RANKS_PER_NODE,
     Nodes as Nodes,
-    left_of as left_of,
     split as split,
-    split_leaders as split_leaders,
 )
 from .pipeline import (
     ExpectedPiece as ExpectedPiece,
     Pipeline as Pipeline,
-    Pipelines as Pipelines,
 )
 from .point_to_point import (
     EAGER as EAGER,
     MOST_STALE as MOST_STALE,
     PIECE as PIECE,
     RECORD_LIMIT as RECORD_LIMIT,
-    PointToPoint as PointToPoint,
 )
 from .requests import (
     Compute as Compute,

@@ -27,7 +27,6 @@ class Spreading:
     """Broadcasts the vectors of one request, at one rank.
 
     Args:
-        transport: The world.
         serial: The serial number of the request.
         resting: Ranks that relay nothing, since they are unreliable; no leader of a node is among them.
 

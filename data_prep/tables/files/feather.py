@@ -51,11 +51,8 @@ def _promised(file: Any) -> int:
 
 
 def _unpacked(head: bytes, body: Any) -> tuple[int, int]:
-    """Return the kind of a message, and the bytes of its buffers: packed ones begin with theirs.
-
-    Raises:
-        ArrowInvalid: its head is damaged.
-    """
+    """Return the kind of a message, and the bytes of its buffers: packed ones begin with theirs; raise
+    ArrowInvalid if its head is damaged."""
     try:
         message = _ArrowTable(head, *struct.unpack_from("<I", head))
         kind, records = head[message.field(1)], message.below(2)

@@ -18,7 +18,6 @@ class Kept:
 
     Args:
         kind: `csv` or `parquet`.
-        path: The table.
         spec: What its columns mean.
     """
 

@@ -8,7 +8,6 @@ from .id_columns import (
     looks_like_id as looks_like_id,
 )
 from .moments import (
-    ColumnMoments as ColumnMoments,
     Moments as Moments,
     moments_of as moments_of,
     read_moments as read_moments,

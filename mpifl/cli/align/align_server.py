@@ -68,7 +68,9 @@ class Comparer:
         """
         transport = self._transport
         start = decide(transport, Hello, self._begin, self._named, self._ready)
-        sets = collect(transport, start.sizes, self._senders(len(start.sizes)))
+        of = range(parties := len(start.sizes))
+        senders = [last_before(party, parties) if self._masked else party + 1 for party in of]
+        sets = collect(transport, start.sizes, senders)
         places: list[bytes] = []
 
         def compare(passed: list[Passed]) -> Common:
@@ -95,10 +97,6 @@ class Comparer:
 
     def _named(self, rank: int) -> str:
         return self._terms.told(rank - 1) if self._terms else f"rank {rank}"
-
-    def _senders(self, parties: int) -> list[int]:
-        """Return the rank that sends each party's masked ids."""
-        return [last_before(party, parties) if self._masked else party + 1 for party in range(parties)]
 
     def _ready(self) -> None:
         """Check rank 0's own input, before a party is heard."""

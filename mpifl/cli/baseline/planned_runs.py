@@ -28,7 +28,6 @@ class BaselinePlan:
     """What is trained and scored.
 
     Attributes:
-        job: The job.
         folder: Its shard folder.
         spec: What that holds.
         federated: The run of the job itself.
@@ -115,11 +114,8 @@ def plan_of_late(path: Path, settings: Sequence[str], out: Path, late: Path) -> 
 
 
 def _plan_alone(plan: BaselinePlan, out: Path, where: Path, name: str) -> list[ShardEntry]:
-    """Plan a run alone for each silo with test rows; return the silos whose shards can be read here.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Plan a run alone for each silo with test rows; return the silos whose shards can be read here. Raise
+    InputError if there is none."""
     readable = []
     for number, entry in enumerate(plan.spec.silos):
         try:

@@ -62,11 +62,7 @@ def _scratch(is_server: bool) -> Iterator[Path]:
 
 def _short(path: Path | None) -> Job:
     """Return a job of one round in which each silo takes one step. Settings without influence on the machine
-    code are reset.
-
-    Raises:
-        InputError: there is no such job, or it compiles nothing.
-    """
+    code are reset. Raise InputError if there is no such job, or it compiles nothing."""
     if path is None or path.is_dir():
         raise InputError(
             "--compile: name the job whose steps are to be compiled: mpifl doctor --compile JOB.toml"

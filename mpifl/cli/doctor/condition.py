@@ -18,12 +18,12 @@ import torch
 from mpifl import __version__
 from mpifl.cli.doctor.disk import Disk, examine_folder, file_system
 from mpifl.cli.doctor.gpus import Gpu, examine_gpu
-from mpifl.cli.doctor.processor_bits import Computes, examine_processor
 from mpifl.cli.doctor.site_check import SiteCondition, examine_site
 from mpifl.common import InputError
-from mpifl.common.machine import signals
+from mpifl.common.machine import pin_kernels, processor, signals
 from mpifl.data.shards import (
     AnyEntry,
+    AnySpec,
     FederationSpec,
     ShardEntry,
     Split,
@@ -37,12 +37,15 @@ from mpifl.data.shards import (
 from mpifl.exchange.server_side import place
 from mpifl.run.job import Job
 from mpifl.sums import kernels
-from mpifl.training import device_name, device_of, place_on_gpus, threads_of
+from mpifl.training import device_name, device_of, models_of, place_on_gpus, threads_of
+from mpifl.training.beforehand import BITS, about_bits, about_plain
 from mpifl.wings.fast import Trial, try_batching
 from mpifl.wings.masked import user_name
 from mpifl.wings.split import placement
 from mpifl.wire import Message, Transport, possible
 from mpifl.wire.launching import MPIFacts, facts, started_by
+
+CPU = torch.device("cpu")
 
 
 class Plan(Message):
@@ -79,6 +82,20 @@ class FoundShards(Message):
     bytes: int = 0
     system: str = ""
     faults: list[str] = []  # noqa: RUF012 - pydantic copies it
+
+
+class Computes(Message):
+    """How a rank computes.
+
+    Attributes:
+        processor: The processor and its instruction sets.
+        bits: The digest of two steps of the job's model, or of a perceptron; "" if unknown.
+        fault: Why it cannot use the job's `kernels`; "" if it can.
+    """
+
+    processor: str = ""
+    bits: str = ""
+    fault: str = ""
 
 
 class Condition(Message):
@@ -253,3 +270,34 @@ def _maps(splits: Sequence[Mapping[str, Any]]) -> bool:
     for array in arrays:
         np.array(array[-1])
     return all(isinstance(getattr(array, "values", array), np.memmap) for array in arrays)
+
+
+def examine_processor(job: Job | None, spec: AnySpec | None, workers: int) -> Computes:
+    """Take two steps, as a training does at its start.
+
+    Args:
+        job: The job, or None.
+        spec: The federation of its shards.
+        workers: The number of workers on the node.
+    """
+    before = torch.get_num_threads()
+    try:
+        if job is not None and job.kernels == "avx2":
+            pin_kernels()
+        torch.set_num_threads(threads_of(job.threads, workers) if job else 1)
+        return Computes(processor=processor(), bits=_bits(job, spec))
+    except InputError as error:
+        return Computes(processor=processor(), fault=str(error))
+    finally:
+        torch.set_num_threads(before)
+
+
+def _bits(job: Job | None, spec: AnySpec | None) -> str:
+    if job is None or not isinstance(spec, FederationSpec):
+        return about_plain(CPU)[BITS]
+    try:
+        algorithm = job.build_algorithm().for_federation(spec)
+        model, *_ = models_of(job, spec, algorithm, CPU, is_reporter=False)
+    except InputError:
+        return ""  # another finding reports it
+    return about_bits(model, algorithm.task, spec.features)[BITS]

@@ -51,11 +51,8 @@ def examine_folder(folder: Path) -> Disk:
 
 
 def _written(scratch: Path) -> float:
-    """Write, flush, rename and read back a file; return the seconds of writing.
-
-    Raises:
-        OSError: it fails, or the file reads differently.
-    """
+    """Write, flush, rename and read back a file; return the seconds of writing. Raise OSError if it fails, or
+    the file reads differently."""
     path, content = scratch / "probe", bytes(range(256)) * (PROBE // 256)
     began = time.perf_counter()
     write_atomic(path, content)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +15,6 @@ from mpifl.cli.doctor import contract
 from mpifl.cli.doctor.condition import Condition, Plan, examine_rank
 from mpifl.cli.doctor.findings import Finding, hurts, show, write
 from mpifl.cli.doctor.judgement import judge, table
-from mpifl.cli.doctor.time_limit import GRACE, TimeLimit
 from mpifl.common import InputError, lock
 from mpifl.data.shards import read_any
 from mpifl.run.job import Job, is_silo_level, read_job
@@ -18,6 +22,10 @@ from mpifl.training.beforehand import plan_wings, validate_job
 from mpifl.wings import wings_of
 from mpifl.wire import Transport
 from mpifl.wire.launching import world
+
+GRACE = 5
+"""Seconds that other ranks wait so that rank 0 reports first; twice this is left for the thread before the
+alarm."""
 
 
 @dataclass
@@ -207,3 +215,36 @@ def _late(stage: str, limit: float, record: _Examined) -> Finding:
     ranks = f"; nothing was heard of ranks {', '.join(silent)}" if 0 < len(silent) < record.size else ""
     remedy = "see whether these ranks run and can reach rank 0, or give more time by --timeout"
     return Finding("time", "bad", f"not done in {limit:g} s, at: {stage}{ranks}", remedy)
+
+
+class TimeLimit:
+    """Ends this process when the limit has passed. Make it in the main thread.
+
+    A thread calls `late`. If a library keeps that thread from running, the kernel's alarm ends the process
+    without a message.
+    """
+
+    def __init__(self, seconds: float, late: Callable[[str], None]) -> None:
+        self.stage = "joining the world"
+        """The current stage of the work."""
+        self._late = late
+        self._timer = threading.Timer(seconds, self._ring)
+        self._timer.daemon = True
+        self._timer.start()
+        signal.alarm(int(seconds) + 2 * GRACE)
+
+    def begin(self, stage: str) -> None:
+        """Set the current stage."""
+        self.stage = stage
+
+    def end(self) -> None:
+        """Cancel the limit."""
+        self._timer.cancel()
+        signal.alarm(0)
+
+    def _ring(self) -> None:
+        try:
+            self._late(self.stage)
+            sys.stdout.flush()
+        finally:
+            os._exit(1)  # no MPI_Finalize, which would wait for the other ranks

@@ -41,7 +41,8 @@ def examine_gpu(device: torch.device) -> Gpu | None:
         free, total = runtime.mem_get_info(device)
         about = runtime.get_device_properties(device)
         id = str(getattr(about, "uuid", device))
-        return Gpu(id=id, free=free, total=total, part="MIG" in about.name, served=_mps_listens())
+        served = (Path(os.environ.get(*_MPS)) / "control").exists()
+        return Gpu(id=id, free=free, total=total, part="MIG" in about.name, served=served)
     return None
 
 
@@ -70,8 +71,3 @@ def judge_gpus(gpus: Sequence[tuple[str, Gpu]]) -> Iterator[Finding]:
     else:
         to_do = "they take turns: start MPS (nvidia-cuda-mps-control -d), or a worker for each GPU"
         yield Finding("GPUs", "warning", said, to_do)
-
-
-def _mps_listens() -> bool:
-    variable, usual = _MPS
-    return (Path(os.environ.get(variable, usual)) / "control").exists()

@@ -63,7 +63,6 @@ def checkup(folder: Path, silos: Sequence[str] = ()) -> list[Problem]:
     """Return the problems in a site's folder.
 
     Args:
-        folder: The folder.
         silos: The names of a federation's silos, which `sites.toml` must list.
     """
     if not folder.exists():

@@ -30,7 +30,6 @@ def tasks_left(job_file: Path, overrides: Sequence[str], out: Path) -> list[Arra
     """Return the runs of a sweep that are not done.
 
     Args:
-        job_file: The job.
         overrides: Keys with their values, as `mpifl sweep --set` takes them.
         out: The folder of the runs.
 

@@ -56,7 +56,8 @@ def check_beforehand(job: Path, overrides: Sequence[str], run: Path, resume: boo
     if not (_is_suspect(outline) or _differs(outline, run, resume)):
         lock.check(run)
         spec = read_any(Path(outline.shards))
-        if not (_misfits(outline, spec) or _lacks_weights(outline)):
+        weights = outline.model.weights
+        if not _misfits(outline, spec) and (weights is None or Path(weights).is_file()):
             return
     check_whole(job, overrides, run, resume, force)
 
@@ -87,8 +88,6 @@ class Checked:
     """What the checks of a job found.
 
     Attributes:
-        job: The job.
-        spec: The federation.
         problems: A line for each reason why the training would be refused.
         notes: A line for each thing that the user is to know.
     """
@@ -246,11 +245,6 @@ def _differs(outline: Outline, run: Path, resume: bool) -> bool:
     kept = read_outline(path)
     filled = {table: {**getattr(kept, table), **getattr(outline, table)} for table in _NAMING[1:]}
     return bool(differing_keys(kept, outline.model_copy(update=filled), HARMLESS))
-
-
-def _lacks_weights(outline: Outline) -> bool:
-    """Return whether the file of a model's first weights is missing."""
-    return outline.model.weights is not None and not Path(outline.model.weights).is_file()
 
 
 def _misfits(outline: Outline, spec: AnySpec) -> bool:

@@ -30,7 +30,6 @@ class Item:
     """A name that a key or an option may have.
 
     Attributes:
-        name: The name.
         what: Its meaning in one line.
         of: What it belongs to, such as the tasks of a metric.
         keys: Its own keys or options, beyond those of its kind.

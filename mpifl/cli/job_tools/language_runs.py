@@ -193,11 +193,8 @@ def _generated(
 
 
 def _opened(run: Path, trusted: Collection[str], tokenizer: str | None, *, last: bool) -> _LanguageModel:
-    """Return the language model of a run.
-
-    Raises:
-        InputError: its task is another, there is no such model, or no tokenizer that fits it.
-    """
+    """Return the language model of a run; raise InputError if its task is another, there is no such model, or
+    no tokenizer that fits it."""
     job = read_job_of(run, trusted)
     if not job.build_task().generates:
         named = f"{run}: [task] name = '{job.task['name']}'"

@@ -103,7 +103,6 @@ def run_task(
     at once. The code is then 75.
 
     Args:
-        task: The task.
         job: The job file.
         ranks: MPI ranks.
         look: Called from time to time with whether the run was asked to stop.
@@ -179,7 +178,6 @@ def run_each(
     """Run all tasks that are not done, one after another, with a line for each.
 
     Args:
-        tasks: The tasks.
         job: The job file of those that have none of their own.
         ranks: MPI ranks of each run.
         retry: Also continue runs that were lost.

@@ -66,14 +66,13 @@ class GridRun:
     def state(self) -> str:
         """The state of the run: `done`, `lost` (too few silos answered), `cut`, or `new`."""
         found = self.summary()
-        if found and found.finished and self._at_end(found):
-            return "done"
+        if found and found.finished:
+            progress = Progress(found.rounds, found.records[-1])
+            if progress.finished(self.job, self.metric):
+                return "done"
         if why_lost(self.run) is not None:
             return "lost"
         return "cut" if (self.run / "job.toml").exists() else "new"
-
-    def _at_end(self, found: Summary) -> bool:
-        return Progress(found.rounds, found.records[-1]).finished(self.job, self.metric)
 
     def of_another(self, spec: AnySpec | None) -> str | None:
         """Return why the run in its folder belongs to another task; None if it does not, or there is no run.

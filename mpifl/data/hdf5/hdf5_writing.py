@@ -19,7 +19,6 @@ class WrittenFile(h5py.File):  # type: ignore[misc]  # h5py has no types
     again at the end of the process, and crash.
 
     Args:
-        path: The file.
         mode: `w` makes a new file, `r+` changes the existing one.
     """
 

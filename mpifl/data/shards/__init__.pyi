@@ -10,17 +10,14 @@ from .column_shards import (
 )
 from .column_spec import (
     Alignment as Alignment,
+    AnyEntry as AnyEntry,
+    AnySpec as AnySpec,
     VerticalEntry as VerticalEntry,
     VerticalSpec as VerticalSpec,
     is_vertical as is_vertical,
     parse_any as parse_any,
     read_any as read_any,
     read_vertical as read_vertical,
-)
-from .described import (
-    AnyEntry as AnyEntry,
-    AnySpec as AnySpec,
-    held_out as held_out,
 )
 from .encodings import (
     encoding_of as encoding_of,
@@ -48,6 +45,7 @@ from .records import (
     Texts as Texts,
     by_path as by_path,
     few_arrays as few_arrays,
+    held_out as held_out,
     one_or_named as one_or_named,
     read_parts as read_parts,
 )

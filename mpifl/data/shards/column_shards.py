@@ -85,7 +85,6 @@ def new_vertical(
     """Make a vertical shard and return it open, with room for every split.
 
     Args:
-        path: The file.
         examples: The number of rows by split.
         labels: The shape of one row's class numbers at the targets' holder, or () if `targets` describes
             them; None at other silos.
@@ -124,7 +123,6 @@ def write_vertical(
     """Write a vertical shard under a temporary name, rename it, and return its entry.
 
     Args:
-        path: The file.
         splits: Its splits; `train` must be among them.
         columns: The numbers of its features' columns in a flattened example.
         classes: The number of classes; None if targets are values.
@@ -135,7 +133,10 @@ def write_vertical(
     Raises:
         ShardError: the arrays do not fit.
     """
-    _check_arrays(path, splits, features, classes, targets)
+    for split, held in splits.items():
+        check_features(f"{path}: {split}", held.x, features)
+        if held.y is not None:
+            check_arrays(f"{path}: {split}", held.x, held.y, features, classes, targets)
     aside, y = path.with_name(f".{path.name}.{os.getpid()}.partial"), splits["train"].y
     label = y.shape[1:] if isinstance(y, np.ndarray) else None if y is None else ()
     about |= {"features": features, "examples": {split: len(held) for split, held in splits.items()}}
@@ -152,19 +153,6 @@ def write_vertical(
     labels = None if y is None else label_counts(None if isinstance(y, dict) else y, classes, targets)
     about |= {"file": path.name, "bytes": size, "sha256": digest}
     return VerticalEntry(**about, columns=columns, labels=labels)
-
-
-def _check_arrays(
-    path: Path,
-    splits: Mapping[str, VerticalSplit],
-    features: Features,
-    classes: int | None,
-    targets: Aims | None,
-) -> None:
-    for split, held in splits.items():
-        check_features(f"{path}: {split}", held.x, features)
-        if held.y is not None:
-            check_arrays(f"{path}: {split}", held.x, held.y, features, classes, targets)
 
 
 def open_vertical(

@@ -7,15 +7,9 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import (
-    Field,
-    NonNegativeInt,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, NonNegativeInt, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from mpifl.common import ShardError, write_atomic
 from mpifl.data import Aims, Classes, Features, check_kind, told
@@ -24,6 +18,7 @@ from mpifl.data.shards.federation_spec import (
     VERSIONS,
     FederationSpec,
     Seen,
+    ShardEntry,
     check_entries,
     check_silos,
     check_version,
@@ -170,6 +165,12 @@ class VerticalSpec(Record):
         write_atomic(folder / "federation.json", self.model_dump_json(indent=1).encode() + b"\n")
 
 
+AnyEntry: TypeAlias = ShardEntry | VerticalEntry
+"""The entry of one shard, in either layout."""
+AnySpec: TypeAlias = FederationSpec | VerticalSpec
+"""The description of a folder of either layout: silos with examples, or with columns of the same rows."""
+
+
 def is_vertical(folder: Path) -> bool:
     """Return whether a folder's `federation.json` says that it is vertical; other faults are reported
     elsewhere."""
@@ -179,12 +180,12 @@ def is_vertical(folder: Path) -> bool:
         return False
 
 
-def read_any(folder: Path) -> FederationSpec | VerticalSpec:
+def read_any(folder: Path) -> AnySpec:
     """Read the `federation.json` of a folder of either layout; raise ShardError if it is wrong."""
     return read_vertical(folder) if is_vertical(folder) else read_federation(folder)
 
 
-def parse_any(text: str) -> FederationSpec | VerticalSpec:
+def parse_any(text: str) -> AnySpec:
     """Parse a `federation.json` of either layout that this program wrote."""
     vertical = json.loads(text).get("layout") == "vertical"
     return (VerticalSpec if vertical else FederationSpec).model_validate_json(text)

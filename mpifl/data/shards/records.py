@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -94,6 +95,12 @@ def few_arrays(given: Any) -> Any:
     if isinstance(given, dict) and len(given) > MOST_ARRAYS:
         raise ValueError(f"{len(given)} named arrays, {MOST_ARRAYS} at most")
     return given
+
+
+def held_out(examples: Mapping[str, int]) -> str | None:
+    """Return the split to judge a model by, given how many examples each has: `test`, else `valid`, else
+    none."""
+    return next((name for name in ("test", "valid") if examples.get(name)), None)
 
 
 def by_path(part: str, given: Any) -> dict[str, Any]:

@@ -169,16 +169,16 @@ def taking_part(reports: Mapping[int, Report]) -> list[int]:
 def _checked(
     report: Report, request: Request, silos: Collection[int], expected: ExpectedUpdates
 ) -> list[Reply]:
-    """Return the replies of a report; of a reply with a fault only the fault and its time remain.
-
-    Raises:
-        Refused: the report breaks a rule.
-    """
+    """Return the replies of a report; of a reply with a fault only the fault and its time remain. Raise
+    Refused if the report breaks a rule."""
     replies = [reply if reply.fault is None else _bare(reply) for reply in report.headers]
     _check_silos([reply.silo for reply in replies], silos, all_of_them=request.addressed)
     for reply in filter(lambda reply: reply.fault is None, replies):
         try:
-            _check_reply(reply, request, expected)
+            if type(reply) is not request.reply:
+                raise Refused("it answers what was not asked")
+            if rule := _RULES.get(type(request)):
+                rule(reply, request, expected)
         except Refused as refused:
             raise Refused(f"silo {reply.silo}: {refused}") from None
     if request.introduces and replies and not report.about.keys() >= ABOUT:
@@ -188,13 +188,6 @@ def _checked(
 
 def _bare(reply: Reply) -> Reply:
     return Done(silo=reply.silo, seconds=reply.seconds, fault=reply.fault, passing=reply.passing)
-
-
-def _check_reply(reply: Reply, request: Request, expected: ExpectedUpdates) -> None:
-    if type(reply) is not request.reply:
-        raise Refused("it answers what was not asked")
-    if rule := _RULES.get(type(request)):
-        rule(reply, request, expected)
 
 
 def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them: bool) -> None:

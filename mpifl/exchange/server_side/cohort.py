@@ -4,48 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from mpifl.algorithms import Lead, Server, Work
 from mpifl.common import RoundLost
-from mpifl.exchange.server_side.admission import ExpectedUpdates, Knowledge
+from mpifl.exchange.server_side.admission import ExpectedUpdates
 from mpifl.exchange.server_side.outcome import Outcome
-from mpifl.transforms import Transform
 from mpifl.wire import DTYPES, Compute, Converse, Mean, Request, Scalar, VectorSpec
 
-
-class CohortFederation(Protocol):
-    """The part of the federation that a cohort uses."""
-
-    transforms: Sequence[Transform]
-    knowledge: Knowledge
-
-    def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> ServerCohort:
-        """Return the cohort of these silos for the server's current round."""
-
-    def attempt(self, nth: int) -> int:
-        """Return the stamp of an attempt at a round."""
-
-    def reassignments(self, cohort: Sequence[int]) -> dict[int, int]:
-        """Return {silo: rank} for silos of a cohort that should move to another rank of their node."""
-
-    def exchange(
-        self,
-        request: Request,
-        vectors: Mapping[str, Tensor],
-        expected: ExpectedUpdates,
-        lead: Lead | None = None,
-    ) -> Outcome | None:
-        """Run one exchange; see `Federation.exchange`."""
+if TYPE_CHECKING:
+    from mpifl.exchange import Federation
 
 
 @dataclass
 class ServerCohort:
     """The silos of a round; see `mpifl.algorithms.Cohort`."""
 
-    federation: CohortFederation
+    federation: Federation
     server: Server
     silos: list[int]
     population: int

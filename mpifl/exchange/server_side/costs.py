@@ -86,7 +86,6 @@ class ExchangeCosts:
         """Add an exchange.
 
         Args:
-            request: The request.
             headers: The reply of each silo.
             accepted: The silos whose updates count, and travelled.
             seconds: The seconds that each worker spent on its silos' work.

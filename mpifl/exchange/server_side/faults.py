@@ -56,7 +56,6 @@ class Judge:
         """Return which updates count, and what travels.
 
         Args:
-            request: The request.
             reports: The reports of the ranks that answered in time.
             headers: The replies of all silos, including silos of ranks that did not answer in time.
             aggregation: The aggregator at the server.
@@ -85,7 +84,8 @@ class Judge:
             return f"none of {asked} silos answered, all alike: {faults[0]}"
         if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
             return f"{answered} of {asked} silos answered ({'; '.join(faults[:MOST_TOLD])})"
-        return _disagreement(updates_of(headers), self._varied)
+        good = updates_of(headers)
+        return (None if self._varied else _lacking(good)) or _combined_otherwise(good)
 
     def _learn(self, request: Compute, good: Sequence[Header], lost: str | None) -> None:
         """Remember which vectors an update of this client method has, if silos disagree.
@@ -128,11 +128,6 @@ def alike(headers: Sequence[Reply]) -> bool:
     return lasting and len(headers) > 1 and len({_kind(header) for header in headers}) == 1
 
 
-def _spent(replies: Sequence[Reply]) -> bool:
-    """Return whether silos failed, and all of them for a spent privacy budget."""
-    return {reply.fault for reply in replies} - {None} == {BudgetSpent.kind}
-
-
 def _vectors_of(header: Header) -> dict[str, Combination]:
     return {common_name(name, header.silo): vector.combined for name, vector in header.vectors.items()}
 
@@ -140,16 +135,6 @@ def _vectors_of(header: Header) -> dict[str, Combination]:
 def _kind(header: Reply) -> str:
     """Return a fault without its numbers, which may differ between silos."""
     return re.sub(r"\d+", "#", header.fault or "")
-
-
-def _disagreement(good: Sequence[Header], varied: bool) -> str | None:
-    """Return which silos' updates cannot be averaged together; None if all can.
-
-    Args:
-        good: The headers of the updates without a fault.
-        varied: Whether silos may send different vectors.
-    """
-    return (None if varied else _lacking(good)) or _combined_otherwise(good)
 
 
 def _lacking(good: Sequence[Header]) -> str | None:
@@ -194,7 +179,8 @@ def outcome_of(
         RoundLost: the verdict says so, or the vectors could not be combined.
     """
     if verdict and verdict.lost:
-        raise RoundLost(verdict.lost, in_vain=alike(replies), spent=_spent(replies))
+        spent = {reply.fault for reply in replies} - {None} == {BudgetSpent.kind}
+        raise RoundLost(verdict.lost, in_vain=alike(replies), spent=spent)
     if combined.lost:
         raise RoundLost(combined.lost, in_vain=combined.in_vain)
     faults = {reply.silo: reply.fault for reply in replies if reply.fault is not None}

@@ -54,11 +54,8 @@ def read(record: bytes, silos: int = MOST_SILOS) -> Report | Refused:
 
 
 def _check_counts(raw: Any, silos: int) -> None:
-    """Check that parsed JSON holds no more than a report of `silos` silos may.
-
-    Raises:
-        Refused: it holds more.
-    """
+    """Check that parsed JSON holds no more than a report of `silos` silos may; raise Refused if it holds
+    more."""
     _check_count("keys", raw, FEW)
     content = raw if isinstance(raw, dict) else {}
     headers = _of(list, content.get("headers"))

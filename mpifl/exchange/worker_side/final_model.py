@@ -36,7 +36,6 @@ class FinalModel:
         """Write the model that a silo uses from now on: its own if it has one, else the final model.
 
         Args:
-            silo: The silo.
             vectors: The final model.
             sha256: The digest of the server's file of it.
             kept: The round that it is of, if it is the best one; else 0.

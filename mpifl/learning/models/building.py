@@ -87,11 +87,8 @@ def _wanted(
     arguments: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:
-    """Return the arguments of a factory: those of `given` that it takes, and the job's.
-
-    Raises:
-        InputError: the factory does not take one of the job's arguments.
-    """
+    """Return the arguments of a factory: those of `given` that it takes, and the job's. Raise InputError if
+    the factory does not take one of the job's arguments."""
     accepted = inspect.signature(factory).parameters
     wanted = {key: value for key, value in given.items() if key in accepted} | dict(arguments)
     anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())

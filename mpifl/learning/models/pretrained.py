@@ -82,7 +82,6 @@ def causal(classes: int, path: str, lora: Mapping[str, Any] | None = None) -> nn
 
     Args:
         classes: The number of tokens in the vocabulary.
-        path: The folder.
         lora: The arguments of peft's `LoraConfig`; without them all parameters are trained.
 
     Raises:

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
+from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import YES_OR_NO
 from mpifl.learning.tasks.class_tasks import OfAnswers, Weights
-from mpifl.learning.tasks.federation_view import Shards, TaskFacts
+from mpifl.learning.tasks.federation_view import TaskFacts
 from mpifl.learning.tasks.losses import Summed, bce, focal_bce
 
 
@@ -42,7 +43,7 @@ class Binary(OfAnswers):
         kept = slice(None) if self.ignored is None else labels != self.ignored
         return answers[kept], labels[kept].long()
 
-    def width(self, spec: Shards) -> int:
+    def width(self, spec: AnySpec) -> int:
         """Return 1: the logit of yes."""
         return 1
 

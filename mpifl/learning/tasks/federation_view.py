@@ -4,24 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
 
-
-class Shards(Protocol):
-    """The part of a federation's `federation.json` that tasks read."""
-
-    @property
-    def features(self) -> Any:
-        """The format of one example: its `shape`, `dtype`, `scale` and `offset`."""
-
-    @property
-    def classes(self) -> int | None:
-        """The number of classes; None if targets are values, or several labels at once."""
-
-    @property
-    def silos(self) -> Any:
-        """An entry for each silo. Its `labels` are the numbers of training examples of each class, or None if
-        another silo holds the targets of the same rows."""
+from mpifl.data.shards import AnySpec
 
 
 @dataclass(frozen=True)
@@ -47,7 +31,7 @@ class TaskFacts:
     ragged: bool = False
 
     @classmethod
-    def of(cls, spec: Shards) -> TaskFacts:
+    def of(cls, spec: AnySpec) -> TaskFacts:
         """Return the facts of a federation. If its targets are not described, they are class numbers."""
         targets = getattr(spec, "targets", None)
         labels = [entry.labels for entry in spec.silos if entry.labels is not None]

@@ -8,9 +8,10 @@ import numpy as np
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
+from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import LABELS
 from mpifl.learning.tasks.class_tasks import OfAnswers
-from mpifl.learning.tasks.federation_view import Shards, TaskFacts
+from mpifl.learning.tasks.federation_view import TaskFacts
 from mpifl.learning.tasks.losses import bce_of_labels, focal_of_labels
 
 PIECE = 1 << 22
@@ -46,7 +47,7 @@ class Multilabel(OfAnswers):
         count."""
         return self.predict(outputs), y.long()
 
-    def width(self, spec: Shards) -> int:
+    def width(self, spec: AnySpec) -> int:
         """Return the number of labels."""
         return TaskFacts.of(spec).columns
 

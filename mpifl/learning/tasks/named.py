@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from torch import Tensor, nn
 
 from mpifl.common import InputError
+from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import (
     COUNTED,
     MOST_CLASSES,
@@ -24,7 +25,7 @@ from mpifl.learning.metrics import (
     choose,
     plugin,
 )
-from mpifl.learning.tasks.federation_view import Shards, TaskFacts
+from mpifl.learning.tasks.federation_view import TaskFacts
 from mpifl.learning.tasks.losses import Summed
 from mpifl.learning.tasks.model_answers import told_of
 from mpifl.learning.tasks.task import Task
@@ -65,7 +66,7 @@ class PackageTask(Task):
     def fits(self, facts: TaskFacts) -> bool:
         """Return whether a federation's targets fit the task."""
 
-    def for_federation(self, spec: Shards) -> Task:
+    def for_federation(self, spec: AnySpec) -> Task:
         """Return the task with the facts of the federation."""
         facts = TaskFacts.of(spec)
         if not self.fits(facts) or (facts.ragged and facts.classes is None):
@@ -80,7 +81,7 @@ class PackageTask(Task):
         told._facts = facts
         return told
 
-    def check(self, spec: Shards, module: nn.Module) -> None:
+    def check(self, spec: AnySpec, module: nn.Module) -> None:
         """Check that the federation fits this task."""
         self.for_federation(spec)
 

@@ -10,8 +10,9 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from mpifl.common import InputError
+from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import VALUES
-from mpifl.learning.tasks.federation_view import Shards, TaskFacts
+from mpifl.learning.tasks.federation_view import TaskFacts
 from mpifl.learning.tasks.losses import Summed, huber, mae, mse
 from mpifl.learning.tasks.named import PackageTask
 from mpifl.learning.tasks.task import Task
@@ -45,7 +46,7 @@ class Regression(PackageTask):
     """The deviation of the targets, or of each column. Targets are divided by it and outputs multiplied; 1 by
     default. Metrics keep the targets' unit."""
 
-    def for_federation(self, spec: Shards) -> Task:
+    def for_federation(self, spec: AnySpec) -> Task:
         """Return the task with the facts of the federation."""
         shape = TaskFacts.of(spec).shape
         for key in OWN_UNITS:
@@ -96,7 +97,7 @@ class Regression(PackageTask):
         width = max(one.numel() for one in told)
         return told[0].expand(width), told[1].expand(width)
 
-    def width(self, spec: Shards) -> int:
+    def width(self, spec: AnySpec) -> int:
         """Return the number of values in a target."""
         return TaskFacts.of(spec).columns
 

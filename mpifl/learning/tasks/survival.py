@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import RISKS
-from mpifl.learning.tasks.federation_view import Shards, TaskFacts
+from mpifl.learning.tasks.federation_view import TaskFacts
 from mpifl.learning.tasks.losses import Summed, cox
 from mpifl.learning.tasks.named import PackageTask
 
@@ -47,7 +48,7 @@ class Survival(PackageTask):
         """Return risks, shape [n], and targets, shape [n, 2]."""
         return self.predict(outputs).reshape(-1), _pairs(y)
 
-    def width(self, spec: Shards) -> int:
+    def width(self, spec: AnySpec) -> int:
         """Return 1: the risk."""
         return 1
 

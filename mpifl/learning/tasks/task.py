@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor, nn
 
 from mpifl.common import choices
+from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import Metric, MetricInfo
-from mpifl.learning.tasks.federation_view import Shards as Shards
 from mpifl.learning.tasks.losses import mean
 from mpifl.learning.tasks.model_answers import tensor_of, told_of
 
@@ -98,7 +98,7 @@ class Task(BaseModel, ABC):
         kind = type(self)
         return kind.objective is Task.objective and kind.outputs is Task.outputs
 
-    def for_federation(self, spec: Shards) -> Task:
+    def for_federation(self, spec: AnySpec) -> Task:
         """Return the task with the facts of the federation; called when a training is built.
 
         Raises:
@@ -106,7 +106,7 @@ class Task(BaseModel, ABC):
         """
         return self
 
-    def check(self, spec: Shards, module: nn.Module) -> None:
+    def check(self, spec: AnySpec, module: nn.Module) -> None:
         """Check that the federation and the model have what this task needs.
 
         Raises:
@@ -125,7 +125,7 @@ class Task(BaseModel, ABC):
             ValueError: it cannot; the text names the first wrong row, counted from 0.
         """
 
-    def width(self, spec: Shards) -> int:
+    def width(self, spec: AnySpec) -> int:
         """Return how many numbers a model must return for each target; a model's factory gets it as
         `classes`."""
         return spec.classes or 1

@@ -70,15 +70,10 @@ def rounds(run: Path) -> list[int]:
     )
 
 
-def read_state(
-    path: Path,
-    sha256: str,
-    unseal: Callable[[bytes], bytes] = bytes,
-) -> dict[str, Any]:
+def read_state(path: Path, sha256: str, unseal: Callable[[bytes], bytes] = bytes) -> dict[str, Any]:
     """Read a state that `write_state` wrote.
 
     Args:
-        path: The file.
         sha256: The expected sha256 of the file.
         unseal: Decrypts the file's bytes, or raises ValueError; by default the file is not encrypted.
 
@@ -243,7 +238,6 @@ def write_model(path: Path, model: FlatModel, metadata: Mapping[str, str] | None
 
     Args:
         path: The safetensors file.
-        model: The model.
         metadata: Metadata of the file.
 
     Raises:

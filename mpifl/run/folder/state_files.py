@@ -39,8 +39,6 @@ class StateFiles:
 
         Args:
             round: The round of the checkpoint.
-            silo: The silo.
-            state: Its state.
             oldest: The round of the server's oldest checkpoint; files of older checkpoints are removed.
         """
         checkpoint.drop_silos(self._run, min(oldest, round))

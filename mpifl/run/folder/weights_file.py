@@ -107,8 +107,6 @@ def load_weights(
     private: a write to such a parameter changes neither the file nor another rank's parameter.
 
     Args:
-        module: The module.
-        path: The file.
         what: The name of the file in errors.
         strict: Whether the file must hold all of the module's parameters and no others.
         adapters: Whether it may lack frozen parameters nevertheless, which keep their values.

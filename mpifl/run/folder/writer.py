@@ -30,7 +30,6 @@ class StateWriter:
         """Begin to write a state; files of another folder are written before it, and then forgotten.
 
         Args:
-            path: The file.
             state: Tensors and numbers by name; the tensors must not change until the file is written.
             write: Writes the file, in the thread, and returns its sha256.
         """

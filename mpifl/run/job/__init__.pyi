@@ -18,8 +18,6 @@ from .outline import (
 )
 from .private_checks import (
     check_private_data as check_private_data,
-)
-from .private_silo_checks import (
     is_silo_level as is_silo_level,
     why_no_statistics as why_no_statistics,
 )

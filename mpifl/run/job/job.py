@@ -130,7 +130,6 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
     """Return a job's tables as a Job with all defaults, including those of hyperparameters.
 
     Args:
-        table: The tables.
         source: The source of the tables, for the error.
         named: The plug-ins that may be imported, see `read_kept`; by default all.
     """

@@ -24,7 +24,6 @@ def make_named(
     Args:
         base: The base class that the class must have.
         registry: The built-in classes by name.
-        table: The table.
         source: The source of the table, for the error.
         key: The name of the table.
         shared: Fields that come from tables of their own.

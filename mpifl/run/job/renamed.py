@@ -49,7 +49,6 @@ def otherwise_called(key: str, takes: Collection[str]) -> str:
     """Return "did you mean 'NAME'? " for a key that other programs call so, or "".
 
     Args:
-        key: The key.
         takes: The keys of the table that it stands in; a key of another table is named with that table.
     """
     meant = OTHERWISE.get(plain(key), "")

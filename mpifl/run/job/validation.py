@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -47,7 +47,9 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
     first, key = errors[0], path[-1] if path else ""
     if first["type"] == "extra_forbidden":
         takes = [name for name in fields if name not in shared]
-        reason = _no_such_key(key, title or table or "a job", takes, renamed(table, key))
+        meant = renamed(table, key) or otherwise_called(key, takes) or did_you_mean(key, takes)
+        of = title or table or "a job"
+        reason = f"has no key '{key}'; {meant}{of} takes {', '.join(takes) or 'none'}"
     elif first["type"] == "missing":
         reason = f"needs the key '{key}'"
     elif first["type"] == "value_error":
@@ -57,8 +59,3 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
         hint = next(filter(None, (hint_of(kind, e) for e in same)), "")
         reason = f"{key} = {json.dumps(first['input'], default=str)}: {what}{closed(hint)}"
     return f"[{table}] {reason}{more}" if table else reason + more
-
-
-def _no_such_key(key: str, of: str, takes: Sequence[str], now: str) -> str:
-    meant = now or otherwise_called(key, takes) or did_you_mean(key, takes)
-    return f"has no key '{key}'; {meant}{of} takes {', '.join(takes) or 'none'}"

@@ -108,7 +108,6 @@ def refusal(name: str, buffer: Tensor, *, kept: bool, apart: bool) -> str:
 
     Args:
         name: The buffer's name.
-        buffer: The buffer.
         kept: Whether model files hold the buffer.
         apart: Whether nobody averages its model. A job has no rules for such a model.
     """

@@ -55,7 +55,6 @@ def backward(loss: Tensor, times: tuple[Tensor], inputs: Sequence[Any]) -> Seque
     """Return the gradients of a multiple of a loss; None for an input that the loss does not depend on.
 
     Args:
-        loss: The loss.
         times: The factor of the loss, in a tuple of one.
         inputs: Tensors, or edges of the graph.
     """
@@ -111,7 +110,8 @@ class FlatModel:
         self.buffers = Buffers(module, personal, rules, apart=apart)
         self.statistics = Statistics(self.buffers.averaged, self.buffers.taken)
         self.personal_statistics = Statistics(self.buffers.own_numbers, self.buffers.own_others)
-        self._note_places()
+        self._data = [p.detach() for p in self.parameters]
+        self._places = [p.data_ptr() for p in self.parameters]
         self._inputs = tuple(self.parameters)
         self.initial_personal = self.personal.clone(), self.personal_statistics.read()
         """The personal parameters and statistics of a silo that has not trained yet."""
@@ -157,10 +157,6 @@ class FlatModel:
                 to_do = "write into it (copy_)"
                 raise InputError(f"training has put other memory in the parameter '{name}' (.data); {to_do}")
         return self.statistics.read()
-
-    def _note_places(self) -> None:
-        self._data = [p.detach() for p in self.parameters]
-        self._places = [p.data_ptr() for p in self.parameters]
 
     def reclaim(self) -> None:
         """Make moved parameters views into `trained` again, and drop the gradients."""

@@ -35,7 +35,6 @@ from .step import (
     Found as Found,
     along as along,
     by_autograd as by_autograd,
-    counted_of as counted_of,
     is_plain as is_plain,
     weighed as weighed,
 )

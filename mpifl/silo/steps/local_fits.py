@@ -117,8 +117,6 @@ class Fits:
 
         Args:
             way: The way of training.
-            key: The key.
-            value: Its value.
             usual: Its value if it is left out.
         """
         cell = self.cells[way].get(key, "-")

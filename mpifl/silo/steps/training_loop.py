@@ -103,7 +103,6 @@ def gradient(
     shape [P].
 
     Args:
-        model: The model.
         batches: All examples once.
         at: The parameters.
         objective: The mean loss of a batch.

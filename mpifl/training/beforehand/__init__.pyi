@@ -22,14 +22,11 @@ from .rank_bits import (
 from .run_checks import (
     augment_of as augment_of,
     check_layout as check_layout,
-    check_model as check_model,
     check_told as check_told,
-    check_training as check_training,
     check_wings as check_wings,
     parameters_of as parameters_of,
     plan_wings as plan_wings,
     splits_of as splits_of,
-    tables_of as tables_of,
     validate_job as validate_job,
 )
 from .shard_files import (

@@ -49,7 +49,6 @@ class Learner:
         aim: The format of its target.
         width: How many outputs the task needs for each target.
         local: How a silo trains the model.
-        task: The task.
         own: The objective that training minimises, or None if it is the task's loss.
         augment: The augmentation of batches, or None.
         remake: Builds the model again, in case it cannot be copied.

@@ -30,7 +30,6 @@ from mpifl.run.job import (
 from mpifl.run.job.tables import Model
 from mpifl.silo.parameters import check_tensors, rules_of
 from mpifl.training import Wing, WingsOf, core_alone, settle_kernels
-from mpifl.training.beforehand.batch_layers import check_layers
 from mpifl.training.beforehand.first_step import Learner, check_first_step, check_server_step
 
 
@@ -38,7 +37,6 @@ def validate_job(job: Job, source: str, wings_of: WingsOf = core_alone) -> AnySp
     """Check that a job's shards, models and algorithm exist and fit each other; return the federation.
 
     Args:
-        job: The job.
         source: The job's name in the error.
         wings_of: Makes the wings that the job asks for.
 
@@ -230,3 +228,23 @@ def plan_wings(job: Job, spec: AnySpec, source: str, wings: Sequence[Wing]) -> N
             wing.plan(spec, algorithm)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+
+
+def check_layers(module: nn.Module, given: str) -> None:
+    """Check that a model treats each example by itself.
+
+    Args:
+        module: The model.
+        given: The key that needs this.
+
+    Raises:
+        InputError: a layer learns statistics of batches.
+    """
+    norms = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+    for name, layer in module.named_modules():
+        mixes = isinstance(layer, norms[0]) or getattr(layer, "track_running_stats", False)
+        if isinstance(layer, norms) and mixes:
+            what = (
+                f"{type(layer).__name__} ('{name}') mixes examples of a batch, and keeps statistics of them"
+            )
+            raise InputError(f"{given}: {what}; use GroupNorm")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpifl.common import InputError, Names, ShardError
 from mpifl.data.hdf5 import check_file
-from mpifl.data.shards import AnySpec
+from mpifl.data.shards import AnyEntry, AnySpec
 from mpifl.exchange import first_of
 from mpifl.run.job import Job
 
@@ -17,15 +17,13 @@ def broken_files(job: Job, spec: AnySpec, elsewhere: bool = False) -> dict[int, 
     """Return why each silo's file cannot be the one that `federation.json` names, by silo; nothing is read.
 
     Args:
-        job: The job.
-        spec: The federation.
         elsewhere: Whether other machines have the files, so that the server's are not looked for, either.
 
     Raises:
         ShardError: a file of the server, with its test set or public examples, is missing or of another size.
     """
     folder, found = Path(job.shards), {}
-    for silo, entry in enumerate(spec.silos):
+    for silo, entry in enumerate[AnyEntry](spec.silos):
         try:
             check_file(folder / entry.file, entry.bytes)
         except ShardError as error:
@@ -39,7 +37,6 @@ def notes_on_broken(job: Job, faults: Mapping[int, str], names: Names) -> list[s
     """Return what the user must know of silos whose shards are broken, if a training may continue without.
 
     Args:
-        job: The job.
         faults: Why each silo is left out.
         names: The silos' names.
 

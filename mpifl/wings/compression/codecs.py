@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -200,7 +199,9 @@ class TopK(Codec):
         blocks, within = positions[:split].view(torch.int32), positions[split:].view(torch.int16)
         starts = torch.arange(len(blocks), device=positions.device).mul_(BLOCK)
         where = starts.repeat_interleave(blocks.long(), output_size=count) + within.long().add_(BLOCK // 2)
-        _check_order(where.cpu().numpy(), count, length)
+        at = where.cpu().numpy()
+        if at[-1] >= length or not (at[1:] > at[:-1]).all():
+            raise ValueError(f"has a payload whose positions are not {count} of {length} in their order")
         return where
 
     def _count(self, length: int) -> int:
@@ -239,11 +240,6 @@ def _ones(bits: Tensor, count: int, length: int) -> Tensor:
     if len(where) != count:
         raise ValueError(f"has a payload with {len(where)} positions for {count} elements")
     return where
-
-
-def _check_order(at: NDArray[np.int64], count: int, length: int) -> None:
-    if at[-1] >= length or not (at[1:] > at[:-1]).all():
-        raise ValueError(f"has a payload whose positions are not {count} of {length} in their order")
 
 
 def _finite(payload: Tensor, kind: type[np.signedinteger[Any]], infinity: int) -> bool:

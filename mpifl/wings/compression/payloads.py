@@ -88,7 +88,8 @@ class Compression(Transform):
         """
         for name, value in update.vectors.items():
             vector = unmarked(value)
-            if self.upload is None or not _may_shrink(vector) or self._stays_exact(name):
+            exact = name in self.absolute and isinstance(self.upload, TopK)
+            if self.upload is None or not _may_shrink(vector) or exact:
                 continue
             try:
                 payload, seen = self._sent(silo, name, vector, self.upload)
@@ -97,9 +98,6 @@ class Compression(Transform):
             update.payloads[name] = payload
             update.vectors[name] = replace(value, vector=seen) if isinstance(value, Uniform) else seen
         return update
-
-    def _stays_exact(self, name: str) -> bool:
-        return name in self.absolute and isinstance(self.upload, TopK)
 
     def _sent(self, silo: Silo, name: str, vector: Tensor, codec: Codec) -> tuple[Tensor, Tensor]:
         """Return a vector's payload and the decoded payload; both include the silo's memory."""

@@ -49,8 +49,6 @@ class Rooms:
     """The rooms of silos' budgets for a run.
 
     Args:
-        job: The job.
-        spec: The federation.
         guard: What the private silos of a site share.
     """
 
@@ -112,7 +110,6 @@ def check_budgets(job: Job, spec: AnySpec, noise: Sequence[float], silos: Collec
 
     Args:
         job: The job, whose silos draw noise.
-        spec: The federation.
         noise: Each silo's noise multiplier.
         silos: The silos that lie on this machine.
 
@@ -160,7 +157,6 @@ def left_here(job: Job, spec: AnySpec, planned: Sequence[SiloPlan], site: SiteFo
 
     Args:
         job: The job, with noise at its silos.
-        spec: The federation.
         planned: Each silo's plan.
         site: The site's folder.
 

@@ -38,7 +38,6 @@ class ClippedSum(ABC):
     """The sum of the clipped gradients of some examples.
 
     Args:
-        model: The model.
         objective: The mean loss over a batch.
     """
 
@@ -72,7 +71,6 @@ class ByFormula(ClippedSum):
     """Sums by the layers' formulas, in one backward pass.
 
     Args:
-        model: The model.
         objective: The mean loss over a batch.
         of_outputs: The objective as a loss of outputs, if it is one.
 
@@ -196,7 +194,6 @@ def clipped_sum(
     """Return the way to sum a model's clipped gradients. It is tried once; a slow one is said in a line.
 
     Args:
-        model: The model.
         objective: The mean loss over a batch.
         key: Identifies the objective.
         few: Two or more examples for the trial.

@@ -34,7 +34,8 @@ class OfExamples(Wing):
     """Makes silos answer with noise that hides each example."""
 
     def __init__(self, job: Job) -> None:
-        self._job, self._plans = job, list[SiloPlan]()
+        super().__init__(job)
+        self._plans = list[SiloPlan]()
 
     def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """Compute the noise of each silo.
@@ -53,11 +54,7 @@ class OfExamples(Wing):
         return [Protection(len(spec.silos))]
 
     def context(
-        self,
-        context: WorkerContext,
-        placed: Mapping[int, Sequence[int]],
-        transport: Transport,
-        told: str,
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
     ) -> WorkerContext:
         """Make the silos of this rank private silos, whose answers are noted at its site.
 
@@ -90,9 +87,6 @@ class OfExamples(Wing):
 class OfSilos(Wing):
     """Makes silos clip their updates, and adds noise that hides each silo."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
     def plan(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """Compute the noise of a round.
 
@@ -109,11 +103,7 @@ class OfSilos(Wing):
         return [Noising(self._job.privacy, algorithm.noised, mechanism, account_of(self._job, run))]
 
     def context(
-        self,
-        context: WorkerContext,
-        placed: Mapping[int, Sequence[int]],
-        transport: Transport,
-        told: str,
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
     ) -> WorkerContext:
         """Let the server learn only kinds of faults."""
         self._run = context.run
@@ -142,11 +132,8 @@ def wing(job: Job) -> Wing:
 
 
 def _noise_told(job: Job, spec: AnySpec, told: str) -> list[float]:
-    """Return each silo's noise multiplier from rank 0's message `told`.
-
-    Raises:
-        InputError: the message is not valid, or the job states other noise.
-    """
+    """Return each silo's noise multiplier from rank 0's message `told`; raise InputError if the message is
+    not valid, or the job states other noise."""
     what = "the server tells no noise of each silo; it is broken, or not to be trusted"
     try:
         noise = _NOISE.validate_json(told, strict=True)

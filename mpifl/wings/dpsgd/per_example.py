@@ -29,7 +29,6 @@ class Gradients(ABC):
     """The gradients of a layer's parameters for each of n examples.
 
     Args:
-        layer: The layer.
         a: Its input, shape [n, ...].
         g: The gradient of the summed loss for its output, shape [n, ...].
     """

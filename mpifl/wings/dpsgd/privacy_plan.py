@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, did_you_mean
-from mpifl.data.shards import AnySpec
+from mpifl.data.shards import AnyEntry, AnySpec
 from mpifl.report.observers import Record
 from mpifl.run.job import HARMLESS, Job, is_silo_level
 from mpifl.run.job.tables import PrivacySettings
@@ -74,7 +74,7 @@ def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
         _check_names(job.privacy.noise_of, [names[silo] for silo in range(len(spec.silos))])
     _tell_of_search(job, {entry.examples["train"] for entry in spec.silos})
     found, stated = list[SiloPlan](), stated_noise(job, spec)
-    for silo, entry in enumerate(spec.silos):
+    for silo, entry in enumerate[AnyEntry](spec.silos):
         count = entry.examples["train"]
         batch, steps = round_of(job, spec, silo, algorithm.trainings)
         noise = stated[silo] or _noise(job, batch / count, steps * job.rounds)
@@ -154,8 +154,6 @@ def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: SiteFolder) 
     """Return what the private silos of a rank share.
 
     Args:
-        job: The job.
-        spec: The federation.
         noise: Each silo's noise multiplier.
         site: The folder of the rank's site.
 
@@ -221,7 +219,6 @@ class Accounting:
     """The cost of all rounds so far, for the server to show. Each site keeps its own account.
 
     Args:
-        job: The job.
         planned: Each silo's plan, [] without `[privacy]`.
     """
 

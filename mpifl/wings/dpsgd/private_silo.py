@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import BudgetSpent, InputError, rng
-from mpifl.common.machine import accelerators, moved_from, processor
+from mpifl.common.machine import accelerators, processor
 from mpifl.run.job.tables import PrivacySettings
 from mpifl.silo import Silo
 from mpifl.silo.steps import LOCAL, Constant, Correction, LocalRun, LocalTraining, Method, Proximal, steps_of
@@ -110,12 +110,7 @@ class PrivateSilo(Silo):
         site.add(lambda: None if site.answered(self.question) else self._entry(answer))
         entry = site.answered(self.question)
         assert entry is not None
-        if entry.answer != answer:
-            what = "the same question would get another answer, whose difference noise does not protect"
-            where = moved_from(entry.processor)
-            raise InputError(
-                f"{what}; continue with the software and the machine that answered it first{where}"
-            )
+        entry.check(answer)
         told = {"private_steps": float(entry.total)}
         told |= {"budget_left": float(entry.left)} if entry.left is not None else {}
         return told | self._unprotected()

@@ -82,7 +82,6 @@ class SiloAccounting:
     """The cost of all rounds so far, by the server's ledger.
 
     Args:
-        job: The job.
         run: The run folder.
     """
 

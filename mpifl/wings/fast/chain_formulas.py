@@ -52,7 +52,6 @@ class Taken(NamedTuple):
     """A batch's loss, and what the gradients follow from.
 
     Attributes:
-        loss: The loss.
         parts: Input and gradient of each layer that learns, the last layer first.
         before: The gradients that go through the front of a chain, one for each parameter; empty without a
             front that learns.
@@ -67,7 +66,6 @@ class Chain:
     """A model that calls its layers one after another, with a loss of its outputs alone.
 
     Args:
-        model: The model.
         front: Modules before the chain, whose result is a matrix for each batch; mostly empty.
         links: The layers of the chain, in their order.
         loss: (outputs, y) -> mean loss over the batch.
@@ -137,7 +135,6 @@ def chain(model: FlatModel, loss: OfOutputs, *, with_front: bool = False) -> Cha
     """Return a model as a chain of known and trained layers; None if it is not such a chain.
 
     Args:
-        model: The model.
         loss: (outputs, y) -> mean loss over the batch.
         with_front: Whether other modules may come before. The chain then begins by flattening their output.
     """

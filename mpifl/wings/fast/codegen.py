@@ -152,10 +152,7 @@ def _kept_or_made(
 
 def _try_once(content: bytes, path: Path, inputs: Sequence[Tensor], device: torch.device) -> None:
     """Check that a process survives the first code of a compiler. The cache remembers this for each compiler.
-
-    Raises:
-        NotLoaded: it does not survive.
-    """
+    Raise NotLoaded if it does not survive."""
     compiler = shutil.which(os.environ.get("CXX", "g++")) or ""
     about = [compiler, *_lines("/proc/version"), torch.__version__, device.type]
     with contextlib.suppress(OSError):
@@ -180,7 +177,6 @@ def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], pieces: Path
     """Compile a graph; return AOTInductor's package.
 
     Args:
-        graph: The graph.
         inputs: Tensors with the layout for which to compile.
         pieces: The compiler's own cache folder. It must be private, since the compiler runs code from it.
     """

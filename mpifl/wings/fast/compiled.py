@@ -104,14 +104,12 @@ class CompiledStep:
 
     def _examine(self, graph: Callable[..., object], groups: Groups, batch: Batch) -> None:
         """Take two steps by the machine code and by the graph's own operations; check that the results agree.
+        Raise NotCompiled if the results differ, or the code cannot be run. A bug of the compiler would train
+        a wrong model.
 
         The first step starts with an optimizer's state of zero, where the new state shows only the gradient.
         The second starts with the resulting state, moved away from zero, so that Adam's quotient does not
         magnify rounding errors.
-
-        Raises:
-            NotCompiled: the results differ, or the code cannot be run. A bug of the compiler would train a
-                wrong model.
         """
         generator = torch.Generator().manual_seed(0)
         start = _drawn(groups, generator)
@@ -206,11 +204,8 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _key(t: Training, batch: Batch) -> Hashable:
-    """Return the key of the compiled step that a training needs.
-
-    Raises:
-        NotCompiled: no compiled step can do this training.
-    """
+    """Return the key of the compiled step that a training needs; raise NotCompiled if no compiled step can do
+    this training."""
     if debugging():
         raise NotCompiled(f"{DEBUGGING} is set")
     if t.data.ragged:

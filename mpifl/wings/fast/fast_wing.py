@@ -9,7 +9,6 @@ import torch
 from mpifl.algorithms import Server
 from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import Worker, WorkerContext
-from mpifl.run.job import Job
 from mpifl.silo.steps import USUAL, LocalRun, Method, Step, Training, Trains, train
 from mpifl.training import Wing
 from mpifl.wings.fast.chain_steps import by_formulas
@@ -41,9 +40,6 @@ def quickly(t: Training) -> LocalRun:
 class Fast(Wing):
     """Takes steps by formulas, by machine code, or for several silos at once."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
     def trains(
         self, trains: Trains, context: WorkerContext, device: torch.device, transport: Transport
     ) -> Trains:
@@ -59,6 +55,4 @@ class Fast(Wing):
         server.trains = quickly
 
 
-def wing(job: Job) -> Wing:
-    """Return the wing that makes the steps of a job faster."""
-    return Fast(job)
+wing = Fast

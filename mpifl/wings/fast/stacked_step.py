@@ -126,11 +126,8 @@ class Stack:
 
 @contextlib.contextmanager
 def _every_rule() -> Iterator[None]:
-    """Make vmap refuse operations that it would run row by row, since they save no time.
-
-    Raises:
-        NotCompiled: vmap has refused one.
-    """
+    """Make vmap refuse operations that it would run row by row, since they save no time; raise NotCompiled if
+    vmap has refused one."""
     functorch: Any = torch._C._functorch
     before = functorch._is_vmap_fallback_enabled()
     functorch._set_vmap_fallback_enabled(False)

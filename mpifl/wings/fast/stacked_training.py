@@ -199,11 +199,7 @@ class Lane:
 
 
 def _check(asked: Training) -> None:
-    """Check that a training can be batched with others.
-
-    Raises:
-        NotCompiled: it cannot.
-    """
+    """Check that a training can be batched with others; raise NotCompiled if it cannot."""
     model, of_itself = asked.model, not isinstance(asked.correct, Constant | Proximal | None)
     learns = len(model.statistics) + len(model.personal_statistics)
     uneven = any(rows != asked.settings.batch_size for rows in rows_of(asked.settings, len(asked.data)))
@@ -221,11 +217,8 @@ def _check(asked: Training) -> None:
 
 
 def _stack(lane: Lane, size: int) -> Stack:
-    """Return the stack that a silo's training needs; it is made when it is first needed.
-
-    Raises:
-        NotCompiled: such a stack cannot be made.
-    """
+    """Return the stack that a silo's training needs; it is made when it is first needed. Raise NotCompiled if
+    such a stack cannot be made."""
     stacks = _STACKS.setdefault(lane.asked.model, {})
     key = lane.stack_key(size)
     if key not in stacks:

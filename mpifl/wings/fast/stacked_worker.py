@@ -34,8 +34,6 @@ class _ClientCall:
 
     Attributes:
         handler: Answers the request.
-        silo: The silo.
-        request: The request.
         vectors: The vectors of the request.
         asked: The training that the call waits for, if it waits.
         outcomes: The results of its trainings so far.

@@ -5,6 +5,7 @@ from . import (
     release_phases as release_phases,
 )
 from .fixed_plan import (
+    Question as Question,
     SumPlan as SumPlan,
 )
 from .fixed_sum import (
@@ -16,9 +17,6 @@ from .masked_party import (
 )
 from .masked_wing import (
     wing as wing,
-)
-from .masking import (
-    Question as Question,
 )
 from .pair_masks import (
     add_masks as add_masks,
@@ -36,6 +34,5 @@ from .session import (
     Session as Session,
 )
 from .who_sees import (
-    sharing as sharing,
     user_name as user_name,
 )

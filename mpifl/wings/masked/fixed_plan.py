@@ -1,16 +1,18 @@
-"""Messages for sums of whole numbers: each party's sums, and the server's plan of what is added up."""
+"""Messages for sums of whole numbers: the sums of each party, the plan of what is added up, and its use."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
+from torch import Tensor
 
 from mpifl.sums import Rank, headers_of, read_records, updates_of
-from mpifl.wire import MOST_SCALARS, MOST_VECTORS, Combination, Header, Message, Name, Report
+from mpifl.wire import MOST_SCALARS, MOST_VECTORS, Combination, Compute, Header, Message, Name, Report
 
 
 class PartyPlan(Message):
@@ -108,3 +110,27 @@ def _vectors(headers: Iterable[Header]) -> list[PlannedVector]:
         )
         for name in sorted(lengths)
     ]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a party's sum is to be used for.
+
+    Attributes:
+        received: The vectors that came with it.
+        plan: The server's plan of the sum.
+        accepted: The silos whose updates count.
+        grids: The grid spacing of each vector.
+        noise: The deviation of the noise on each vector's sum over all parties, in grid units; 0 for none.
+        rank: The party's rank.
+        answers: Digests of what each silo has added to the party's sum.
+    """
+
+    request: Compute
+    received: Mapping[str, Tensor]
+    plan: SumPlan
+    accepted: Sequence[int]
+    grids: Sequence[float]
+    noise: Sequence[float]
+    rank: int
+    answers: Mapping[int, str]

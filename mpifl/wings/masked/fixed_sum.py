@@ -11,9 +11,8 @@ from torch import Tensor
 
 from mpifl.common import InputError, RoundLost, ranks_named
 from mpifl.sums import Combined
-from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector, SumPlan, part_of, plan_of
+from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector, Question, SumPlan, part_of, plan_of
 from mpifl.wings.masked.fixed_point import DIGITS, numbers_of
-from mpifl.wings.masked.masking import Question
 from mpifl.wings.masked.party_sums import PER_SCALAR, SENTINELS, FixedSums, PartySums, averages_in
 from mpifl.wings.masked.release_phases import Phases, Ready, Release
 from mpifl.wire import (
@@ -229,11 +228,7 @@ class FixedSum:
             return torch.zeros(width, dtype=torch.int64)
 
     def _result(
-        self,
-        plan: SumPlan,
-        totals: Mapping[str, Tensor],
-        tails: Mapping[int, Tensor],
-        silos: int,
+        self, plan: SumPlan, totals: Mapping[str, Tensor], tails: Mapping[int, Tensor], silos: int
     ) -> Combined | None:
         """Return the means at the server; None if a sum is incomplete."""
         tail = torch.zeros(len(plan.scalars) * PER_SCALAR + SENTINELS, dtype=torch.int64)

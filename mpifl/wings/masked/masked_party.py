@@ -18,8 +18,7 @@ from torch import Tensor
 from mpifl.common import InputError
 from mpifl.common.machine import processor
 from mpifl.run.job.tables import SecuritySettings
-from mpifl.wings.masked.fixed_plan import SumPlan
-from mpifl.wings.masked.masking import Question
+from mpifl.wings.masked.fixed_plan import Question, SumPlan
 from mpifl.wings.masked.pair_masks import add_masks
 from mpifl.wings.masked.party_sums import SENTINELS
 from mpifl.wings.masked.releases import Released, Releases
@@ -65,7 +64,7 @@ class MaskedTerms:
 
 
 class MaskedParty:
-    """Masks a rank's sums; see `Masking`."""
+    """Masks a rank's sums."""
 
     def __init__(self, terms: MaskedTerms, session: Session, releases: Releases, secret: bytes) -> None:
         self._terms, self._session, self._releases, self._secret = terms, session, releases, secret
@@ -78,7 +77,11 @@ class MaskedParty:
         return self._session.offer.model_dump()
 
     def ready(self, question: Question, sums: Sequence[Tensor]) -> str:
-        """Check the question, add noise, and return the digest of the question; see `Masking`."""
+        """Check the question, add this party's noise in place, and return the digest of the question.
+
+        Raises:
+            InputError: the party refuses to send such a sum.
+        """
         self._agreed, request = None, question.request
         if request.serial <= self._serial:
             raise InputError("the server asks by a number that was used; it is broken, or not to be trusted")
@@ -163,12 +166,16 @@ class MaskedParty:
             raise InputError(f"{where}: the noise of '{vector.name}' {why}")
 
     def release(self) -> None:
-        """Note in the site's ledger that the sum is sent; see `Masking`."""
+        """Note in the site's ledger that the sum is sent; the note is on the disk when this returns.
+
+        Raises:
+            InputError: it cannot be noted, and nothing may be sent.
+        """
         assert self._agreed is not None
         self._releases.record(self._agreed[0])
 
     def mask(self, sums: Sequence[Tensor]) -> None:
-        """Add the masks in place; see `Masking`."""
+        """Add the masks in place."""
         assert self._agreed is not None
         _, secrets, rank, context = self._agreed
         self._agreed = None
@@ -239,11 +246,7 @@ class MaskedParty:
 
 
 def _offers_of(question: Question) -> dict[int, Offer]:
-    """Return the offers of a sum's parties, by rank.
-
-    Raises:
-        InputError: an offer is not valid.
-    """
+    """Return the offers of a sum's parties, by rank; raise InputError if an offer is not valid."""
     found = {}
     for rank, part in sorted(question.plan.parties.items()):
         try:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
 from mpifl.common import InputError
-from mpifl.data.shards import AnySpec
+from mpifl.data.shards import AnyEntry, AnySpec
 from mpifl.run.job import Job
 from mpifl.run.job.tables import SecuritySettings
 from mpifl.training import drawn
@@ -38,8 +38,6 @@ def sums_of(
     """Return the settings by which this rank adds up updates as whole numbers.
 
     Args:
-        job: The job.
-        spec: The federation.
         algorithm: The job's algorithm, made for this federation.
         run: The run folder.
         placed: The silos of each worker.
@@ -53,9 +51,8 @@ def sums_of(
 
     @functools.cache
     def largest_weight(work: str) -> float:
-        usual = [usual_weight(job.cohort.weights, entry.examples) for entry in spec.silos]
-        pairs = zip(spec.silos, usual, strict=True)
-        return max(algorithm.weight(work, entry.examples, weight) for entry, weight in pairs)
+        counts = [entry.examples for entry in spec.silos]
+        return max(algorithm.weight(work, one, usual_weight(job.cohort.weights, one)) for one in counts)
 
     if not job.security.masks:
         return FixedSums(job.security.range, largest_weight, len(spec.silos))
@@ -72,17 +69,14 @@ def sums_of(
 
 def names_of(spec: AnySpec) -> list[str]:
     """Return the names of silos in offers and in `sites.toml`."""
-    return [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
+    return [entry.name or f"silo {silo}" for silo, entry in enumerate[AnyEntry](spec.silos)]
 
 
 def _check_offer(
     names: Sequence[str], hosted: Sequence[Sequence[int]], answered: Sequence[int], offered: Any
 ) -> None:
     """Check, at the server, that a rank offers a key for exactly its silos; another offer would stop the run.
-
-    Raises:
-        ValueError: the offer is unreadable, or for other silos.
-    """
+    Raise ValueError if the offer is unreadable, or for other silos."""
     try:
         offer = Offer.model_validate(offered)
     except ValidationError:
@@ -107,12 +101,7 @@ def _check_drawn(job: Job, least: int, silos: int) -> None:
 
 
 def _party(
-    job: Job,
-    spec: AnySpec,
-    algorithm: Algorithm,
-    placed: Mapping[int, Sequence[int]],
-    rank: int,
-    id: str,
+    job: Job, spec: AnySpec, algorithm: Algorithm, placed: Mapping[int, Sequence[int]], rank: int, id: str
 ) -> MaskedParty:
     assert job.security is not None
     folder = site_folder("[security]", "this site's keys and what it released")

@@ -15,7 +15,6 @@ from mpifl.data.shards import AnySpec
 from mpifl.exchange import Federation, KindsAlone
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.run.folder import read_environment
-from mpifl.run.job import Job
 from mpifl.sums import Aggregator, Averaging
 from mpifl.training import Wing
 from mpifl.wings.dpsgd import run_of
@@ -54,9 +53,6 @@ class WholeNumbers(Averaging):
 class Masked(Wing):
     """Lets the server see only sums over silos."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
     def told(self, spec: AnySpec, run: Path) -> str:
         """Return, at rank 0, the run's id, by which sites tell runs of one job apart; "" without masks.
 
@@ -66,11 +62,7 @@ class Masked(Wing):
         return ReleasedFile(run, read_environment(run).get("released", "")).id if self._job.secure else ""
 
     def context(
-        self,
-        context: WorkerContext,
-        placed: Mapping[int, Sequence[int]],
-        transport: Transport,
-        told: str,
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
     ) -> WorkerContext:
         """Make the context add up whole numbers.
 
@@ -113,6 +105,4 @@ class Masked(Wing):
         return {} if self._how.released is None else {"released": self._how.released.id}
 
 
-def wing(job: Job) -> Wing:
-    """Return the wing for a job's `[security]`."""
-    return Masked(job)
+wing = Masked

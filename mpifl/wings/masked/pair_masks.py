@@ -41,16 +41,12 @@ def add_masks(sums: Sequence[Tensor], secrets: Mapping[int, bytes], own: int, co
     drawn = bytearray(8 * PIECE + BLOCK)
     masks = torch.frombuffer(drawn, dtype=torch.int64, count=PIECE)
     streams = [
-        (keystream(derived(secrets[rank], context, _purpose(own, rank))), 1 if own < rank else -1)
+        (keystream(derived(secrets[rank], context, PURPOSE + b" %d %d" % pair)), 1 if own < rank else -1)
         for rank in sorted(secrets)
+        for pair in [(min(own, rank), max(own, rank))]
     ]
     for piece in (piece for one in sums for piece in torch.split(one.view(-1), PIECE)):
         zeros = memoryview(_ZEROS)[: 8 * len(piece)]
         for stream, sign in streams:
             stream.update_into(zeros, drawn)
             piece.add_(masks[: len(piece)], alpha=sign)
-
-
-def _purpose(own: int, other: int) -> bytes:
-    """Return the purpose from which the key of a pair's mask is derived."""
-    return PURPOSE + b" %d %d" % (min(own, other), max(own, other))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,9 +13,12 @@ from torch import Tensor
 from mpifl.common import BeyondRange
 from mpifl.sums import checked_peak, header_of, refuse_noise
 from mpifl.wings.masked.fixed_point import DIGITS, LARGEST_NUMBER, add_to, digits_of, grid_of, numbers_of
-from mpifl.wings.masked.masking import Masking
 from mpifl.wings.site import digest
 from mpifl.wire import Combination, Compute, Request, Update, VectorHeader, combination, unmarked
+
+if TYPE_CHECKING:
+    from mpifl.wings.masked.masked_party import MaskedParty
+    from mpifl.wings.masked.released_file import ReleasedFile
 
 SENTINELS = 2
 """Elements behind each vector: the numbers of parties and silos in the sum. They come out wrong if masks do
@@ -24,23 +27,6 @@ PER_SCALAR = 2 * DIGITS
 """Elements for a number: the digits of weight * value, and of weight."""
 STATISTICS_RANGE = 2.0**24
 """The range of running statistics; it replaces the job's range."""
-
-
-class ReleasedSets(Protocol):
-    """The silos of each released sum, as the server keeps them in the run folder."""
-
-    id: str
-    """The run's id. Sites use it to tell runs of one job apart."""
-
-    def note(self, round: int, work: str, silos: Sequence[int]) -> None:
-        """Note the silos of a sum before its release; the note is on the disk when this returns.
-
-        Raises:
-            InputError: it cannot be written, and nothing may be released.
-        """
-
-    def of(self, round: int, work: str) -> list[int] | None:
-        """Return the silos of a released sum, None if it was not released."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +49,8 @@ class FixedSums:
     largest_weight: Callable[[str], float]
     silos: int
     masks: bool = False
-    masking: Masking | None = None
-    released: ReleasedSets | None = None
+    masking: MaskedParty | None = None
+    released: ReleasedFile | None = None
     least: int = 1
     check_offer: Callable[[Sequence[int], Any], None] | None = None
 
@@ -178,11 +164,8 @@ def _empty(length: int, how: Combination) -> Tensor:
 
 
 def _digits_of_numbers(update: Update) -> dict[str, Tensor]:
-    """Return, for each finite number of an update, the digits of weight * number and of the weight.
-
-    Raises:
-        ValueError: a number is a text, or too large.
-    """
+    """Return, for each finite number of an update, the digits of weight * number and of the weight. Raise
+    ValueError if a number is a text, or too large."""
     found = {}
     for name, value in update.scalars.items():
         if isinstance(value, str):

@@ -83,7 +83,11 @@ class Session:
             InputError: an offer is not validly signed, or claims a silo or key of another party. Or the offer
                 under this party's rank is missing or not this session's.
         """
-        self._check_own(offers.get(own))
+        offer = offers.get(own)
+        if offer is None or _content(offer) != _content(self.offer):
+            what = "hands around another offer of it" if offer else "leaves its offer out"
+            told = f"{self.offer.told}: the server {what}"
+            raise InputError(f"{told}; nothing is sent. Ask who runs the server")
         _check_apart(offers)
         return {rank: self._secret(one) for rank, one in offers.items() if rank != own}
 
@@ -101,12 +105,6 @@ class Session:
         """Return the bytes that a site signs; they differ for each run and offer."""
         said = ["mpifl session", self._run, offer.site, offer.silos, offer.key]
         return json.dumps(said, separators=(",", ":")).encode()
-
-    def _check_own(self, offer: Offer | None) -> None:
-        if offer is None or _content(offer) != _content(self.offer):
-            what = "hands around another offer of it" if offer else "leaves its offer out"
-            told = f"{self.offer.told}: the server {what}"
-            raise InputError(f"{told}; nothing is sent. Ask who runs the server")
 
     def _secret(self, offer: Offer) -> bytes:
         """Check an offer, and return the secret shared with its party."""

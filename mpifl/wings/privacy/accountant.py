@@ -154,14 +154,12 @@ def _phi(x: float) -> float:
 
 
 def _least(start: int, cost: Callable[[int], float], most: float) -> int:
-    """Return the least whole number whose cost is at most `most`, if larger numbers cost less.
+    """Return the least whole number whose cost is at most `most`, if larger numbers cost less; raise
+    InputError if no number below `LARGEST` will do.
 
     The search begins at `start`. Between a number that costs too much and one that does not, it interpolates
     linearly in the logarithms of number and cost. Every third step bisects, and after `_LINES` steps all do,
     so that the search ends whatever the cost is. NaN counts as too much.
-
-    Raises:
-        InputError: no number below `LARGEST` will do.
     """
     few, many, high, low, nth, looks = 0, LARGEST, math.inf, 0.0, start, 0
     while many - few > 1:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mpifl.common import InputError, RoundLost
-from mpifl.common.machine import moved_from, processor
+from mpifl.common.machine import processor
 from mpifl.run.job.tables import PrivacySettings
 from mpifl.wings.privacy.accountant import Steps, epsilon_of
 from mpifl.wings.privacy.budgets import Budgets
@@ -87,12 +87,7 @@ class Account:
             self._site.record(lambda: self._entry(question, answer, round, step))
         entry = self._site.answered(question)
         assert entry is not None
-        if entry.answer != answer:
-            what = "the same question would get another answer, whose difference noise does not protect"
-            where = moved_from(entry.processor)
-            raise InputError(
-                f"{what}; continue with the software and the machine that answered it first{where}"
-            )
+        entry.check(answer)
         left, entries = {} if entry.left is None else {ANSWERS_LEFT: entry.left}, self._site.entries()
         return {KEY: self._secret.known_by, EVENTS: len(entries), LINES: self._known_by(entries), **left}
 

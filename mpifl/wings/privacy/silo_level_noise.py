@@ -123,7 +123,9 @@ class Noising(Transform):
         question = digest(about, {**vectors, "halves": halves})
         if not self._settings.in_sum:
             self._add_noise(vectors, mechanism.deviation(clip), question)
-        share = mechanism.share(halves, self._bit_noise(question))
+        adaptive = self._settings.is_adaptive
+        noise = float(self._account.draws("noise of bits", question).normal(1)) if adaptive else 0.0
+        share = mechanism.share(halves, noise)
         answer = digest([share], vectors)
         server.state |= self._account.release(question, answer, server.round, mechanism.step)
         told = {"clip_norm": clip, "noise_std": mechanism.deviation(clip)}
@@ -145,11 +147,6 @@ class Noising(Transform):
     def _add_noise(self, vectors: Mapping[str, Tensor], deviation: float, question: str) -> None:
         for name, vector in vectors.items():
             self._account.draws("noise", question, name).add_normal(vector, deviation)
-
-    def _bit_noise(self, question: str) -> float:
-        if not self._settings.is_adaptive:
-            return 0.0
-        return float(self._account.draws("noise of bits", question).normal(1))
 
 
 class _Withheld(dict[str, float]):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mpifl.common import InputError, by_weight, closed, hint_of, read_toml
+from mpifl.common.machine import moved_from
 from mpifl.wings.privacy.accountant import Steps
 from mpifl.wings.site import SiteLedger, make_once, make_own, site_folder
 
@@ -58,6 +58,13 @@ class BudgetEntry(BaseModel):
     def steps(self) -> list[Steps]:
         """The steps of this answer."""
         return [Steps(*one) for one in self.taken]
+
+    def check(self, answer: str) -> None:
+        """Refuse another answer to the same question."""
+        if self.answer != answer:
+            what = "the same question would get another answer, whose difference noise does not protect"
+            to_do = "continue with the software and the machine that answered it first"
+            raise InputError(f"{what}; {to_do}{moved_from(self.processor)}")
 
 
 @dataclass
@@ -108,13 +115,12 @@ class SiteFolder:
     """The site's folder, opened.
 
     Args:
-        folder: Its path.
         named: Its name in error messages; by default the variable that names it.
 
     Attributes:
-        folder: Its path.
         secret: Bytes that only this site knows.
         budget: The site's own budget, if it has one.
+        record, add, sync: Write lines, as `SiteLedger` does.
     """
 
     def __init__(self, folder: Path, named: str = "") -> None:
@@ -122,7 +128,8 @@ class SiteFolder:
         make_own(folder, named)
         self._answered: dict[str, BudgetEntry] = {}
         self._of_silo: dict[tuple[str, str], OfSilo] = {}
-        self._ledger = SiteLedger(folder / LEDGERS[0], BudgetEntry, self._take)
+        self._ledger = ledger = SiteLedger(folder / LEDGERS[0], BudgetEntry, self._take)
+        self.record, self.add, self.sync = ledger.record, ledger.add, ledger.sync
         self.secret = _secret(folder / "key")
         own = folder / "budget.toml"
         self.budget = budget_of(own) if os.path.lexists(own) else None
@@ -148,18 +155,6 @@ class SiteFolder:
                 found.take(one)
         found.seen = len(self._ledger.kept)
         return found
-
-    def record(self, make: Callable[[], BudgetEntry | None]) -> None:
-        """Write a line, and return when it is on the disk; see `SiteLedger.record`."""
-        self._ledger.record(make)
-
-    def add(self, make: Callable[[], BudgetEntry | None]) -> None:
-        """Write a line, which is on the disk when `sync` returns; see `SiteLedger.add`."""
-        self._ledger.add(make)
-
-    def sync(self) -> None:
-        """Return when all lines that were added are on the disk; see `SiteLedger.sync`."""
-        self._ledger.sync()
 
     def _take(self, entry: BudgetEntry) -> None:
         self._answered[entry.question] = entry

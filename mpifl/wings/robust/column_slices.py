@@ -158,7 +158,10 @@ class Slices:
         """Exchange chunks of vectors that other ranks cannot read; return the received ones by rank."""
         me = self._transport.rank
         others = [rank for rank in self._workers if rank not in {me, *self._missing}]
-        ours = {rank: self._unread_slices(plan, rank, wheres[rank]) for rank in others}
+        ours = {
+            rank: [self._own[plan.name, row.silo][wheres[rank]] for row in self._unread(plan, me, rank)]
+            for rank in others
+        }
         outgoing = {rank: rows for rank, rows in ours.items() if rows and len(rows[0])}
         mine = wheres.get(me, slice(0, 0))
         theirs = {rank: len(self._unread(plan, rank, me)) * (mine.stop - mine.start) for rank in others}
@@ -172,11 +175,6 @@ class Slices:
     def _unread(self, plan: ColumnsPlan, holder: int, reader: int) -> list[Located]:
         """Return the vectors of one rank that another rank cannot read directly."""
         return [row for row in plan.rows if row.rank == holder and not self._reaches(reader, row)]
-
-    def _unread_slices(self, plan: ColumnsPlan, reader: int, where: slice) -> list[Tensor]:
-        """Return the columns that another rank needs of this rank's vectors, since it cannot read them."""
-        rows = self._unread(plan, self._transport.rank, reader)
-        return [self._own[plan.name, row.silo][where] for row in rows]
 
     def _reaches(self, rank: int, row: Located) -> bool:
         of = self._transport.nodes.of

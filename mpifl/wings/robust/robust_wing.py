@@ -14,7 +14,6 @@ from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError, load_plugin
 from mpifl.data.shards import AnySpec, FederationSpec
 from mpifl.exchange import Federation
-from mpifl.run.job import Job
 from mpifl.run.job.tables import OF_RULES, RULE_NAMES, AggregationSettings
 from mpifl.sums import Aggregator, MakesAggregator
 from mpifl.training import Wing
@@ -35,7 +34,6 @@ class Combining:
     """The rule of a job, and where the vectors of silos are kept.
 
     Attributes:
-        rule: The rule.
         disk_buffer: The folder for the vectors; None for memory.
         forge: The attack that overwrites vectors before the rule sees them, if there is one.
     """
@@ -55,9 +53,6 @@ class Combining:
 
 class Robust(Wing):
     """Combines updates by a rule that needs each silo's vectors."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """Check that a round asks enough silos for the rule, and that a user's rule works.
@@ -104,9 +99,7 @@ class Robust(Wing):
             raise InputError(f"[aggregation] byzantine = {byzantine:g}: {what}; use {enough:g} or more")
 
 
-def wing(job: Job) -> Wing:
-    """Return the wing for a job's rule."""
-    return Robust(job)
+wing = Robust
 
 
 def built(table: AggregationSettings, seed: int = 0, apart: frozenset[str] = frozenset()) -> Rule | Weighing:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,31 +16,11 @@ from torch import Tensor
 
 from mpifl.algorithms import Server, scored_here
 from mpifl.data.shards import Split
-from mpifl.exchange.server_side import Membership, Outcome
+from mpifl.exchange import Federation
 from mpifl.silo import Score, as_fits
 from mpifl.wings.scoring.test_scores import SPLIT, Scores
 from mpifl.wings.scoring.test_shares import ScoreShare, score_of, share_of
-from mpifl.wire import ArraySpec, KeepTestSet, Request, ScoreBatches, Transport, VectorSpec
-
-
-class ScoringFederation(Protocol):
-    """The part of the federation that scoring needs."""
-
-    transport: Transport
-    membership: Membership
-
-    def attempt(self, nth: int = 0) -> int:
-        """Return the stamp of an attempt."""
-
-    def exchange(self, request: Request, vectors: Mapping[str, Tensor]) -> Outcome | None:
-        """Run one exchange."""
-
-
-class Note(Protocol):
-    """Shows a message to the user."""
-
-    def __call__(self, text: str, once: Any = None) -> None:
-        """Show it; messages with the same `once` are shown only once."""
+from mpifl.wire import ArraySpec, KeepTestSet, ScoreBatches, VectorSpec
 
 
 class AtWorkers:
@@ -50,7 +30,7 @@ class AtWorkers:
     answered in time.
     """
 
-    def __init__(self, federation: ScoringFederation, scores: Scores, note: Note) -> None:
+    def __init__(self, federation: Federation, scores: Scores, note: Callable[..., None]) -> None:
         self._federation, self._scores, self._note = federation, scores, note
         self._sent_to: tuple[int, ...] = ()
 

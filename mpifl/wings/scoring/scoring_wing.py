@@ -10,7 +10,6 @@ from mpifl.data.shards import AnySpec
 from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.learning.metrics import summable
-from mpifl.run.job import Job
 from mpifl.sums import Aggregator
 from mpifl.training import Wing
 from mpifl.wings.scoring.at_workers import AtWorkers
@@ -48,6 +47,4 @@ class AtWorkersWing(Wing):
         return ["[evaluate] where = 'workers': the server has no test set that it could judge the model by"]
 
 
-def wing(job: Job) -> Wing:
-    """Return the wing for scoring at the workers."""
-    return AtWorkersWing()
+wing = AtWorkersWing

@@ -34,7 +34,6 @@ def make_own(folder: Path, named: str = "") -> None:
     """Make a folder if it is missing, and check that it is private to this user.
 
     Args:
-        folder: The folder.
         named: Its name in errors; by default the variable with its value.
 
     Raises:

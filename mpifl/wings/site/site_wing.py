@@ -20,15 +20,8 @@ class OwnRules(Wing):
 
     of_rank = True
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
     def context(
-        self,
-        context: WorkerContext,
-        placed: Mapping[int, Sequence[int]],
-        transport: Transport,
-        told: str,
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
     ) -> WorkerContext:
         """Check that the job has masks if the site lists sites, and noise at the silos if it has a budget.
 
@@ -40,9 +33,7 @@ class OwnRules(Wing):
         return context
 
 
-def wing(job: Job) -> Wing:
-    """Return the wing that enforces the rules of this rank's site."""
-    return OwnRules(job)
+wing = OwnRules
 
 
 def check_own_rules(job: Job) -> None:

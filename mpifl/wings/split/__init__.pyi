@@ -25,11 +25,6 @@ from .split_answers import (
     Network as Network,
     all_together as all_together,
 )
-from .split_clients import (
-    SplitClient as SplitClient,
-    client_of as client_of,
-    follow as follow,
-)
 from .split_messages import (
     MessageMark as MessageMark,
     SplitMessage as SplitMessage,

@@ -28,7 +28,6 @@ class Writing:
         home: The silo at the server's own site. Its messages stay there and are not encoded.
         seed: The job's seed.
         work: The name of the client method.
-        round: The round.
     """
 
     codec: Codec | None

@@ -25,7 +25,6 @@ class Bottom:
     """A silo's bottom: its model, its first state, and its inputs.
 
     Attributes:
-        model: The model.
         first: Its state before training.
         features: The shape and dtype of the silo's columns of one row.
         holds_labels: Whether the silo's site has the labels, and so the top.

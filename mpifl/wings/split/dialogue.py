@@ -173,11 +173,8 @@ class Dialogue:
         return found
 
     def _next(self, silo: int) -> SplitMessage:
-        """Receive the next message or mark of a silo of another rank.
-
-        Raises:
-            ValueError: it is neither the message that is due nor a mark.
-        """
+        """Receive the next message or mark of a silo of another rank. Raise ValueError if it is neither the
+        message that is due nor a mark."""
         due = self._heard[silo]
         self._heard[silo] += 1
         line = self._lines.hear(self._lead.homes[silo], self._lead.longest)
@@ -199,11 +196,8 @@ class Dialogue:
         return None
 
     def _end_of(self, silo: int) -> None:
-        """Check that a silo's client method has ended.
-
-        Raises:
-            DialogueStopped: it has sent another message, or has failed.
-        """
+        """Check that a silo's client method has ended; raise DialogueStopped if it has sent another message,
+        or has failed."""
         if silo in self._here:
             if self._here[silo].speak(self._answers[silo]) is not None:
                 self._here[silo].fail(InputError(_MORE))

@@ -47,9 +47,7 @@ class Network:
 
 @contextlib.contextmanager
 def all_together(
-    transport: Transport,
-    plan: Callable[[], tuple[Job, VerticalSpec, Path]],
-    allow: Callable[[Job], None],
+    transport: Transport, plan: Callable[[], tuple[Job, VerticalSpec, Path]], allow: Callable[[Job], None]
 ) -> Iterator[Network | None]:
     """Give the trained network to rank 0. The other ranks serve it until the context ends, and get None.
 
@@ -82,7 +80,8 @@ def all_together(
     algorithm = exchange.knowledge.algorithm
     try:
         server.state = server.begun(algorithm.begin)
-        _open_shards(server, exchange)
+        if faults := exchange.everyone(server).ask(Open).faults:  # all parties verify their shards
+            raise InputError(first_of(faults, exchange.names))
         yield Network(job, spec, algorithm, server, exchange)
     except (InputError, RoundLost):  # now all ranks wait for a request; after another error they may not
         exchange.stop()
@@ -98,13 +97,3 @@ def _told(job: Job, spec: VerticalSpec, run: Path) -> dict[str, str]:
         "run": str(run),
         "top": sha256_of(top) if top.exists() else "",
     }
-
-
-def _open_shards(server: Server, exchange: Federation) -> None:
-    """Let all parties open and verify their shards.
-
-    Raises:
-        InputError: a party cannot.
-    """
-    if faults := exchange.everyone(server).ask(Open).faults:
-        raise InputError(first_of(faults, exchange.names))

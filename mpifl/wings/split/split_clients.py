@@ -167,7 +167,6 @@ def client_of(
         id: The silo.
         lend: Makes the silo.
         algorithm: The job's algorithm.
-        request: The request.
         vectors: The vectors of the request's message.
         keep: Called with what the silo keeps, when its client method has ended.
         fault: Makes a reply from an error.
@@ -191,11 +190,7 @@ def client_of(
 
 
 def _line(said: Any) -> Tensor:
-    """Return what a client method has yielded, if it is a valid message.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Return what a client method has yielded, if it is a valid message; raise InputError if it is not."""
     if isinstance(said, Tensor) and said.dim() == 2 and said.dtype == torch.float32 and len(said):
         return said.detach().contiguous()
     what = f"{said.dtype} of shape {list(said.shape)}" if isinstance(said, Tensor) else type(said).__name__

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from mpifl.algorithms import Algorithm
+from mpifl.algorithms import Algorithm, Lead
 from mpifl.common import InputError, Names
 from mpifl.data.batches import Batches
 from mpifl.data.shards import Shard, Split, VerticalSpec, alignment_of, open_vertical
@@ -28,11 +29,13 @@ from mpifl.wings.privacy import own_secret
 from mpifl.wings.site import wing as own_rules
 from mpifl.wings.split.activation_codecs import ActivationCodecs
 from mpifl.wings.split.column_silo import Bottom, ColumnSilo
+from mpifl.wings.split.dialogue import Dialogue, DialogueLead
 from mpifl.wings.split.label_gate import Gate, randomised
+from mpifl.wings.split.split_clients import SplitClient, client_of, follow
+from mpifl.wings.split.split_messages import SplitMessages
 from mpifl.wings.split.split_server import SplitServer
-from mpifl.wings.split.split_worker import Converses
 from mpifl.wings.split.top_and_bottoms import check_part, checked_bottom, load_part, top_of
-from mpifl.wire import Converse, Transport
+from mpifl.wire import AnyReply, Converse, Transport
 from mpifl.wire.launching import survivable
 
 
@@ -48,17 +51,17 @@ def assemble_vertical(
     """Build the server and the federation of this rank, with its parts of the network and its silos.
 
     Args:
-        job: The job.
         spec: The shard folder's `federation.json`.
         run: The run folder.
-        transport: The world.
         changed: Lets wings change the context of this rank's silos; by default only the site wing does.
         trained: The sha256 of a trained top: the parts are loaded from the run folder. None begins anew.
 
     Raises:
         InputError: the job does not fit such silos, or a shard is wrong.
     """
-    _check_world()
+    if survivable():  # a rank could take over another's silos, and read their columns
+        what = "a party whose columns another rank may read is not a party"
+        raise InputError(f"--survive: {what}; leave it out, and continue with --resume after a death")
     algorithm = job.build_algorithm().for_federation(spec)
     check_vertical_data(job, algorithm, spec)
     top = _top(job, spec, algorithm, run, transport, trained)
@@ -110,12 +113,7 @@ def _changed(
 
 
 def _top(
-    job: Job,
-    spec: VerticalSpec,
-    algorithm: Algorithm,
-    run: Path,
-    transport: Transport,
-    trained: str | None,
+    job: Job, spec: VerticalSpec, algorithm: Algorithm, run: Path, transport: Transport, trained: str | None
 ) -> FlatModel:
     """Return the top on this rank's device, and set the rank's threads."""
     nth, workers = transport.place()
@@ -151,17 +149,6 @@ def _context(
         evaluation_batch=job.evaluate.batch_size,
         silo=silo,
     )
-
-
-def _check_world() -> None:
-    """Check that no rank can take over another's silos: it must not read their columns.
-
-    Raises:
-        InputError: the launcher lets ranks survive the death of others.
-    """
-    if survivable():
-        what = "a party whose columns another rank may read is not a party"
-        raise InputError(f"--survive: {what}; leave it out, and continue with --resume after a death")
 
 
 def tags_here(job: Job, spec: VerticalSpec, transport: Transport) -> dict[int, str]:
@@ -230,12 +217,7 @@ def _held(folder: Path, spec: VerticalSpec, algorithm: Algorithm, device: torch.
 
 
 def _give_labels(
-    server: SplitServer,
-    job: Job,
-    spec: VerticalSpec,
-    algorithm: Algorithm,
-    run: Path,
-    trained: str | None,
+    server: SplitServer, job: Job, spec: VerticalSpec, algorithm: Algorithm, run: Path, trained: str | None
 ) -> None:
     """Give the server the label holder's splits, and for a training the protection of the labels."""
     server.held = _held(Path(job.shards), spec, algorithm, server.model.device)
@@ -266,3 +248,39 @@ def _column_silo(
     """Make a silo for a request, from some of the arguments that a worker gives."""
     takes = ("state", "round", "seed", "evaluation_batch")
     return ColumnSilo(id, shard, bottoms[id], **{name: told[name] for name in takes})
+
+
+class Converses:
+    """Runs the dialogue of a rank's silos with the server.
+
+    Args:
+        worker: The worker that hosts the silos.
+        algorithm: The job's algorithm.
+        codecs: Encode messages.
+    """
+
+    def __init__(
+        self, worker: Worker, algorithm: Algorithm, transport: Transport, codecs: ActivationCodecs
+    ) -> None:
+        self._worker, self._algorithm = worker, algorithm
+        self._transport, self._codecs = transport, codecs
+
+    def __call__(
+        self, mine: Sequence[int], request: Converse, vectors: dict[str, Tensor], lead: Lead | None
+    ) -> list[AnyReply]:
+        """Answer a request; see `Together`."""
+        clients = {silo: self._client(silo, request, vectors) for silo in mine}
+        lines = SplitMessages(self._transport, request.serial)
+        written = self._codecs.writing(request.work, request.round)
+        if lead is not None:
+            assert isinstance(lead, DialogueLead)
+            Dialogue(lead, request.cohort, clients, lines, *written).run()
+        else:
+            follow([*clients.values()], lines, request.longest, *written)
+        return [client.reply for client in clients.values() if client.reply is not None]
+
+    def _client(self, id: int, request: Converse, vectors: dict[str, Tensor]) -> SplitClient:
+        worker = self._worker
+        lend = functools.partial(worker.lend, id, request.round, work=request.work)
+        keep, fault = functools.partial(worker.states.keep, id), functools.partial(worker.fault, id)
+        return client_of(id, lend, self._algorithm, request, vectors=vectors, keep=keep, fault=fault)

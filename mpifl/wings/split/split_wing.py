@@ -7,7 +7,6 @@ from pathlib import Path
 from mpifl.algorithms import Algorithm, Server
 from mpifl.data.shards import AnySpec, VerticalSpec
 from mpifl.exchange import Federation
-from mpifl.run.job import Job
 from mpifl.training import Changed, Wing
 from mpifl.wings.split.split_training import assemble_vertical, tags_here
 from mpifl.wings.split.top_and_bottoms import check_parts
@@ -16,9 +15,6 @@ from mpifl.wire import Transport
 
 class SplitWing(Wing):
     """Let parties with columns of the same rows train one network together."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """Check that the top and all bottoms can be built, fit, and can train on the batches of a round.
@@ -42,6 +38,4 @@ class SplitWing(Wing):
         return tags_here(self._job, spec, transport)
 
 
-def wing(job: Job) -> Wing:
-    """Return the wing for a job's `[split]`."""
-    return SplitWing(job)
+wing = SplitWing

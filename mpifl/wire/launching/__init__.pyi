@@ -5,8 +5,6 @@ from . import (
 )
 from .deaths import (
     DeathWatch as DeathWatch,
-    joined_in_time as joined_in_time,
-    met_or_lost as met_or_lost,
     renumbered as renumbered,
     survivable as survivable,
     survivors as survivors,

@@ -110,7 +110,7 @@ def wings(*given):
     def made(job):
         for nth, methods in enumerate(given):
             says = {name: lambda self, *asked, said=said: said for name, said in methods.items()}
-            one = type("Own", (Wing,), says)()
+            one = type("Own", (Wing,), says)(job)
             one.name = f"own{nth}"
             yield one
 
@@ -200,7 +200,7 @@ def test_an_alignment_that_cannot_be_read_is_a_problem_of_its_rank(job, tmp_path
     def unread(self, spec, transport):
         raise InputError("the file is gone")
 
-    one = type("Own", (Wing,), {"alignments": unread, "name": "own"})()
+    one = type("Own", (Wing,), {"alignments": unread, "name": "own"})(job())
     prepared = build._prepared(job(), tmp_path / "run", (), False, Alone(), False, lambda job: [one])
     assert prepared.problem.endswith("the file is gone")
 
