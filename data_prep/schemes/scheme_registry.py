@@ -12,7 +12,7 @@ from data_prep.schemes.natural import natural
 from data_prep.schemes.noise import NOISE
 from data_prep.schemes.ordered import ordered
 from data_prep.schemes.scheme import Scheme
-from data_prep.schemes.sizes import power_law, power_law_shares, quantity, quantity_shares
+from data_prep.schemes.quantity import power_law, power_law_shares, quantity, quantity_shares
 
 PLAIN: dict[str, Scheme] = {
     "iid": Scheme(iid),

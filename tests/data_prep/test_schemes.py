@@ -16,7 +16,7 @@ from data_prep.schemes.labels import dirichlet, shards
 from data_prep.schemes.lookup import SCHEMES, resolve
 from data_prep.schemes.mix import parse
 from data_prep.schemes.natural import natural
-from data_prep.schemes.sizes import power_law, quantity
+from data_prep.schemes.quantity import power_law, quantity
 from mpifl.common.errors import InputError
 from mpifl.common.rng import numpy_stream
 
@@ -104,7 +104,7 @@ MIXES = [
     "quantity alpha=3",
 ]
 STATED = ("sizes", "counts")
-"""Schemes that have to be told sizes, which test_stated_schemes.py tries."""
+"""Schemes that have to be told sizes, which test_given_sizes.py tries."""
 EVERY = [
     (name, {}) for name, scheme in SCHEMES.items() if scheme.layout == "horizontal" and name not in STATED
 ] + [("mix", {"mix": mix}) for mix in MIXES]
