@@ -75,7 +75,8 @@ def _warm() -> str:
     started = shlex.join([sys.executable, "-I", "-S", str(ROOT / "tests" / "start.py"), socket])
     plain = shlex.quote(sys.executable)
     forked = f'[ "$1" = -m ] && exec {started} "$WARM_SESSIONS" "$@"'
-    script.write_text(f'#!/bin/sh\n{forked}\nexec {plain} "$@"\n')
+    parser = f'case "$4" in */hdf5_parser.py) shift 3; exec {started}.parser "" "$@";; esac'
+    script.write_text(f'#!/bin/sh\n{forked}\n{parser}\nexec {plain} "$@"\n')
     script.chmod(0o755)
     return socket
 
