@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import kept_commands  # noqa: F401 - before anything calls a program
 import pytest
 import suite_shards
 

@@ -26,6 +26,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import kept_commands
+
 
 def listening(path: str) -> socket.socket:
     """Return a socket at which processes are asked for."""
@@ -47,11 +49,14 @@ if not (parses := not os.fork()):
     import sklearn.datasets  # noqa: F401 - for the digits
     import torchmetrics.classification  # noqa: F401 - for metrics by name
 
-    import data_prep.cli  # noqa: F401
+    import data_prep.cli
     import mpifl.cli.commands
     import mpifl.learning.models.building
     import mpifl.report.runs.compared_runs
-    import mpifl.training.loop  # noqa: F401
+    import mpifl.training.loop
+
+    for app in (mpifl.cli.app, data_prep.cli.app):
+        kept_commands.command_of(app)
 
     asked = listening(sys.argv[1])
     print("ready", flush=True)
