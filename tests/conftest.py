@@ -75,7 +75,7 @@ def _warm() -> str:
     script = Path(folder.name) / "python"
     started = shlex.join([sys.executable, "-I", "-S", str(ROOT / "tests" / "start.py"), socket])
     plain = shlex.quote(sys.executable)
-    forked = f'[ "$1" = -m ] && exec {started} "$WARM_SESSIONS" "$@"'
+    forked = f'case "$1" in -m|*.py) exec {started} "$WARM_SESSIONS" "$@";; esac'
     parser = f'case "$4" in */hdf5_parser.py) shift 3; exec {started}.parser "" "$@";; esac'
     script.write_text(f'#!/bin/sh\n{forked}\n{parser}\nexec {plain} "$@"\n')
     script.chmod(0o755)

@@ -47,6 +47,8 @@ asked = listening(f"{sys.argv[1]}.parser")
 if not (parses := not os.fork()):
     asked.close()
     import sklearn.datasets  # noqa: F401 - for the digits
+    import torch._dynamo  # what traces a batched step would import it
+    import torch.fx.experimental.proxy_tensor  # noqa: F401
     import torchmetrics.classification  # noqa: F401 - for metrics by name
 
     import data_prep.cli
