@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import kept_commands  # noqa: F401 - before anything calls a program
 import pytest
 import suite_shards
 
@@ -74,8 +75,9 @@ def _warm() -> str:
     script = Path(folder.name) / "python"
     started = shlex.join([sys.executable, "-I", "-S", str(ROOT / "tests" / "start.py"), socket])
     plain = shlex.quote(sys.executable)
-    forked = f'[ "$1" = -m ] && exec {started} "$WARM_SESSIONS" "$@"'
-    script.write_text(f'#!/bin/sh\n{forked}\nexec {plain} "$@"\n')
+    forked = f'case "$1" in -m|*.py) exec {started} "$WARM_SESSIONS" "$@";; esac'
+    parser = f'case "$4" in */hdf5_parser.py) shift 3; exec {started}.parser "" "$@";; esac'
+    script.write_text(f'#!/bin/sh\n{forked}\n{parser}\nexec {plain} "$@"\n')
     script.chmod(0o755)
     return socket
 

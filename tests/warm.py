@@ -3,7 +3,8 @@
 `tests/start.py` asks for them, and tells arguments, environment, folder and the three standard streams. It is
 told the process, and its exit code in the end. A process whose asker is gone is killed. All are of one seed
 of hashes: what must not depend on that starts by itself. Where the environment has WARM_PYTHON, that is
-`sys.executable`: ranks that a command starts are forked, too.
+`sys.executable`: ranks that a command starts are forked, too. So are the programs that parse HDF5 for them:
+from a process without torch, which listens at SOCKET.parser.
 
 python tests/warm.py SOCKET    ends when its standard input does, and all that it has forked
 """
@@ -25,16 +26,42 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import kept_commands
+
+
+def listening(path: str) -> socket.socket:
+    """Return a socket at which processes are asked for."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    listener.listen(64)
+    return listener
+
+
 gc.disable()
-import sklearn.datasets  # noqa: E402, F401 - for the digits
-import torchmetrics.classification  # noqa: E402, F401 - for metrics by name
+import h5py  # noqa: E402, F401
 
-import data_prep.cli  # noqa: E402, F401
-import mpifl.cli.commands  # noqa: E402
-import mpifl.learning.models.building  # noqa: E402
-import mpifl.report.runs.compared_runs  # noqa: E402
-import mpifl.training.loop  # noqa: E402, F401
+with contextlib.suppress(ImportError):
+    import hdf5plugin  # noqa: F401
 
+asked = listening(f"{sys.argv[1]}.parser")
+if not (parses := not os.fork()):
+    asked.close()
+    import sklearn.datasets  # noqa: F401 - for the digits
+    import torch._dynamo  # what traces a batched step would import it
+    import torch.fx.experimental.proxy_tensor  # noqa: F401
+    import torchmetrics.classification  # noqa: F401 - for metrics by name
+
+    import data_prep.cli
+    import mpifl.cli.commands
+    import mpifl.learning.models.building
+    import mpifl.report.runs.compared_runs
+    import mpifl.training.loop
+
+    for app in (mpifl.cli.app, data_prep.cli.app):
+        kept_commands.command_of(app)
+
+    asked = listening(sys.argv[1])
+    print("ready", flush=True)
 gc.enable()
 gc.freeze()
 MOST = 1 << 20
@@ -47,21 +74,17 @@ running: dict[int, socket.socket] = {}
 
 def main() -> Callable[[], object]:
     """Fork processes until nobody is left to ask; return in each of them what it does."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(sys.argv[1])
-    listener.listen(64)
-    events.register(listener, selectors.EVENT_READ)
+    events.register(asked, selectors.EVENT_READ)
     events.register(sys.stdin, selectors.EVENT_READ)
-    print("ready", flush=True)
     while True:
         for key, _ in events.select():
             if key.fileobj is sys.stdin:
                 for child in running:
                     os.kill(child, signal.SIGKILL)
                 sys.exit()
-            if key.fileobj is not listener:
+            if key.fileobj is not asked:
                 key.data()
-            elif act := begin(listener.accept()[0]):
+            elif act := begin(asked.accept()[0]):
                 return act
 
 
@@ -118,7 +141,8 @@ def become(
         os.dup2(stream, number)
         os.close(stream)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    os.setsid()
+    if not parses:  # which leads a group of its own
+        os.setsid()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

@@ -502,17 +502,17 @@ PACKED, COLUMNS = ["--compression", "gzip"], ["--scheme", "vertical"]
 
 @pytest.mark.parametrize("more", [[], ["--resume"], PACKED, COLUMNS, [*COLUMNS, *PACKED]])
 @pytest.mark.parametrize("limit", [0, 1000, 15_000])
-def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(tmp_path, npz, limit, more):
-    started = subprocess.run(
-        [sys.executable, "-m", "data_prep", *map(str, words(npz, tmp_path / "out", *more))],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
-    assert started.returncode == 2, started.stderr
-    assert "/out cannot be written (File too large); name another, or make room" in started.stderr
-    assert started.stderr.count("\n") == 1
+def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(tmp_path, npz, capsys, limit, more):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        code = command(*words(npz, tmp_path / "out", *more))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = capsys.readouterr().err
+    assert code == 2, said
+    assert "/out cannot be written (File too large); name another, or make room" in said
+    assert said.count("\n") == 1
     kept = [tmp_path / ".out.resume"] if more == ["--resume"] else []
     assert sorted(tmp_path.iterdir()) == [*kept, npz]
     if kept:

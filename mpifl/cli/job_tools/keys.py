@@ -77,6 +77,7 @@ def schema() -> Schema:
     return {"$schema": DIALECT, "title": "a job of mpifl", **{k: v for k, v in made.items() if k != "title"}}
 
 
+@functools.cache
 def tables() -> dict[str, list[JobKey]]:
     """Return the keys of a job by table; "" holds the keys above all tables."""
     whole = schema()

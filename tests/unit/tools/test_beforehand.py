@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-from conftest import ROOT, rank_environment
+from conftest import ROOT, python, rank_environment
 from typer.testing import CliRunner
 from unit.builders import Alone, write_folder
 
@@ -92,12 +92,22 @@ def test_a_wrong_job_is_refused_with_the_line_of_its_ranks(changes, job, tmp_pat
 
 
 def started(job, run, *arguments, cwd):
-    """The code of `train --ranks 3`, whether ranks started, whether torch was imported, and what is told."""
+    """The code of `train --ranks 3`, whether ranks started, and what is told."""
+    return _started(job, run, *arguments, cwd=cwd, start=[*python(), "-m", "mpifl"])
+
+
+def started_cold(job, run, *arguments, cwd):
+    """As `started`, and whether torch was imported."""
+    code, ranks, [*told, torch] = _started(job, run, *arguments, cwd=cwd, start=[sys.executable, "-c", TOLD])
+    return code, ranks, torch == "True", told
+
+
+def _started(job, run, *arguments, cwd, start):
     launcher = cwd / "launcher"
     launcher.write_text(f"#!/bin/sh\ntouch {cwd}/started\n")
     launcher.chmod(0o755)
     (cwd / "started").unlink(missing_ok=True)
-    command = [sys.executable, "-c", TOLD, "train", job, "--ranks", "3", "--out", run, *arguments]
+    command = [*start, "train", job, "--ranks", "3", "--out", run, *arguments]
     done = subprocess.run(
         list(map(str, command)),
         capture_output=True,
@@ -106,16 +116,15 @@ def started(job, run, *arguments, cwd):
         env=rank_environment(MPIFL_MPIRUN=str(launcher)),
         timeout=60,
     )
-    *told, torch = done.stderr.splitlines()
-    return done.returncode, (cwd / "started").exists(), torch == "True", told
+    return done.returncode, (cwd / "started").exists(), done.stderr.splitlines()
 
 
 def test_no_rank_starts_for_a_wrong_job(job, tmp_path):
     changes = ["--set", "local.schedule_rounds=3"]
-    code, ranks, torch, told = started(job, tmp_path / "run", *changes, cwd=tmp_path)
+    code, ranks, torch, told = started_cold(job, tmp_path / "run", *changes, cwd=tmp_path)
     assert (code, ranks, torch, len(told)) == (2, False, False, 1)
     assert told[0].startswith(f"error: {job}: [local] schedule_rounds")
-    code, ranks, _, told = started(job, tmp_path / "run", "--set", "model.hidden=[4]", cwd=tmp_path)
+    code, ranks, told = started(job, tmp_path / "run", "--set", "model.hidden=[4]", cwd=tmp_path)
     assert (code, ranks) == (2, False)
     assert told == [f"error: {job}: [model] has no key 'hidden'; logreg takes bias"]
     assert started(job, tmp_path / "run", cwd=tmp_path)[1]
@@ -240,10 +249,10 @@ def test_a_run_in_the_folder_is_told_of_before_ranks_start(job, tmp_path):
 
     run = tmp_path / "run"
     train(job, run, (), False, Alone(), wings_of=wings_of)
-    code, ranks, _, told = started(job, run, cwd=tmp_path)
+    code, ranks, told = started(job, run, cwd=tmp_path)
     assert (code, ranks) == (2, False)
     assert "holds a run already" in told[0]
-    code, ranks, _, told = started(job, run, "--resume", "--set", "local.lr=0.3", cwd=tmp_path)
+    code, ranks, told = started(job, run, "--resume", "--set", "local.lr=0.3", cwd=tmp_path)
     assert (code, ranks) == (2, False)
     assert "it differs in local.lr" in told[0]
     longer = ["--resume", "--set", "rounds=2"]

@@ -217,16 +217,22 @@ DELETABLE = sorted({*registry.WINGS, "privacy"})
 """Folders without which the core trains."""
 
 
-@pytest.fixture
-def bare(job, tmp_path):
-    """Return how to run a command of a copy that has no wing, on the job file `job.toml`."""
-    ignored = shutil.ignore_patterns("__pycache__", *DELETABLE)
-    shutil.copytree(ROOT / "mpifl" / "wings", tmp_path / "copy" / "mpifl" / "wings", ignore=ignored)
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy of the package that has no wing; the first command compiles it for all."""
+    folder, ignored = tmp_path_factory.mktemp("copy"), shutil.ignore_patterns("__pycache__", *DELETABLE)
+    shutil.copytree(ROOT / "mpifl" / "wings", folder / "mpifl" / "wings", ignore=ignored)
     others = shutil.ignore_patterns("__pycache__", "wings")
-    shutil.copytree(ROOT / "mpifl", tmp_path / "copy" / "mpifl", ignore=others, dirs_exist_ok=True)
-    (tmp_path / "copy" / "jobs").symlink_to(ROOT / "jobs")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "copy")}
-    assert not {path.name for path in (tmp_path / "copy" / "mpifl" / "wings").iterdir()} & {*DELETABLE}
+    shutil.copytree(ROOT / "mpifl", folder / "mpifl", ignore=others, dirs_exist_ok=True)
+    (folder / "jobs").symlink_to(ROOT / "jobs")
+    assert not {path.name for path in (folder / "mpifl" / "wings").iterdir()} & {*DELETABLE}
+    return folder
+
+
+@pytest.fixture
+def bare(job, tmp_path, copy):
+    """Return how to run a command of a copy that has no wing, on the job file `job.toml`."""
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
 
     def said(*words, **tables):
         told = job(**tables, device="cpu").model_dump(exclude_none=True)

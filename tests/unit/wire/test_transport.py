@@ -5,13 +5,13 @@ import fcntl
 import gc
 import os
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import python
 from device.pages import Pages
 from hypothesis import given, strategies as st
 
@@ -89,10 +89,11 @@ vector[2] = 7
 """
 
 
-def test_another_process_reads_and_writes_it_in_place():
+def test_another_process_reads_and_writes_it_in_place(tmp_path):
     memory = Memory(shared=True)
     vector = memory.empty(3, torch.float64).copy_(torch.tensor([1.0, 2.0, 3.0]))
-    command = [sys.executable, "-c", READER, str(os.getpid()), str(memory.handle(vector))]
+    (tmp_path / "reader.py").write_text(READER)
+    command = [*python(), str(tmp_path / "reader.py"), str(os.getpid()), str(memory.handle(vector))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[1.0, 2.0, 3.0]"
     assert vector.tolist() == [1.0, 2.0, 7.0]
@@ -175,8 +176,9 @@ leave(3)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
-def test_a_rank_leaves_without_seeing_the_others_off_where_the_system_cannot_watch_them(number):
-    command = [sys.executable, "-c", LEAVER, str(number), str(os.getpid())]
+def test_a_rank_leaves_without_seeing_the_others_off_where_the_system_cannot_watch_them(number, tmp_path):
+    (tmp_path / "leaver.py").write_text(LEAVER)
+    command = [*python(), str(tmp_path / "leaver.py"), str(number), str(os.getpid())]
     environment = os.environ | {"OMPI_MCA_mpi_ft_enable": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     if done.returncode == 77:
