@@ -25,6 +25,7 @@ from data_prep.sources.options import parse_options
 from data_prep.sources.own import own_source
 from data_prep.sources.synthetic import read_bags, read_fcube, read_synthetic
 from data_prep.sources.table import read_table
+from data_prep.sources.tcga_brca import read_tcga_brca
 from data_prep.sources.text import read_known_text, read_text
 from mpifl.common import InputError, choices
 
@@ -43,6 +44,7 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     "fcube": read_fcube,
     "bag-of-words": read_bags,
     "heart-disease": read_heart,
+    "tcga-brca": read_tcga_brca,
     "npz": read_npz,
     "npy": read_npy,
     "hdf5": read_hdf5,
