@@ -27,7 +27,8 @@ WAYS = {
         name: f"the algorithm `{name}`"
         for name in ("fsvrg", "scaffold", "fednova", "ditto", "fedsam", "fedrep")
     },
-    "clock": "`[clock]`, with the algorithms `fedasync` and `fedbuff`",
+    "clock": "`[clock]`, with any algorithm",
+    "asynchronous": "the algorithms `fedasync`, `fedbuff` and `fedcompass`; `clock` holds as well",
     "paired": "the algorithms `pfedme` and `apfl`",
 }
 """What the columns stand for; `plain` is none that a job could ask for."""
@@ -54,6 +55,7 @@ ABOUT = {
     "augment": lambda one: one.why_not_augmented(),
     "private": lambda one: one.why_not_private(),
     "silo": lambda one: one.why_not_noised(),
+    "clock": lambda one: one.why_not_clocked(),
 }
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from data_prep.schemes.given_sizes import Stated, counts, sizes
 from data_prep.schemes.iid import iid
 from data_prep.schemes.mix import Mix
 from data_prep.schemes.natural import Natural, natural
 from data_prep.schemes.own_scheme import own_scheme
 from data_prep.schemes.scheme import EffectPlace, Options, Scheme
 from data_prep.schemes.scheme_registry import PLAIN
-from data_prep.schemes.given_sizes import Stated, counts, sizes
 from data_prep.schemes.vertical import Vertical, deal_columns
 from mpifl.common import InputError, choices, did_you_mean
 

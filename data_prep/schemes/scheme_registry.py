@@ -11,8 +11,8 @@ from data_prep.schemes.labels import dirichlet, shards
 from data_prep.schemes.natural import natural
 from data_prep.schemes.noise import NOISE
 from data_prep.schemes.ordered import ordered
-from data_prep.schemes.scheme import Scheme
 from data_prep.schemes.quantity import power_law, power_law_shares, quantity, quantity_shares
+from data_prep.schemes.scheme import Scheme
 
 PLAIN: dict[str, Scheme] = {
     "iid": Scheme(iid),

@@ -1,7 +1,6 @@
 from .algorithm import (
     EVALUATIONS as EVALUATIONS,
     Algorithm as Algorithm,
-    usual_weight as usual_weight,
 )
 from .algorithm_registry import (
     ALGORITHMS as ALGORITHMS,
@@ -11,6 +10,7 @@ from .cohort_protocol import (
     Cohort as Cohort,
     Lead as Lead,
     Work as Work,
+    usual_weight as usual_weight,
 )
 from .fedavg import (
     FedAvg as FedAvg,
@@ -26,4 +26,6 @@ from .server_optimizers import (
 )
 from .virtual_clock import (
     ClockSettings as ClockSettings,
+    Pace as Pace,
+    RoundClock as RoundClock,
 )

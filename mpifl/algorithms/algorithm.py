@@ -50,6 +50,7 @@ class Algorithm(BaseModel, ABC):
     not_private: ClassVar[str] = ""
     not_noised: ClassVar[str] = ""
     not_masked: ClassVar[str] = ""
+    not_clocked: ClassVar[str] = ""
     """What `why_not_clipped` and its like return, if that is always the same."""
     needs_mean: ClassVar[str] = ""
     """Why only the mean can combine its updates; "" if other rules can."""
@@ -60,7 +61,7 @@ class Algorithm(BaseModel, ABC):
     varied: ClassVar[bool] = False
     """Whether silos may send different vectors, such as silos with different architectures."""
     timed: ClassVar[bool] = False
-    """Whether its rounds are asynchronous, with the job's `[clock]`."""
+    """Whether its rounds are asynchronous, which needs the job's `[clock]`."""
     scored_at_silos: ClassVar[bool] = True
     """Whether a silo can score the model by itself."""
     recalls: ClassVar[bool] = False
@@ -82,7 +83,7 @@ class Algorithm(BaseModel, ABC):
     split: SplitSettings = UNSPLIT
     """How the network is split, if silos have columns."""
     clock: ClockSettings | None = None
-    """How fast silos train, if rounds are asynchronous."""
+    """How fast silos train on the server's virtual clock."""
 
     @model_validator(mode="after")
     def _honours(self) -> Algorithm:
@@ -183,6 +184,14 @@ class Algorithm(BaseModel, ABC):
     def why_not_masked(self) -> str:
         """Return why a masked sum would hide too little about its silos; "" if it hides enough."""
         return self.not_masked
+
+    def why_not_clocked(self) -> str:
+        """Return why `[clock]` cannot tell how long its rounds take, and what to do; "" if it can."""
+        return self.not_clocked
+
+    def gradients(self, steps: int) -> int:
+        """Return how many gradients of a batch `[clock]` counts for a silo's round of so many steps."""
+        return steps * self.trainings
 
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""
@@ -288,11 +297,6 @@ class Algorithm(BaseModel, ABC):
         metrics = {self.task.infos[name].silo: value for name, value in score.metrics.items()}
         states = {name: summed(state) for name, state in score.states.items()}
         return silo.update(weight=float(score.examples), silo_loss=score.loss, **metrics, **states)
-
-
-def usual_weight(weights: str, examples: Mapping[str, int]) -> float:
-    """Return the weight of a silo's update by `[cohort] weights`: n_k for "examples", 1 for "uniform"."""
-    return float(examples["train"]) if weights == "examples" else 1.0
 
 
 @functools.cache

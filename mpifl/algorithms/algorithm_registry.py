@@ -11,6 +11,7 @@ from mpifl.algorithms.ditto import Ditto
 from mpifl.algorithms.fedasync import FedAsync
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedbuff import FedBuff
+from mpifl.algorithms.fedcompass import FedCompass
 from mpifl.algorithms.feddf import FedDF
 from mpifl.algorithms.feddyn import FedDyn
 from mpifl.algorithms.fedexp import FedExP
@@ -78,6 +79,7 @@ _CORE: dict[str, type[Algorithm]] = {
     "feddf": FedDF,
     "fedasync": FedAsync,
     "fedbuff": FedBuff,
+    "fedcompass": FedCompass,
 }
 ALGORITHMS: Mapping[str, type[Algorithm]] = _Algorithms(_CORE)
 

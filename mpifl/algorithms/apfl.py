@@ -31,6 +31,10 @@ class APFL(FedAvg):
     adaptive: bool = False
     """Let each silo learn its alpha."""
 
+    def gradients(self, steps: int) -> int:
+        """Return two for each step."""
+        return 2 * steps
+
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train w_k as FedAvg does, and v_k along the same batches."""
         objective = in_precision(self.local.precision, self.objective)

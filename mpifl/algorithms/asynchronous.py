@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import PositiveInt, PrivateAttr
+from pydantic import Field, PositiveInt, PrivateAttr
 from torch import Tensor, nn
 
 from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.server import Server
-from mpifl.algorithms.virtual_clock import Schedule
-from mpifl.common import InputError, rng
+from mpifl.algorithms.virtual_clock import Pace, Schedule, Timetable
+from mpifl.common import InputError
 from mpifl.data.shards import AnySpec, FederationSpec
 from mpifl.silo import Silo
-from mpifl.silo.steps import LocalRun, Proximal, steps_of
-from mpifl.wire import Update
+from mpifl.silo.steps import LocalRun, Proximal
+from mpifl.wire import Mean, Update
+
+NonNegative = Annotated[float, Field(ge=0)]
 
 
 class Asynchronous(FedAvg):
@@ -33,7 +34,7 @@ class Asynchronous(FedAvg):
 
     timed: ClassVar[bool] = True
     varied: ClassVar[bool] = True
-    ways: ClassVar[tuple[str, ...]] = ("clock",)
+    ways: ClassVar[tuple[str, ...]] = ("asynchronous",)
     needs_mean: ClassVar[str] = "silos hand over updates of models of unequal age"
     unlike_fedavg: ClassVar[str] = "hands over what it made of an older model"
     not_private = "hands over in one round what it trained in another; use fedavg"
@@ -41,11 +42,8 @@ class Asynchronous(FedAvg):
     not_masked = "few silos hand over at a time, and a sum over few hides little"
     not_clipped = "a silo may hand over several at a time, each with a weight of its own"
 
-    concurrency: PositiveInt | None = None
-    """How many silos train at any time; by default all."""
-
     _silos: tuple[tuple[str, int], ...] = PrivateAttr(default=())
-    _known: dict[int, Schedule] = PrivateAttr(default_factory=dict)
+    _known: dict[int, Timetable] = PrivateAttr(default_factory=dict)
     """What follows from all this, by the seed."""
 
     def for_federation(self, spec: AnySpec) -> Asynchronous:
@@ -60,9 +58,6 @@ class Asynchronous(FedAvg):
             made._known = {}
             made._silos = tuple((entry.name, entry.examples["train"]) for entry in spec.silos)
             self.clock.speeds_of([name for name, _ in made._silos], 0)
-            if (self.concurrency or 0) > len(made._silos):
-                what = f"there are {len(made._silos)} silos; give at most that many"
-                raise InputError(f"[algorithm] concurrency = {self.concurrency}: {what}")
         return made
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
@@ -76,10 +71,15 @@ class Asynchronous(FedAvg):
             why = "running statistics (BatchNorm) are not kept with an update"
             raise InputError(f"{key}: {why}; use GroupNorm")
 
-    @property
     @abstractmethod
-    def waits(self) -> int:
-        """How many updates a step of the server is made of."""
+    def timetable(self, pace: Pace, silos: int, seed: int) -> Timetable:
+        """Return what happens in each round.
+
+        Args:
+            pace: How long silos train.
+            silos: How many there are.
+            seed: What is drawn is derived from it.
+        """
 
     @abstractmethod
     def kept(self, run: LocalRun) -> Tensor:
@@ -95,19 +95,23 @@ class Asynchronous(FedAvg):
             age: How many rounds ago its training was begun.
         """
 
+    def step(self, mean: Mean, cohort: Cohort) -> Tensor:
+        """Return how the updates of a round move w, shape [P]: by their mean over the updates."""
+        return mean["delta"] / mean.scalars["handed_over"]
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, Any]:
         """Have silos begin and hand over as the clock says, and move w."""
-        now = self._schedule(server.seed).round(server.round)
-        events = json.dumps({str(silo): of_silo for silo, of_silo in now.events.items()})
-        mean = cohort.of(sorted(now.events)).mean(self.take_part, w=server.state["w"], events=events)
+        now = self._timetable(server.seed).round(server.round)
+        told = {"events": json.dumps(now.events)} | ({"steps": json.dumps(now.steps)} if now.steps else {})
+        mean = cohort.of(sorted(now.events)).mean(self.take_part, w=server.state["w"], **told)
         scalars = dict(mean.scalars)
         if share := scalars.pop("handed_over", 0.0):  # of silos that hand over twice both count
             scalars["train_loss"] /= share
-            self.server_optimizer.step(server.state, mean["delta"] / share)
+            self.server_optimizer.step(server.state, self.step(mean, cohort))
         ages = sum(now.staleness) / len(now.staleness)
         return {**scalars, "staleness": ages, "virtual_seconds": now.seconds}
 
-    def take_part(self, silo: Silo, w: Tensor, events: str) -> Update:
+    def take_part(self, silo: Silo, w: Tensor, events: str, steps: str = "{}") -> Update:
         """Begin to train from w, or hand over what was trained: all of this round, in its order."""
         kept, begun, loss = (
             silo.state.get("update", w),
@@ -115,9 +119,12 @@ class Asynchronous(FedAvg):
             silo.state.get("loss", 0.0),
         )
         summed, losses = torch.zeros_like(w), []
-        for event in json.loads(events)[str(silo.id)]:
+        events_of = json.loads(events)[str(silo.id)]
+        steps_of_events = json.loads(steps).get(str(silo.id), [None] * len(events_of))
+        for event, many in zip(events_of, steps_of_events, strict=True):
             if event is None or begun != event:
-                run = silo.train_locally(w, self.local, correct=self.pull(w))
+                local = self.local if many is None else self.local.lasting(steps=many)
+                run = silo.train_locally(w, local, correct=self.pull(w))
                 kept, begun, loss = self.kept(run).clone(), silo.round, run.loss
                 silo.turn += 1
             if event is not None:
@@ -132,25 +139,60 @@ class Asynchronous(FedAvg):
         """Return what holds a silo near the model that it began with."""
         return None
 
-    def _schedule(self, seed: int) -> Schedule:
+    def _timetable(self, seed: int) -> Timetable:
         if seed not in self._known:
             assert self.clock is not None
-            own = seed if self.clock.seed is None else self.clock.seed
-            concurrency = self.concurrency or len(self._silos)
-            self._known[seed] = Schedule(
-                len(self._silos), self._seconds(seed, own), self.waits, concurrency, own
-            )
+            pace = Pace(self.clock, self.local, self._silos, seed)
+            self._known[seed] = self.timetable(pace, len(self._silos), pace.seed)
         return self._known[seed]
 
-    def _seconds(self, seed: int, own: int) -> Callable[[int, int, int, int], Fraction]:
-        """Return how long a training takes by the clock: its steps, at the silo's speed."""
-        assert self.clock is not None
-        clock, local = self.clock, self.local
-        speeds = clock.speeds_of([name for name, _ in self._silos], own)
+
+class Continuing(Asynchronous):
+    """Silos that begin anew as soon as they are done, and a server that waits for a number of updates."""
+
+    concurrency: PositiveInt | None = None
+    """How many silos train at any time; by default all."""
+
+    @property
+    @abstractmethod
+    def waits(self) -> int:
+        """How many updates a step of the server is made of."""
+
+    def for_federation(self, spec: AnySpec) -> Asynchronous:
+        """Return the algorithm as it knows the silos.
+
+        Raises:
+            InputError: there are fewer silos than are to train at a time.
+        """
+        if self.concurrency is not None and self.concurrency > len(spec.silos):
+            what = f"there are {len(spec.silos)} silos; give at most that many"
+            raise InputError(f"[algorithm] concurrency = {self.concurrency}: {what}")
+        return super().for_federation(spec)
+
+    def timetable(self, pace: Pace, silos: int, seed: int) -> Timetable:
+        """Return the rounds, each of `waits` updates."""
 
         def seconds(silo: int, round: int, turn: int, nth: int) -> Fraction:
-            lot = rng.torch_stream(seed, "stragglers", *rng.turn(silo, round, turn))
-            steps = steps_of(local.at_round(round).of_silo(silo, lot), self._silos[silo][1])
-            return clock.took(steps, speeds[silo], own, silo, nth)
+            return pace.seconds(silo, nth, pace.steps(silo, round, turn))
 
-        return seconds
+        return Schedule(silos, seconds, self.waits, self.concurrency or silos, seed)
+
+
+class Aging(Asynchronous):
+    """Updates that count the less the older they are: by alpha s(t - tau)."""
+
+    alpha: Annotated[float, Field(gt=0, le=1)] = 0.6
+    """The share of an update, before staleness."""
+    weighting: Literal["constant", "polynomial", "hinge"] = "polynomial"
+    """How the share falls with staleness."""
+    a: NonNegative = 0.5
+    """How fast it falls, by polynomial and hinge."""
+    b: NonNegative = 4.0
+    """Up to which staleness hinge leaves it as it is."""
+
+    def share(self, stale: int) -> float:
+        """Return s of t - tau."""
+        if self.weighting == "polynomial":
+            return float((stale + 1) ** -self.a)
+        late = max(stale - self.b, 0.0) if self.weighting == "hinge" else 0.0
+        return 1.0 / (self.a * late + 1.0)

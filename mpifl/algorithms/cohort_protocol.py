@@ -74,3 +74,8 @@ class Cohort(Protocol):
         Raises:
             RoundLost: a silo stopped, or its message is wrong; then nothing has changed.
         """
+
+
+def usual_weight(weights: str, examples: Mapping[str, int]) -> float:
+    """Return the weight of a silo's update by `[cohort] weights`: n_k for "examples", 1 for "uniform"."""
+    return float(examples["train"]) if weights == "examples" else 1.0

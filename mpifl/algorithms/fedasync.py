@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
-from pydantic import Field
 from torch import Tensor
 
-from mpifl.algorithms.asynchronous import Asynchronous
+from mpifl.algorithms.asynchronous import Aging, Continuing, NonNegative
 from mpifl.silo.steps import LocalRun, Proximal
 
-NonNegative = Annotated[float, Field(ge=0)]
 
-
-class FedAsync(Asynchronous):
+class FedAsync(Aging, Continuing):
     """FedAsync (Xie, Koyejo & Gupta 2019, Algorithm 1): w_t = (1 - alpha_t) w_(t-1) + alpha_t w_new.
 
     w_new was trained from w_tau, and alpha_t = alpha s(t - tau). As the paper counts, t - tau is 1 where
@@ -24,14 +21,6 @@ class FedAsync(Asynchronous):
 
     own_step: ClassVar[str] = "server mixes models"
 
-    alpha: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """The share of a silo's model in the mixture, before staleness."""
-    weighting: Literal["constant", "polynomial", "hinge"] = "polynomial"
-    """How the share falls with staleness."""
-    a: NonNegative = 0.5
-    """How fast it falls, by polynomial and hinge."""
-    b: NonNegative = 4.0
-    """Up to which staleness hinge leaves it as it is."""
     rho: NonNegative = 0.005
     """The strength of the pull towards the model that a silo began with."""
 
@@ -51,10 +40,3 @@ class FedAsync(Asynchronous):
     def weighed(self, kept: Tensor, w: Tensor, age: int) -> Tensor:
         """Return alpha_t (w_new - w)."""
         return (kept - w).mul_(self.alpha * self.share(age + 1))
-
-    def share(self, stale: int) -> float:
-        """Return s of t - tau."""
-        if self.weighting == "polynomial":
-            return float((stale + 1) ** -self.a)
-        late = max(stale - self.b, 0.0) if self.weighting == "hinge" else 0.0
-        return 1.0 / (self.a * late + 1.0)

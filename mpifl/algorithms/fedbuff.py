@@ -7,11 +7,11 @@ from typing import Annotated
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from mpifl.algorithms.asynchronous import Asynchronous
+from mpifl.algorithms.asynchronous import Continuing
 from mpifl.silo.steps import LocalRun
 
 
-class FedBuff(Asynchronous):
+class FedBuff(Continuing):
     """FedBuff (Nguyen et al. 2022, Algorithm 1): w moves by the mean of `buffer` updates, each times s(tau).
 
     tau is how often w has moved since the update was begun, and s(tau) = (1 + tau)^-a, the paper's 1 / sqrt(1

@@ -71,6 +71,11 @@ class FedProx(FedAvg):
         key = self._measuring
         return f"measures gamma by gradients of all examples; leave {key} out" if key else ""
 
+    def why_not_clocked(self) -> str:
+        """Return the reason, if silos measure gamma: by gradients of all examples."""
+        key = self._measuring
+        return f"measures gamma by gradients of all examples; leave {key} out" if key else ""
+
     def why_not_noised(self) -> str:
         """Return the reason, if silos send losses or gamma."""
         if self.adaptive:

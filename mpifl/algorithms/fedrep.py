@@ -23,6 +23,7 @@ class FedRep(FedPer):
     trainings: ClassVar[int] = 2
     ways: ClassVar[tuple[str, ...]] = ("fedrep",)
     not_private = "trains its own layers for another number of steps than the shared ones; use fedper"
+    not_clocked = not_private
 
     head_epochs: PositiveInt = 10
     """Epochs of the silo's own layers in a round."""

@@ -29,6 +29,10 @@ class FedSAM(FedAvg):
     rho: Annotated[float, Field(ge=0)] = 0.05
     """The distance of the second gradient's point; 0 is FedAvg."""
 
+    def gradients(self, steps: int) -> int:
+        """Return two for each step."""
+        return 2 * steps
+
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train from w by the gradients at the worst points nearby."""
         objective = in_precision(self.local.precision, self.objective)

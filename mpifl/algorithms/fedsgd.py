@@ -22,6 +22,7 @@ class FedSGD(FedAvg):
     ignores: ClassVar[frozenset[str]] = frozenset(f"local.{key}" for key in LOCAL.idle("fedsgd"))
     not_augmented = "takes the gradient of all examples as they are"
     not_private = "takes the gradient of all examples; use fedavg with [local] steps = 1"
+    not_clocked = "takes one gradient of all examples, and speeds are of steps over batches; use fedavg"
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Send -eta times the gradient of all the silo's examples at w."""

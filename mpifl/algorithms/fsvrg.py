@@ -39,6 +39,7 @@ class FSVRG(FedAvg):
     absolute: ClassVar[frozenset[str]] = frozenset({"gradient"})
     ways: ClassVar[tuple[str, ...]] = ("fsvrg",)
     not_private = "corrects its steps by gradients of all examples; use fedavg"
+    not_clocked = not_private
     not_augmented = "corrects steps by the gradient of the examples as they are"
 
     scaling: bool = False

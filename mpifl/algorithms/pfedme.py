@@ -34,6 +34,10 @@ class PFedMe(FedAvg):
     inner_lr: PositiveFloat = 0.01
     """The learning rate of these steps."""
 
+    def gradients(self, steps: int) -> int:
+        """Return `inner_steps` for each step."""
+        return self.inner_steps * steps
+
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train w_k towards the personal model of each batch."""
         objective = in_precision(self.local.precision, self.objective)

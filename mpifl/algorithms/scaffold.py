@@ -57,6 +57,10 @@ class Scaffold(Controlled):
         """Return the reason, with option I: it uses gradients of all examples."""
         return "takes gradients of all examples by option I; use option = 'II'" if self.option == "I" else ""
 
+    def why_not_clocked(self) -> str:
+        """Return the reason, with option I: it takes gradients of all examples beside its steps."""
+        return self.why_not_private()
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by the mean delta, and c by the shifts of the c_k."""
         state = server.state

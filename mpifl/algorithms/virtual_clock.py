@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -11,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mpifl.common import InputError, did_you_mean, rng
+from mpifl.silo.steps import LocalTraining, steps_of
 
 Speed = Annotated[float, Field(ge=1e-9, le=1e9)]
 FINEST = 10**18
@@ -32,6 +34,9 @@ class ClockSettings(BaseModel):
     """Each training takes a time of its own, drawn from 1 - jitter to 1 + jitter times what steps take."""
     seed: Annotated[int, Field(ge=0)] | None = None
     """What speeds and jitter are derived from; by default the job's seed."""
+    deadline: Annotated[float, Field(gt=0, le=1e15)] | None = None
+    """Virtual seconds of a round: silos that would take longer are left out of it; only for synchronous
+    algorithms."""
 
     @model_validator(mode="after")
     def _in_order(self) -> ClockSettings:
@@ -71,6 +76,73 @@ class ClockSettings(BaseModel):
         return seconds * Fraction(1.0 + self.jitter * (2.0 * drawn - 1.0))
 
 
+class Pace:
+    """How long silos train by the clock, which follows from the job alone.
+
+    Args:
+        clock: The `[clock]` table.
+        local: The `[local]` table.
+        silos: The name and the number of training examples of each silo.
+        seed: The job's seed.
+
+    Raises:
+        InputError: a silo has no speed.
+    """
+
+    def __init__(
+        self, clock: ClockSettings, local: LocalTraining, silos: Sequence[tuple[str, int]], seed: int
+    ) -> None:
+        self._clock, self._local, self._job_seed = clock, local, seed
+        self._sizes = [examples for _, examples in silos]
+        self.seed = seed if clock.seed is None else clock.seed
+        self._speeds = clock.speeds_of([name for name, _ in silos], self.seed)
+
+    def steps(self, silo: int, round: int, turn: int = 0) -> int:
+        """Return the steps of a silo's training in a round, the turn-th of that round."""
+        local = self._local.at_round(round)
+        if local.straggler_chance or local.epochs_by_silo:
+            lot = rng.torch_stream(self._job_seed, "stragglers", *rng.turn(silo, round, turn))
+            local = local.of_silo(silo, lot)
+        return steps_of(local, self._sizes[silo])
+
+    def seconds(self, silo: int, nth: int, steps: int) -> Fraction:
+        """Return the seconds of a silo's nth training, of so many steps."""
+        return self._clock.took(steps, self._speeds[silo], self.seed, silo, nth)
+
+
+class RoundClock:
+    """The clock of rounds that wait for their silos: a round takes as long as the slowest that takes part.
+
+    Args:
+        pace: How long silos train.
+        gradients: Returns how many gradients of a batch a silo takes in a round of so many steps.
+        deadline: Virtual seconds of a round; silos that would take longer are left out (as in FedCS, Nishio &
+            Yonetani 2019).
+    """
+
+    def __init__(self, pace: Pace, gradients: Callable[[int], int], deadline: float | None) -> None:
+        self._pace, self._gradients = pace, gradients
+        self._deadline = None if deadline is None else Fraction(str(deadline))
+
+    def seconds(self, silo: int, round: int) -> Fraction:
+        """Return how long a silo takes in a round."""
+        return self._pace.seconds(silo, round, self._gradients(self._pace.steps(silo, round)))
+
+    def in_time(self, silos: Sequence[int], round: int) -> list[int]:
+        """Return those of the silos that would be done by the deadline."""
+        return [
+            silo for silo in silos if self._deadline is None or self.seconds(silo, round) <= self._deadline
+        ]
+
+    def why_nobody(self, silos: Sequence[int], round: int) -> str:
+        """Return that none of a round's silos would be done by the deadline; "" if one is."""
+        if self._deadline is None or not silos or any(self.in_time([silo], round) for silo in silos):
+            return ""
+        first = float(min(self.seconds(silo, round) for silo in silos))
+        what = f"none of {len(silos)} silos of round {round + 1} would be done by then"
+        return f"[clock] deadline = {float(self._deadline):g}: {what}; give at least {first:.6g}"
+
+
 @dataclass
 class Happening:
     """What happens in one round of an asynchronous training.
@@ -80,15 +152,34 @@ class Happening:
         events: For each silo, in order: None where it begins to train from the round's model; where it hands
             over what it has trained, the round in which it began that.
         staleness: Of each update that is handed over, how many rounds ago it was begun.
+        steps: How many steps a training takes, for each event of a silo; empty where `[local]` says it.
     """
 
     seconds: float = 0.0
     events: dict[int, list[int | None]] = field(default_factory=dict)
     staleness: list[int] = field(default_factory=list)
+    steps: dict[int, list[int]] = field(default_factory=dict)
 
 
-class Schedule:
-    """All rounds of an asynchronous training, one after another; they follow from the job alone.
+class Timetable(ABC):
+    """All rounds of an asynchronous training, one after another; they follow from the job alone."""
+
+    def __init__(self) -> None:
+        self._rounds: list[Happening] = []
+
+    def round(self, round: int) -> Happening:
+        """Return what happens in a round, counted from 0."""
+        while len(self._rounds) <= round:
+            self._rounds.append(self._next(len(self._rounds)))
+        return self._rounds[round]
+
+    @abstractmethod
+    def _next(self, round: int) -> Happening:
+        """Return what happens in the round after the last one."""
+
+
+class Schedule(Timetable):
+    """Rounds that end with a number of updates, and silos that never wait.
 
     A round ends when so many updates are handed over as the server waits for. Whoever hands one over, or a
     silo that is drawn in its place, begins anew from the model of that moment. What happens at the same time
@@ -111,8 +202,8 @@ class Schedule:
         concurrency: int,
         seed: int,
     ) -> None:
+        super().__init__()
         self._silos, self._seconds, self._waits, self._seed = silos, seconds, waits, seed
-        self._rounds: list[Happening] = []
         self._training: list[tuple[Fraction, int, int]] = []
         self._begun = [0] * silos
         self._now, self._drawn = Fraction(0), 0
@@ -120,14 +211,8 @@ class Schedule:
         first = range(silos) if concurrency >= silos else stream.choice(silos, concurrency, replace=False)
         self._waiting = sorted(int(silo) for silo in first)
 
-    def round(self, round: int) -> Happening:
-        """Return what happens in a round, counted from 0."""
-        while len(self._rounds) <= round:
-            self._rounds.append(self._next())
-        return self._rounds[round]
-
-    def _next(self) -> Happening:
-        found, round = Happening(), len(self._rounds)
+    def _next(self, round: int) -> Happening:
+        found = Happening()
         for silo in self._waiting:
             self._begin(found, silo, round)
         for nth in range(1, self._waits + 1):

@@ -20,6 +20,7 @@ from .devices import (
 )
 from .draw_cohort import (
     Coins as Coins,
+    check_clock as check_clock,
     drawn as drawn,
 )
 from .hosting import (

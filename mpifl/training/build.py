@@ -37,6 +37,7 @@ from mpifl.training.beforehand import (
     told_of,
 )
 from mpifl.training.devices import lanes_of, settle_kernels
+from mpifl.training.draw_cohort import check_clock
 from mpifl.training.hosting import batches_of, server_of, settled_device, successor, worker_of
 from mpifl.training.rank_agreement import agree, agree_on
 from mpifl.training.wing import Changed, Wing, WingsOf, core_alone, of_one, told_once
@@ -153,6 +154,7 @@ def _plan(
         check_tracking(job)
         spec = read_any(Path(job.shards))
         job.evaluate.check(splits_of(spec))
+        check_clock(job, spec)
     except InputError as error:
         raise InputError(told_of(error, given)) from None
     check_layout(job, spec, source_of(given))

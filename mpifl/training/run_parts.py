@@ -15,7 +15,7 @@ from mpifl.run.job import Job
 from mpifl.training.best import BestModel
 from mpifl.training.build import Built
 from mpifl.training.checkpointing import CheckpointManager
-from mpifl.training.draw_cohort import Selector
+from mpifl.training.draw_cohort import Selector, round_clock
 from mpifl.training.recovery import Recovery
 from mpifl.training.round_metrics import MetricsCollector
 from mpifl.training.wing import Wing, of_one
@@ -83,7 +83,7 @@ def assemble(built: Built, out: Path) -> RunTraining:
         recovery=recovery,
         checkpoints=checkpoints,
         metrics=metrics,
-        selector=Selector(job.cohort, sizes, server, coins),
+        selector=Selector(job.cohort, sizes, server, coins, round_clock(algorithm, spec, job.seed)),
         best=BestModel(job.evaluate, algorithm, server, out),
         wings=wings,
     )

@@ -109,6 +109,7 @@ VALUES: dict[str, list[Any]] = {
     "clock.speeds": ["uniform", "log-uniform"],
     "clock.slowest": [0.01, 0.5, 1.0],
     "clock.fastest": [1.0, 3.0, 1e4],
+    "clock.deadline": [9.0, 1e6],
     "algorithm.buffer": [1, 2, 7],
     "algorithm.concurrency": [1, 2, 3],
     "algorithm.distill_steps": [1, 3],
@@ -274,6 +275,11 @@ WAYS: list[Table] = [
 TIMED: list[Table] = [
     {"algorithm": {"name": "fedasync"}, "clock": {"jitter": 0.4}},
     {"algorithm": {"name": "fedbuff", "buffer": 2}, "clock": {"speeds": "uniform"}},
+    {
+        "algorithm": {"name": "fedcompass", "min_local_steps": 2, "max_local_steps": 6},
+        "clock": {"jitter": 0.7},
+    },
+    {"clock": {"jitter": 0.4}},
 ]
 SETTINGS: list[Setting] = [
     *(Setting("table", tables) for tables in TIMED),

@@ -74,6 +74,7 @@ KINDS = {
     "party-term": lambda *where: _signalled(*where, ranks=3, rank=2, signals=[TERM], job="split"),
     "fedasync-killed": lambda *where: _troubled(*where, ranks=3, job="fedasync", **DYING),
     "fedbuff-killed": lambda *where: _troubled(*where, ranks=3, job="fedbuff", **DYING),
+    "fedcompass-killed": lambda *where: _troubled(*where, ranks=3, job="fedcompass", **DYING),
     "alone-term": lambda *where: _signalled(*where, ranks=1, rank=0, signals=[TERM]),
     "alone-usr1-term": lambda *where: _signalled(*where, ranks=1, rank=0, signals=[USR1, TERM]),
     "server-fails": lambda *where: _troubled(*where, ranks=3, server=3),
@@ -85,8 +86,8 @@ SHORT = (
     "worker-term",
     "party-killed",
     "party-term",
-    "fedasync-killed",
     "fedbuff-killed",
+    "fedcompass-killed",
     "alone-usr1-term",
     "server-fails",
     "silos-fail",
@@ -100,8 +101,8 @@ FAILING = [kind for kind in ("server-fails", "exchange-fails") if kind in KINDS]
 
 def job_of(kind: str) -> str:
     """The job whose training came to grief; a party's is that of a split network, amid a dialogue."""
-    jobs = {"party": "split", "fedasync": "fedasync", "fedbuff": "fedbuff"}
-    return jobs.get(kind.partition("-")[0], "steady")
+    name = kind.partition("-")[0]
+    return {"party": "split"}.get(name, name if name.startswith("fed") else "steady")
 
 
 @pytest.fixture(scope="session")

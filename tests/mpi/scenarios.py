@@ -242,6 +242,16 @@ ALGORITHMS = [
         clock={"speeds": {f"silo {k}": 1.0 + k % 3 for k in range(7)}},
         server_optimizer={"name": "adam", "lr": 0.02},
     ),
+    algorithm(
+        "fedcompass",
+        rounds=16,
+        model=MLP,
+        cohort={},
+        min_local_steps=2,
+        max_local_steps=8,
+        latest_time_factor=1.1,
+        clock={"jitter": 0.6},
+    ),
     algorithm("moon", mu=0.5, local={"epochs": 2}),
     algorithm("feddf", distill_steps=5, distill_batch=32),
     {
@@ -257,6 +267,10 @@ ALGORITHMS = [
             ("yogi", {}),
         )
     ),
+    {
+        **algorithm("fedsam", cohort={"fraction": 0.8}, clock={"jitter": 0.5, "deadline": 8.0}, rounds=5),
+        "name": "all-fedsam-clock",
+    },
 ]
 """One line an algorithm gets it the whole suite."""
 JOBS += ALGORITHMS
@@ -399,6 +413,7 @@ PRIVATE = job(
     algorithm={"name": "scaffold"},
     local={"lr": 0.2, "steps": 4, "batch_size": 16},
     cohort={"fraction": 0.6},
+    clock={"jitter": 0.2},
     evaluate={"silos": False, "every": 3},
     privacy={"clip": 0.5, "noise": 1.0, "delta": 1e-3, "accountant": "rdp"},
 )
@@ -445,7 +460,7 @@ JOBS += vertical.JOBS
 """Silos have columns of the same rows; silo 1 has the labels."""
 
 
-BESIDE = ("server_optimizer", "evaluate", "aggregation", "compression")
+BESIDE = ("clock", "server_optimizer", "evaluate", "aggregation", "compression")
 
 
 def masked(nth: int, label: str, name: str, **tables: Any) -> Job:
@@ -468,7 +483,7 @@ _MASKED = [
     ("fedsgd", "fedsgd", {}),
     ("fedprox", "fedprox", {"mu": 0.3, "adaptive": True, "patience": 1, "measure_gamma": True}),
     ("fednova", "fednova", {"local": {"epochs_by_silo": [1, 3], "momentum": 0.5}}),
-    ("scaffold", "scaffold", {"rounds": 3}),
+    ("scaffold", "scaffold", {"rounds": 3, "clock": {"jitter": 0.2}}),
     ("feddyn", "feddyn", {"alpha": 0.3}),
     ("fsvrg", "fsvrg", {"local": {"lr": 3.0, "batch_size": 8}}),
     ("qfedavg", "qfedavg", {"q": 2.0}),

@@ -663,6 +663,110 @@ def fedasync(o):
     return asynchronous(o, 1, move, o.own.get("rho", 0.005))
 
 
+def waiting(o):
+    """FedAvg on the clock: a round takes as long as the slowest that takes part. With a deadline these are
+    the silos drawn that would be done by then, as Nishio & Yonetani 2019 leave late ones out."""
+    w, now, speed, seed = o.start, Fraction(0), speeds(o), o.clock.get("seed", o.seed)
+    deadline = Fraction(str(o.clock.get("deadline", 10**9)))
+    for t in range(o.rounds):
+        takes = {}
+        for k in o.cohort(t):
+            u = float(rng.numpy_stream(seed, "jitter", k, t).random()) if "jitter" in o.clock else 0.5
+            factor = Fraction(1 + o.clock.get("jitter", 0) * (2 * u - 1))
+            takes[k] = len(o.batches(k, t)) / speed[k] * factor
+        s = [k for k in takes if takes[k] <= deadline]
+        ends, _, losses = zip(*[o.train(w, k, t) for k in s], strict=True)
+        w, now = average(o.p(s), ends), now + max(takes[k] for k in s)
+        late = {"late": [str(k) for k in takes if k not in s]} if len(s) < len(takes) else {}
+        o.report(s, losses, virtual_seconds=float(now), **late)
+    return w
+
+
+def fedcompass(o):
+    """Li et al. 2024, with the first training of APPFL: a client of no group is taken by itself, w += alpha
+    st(t - tau) p_i delta_i; those of a group are taken at once, and with them who came too late."""
+    low, high = o.own.get("min_local_steps", 20), o.own.get("max_local_steps", 100)
+    wait, keep = (
+        Fraction(str(o.own.get(key, usual)))
+        for key, usual in (("latest_time_factor", 1.5), ("speed_momentum", 0.9))
+    )
+    seed, speed, p, everyone = o.clock.get("seed", o.seed), speeds(o), o.p(range(len(o.n))), range(len(o.n))
+    w, t, now, pace, goa, running, groups, buffer = o.start, 0, Fraction(0), {}, {}, {}, {}, []
+    begun, usual = Counter(), o.local
+
+    def begin(k, q):
+        o.local = {**usual, "steps": q}
+        batches, seconds = o.batches(k, t, begun[k, t]), q / speed[k]
+        if jitter := o.clock.get("jitter"):
+            u = float(rng.numpy_stream(seed, "jitter", k, begun[k]).random())
+            seconds *= Fraction(1 + jitter * (2 * u - 1))
+        end, _, loss = o.train(w, k, t, batches=batches)
+        running[k] = {"at": now + seconds, "from": now, "q": q, "t": t, "delta": minus(end, w), "loss": loss}
+        begun.update([k, (k, t)])
+
+    def assign(k):
+        best = None
+        for g, group in groups.items():
+            q = math.floor((group["T_a"] - now) / pace[k])
+            if low <= q <= high and not group["over"] and (best is None or q >= best[0]):
+                best = q, g
+        if best is None:
+            q = -1
+            for group in groups.values():
+                if not group["over"] and now < group["T_max"]:
+                    fastest = min(pace[i] for i in group["clients"] | group["arrived"].keys())
+                    fits = math.floor((group["T_max"] + high * fastest - now) / pace[k])
+                    q = max(q, fits) if fits <= high else q
+            q = high if q < 0 else max(q, low)
+            made = {"T_a": now + q * pace[k], "T_max": now + wait * q * pace[k]}
+            groups[len(groups)] = {**made, "clients": set(), "arrived": {}, "over": False}
+            best = q, len(groups) - 1
+        groups[best[1]]["clients"].add(k)
+        goa[k] = best[1]
+        return best[0]
+
+    def move(updates):
+        nonlocal w, t
+        for k, one in updates:
+            fresh = (t - one["t"] + 1) ** -o.own.get("a", 0.5)
+            w = plus(w, one["delta"], o.own.get("alpha", 0.9) * fresh * p[k])
+        ks, losses = [k for k, _ in updates], [one["loss"] for _, one in updates]
+        age = sum(t - one["t"] for _, one in updates) / len(updates)
+        o.report(ks, losses, staleness=age, virtual_seconds=float(now))
+        t += 1
+
+    for k in everyone:
+        begin(k, high)
+    while t < o.rounds:
+        over = [(group["T_max"], 1, g) for g, group in groups.items() if not group["over"]]
+        now, timer, who = min([*((one["at"], 0, k) for k, one in running.items()), *over])
+        group = groups.get(who if timer else goa.get(who))
+        if timer:
+            group["over"] = True
+        else:
+            one = running.pop(who)
+            took = (one["at"] - one["from"]) / one["q"]
+            pace[who] = (1 - keep) * pace.get(who, took) + keep * took
+            if group is None:
+                updates, buffer = [*buffer, (who, one)], []
+                move(updates)
+                begin(who, assign(who))
+                continue
+            group["clients"].discard(who)
+            if group["over"]:
+                buffer.append((who, one))
+                begin(who, assign(who))
+                continue
+            group["arrived"][who] = one
+            group["over"] = not group["clients"]
+        if group["over"] and group["arrived"]:
+            updates, buffer = [*buffer, *group["arrived"].items()], []
+            move(updates)
+            for k in sorted(group["arrived"], key=lambda k: (pace[k], k)):
+                begin(k, assign(k))
+    return w
+
+
 def fedbuff(o):
     """Nguyen et al. 2022, Algorithm 1: w moves by eta_g / K times the sum of deltas, each times 1 / sqrt(1 +
     tau) as in section 5; beside equal shares also by n_k, as `[cohort] weights` says."""

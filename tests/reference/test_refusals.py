@@ -134,8 +134,41 @@ NEEDS = [
         "gamma = 0.5",
         "takes several at once; leave one of them out",
     ),
-    ({**of("fedavg"), "clock": {}}, "'fedavg' waits in each round for all of its silos", "use 'fedasync'"),
-    ({**of("scaffold"), "clock": {}}, "'scaffold' waits", "leave [clock] out"),
+    ({**of("fedsgd"), "clock": {}}, "'fedsgd' takes one gradient of all examples", "or leave [clock] out"),
+    ({**of("fsvrg"), "clock": {}}, "[clock]: 'fsvrg'", "use fedavg, or leave [clock] out"),
+    ({**of("scaffold", option="I"), "clock": {}}, "by option I", "use option = 'II', or leave [clock] out"),
+    ({**of("fedprox", gamma=0.5), "clock": {}}, "'fedprox' measures gamma", "leave gamma out, or leave"),
+    ({**of("fedrep", personal=["head.*"]), "clock": {}}, "'fedrep' trains its own", "use fedper, or leave"),
+    (
+        {**of("fedavg"), "clock": {"speeds": {"hospital-0": 1.0}}},
+        "[clock] speeds: there is none of silo 'hospital-1' and of",
+        "use 'uniform'",
+    ),
+    ({**of("fedavg", local={"deadline": 1.0}), "clock": {}}, "[local] deadline = 1", "leave it out"),
+    (
+        {**of("fedavg"), "clock": {"speeds": "uniform", "slowest": 1.0, "deadline": 0.01}},
+        "[clock] deadline = 0.01: none of ",
+        "silos of round 1 would be done by then; give at least ",
+    ),
+    ({**of("fedbuff"), "clock": {"deadline": 9.0}}, "[clock] deadline = 9", "wait for nobody; leave it out"),
+    (
+        {**of("fedavg"), "clock": {"deadline": 9.0}, "security": {}},
+        "[clock] deadline = 9: masks are among all silos",
+        "leave one of them out",
+    ),
+    (
+        {**of("fedcompass", min_local_steps=9, max_local_steps=3), "clock": {}},
+        "min_local_steps = 9 is above max_local_steps = 3",
+        "exchange them",
+    ),
+    (
+        {
+            **of("fedcompass", local={"steps": 2, "schedule_rounds": 3, "schedule": "linear"}),
+            "clock": {},
+        },
+        "[local] schedule_rounds counts steps",
+        "leave it out",
+    ),
     (of("fedbuff"), "'fedbuff'", "is said by [clock], and the job has none"),
     ({**of("fedasync"), **server("adam"), "clock": {}}, "fedasync", "use [server_optimizer] name = 'sgd'"),
     (

@@ -45,7 +45,8 @@ BY_LABEL = {"cut_width": 4, "protect": "label-dp", "epsilon": 1.0}
 TIMED: Tables = {"algorithm": {"name": "fedbuff"}, "clock": {}}
 WAYS: dict[str, Tables] = {
     "usual": {},
-    "clock": TIMED,
+    "clock": {"clock": {}},
+    "asynchronous": TIMED,
     "compile": {"local": {"compile": True}},
     "batch_silos": {"local": {"batch_silos": True}},
     "private": {"privacy": PRIVATE},
@@ -83,6 +84,7 @@ JOBS: dict[str, list[Tables]] = {
     "clock.fastest": [{**TIMED, "clock": {"fastest": 20.0}}],
     "clock.jitter": [{**TIMED, "clock": {"jitter": 0.5}}],
     "clock.seed": [{**TIMED, "clock": {"seed": 5}}],
+    "clock.deadline": [{"clock": {"deadline": 5.0}}],
     "server_optimizer": [{"server_optimizer": {"name": "adam"}}],
     "privacy": [{"privacy": PRIVATE}],
     "security": [{"security": {}}],

@@ -26,6 +26,7 @@ FORCEABLE = (
     "local",
     "silo",
     "cohort",
+    "clock.deadline",
     "aggregation",
     "server_optimizer.lr",
 )

@@ -17,54 +17,55 @@ if TYPE_CHECKING:
     from mpifl.run.job.outline import Outline
 
 _JOB = """
-key                                                           usual rule                  private              silo            sum sums  masks            split                      compile             batch_silos         clock
-name,shards,seed,rounds,device,threads,model                  +     +                     +                    +               +   +     +                +                          +                   +                   +
-data,local,cohort,aggregation,compression                     +     +                     +                    +               +   +     +                +                          +                   +                   +
-attack,evaluate,checkpoint,tracking                           +     +                     +                    +               +   +     +                +                          +                   +                   +
-kernels                                                       +     +                     +                    +               +   +     +                +                          -                   +                   +
-model.name,weights,strict,save                                +     +                     +                    +               +   +     +                +                          +                   +                   +
-model.buffers                                                 +     reset                 reset                reset           +   reset +                -                          +                   +                   reset
-data.augment                                                  +     +                     -                    +               +   +     +                -                          flip|crop|flip-crop flip|crop|flip-crop +
-data.rotation,zoom,shift,brightness,contrast                  +     +                     -                    +               +   +     +                -                          +                   +                   +
-task                                                          +     +                     =                    +               +   +     +                =                          +                   +                   +
-algorithm                                                     +     =                     =                    =               =   +     =                =                          +                   +                   +
-split                                                      +     =                     =                    =               =   =     =                +                          =                   =                   -
-split.cut_width,merge,top,protect,epsilon,bottoms          +     =                     =                    =               =   =     =                +                          =                   =                   =
-clock                                                         +     =                     =                    =               =   =     =                =                          =                   =                   +
-clock.speeds,slowest,fastest,jitter,seed                      +     =                     =                    =               =   =     =                =                          =                   =                   +
-server_optimizer                                              +     +                     +                    +               +   +     +                =                          +                   +                   +
-cohort.fraction                                               +     +                     +                    +               -   +     +                -                          +                   +                   -
-cohort.quorum                                                 +     +                     +                    +               +   +     +                -                          +                   +                   +
-cohort.deadline                                               +     +                     +                    +               +   +     +                -                          +                   +                   -
-cohort.weights                                                +     uniform               +                    uniform         -   +     +                -                          +                   +                   +
-cohort.select                                                 +     uniform|poisson|own   uniform|examples|own uniform|poisson +   +     uniform|examples -                          +                   +                   -
-cohort.candidates                                             +     -                     -                    -               +   +     -                -                          +                   +                   -
-aggregation.rule                                              +     +                     +                    -               +   -     +                -                          +                   +                   -
-aggregation.byzantine,pre,s,m,tau,nu,iterations,disk_buffer   +     +                     +                    -               +   -     +                -                          +                   +                   +
-aggregation.clip                                              +     +                     +                    -               -   +     +                -                          +                   +                   -
-compression.upload                                            +     none|float16|bfloat16 +                    -               +   -     +                none|float16|bfloat16|qsgd +                   +                   +
-compression.download,bits,norm                                +     +                     +                    +               +   +     +                +                          +                   +                   +
-compression.error_feedback                                    +     +                     +                    -               +   -     +                False                      +                   +                   +
-compression.bucket                                            +     +                     +                    +               +   +     +                512                        +                   +                   +
-compression.share                                             +     -                     +                    -               +   -     +                -                          +                   +                   +
-attack.kind                                                   +     +                     -                    -               +   -     +                -                          +                   +                   -
-attack.silos,std,factor,z,epsilon,direction                   +     +                     -                    -               +   -     +                -                          +                   +                   +
-attack.mimicked,target,patch,value,share,keep_optimizer_state +     +                     -                    -               +   -     +                -                          +                   +                   +
-privacy                                                       +     =                     +                    +               +   +     +                -                          +                   +                   -
-privacy.level                                                 +     +                     +                    +               +   +     +                -                          +                   +                   +
-privacy.noise_at,clip,quantile,clip_start,noise,noise_of      +     +                     +                    +               +   +     +                -                          +                   +                   +
-privacy.epsilon,delta,accountant,evaluate_unprotected         +     +                     +                    +               +   +     +                -                          +                   +                   +
-security                                                      +     =                     +                    +               +   +     +                -                          +                   +                   -
-security.masks,range,least,colluding                          +     +                     +                    +               +   +     +                -                          +                   +                   +
-evaluate.every,batch_size,target,target_accuracy              +     +                     +                    +               +   +     +                +                          +                   +                   +
-evaluate.stop_at_target,split,patience                        +     +                     +                    +               +   +     +                +                          +                   +                   +
-evaluate.where                                                +     +                     +                    +               +   +     +                -                          +                   +                   +
-evaluate.keep_best                                            +     +                     +                    +               +   +     +                False                      +                   +                   +
-evaluate.silos                                                +     +                     +                    +               +   +     +                .                          +                   +                   +
-checkpoint.every,keep,background                              +     +                     +                    +               +   +     +                +                          +                   +                   +
-checkpoint.mirror                                             +     +                     +                    +               +   +     -                -                          +                   +                   +
-tracking.console,jsonl,tensorboard,mlflow,wandb,observers     +     +                     +                    +               +   +     +                +                          +                   +                   +
-tracking.step_losses                                          +     +                     -                    -               -   -     -                -                          +                   -                   -
+key                                                           usual rule                  private              silo            sum sums  masks            split                      compile             batch_silos         clock    asynchronous
+name,shards,seed,rounds,device,threads,model                  +     +                     +                    +               +   +     +                +                          +                   +                   +        +
+data,local,cohort,aggregation,compression                     +     +                     +                    +               +   +     +                +                          +                   +                   +        +
+attack,evaluate,checkpoint,tracking                           +     +                     +                    +               +   +     +                +                          +                   +                   +        +
+kernels                                                       +     +                     +                    +               +   +     +                +                          -                   +                   +        +
+model.name,weights,strict,save                                +     +                     +                    +               +   +     +                +                          +                   +                   +        +
+model.buffers                                                 +     reset                 reset                reset           +   reset +                -                          +                   +                   +        reset
+data.augment                                                  +     +                     -                    +               +   +     +                -                          flip|crop|flip-crop flip|crop|flip-crop +        +
+data.rotation,zoom,shift,brightness,contrast                  +     +                     -                    +               +   +     +                -                          +                   +                   +        +
+task                                                          +     +                     =                    +               +   +     +                =                          +                   +                   +        +
+algorithm                                                     +     =                     =                    =               =   +     =                =                          +                   +                   +        +
+split                                                         +     =                     =                    =               =   =     =                +                          =                   =                   -        =
+split.cut_width,merge,top,protect,epsilon,bottoms             +     =                     =                    =               =   =     =                +                          =                   =                   =        =
+clock                                                         +     =                     =                    =               =   =     =                =                          =                   =                   +        +
+clock.speeds,slowest,fastest,jitter,seed                      +     =                     =                    =               =   =     =                =                          =                   =                   +        +
+clock.deadline                                                +     +                     -                    -               -   -     -                =                          +                   +                   +        -
+server_optimizer                                              +     +                     +                    +               +   +     +                =                          +                   +                   +        +
+cohort.fraction                                               +     +                     +                    +               -   +     +                -                          +                   +                   +        -
+cohort.quorum                                                 +     +                     +                    +               +   +     +                -                          +                   +                   +        +
+cohort.deadline                                               +     +                     +                    +               +   +     +                -                          +                   +                   -        =
+cohort.weights                                                +     uniform               +                    uniform         -   +     +                -                          +                   +                   +        +
+cohort.select                                                 +     uniform|poisson|own   uniform|examples|own uniform|poisson +   +     uniform|examples -                          +                   +                   +        -
+cohort.candidates                                             +     -                     -                    -               +   +     -                -                          +                   +                   +        -
+aggregation.rule                                              +     +                     +                    -               +   -     +                -                          +                   +                   +        -
+aggregation.byzantine,pre,s,m,tau,nu,iterations,disk_buffer   +     +                     +                    -               +   -     +                -                          +                   +                   +        +
+aggregation.clip                                              +     +                     +                    -               -   +     +                -                          +                   +                   +        -
+compression.upload                                            +     none|float16|bfloat16 +                    -               +   -     +                none|float16|bfloat16|qsgd +                   +                   +        +
+compression.download,bits,norm                                +     +                     +                    +               +   +     +                +                          +                   +                   +        +
+compression.error_feedback                                    +     +                     +                    -               +   -     +                False                      +                   +                   +        +
+compression.bucket                                            +     +                     +                    +               +   +     +                512                        +                   +                   +        +
+compression.share                                             +     -                     +                    -               +   -     +                -                          +                   +                   +        +
+attack.kind                                                   +     +                     -                    -               +   -     +                -                          +                   +                   +        -
+attack.silos,std,factor,z,epsilon,direction                   +     +                     -                    -               +   -     +                -                          +                   +                   +        +
+attack.mimicked,target,patch,value,share,keep_optimizer_state +     +                     -                    -               +   -     +                -                          +                   +                   +        +
+privacy                                                       +     =                     +                    +               +   +     +                -                          +                   +                   +        -
+privacy.level                                                 +     +                     +                    +               +   +     +                -                          +                   +                   example  +
+privacy.noise_at,clip,quantile,clip_start,noise,noise_of      +     +                     +                    +               +   +     +                -                          +                   +                   +        +
+privacy.epsilon,delta,accountant,evaluate_unprotected         +     +                     +                    +               +   +     +                -                          +                   +                   +        +
+security                                                      +     =                     +                    +               +   +     +                -                          +                   +                   +        -
+security.masks,range,least,colluding                          +     +                     +                    +               +   +     +                -                          +                   +                   +        +
+evaluate.every,batch_size,target,target_accuracy              +     +                     +                    +               +   +     +                +                          +                   +                   +        +
+evaluate.stop_at_target,split,patience                        +     +                     +                    +               +   +     +                +                          +                   +                   +        +
+evaluate.where                                                +     +                     +                    +               +   +     +                -                          +                   +                   +        +
+evaluate.keep_best                                            +     +                     +                    +               +   +     +                False                      +                   +                   +        +
+evaluate.silos                                                +     +                     +                    +               +   +     +                .                          +                   +                   +        +
+checkpoint.every,keep,background                              +     +                     +                    +               +   +     +                +                          +                   +                   +        +
+checkpoint.mirror                                             +     +                     +                    +               +   +     -                -                          +                   +                   +        +
+tracking.console,jsonl,tensorboard,mlflow,wandb,observers     +     +                     +                    +               +   +     +                +                          +                   +                   +        +
+tracking.step_losses                                          +     +                     -                    -               -   -     -                -                          +                   -                   +        -
 """  # noqa: E501
 
 _WHY = """
@@ -95,7 +96,7 @@ sums        tracking.step_losses       [tracking] step_losses = {value}: are of 
 masks       tracking.step_losses       [tracking] step_losses = {value}: are of single silos, and masks hide them; leave it out under [security]
 split       tracking.step_losses       [tracking] step_losses = {value}: each batch is a step of all parties; leave it out
 batch_silos tracking.step_losses       [tracking] step_losses = {value}: [local] batch_silos = true takes steps of several silos at once; leave one of them out
-clock       tracking.step_losses       [tracking] step_losses = {value}: by [clock] silos hand over in one round what they trained in another; leave one of them out
+asynchronous tracking.step_losses      [tracking] step_losses = {value}: by [clock] silos hand over in one round what they trained in another; leave one of them out
 private     attack.kind                [attack] kind = '{value}': who lies spends no budget; leave one of them out
 private     model.buffers              [model] buffers: {value}: what buffers learn of examples is protected by nothing; use 'reset'
 silo        cohort.weights             [cohort] weights = '{value}': one silo's update would weigh more than the noise hides; [privacy] level = 'silo' takes 'uniform'
@@ -112,15 +113,23 @@ sums        model.buffers              [model] buffers: {value}: the server look
 masks       cohort.select              [cohort] select = '{value}': each site draws a round's silos itself, by the job's seed, and knows no losses of others; use 'uniform' or 'examples'
 masks       local.deadline             [local] deadline = {value:g}: a silo asked again would answer otherwise, and the difference of two sums would show it; leave it out under [security]
 masks       checkpoint.mirror          [checkpoint] mirror = true: another site's rank would become the server; leave it out under [security]
-clock       cohort.fraction            [cohort] fraction = {value:g}: the clock says who takes part; leave it out, and take [algorithm] concurrency
-clock       cohort.select,candidates   [cohort] select = '{job.cohort.select}': the clock says who takes part; leave it out
-clock       cohort.deadline            [cohort] deadline = {value:g}: by [clock] nobody is waited for; leave it out
-clock       aggregation.rule           [aggregation] rule = '{value}': by [clock] silos hand over updates of models of unequal age, which a rule would compare; use 'mean'
-clock       aggregation.clip           [aggregation] clip = {value:g}: by [clock] a silo may hand over several updates at a time; leave it out
-clock       attack.kind                [attack] kind = '{value}': lies in the round in which a silo begins, and it hands over in another; leave one of them out
-clock       privacy                    [privacy]: counts a round's answers, and by [clock] silos hand over in one round what they trained in another; leave one of them out
-clock       security                   [security]: by [clock] few silos hand over at a time, and a sum over few hides little; leave one of them out
-clock       model.buffers              [model] buffers: {value}: by [clock] an update is handed over later than buffers are learned; use 'reset'
+asynchronous cohort.fraction           [cohort] fraction = {value:g}: the clock says who takes part; leave it out, and take [algorithm] concurrency
+asynchronous cohort.select,candidates  [cohort] select = '{job.cohort.select}': the clock says who takes part; leave it out
+clock       cohort.deadline            [cohort] deadline = {value:g}: is of real seconds, and by [clock] those of the job count; leave it out
+clock       local.deadline             [local] deadline = {value:g}: [clock] has a time of its own for each step; leave it out
+clock       privacy.level              [privacy] level = '{value}': who is drawn stays secret, and [clock] would tell by the slowest of them; leave one of them out
+asynchronous clock.deadline            [clock] deadline = {value:g}: asynchronous rounds wait for nobody; leave it out
+private     clock.deadline             [clock] deadline = {value:g}: nobody has counted a budget with silos left out by their sizes; leave it out under [privacy]
+silo        clock.deadline             [clock] deadline = {value:g}: nobody has counted a budget with silos left out by their sizes; leave it out under [privacy]
+sum         clock.deadline             [clock] deadline = {value:g}: nobody has counted a budget with silos left out by their sizes; leave it out under [privacy]
+sums        clock.deadline             [clock] deadline = {value:g}: masks are among all silos that the round draws; leave one of them out
+masks       clock.deadline             [clock] deadline = {value:g}: masks are among all silos that the round draws; leave one of them out
+asynchronous aggregation.rule          [aggregation] rule = '{value}': by [clock] silos hand over updates of models of unequal age, which a rule would compare; use 'mean'
+asynchronous aggregation.clip          [aggregation] clip = {value:g}: by [clock] a silo may hand over several updates at a time; leave it out
+asynchronous attack.kind               [attack] kind = '{value}': lies in the round in which a silo begins, and it hands over in another; leave one of them out
+asynchronous privacy                   [privacy]: counts a round's answers, and by [clock] silos hand over in one round what they trained in another; leave one of them out
+asynchronous security                  [security]: by [clock] few silos hand over at a time, and a sum over few hides little; leave one of them out
+asynchronous model.buffers             [model] buffers: {value}: by [clock] an update is handed over later than buffers are learned; use 'reset'
 clock       split                      [split]: all parties speak at once, and by [clock] each has a time of its own; leave one of them out
 split       aggregation.rule,clip      [aggregation]: lines are not averaged; leave it out
 split       compression.upload         [compression] upload = '{value}': top and bottoms need all of a line; use 'qsgd' or 'bfloat16'
@@ -166,12 +175,12 @@ IN_EFFECT: dict[str, Callable[[Outline], bool]] = {
     "masks": lambda job: job.security is not None and job.security.masks,
     "split": lambda job: job.split is not None,
 }
-"""Whether a job asks for a way; ways are checked in this order."""
+"""Whether a job asks for a way; ways are checked in this order, after an algorithm's own `ways`."""
 
 
 def why_not(way: str, job: Outline) -> str:
     """Return which key of a job a way refuses, with advice; "" if none, or if the job does not ask for it."""
-    if not IN_EFFECT[way](job):
+    if way in IN_EFFECT and not IN_EFFECT[way](job):
         return ""
     tables: dict[str, Any] = {f"{name}.": table for name, table in job if isinstance(table, BaseModel)}
     if way not in LOCAL.cells:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mpifl.algorithms import Algorithm, ServerSGD
 from mpifl.common import InputError
-from mpifl.run.job.fits import IN_EFFECT, why_not
+from mpifl.run.job.fits import FITS, IN_EFFECT, why_not
 from mpifl.run.job.tables import POISSON
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def _refusals(job: Job, algorithm: Algorithm) -> Iterator[str]:
     yield from _of_poisson(job)
     yield from _of_layout(job, algorithm)
     yield from _of_clock(job, algorithm)
-    for way in (way for way, is_asked in IN_EFFECT.items() if is_asked(job)):
+    asked = [way for way, is_asked in IN_EFFECT.items() if is_asked(job)]
+    for way in [*(way for way in algorithm.ways if way in FITS.cells), *asked]:
         yield from _FIRST.get(way, _nothing)(job, algorithm)
         yield from filter(None, [why_not(way, job)])
         yield from _THEN.get(way, _nothing)(job, algorithm)
@@ -52,9 +53,8 @@ def _of_layout(job: Job, algorithm: Algorithm) -> Iterator[str]:
 
 def _of_clock(job: Job, algorithm: Algorithm) -> Iterator[str]:
     name = job.algorithm["name"]
-    if job.clock is not None and not algorithm.timed:
-        what = "waits in each round for all of its silos; use 'fedasync' or 'fedbuff', or leave [clock] out"
-        yield f"[clock]: '{name}' {what}"
+    if job.clock is not None and (why := algorithm.why_not_clocked()):
+        yield f"[clock]: '{name}' {why}, or leave [clock] out"
     if job.clock is None and algorithm.timed:
         what = "who is done when is said by [clock], and the job has none; it may be empty"
         yield f"[algorithm] name = '{name}': {what}"

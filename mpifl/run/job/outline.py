@@ -69,7 +69,7 @@ class Outline(BaseModel):
     split: SplitSettings | None = None
     """How a network is split over silos; only for silos that have columns of the same rows."""
     clock: ClockSettings | None = None
-    """How fast silos train on the server's virtual clock; only for asynchronous algorithms."""
+    """How fast silos train on the server's virtual clock, which asynchronous algorithms need."""
     server_optimizer: Table = {"name": "sgd"}
     """How the server moves the model along the mean of the updates."""
     cohort: CohortTable = CohortTable()

@@ -29,7 +29,7 @@ from mpifl.run.job import (
 )
 from mpifl.run.job.tables import Model
 from mpifl.silo.parameters import check_tensors, rules_of
-from mpifl.training import Wing, WingsOf, core_alone, settle_kernels
+from mpifl.training import Wing, WingsOf, check_clock, core_alone, settle_kernels
 from mpifl.training.beforehand.first_step import Learner, check_first_step, check_server_step
 
 
@@ -53,6 +53,7 @@ def validate_job(job: Job, source: str, wings_of: WingsOf = core_alone) -> AnySp
         augment_of(job, spec)
         job.cohort.check(len(spec.silos))
         job.evaluate.check(splits_of(spec))
+        check_clock(job, spec)
         if not isinstance(spec, VerticalSpec):
             _check_models(job, spec, algorithm)
         check_private_data(job, algorithm, spec)

@@ -6,11 +6,15 @@ import pytest
 import torch
 from unit.builders import make_silo, net
 
+from mpifl.algorithms.arrival_groups import ArrivalGroups
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedbuff import FedBuff
-from mpifl.algorithms.virtual_clock import ClockSettings, Schedule
+from mpifl.algorithms.fedsam import FedSAM
+from mpifl.algorithms.pfedme import PFedMe
+from mpifl.algorithms.virtual_clock import ClockSettings, Pace, RoundClock, Schedule
 from mpifl.common.errors import InputError
 from mpifl.silo.parameters.flat_model import FlatModel
+from mpifl.silo.steps import LocalTraining
 
 
 def schedule(times, waits=1, concurrency=None):
@@ -109,3 +113,42 @@ def test_trainings_of_one_round_draw_other_orders():
     both = FedBuff().take_part(make_silo(model, n=40), w, '{"0": [null, 0, null, 0]}')
     assert both.scalars["handed_over"] == 2
     assert not torch.equal(both.vectors["delta"] - one, one)
+
+
+class Stumbling:
+    """Silo 0 takes 0.1 seconds a step, silo 1 0.2; the third training of silo 1 takes three times as long."""
+
+    def seconds(self, silo, nth, steps):
+        return Fraction(steps * (silo + 1), 10) * (3 if (silo, nth) == (1, 2) else 1)
+
+
+def test_silos_arrive_in_groups_and_a_late_one_joins_the_next_step_of_the_server():
+    known = ArrivalGroups(Stumbling(), 2, least=2, most=10, factor=1.5, momentum=0.9)
+    found = [known.round(n) for n in range(7)]
+    assert [one.seconds for one in found] == [1, 2, 2, 3, 4.5, 5.5, 6.5]
+    assert found[0].events == {0: [None, 0], 1: [None]}, "a first arrival is a step by itself"
+    assert found[1].events == {0: [None, 1]}
+    assert (found[2].events, found[2].staleness) == ({0: [None], 1: [0]}, [2])
+    assert (found[3].events, found[3].staleness) == ({1: [None, 3], 0: [2]}, [1, 0]), "both arrive at 3"
+    assert found[3].steps == {1: [5, 5], 0: [10]}, "in the second that 10 steps of silo 0 take"
+    assert found[4].events == {0: [None, 4], 1: [None]}, "silo 1 is not there at 4.5, the latest time"
+    assert found[5].events == {0: [None, 5]}
+    assert (found[6].events, found[6].staleness) == ({0: [None, 6], 1: [4, None]}, [2, 0]), "late, at 6"
+    assert found[6].steps[1] == [5, 3], "at 0.56 s a step, until silo 0 could arrive again at 8"
+
+
+def test_a_round_that_waits_takes_as_long_as_its_slowest_silo_and_a_deadline_leaves_that_one_out():
+    """By epochs of 2, 3 and 5 steps at 1, 2 and 10 steps a second: 2, 1.5 and 0.5 seconds, and twice that."""
+    silos, local = [("a", 20), ("b", 21), ("c", 50)], LocalTraining(batch_size=10)
+    clock = ClockSettings(speeds={"a": 1.0, "b": 2.0, "c": 10.0})
+    pace = Pace(clock, local, silos, seed=3)
+    one, two = RoundClock(pace, FedAvg().gradients, 1.5), RoundClock(pace, FedSAM().gradients, 0.5)
+    assert [one.seconds(silo, 0) for silo in range(3)] == [2, Fraction(3, 2), Fraction(1, 2)]
+    assert [two.seconds(silo, 0) for silo in range(3)] == [4, 3, 1]
+    assert PFedMe(inner_steps=3).gradients(5) == 15
+    assert one.in_time([0, 1, 2], 0) == [1, 2], "who is done in the very moment is in time"
+    assert two.in_time([0, 1, 2], 0) == []
+    assert one.why_nobody([0, 2], 0) == one.why_nobody([], 0) == ""
+    assert two.why_nobody([0, 1], 6) == (
+        "[clock] deadline = 0.5: none of 2 silos of round 7 would be done by then; give at least 3"
+    )

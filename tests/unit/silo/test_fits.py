@@ -45,6 +45,7 @@ NO_DIFFERENCE = {
 """What changes nothing of a training here, and why."""
 ELSEWHERE = {
     "compile": "test_compiled.py holds it against the plain step, since each takes a compiler's seconds",
+    "clock": "silos train as without; only how long that takes by the clock is told",
     "masks": "silos train as without; only what becomes of their updates is another",
     "sum": "the batch is drawn with the rate that wings/dpsgd/privacy_plan.py makes of it",
 }
@@ -93,7 +94,7 @@ def by_algorithm(name: str, local: LocalTraining) -> torch.Tensor:
         "fedsam": lambda: FedSAM(local=local, rho=0.5).train(silo, W),
         "fedrep": lambda: FedRep(local=local, personal=[]).train(silo, W),
         "paired": lambda: APFL(local=local).train(silo, W),
-        "clock": lambda: FedBuff(local=local).take_part(silo, W, f'{{"1": [null, {ROUND}]}}'),
+        "asynchronous": lambda: FedBuff(local=local).take_part(silo, W, f'{{"1": [null, {ROUND}]}}'),
     }[name]()
     return torch.cat([*update.vectors.values(), silo.kept.get("v", W)])
 
@@ -101,7 +102,18 @@ def by_algorithm(name: str, local: LocalTraining) -> torch.Tensor:
 TRAINED = {
     **dict.fromkeys(("usual", "plain", "batch_silos", "private"), by_silo),
     **dict.fromkeys(
-        ("fedsgd", "fsvrg", "qffl", "scaffold", "fednova", "ditto", "fedsam", "fedrep", "paired", "clock"),
+        (
+            "fedsgd",
+            "fsvrg",
+            "qffl",
+            "scaffold",
+            "fednova",
+            "ditto",
+            "fedsam",
+            "fedrep",
+            "paired",
+            "asynchronous",
+        ),
         by_algorithm,
     ),
     "split": by_halves,

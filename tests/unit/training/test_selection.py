@@ -1,5 +1,6 @@
 """Which silos take part in a round: by size, by last losses, by the user's own selection."""
 
+import json
 import math
 import sys
 import types
@@ -15,7 +16,7 @@ from unit.builders import Alone, write_folder
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.server import Server
 from mpifl.common import rng
-from mpifl.common.errors import InputError
+from mpifl.common.errors import InputError, RoundLost
 from mpifl.run.folder import serialization
 from mpifl.run.job.job import check_job
 from mpifl.run.job.tables.cohort_table import CohortTable
@@ -335,6 +336,36 @@ def test_a_run_that_goes_on_with_another_selection_begins_with_no_losses(run):
     losses = run(cohort={**BY_LOSSES, "candidates": 6}, rounds=4, resume=True, force=True)[LOSSES]
     assert int(losses.isfinite().sum()) > 2
     assert run(cohort={"fraction": 0.3}, rounds=5, resume=True, force=True).keys() == {"w"}
+
+
+def largest(draw):
+    """Select the largest silo, as a user's own."""
+    return [int(draw.silos[draw.sizes.argmax()])]
+
+
+def test_a_deadline_leaves_late_silos_out_and_where_nobody_is_in_time_the_run_ends_with_one_line(
+    run, tmp_path
+):
+    local, small, large = {"lr": 0.1, "batch_size": 1}, float(min(SEVEN)), float(max(SEVEN))
+    clock = {"speeds": "uniform", "slowest": 1.0, "fastest": 1.0}  # so that an example takes a second
+
+    def told():
+        records = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+        return [(record["virtual_seconds"], len(record.get("late", []))) for record in records]
+
+    with pytest.raises(InputError, match=f"none of 7 silos of round 1 would .* give at least {small:g}$"):
+        run(local=local, clock={**clock, "deadline": small - 0.5})
+    run(local=local, clock={**clock, "deadline": small})
+    late = 7 - list(SEVEN).count(small)
+    assert told() == [(small, late), (2 * small, late)], "the time of those that take part"
+    more = {"local": local, "rounds": 3, "resume": True, "force": True}
+    own = {"select": "unit.training.test_selection:largest", "fraction": 0.1}
+    with pytest.raises(
+        RoundLost, match=f"none of 1 silos of round 3 would .* {large:g}, with --force; a check"
+    ):
+        run(cohort=own, clock={**clock, "deadline": small}, **more)
+    run(cohort=own, clock={**clock, "deadline": large}, **more)
+    assert told()[2:] == [(2 * small + large, 0)], "the clock goes on from the checkpoint"
 
 
 def test_losses_are_those_of_the_silos_last_accepted_training(run):
