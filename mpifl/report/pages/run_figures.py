@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from re import fullmatch
 from typing import Any
 
@@ -33,12 +34,11 @@ def curve(summary: Summary, names: Names) -> Figure | None:
     """Draw the main metric: what the run is judged by, the silos, the target, and what went wrong."""
     metric, main = summary.metric, summary.judged_by or summary.metric.test
     held = "all validation rows" if summary.by_valid else "all held-out examples"
+    write = partial(metric.write, target=summary.target)
     shared, own = (", shared model", ", own models") if summary.personal else ("", "")
     called = {metric.test: f"test set{shared}", metric.pooled: held}
-    lines = [
-        _line(summary, called.get(main, "silos' mean, weighted by examples"), main, "test", metric.write)
-    ]
-    lines.append(_line(summary, f"silos' mean{own}", f"{metric.silo}_mean", "mean", metric.write))
+    lines = [_line(summary, called.get(main, "silos' mean, weighted by examples"), main, "test", write)]
+    lines.append(_line(summary, f"silos' mean{own}", f"{metric.silo}_mean", "mean", write))
     fallen = {at for at, _ in falls(summary)}
     points = [(float(r["round"]), number(r, main) if r["round"] in fallen else None) for r in summary.records]
     lines.append(charts.Line("falls" if metric.higher_is_better else "rises", points, "fall", ""))

@@ -232,7 +232,8 @@ def test_a_page_draws_how_the_model_answers(tmp_path, how):
         assert title in words
     assert "Examples: test set" in words
     assert "95% interval" in words
-    assert "Always predicting the most common class of these rows gives " in words, "beside the accuracy"
+    rows = "all silos' rows together" if how == "valid" else "these rows"
+    assert f"Always predicting the most common class of {rows} gives " in words, "beside the accuracy"
     assert ("all silos together" in keys, "silo 1" in keys) == (how != "masked",) * 2
     assert ("Withheld: sums are masked" in words) == (how == "masked")
     names = {path.name for path in (tmp_path / "plots").iterdir()}
