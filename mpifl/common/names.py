@@ -32,9 +32,12 @@ class Names:
         shown = name if re.fullmatch(r"[^\W\d][\w.+-]*", name) else f"'{name}'"
         return f"{shown} ({number})" if self._times[name] > 1 or name.isdigit() else shown
 
-    def listed(self, silos: Sequence[int | str]) -> str:
-        """Return `silo cleveland` or `silos cleveland, 3`."""
-        return f"silo{'s' * (len(silos) > 1)} {', '.join(self[silo] for silo in silos)}"
+    def listed(self, silos: Sequence[int | str], most: int | None = None) -> str:
+        """Return `silo cleveland` or `silos cleveland, 3`; of more than `most` their number, and some."""
+        who = ", ".join(self[silo] for silo in silos[:most])
+        if most is not None and len(silos) > most:
+            return f"{len(silos):,} silos (among them {who})"
+        return f"silo{'s' * (len(silos) > 1)} {who}"
 
     @property
     def told(self) -> list[str]:

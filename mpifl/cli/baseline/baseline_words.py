@@ -23,7 +23,7 @@ FROM_CHANCE = (
 def heads(found: Baseline) -> list[str]:
     """Return the headings of the columns."""
     pooled = ["pooled"] if found.whole.pooled is not None else []
-    return ["test rows", "alone", "federated", *pooled, "difference", "95 % interval", "p", "seen"]
+    return ["test rows", "alone", "federated", *pooled, "difference", "95% interval", "p", "seen"]
 
 
 def cells(one: Scored, found: Baseline) -> list[str]:
@@ -66,7 +66,7 @@ def verdict(found: Baseline) -> str:
         said += (
             f" on all {whole.rows:,} test rows: {metric.name} {metric.write(whole.federated)} against "
             f"{metric.write(whole.alone)} of silos alone, {signed(metric, whole.difference.by)}{points} "
-            f"(95 % interval {low} to {high})"
+            f"(95% interval {low} to {high})"
         )
     if len(found.silos) < 2:
         return f"{said}."

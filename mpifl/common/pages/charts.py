@@ -79,7 +79,7 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
         high = low + (abs(low) if abs(low) > NOTHING else 1.0)
     rough = (high - low) / most
     power = 10 ** math.floor(math.log10(rough))
-    step = next(f * power for f in (1, 2, 2.5, 5, 10) if f * power >= rough * (1 - 1e-9))
+    step = next(f * power for f in (1, 2, 5, 10) if f * power >= rough * (1 - 1e-9))
     return [step * n for n in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
 
 
@@ -133,7 +133,8 @@ def lines(
     if marked:
         levels, tell = marked(highest(values[0]))
         y = Scale(0, levels[-1])
-        note += f" The first {along} is cut: it took {write(values[0][0])}." if values[0][0] > y.high else ""
+        cut = f" The first {along} took {write(values[0][0])}, more than the axis shows."
+        note += cut if values[0][0] > y.high else ""
     else:
         edges = [edge for point in (band.points if band else ()) for edge in point[1:]]
         y, levels = levelled([*sum(values, edges), *([] if target is None else [target])], log)

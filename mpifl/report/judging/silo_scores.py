@@ -37,5 +37,5 @@ def why_none(job: Mapping[str, Any]) -> str:
     if isinstance(job.get("privacy"), Mapping):
         return "withheld: differential privacy protects the scores on a silo's own examples"
     if isinstance(job.get("split"), Mapping):
-        return "there are none: all silos have the same rows"
+        return "there are no scores of single silos: all hold columns of the same rows"
     return "there are none: no silo holds out examples, or no round was scored yet"

@@ -140,8 +140,7 @@ def without(silos: list[str], names: Names) -> str:
 
 
 def _listed(silos: list[str], names: Names) -> str:
-    more = f" and {len(silos) - MOST_SILOS} more" if len(silos) > MOST_SILOS else ""
-    return f"{names.listed(silos[:MOST_SILOS])}{more}"
+    return names.listed(silos, MOST_SILOS)
 
 
 def weighed(weights: dict[str, float], names: Names) -> str:

@@ -105,7 +105,7 @@ def answer_charts(found: Answered, classes: Sequence[str]) -> list[AnswerChart]:
     for (file, title, along, beside, points), level in zip(KINDS, behind, strict=True):
         lines = [charts.Line(name, of, look, "") for name, look, column in drawn if (of := points(column))]
         said = f"{beside[:1].upper()}{beside[1:]} over {along}{by}."
-        said += f" AUROC, 95 % interval: {ends}." if ends and file == "roc" else ""
+        said += f" AUROC, 95% interval: {ends}." if ends and file == "roc" else ""
         if level and lines:
             lines = [charts.Line(level[0], [(0.0, level[1]), (1.0, level[2])], "target", ""), *lines]
         if lines:
@@ -177,7 +177,8 @@ def _confusion(found: Answered, classes: Sequence[str]) -> Figure | None:
         )
         for right, (name, row) in enumerate(zip(names, counts, strict=True))
     ]
-    note = f"Examples: {rows}. Rows are true classes, columns are predicted ones. Right ones are framed."
+    note = f"Examples: {rows}. Rows are true classes, columns are predicted ones. "
+    note += "Correct predictions are framed."
     return Figure("Confusion matrix", note, [Grid("true / predicted", names, cells)], wide=len(counts) > 8)
 
 

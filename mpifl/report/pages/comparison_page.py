@@ -9,6 +9,7 @@ from statistics import fmean
 from urllib.parse import quote
 
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
+from mpifl.report.judging import scores
 from mpifl.report.pages.compared_silos import called_in_words, held_by, reference_of, silos_of_settings
 from mpifl.report.pages.curves import AXES, curve, group_looks
 from mpifl.report.pages.gains import gained
@@ -22,6 +23,7 @@ from mpifl.report.runs import (
     columns_of,
     curve_legends,
     fitting,
+    headline,
     judged_by_all,
     level_of,
     metrics_of,
@@ -36,10 +38,10 @@ from mpifl.report.runs import (
 
 ROOM, LONGEST, BESIDE = 120, 28, 9
 """Characters of a row of all runs on a desk, of a run's name there at most, and of a setting."""
-TESTED = ("behind the first", "95 % interval", "p")
+TESTED = ("behind the first", "95% interval, not corrected", "p, corrected")
 HOLM = (
     "A t-test over the seeds compares each setting with the first. It is paired where both have the same "
-    "seeds, else Welch's. p is corrected by Holm for all pairs of settings; the interval is not."
+    "seeds, else Welch's. p is corrected by Holm for all pairs of settings."
 )
 
 
@@ -72,17 +74,34 @@ def compare_page(
         reference = reference_of(found, against)
         silos, over = silos_of_settings(found, reference, held_by(summaries))
         drawn.append(silos)
-        said += [gained(over, called_in_words(reference), found[0].name)] if reference and over else []
+        said += (
+            [gained(over, found[0].metric, called_in_words(reference), found[0].name)]
+            if reference and over
+            else []
+        )
     return render(
         "compare.html",
         title=title,
         every=None,
         broad=True,
-        words=f"{_many(len(summaries), 'run')}, {_many(len(found), 'setting')}",
+        words=" · ".join(_words(summaries, len(found))),
         verdict=said,
         figures=there(drawn),
         folds=there([_remarks(summaries, left_out), _table(summaries, target, path)]),
     )
+
+
+def _words(summaries: Sequence[Summary], settings: int) -> list[str]:
+    """Say what was compared: the runs and how they ended, and what is the same in all of them."""
+    ended = sum(run.finished for run in summaries)
+    each = [headline(run.job) for run in summaries]
+    silos = {len(scores(run)) for run in summaries} - {0}
+    return [
+        f"{_many(len(summaries), 'run')}, {'all' if ended == len(summaries) else ended} finished",
+        _many(settings, "setting"),
+        *(word for word in each[0] if all(word in words for words in each)),
+        *([_many(silos.pop(), "silo")] if len(silos) == 1 else []),
+    ]
 
 
 def _many(number: int, what: str) -> str:
@@ -137,7 +156,9 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
     metric, place = found[0].metric, _places(found)
     others = rivals(found)
     tested = any(one.test for one in others)
-    heads = [metric.label, "one dot per seed", *(TESTED if tested else ()), found[0].worst_head]
+    several, worst = any(len(one.ends) > 1 for one in found), found[0].worst_head
+    worst += ", mean" if several else ""
+    heads = [metric.label, "one dot per seed", *(TESTED if tested else ()), worst]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
     for one, rival in zip(found, [None, *others], strict=True):
@@ -152,6 +173,7 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
     note = "Each dot is a run with its own seed. The line is mean ± standard deviation over the seeds."
     note += f" {HOLM}" if tested else ""
+    note += " Time is without scoring and checkpoints." + " Traffic and time are means per run." * several
     table = Table(["setting", *heads, "traffic", "time"], rows, sort=True)
     return Figure("Settings, the best first", note, [table], wide=True)
 
@@ -212,7 +234,8 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
             for name, each, look in curves
         ]
         title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
-        panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=note, along=along,
+        said = f"{note} Values beside names are of the last round." if which == 0 else note
+        panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=said, along=along,
                                    wide=which == 0))  # fmt: skip
     return panels
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import comb
+from statistics import fmean
 from typing import NamedTuple
 
 from mpifl.common import InputError
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import ranked, scores
-from mpifl.report.runs import Difference, Held, Summary, chance
+from mpifl.report.runs import Difference, Held, Summary, chance, units
 from mpifl.run.folder import same_data
 
 NONE_SEEN = "no difference seen"
 SEEDS, EXAMPLES = "the seeds", "the held-out examples"
 """What chance comes from."""
+NO_CHANGE = "No silo's change exceeds chance by itself."
 ALONE = "a model trained alone"
 
 
@@ -72,13 +75,15 @@ def gains(
 
 def held_against(found: Iterable[Gain]) -> str:
     """Say where changes are written: where they are more than chance makes of what."""
-    told = [gain.held for gain in found]
+    given = [*found]
+    told = [gain.held for gain in given]
     parts = [what for what in (SEEDS, EXAMPLES) if any(what in held for held in told)]
     if not parts or not all(told):
         return "How much of them is chance is not known."
     said = (
         f"A change is shown where it exceeds chance over {' and over '.join(parts)}, for each silo by itself."
     )
+    said += "" if any(gain.look for gain in given) else f" {NO_CHANGE}"
     return said + ("" if SEEDS in parts else " A setting with one seed shows no spread over seeds.")
 
 
@@ -117,12 +122,36 @@ def check_alone(summary: Summary, alone: Summary) -> None:
             )
 
 
-def gained(found: Mapping[str, Gain], against: str = ALONE, setting: str = "this model") -> str:
-    """Say how many silos gain, how many lose, and of how many no difference is seen; by which setting."""
+def _together(found: Mapping[str, Gain], metric: MetricInfo, against: str, setting: str) -> str:
+    """Say what the silos gain as a whole: their means, and the exact sign test over them."""
+    by, other = (
+        fmean(each) for each in zip(*((gain.by, gain.other) for gain in found.values()), strict=True)
+    )
+    up, down = (sum(sign * gain.by > 0 for gain in found.values()) for sign in (1, -1))
+    mean = Gain(other, by, None).write(metric) + (" points" if metric.share else "")
+    served = other + (by if metric.higher_is_better else -by)
+    tails = 2 * sum(comb(up + down, n) for n in range(min(up, down) + 1)) / 2 ** (up + down)
+    p = units.probability(min(1.0, tails))
+    return (
+        f"The silos' mean is {metric.write(served)} with {setting} and {metric.write(other)} with {against} "
+        f"({mean}). {up:,} of {len(found):,} silos gain and {down:,} lose, p {p if '<' in p else f'= {p}'} "
+        "by a sign test over the silos."
+    )
+
+
+def gained(
+    found: Mapping[str, Gain], metric: MetricInfo, against: str = ALONE, setting: str = "this model"
+) -> str:
+    """Say what silos gain together, and at how many of them the change exceeds chance; by which setting."""
+    return f"{_together(found, metric, against, setting)} {_singly(found, against, setting)}"
+
+
+def _singly(found: Mapping[str, Gain], against: str, setting: str) -> str:
+    """Say how many silos gain, how many lose, and of how many no difference is seen."""
     looks = [gain.look for gain in found.values()]
     better, worse = looks.count("best"), looks.count("worst")
     if not better + worse and all(gain.seen is not None for gain in found.values()):
-        return f"No difference is seen between {setting} and {against} at any of {len(looks):,} silos."
+        return NO_CHANGE
     than = f"with {setting} than with {against}"
     said = f"{better:,} of {len(looks):,} silos do better {than}, and {worse:,} do worse."
     if any(gain.seen is None for gain in found.values()):

@@ -8,12 +8,14 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
 from mpifl.common import Names
 from mpifl.common.pages import Figure, Table
 from mpifl.report.judging import NAMES, ranked, scores
 from mpifl.report.observers import HELD_OUT, best_round
-from mpifl.report.runs import Summary, units
-from mpifl.run.folder import number
+from mpifl.report.runs import Held, Summary, chance, units
+from mpifl.run.folder import number, why_lost
 
 
 class Event(NamedTuple):
@@ -28,7 +30,10 @@ USUAL, SHARE = 6, 0.05
 """A fall is a step down of more than so many times the usual step, and of this share of the whole span."""
 LATE = 0.1
 """The first share of the rounds, in which steps are large, has no falls."""
-MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT, MOST_MINDED, MOST_NAMED = 3, 3, 6, 20, 3, 5
+MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT, MOST_MINDED, MOST_NAMED = 3, 3, 6, 20, 3, 10
+MOST_LOOKED = 200
+"""The largest falls of silos of which some may exceed chance."""
+NO_FAULT = "No silo was left out of a round, and no rank was lost."
 
 
 def verdict(summary: Summary) -> list[str]:
@@ -41,6 +46,7 @@ def _reached(summary: Summary) -> str:
     """Say what the model reached by what it is judged by, and when it was at the target."""
     metric, judged, final = summary.metric, summary.judged_by, summary.final()
     by = f", by {summary.model_words}" if summary.model_words else ""
+    by += ", by the shared model" if summary.personal and judged == metric.test else ""
     tested = "the test rows of all silos" if "split" in summary.job else "the server's test set"
     if final is not None:
         whose = tested if metric.test in summary.at_end else "the test rows of all silos"
@@ -73,20 +79,24 @@ def _of_target(summary: Summary, value: float | None) -> str:
 
 def _of_silos(summary: Summary) -> str:
     """Say how the model serves the silos, if more than one was scored."""
-    found = [(name, value) for name, value in ranked(scores(summary), summary.metric) if value is not None]
+    each = ranked(scores(summary), summary.metric)
+    found = [(name, value) for name, value in each if value is not None]
     if len(found) < 2:
         return ""
     write, half = summary.metric.write, median(value for _, value in found)
-    (worst, low), (best, high) = found[0], found[-1]
+    (_, low), (best, high) = found[0], found[-1]
     where = f" on {summary.silo_rows}" if summary.silo_rows else ""
     if low == high:
         return f"All {len(found):,} silos have {write(low)}{where}."
-    than = "more" if summary.metric.higher_is_better else "less"
-    alike = [value for _, value in found].count(low) - 1
-    who = f"Silo {worst} and {alike:,} more are" if alike else f"Silo {worst} is"
+    low_ones = [name for name, value in found if value == low]
+    who = f"{NAMES.listed(low_ones, MOST_NAMED)} {'are' if len(low_ones) > 1 else 'is'}"
+    own = " Each silo has a model of its own." if summary.personal else ""
+    without = [name for name, value in each if value is None]
+    kind = ", since they hold one class" if summary.metric.name == "auroc" else ""
+    lacks = f" The rows of {NAMES.listed(without, MOST_NAMED)} have no {summary.metric.label}{kind}."
     return (
-        f"{who} the worst of {len(found):,} silos{where}, with {write(low)}. Silo {best} is the best, with "
-        f"{write(high)}. Half of the silos have {write(half)} or {than}."
+        f"{who[:1].upper()}{who[1:]} the worst of {len(found):,} silos{where}, with {write(low)}. Silo "
+        f"{best} is the best, with {write(high)}. The median is {write(half)}.{own}{lacks * bool(without)}"
     )
 
 
@@ -94,7 +104,7 @@ def minded(summary: Summary, names: Names) -> list[str]:
     """Return what is to be minded: what speaks against a run, and the silos that it left out."""
     absent = _together(summary.records)
     found = [
-        f"{_listed(names, silos)} {'were' if len(silos) > 1 else 'was'} left out of {_many(at)}"
+        f"{names.listed(silos, MOST_NAMED)} {'were' if len(silos) > 1 else 'was'} left out of {_many(at)}"
         for silos, at, _ in absent[:MOST_MINDED]
     ]
     if others := sum(len(silos) for silos, _, _ in absent[MOST_MINDED:]):
@@ -104,24 +114,41 @@ def minded(summary: Summary, names: Names) -> list[str]:
     return [*(one for one in summary.remarks if not one.startswith("without test")), *found]
 
 
-def events(summary: Summary, names: Names) -> list[Event]:
+def events(summary: Summary, names: Names, more: Sequence[Event] = (), going: bool = False) -> list[Event]:
     """Return what happened, in the order of rounds: the target, the best round, falls, silos left out, ranks
-    lost."""
-    found = [*_marks(summary), *_falls(summary), *_left_out(summary.records, names)]
+    lost, `more`, and where a run ended that is neither finished nor still `going`."""
+    found = [*_marks(summary), *_falls(summary), *more, *_left_out(summary.records, names)]
+    if not summary.finished and not going:
+        found.append(_broken_off(summary))
     for record in summary.records:
         if isinstance(lost := record.get("ranks_lost"), list) and lost:
             found.append(Event(record["round"], f"Ranks lost: {', '.join(map(str, lost))}"))
     return sorted(found, key=lambda one: one.round)
 
 
-def happened(summary: Summary, names: Names) -> Figure | None:
+def _broken_off(summary: Summary) -> Event:
+    """Return where a run ended that is not finished, and why, as far as that is recorded."""
+    last = summary.records[-1]
+    when, took = units.moment(number(last, "time")), number(last, "seconds")
+    told = [f"it ended on {when.replace(' ', ' at ')}"] if when else []
+    told += [f"it took {units.seconds(took)}"] if took is not None else []
+    said = f"The last recorded round{': ' if told else ''}{' and '.join(told)}"
+    return Event(summary.rounds, said, why_lost(summary.run) or "why the run stopped is not recorded")
+
+
+def happened(
+    summary: Summary, names: Names, more: Sequence[Event] = (), going: bool = False
+) -> Figure | None:
     """Return what happened as a part of a page; None where nothing did."""
-    found = events(summary, names)
+    found = events(summary, names, more, going)
     rows = [[f"{one.round:,}", one.what, one.reason] for one in found]
     heads = ["round", "what happened", "reason"]
     if not any(one.reason for one in found):
         heads, rows = heads[:2], [row[:2] for row in rows]
-    return Figure("What happened", "", [Table.of(heads, rows, text=1)], wide=True) if rows else None
+    told = any("faults" in record for record in summary.records)
+    fault = any(record.get("faults") or record.get("ranks_lost") for record in summary.records)
+    note = NO_FAULT if told and not fault else ""
+    return Figure("What happened", note, [Table.of(heads, rows, text=1)], wide=True) if rows else None
 
 
 def _points(summary: Summary) -> list[tuple[int, float]]:
@@ -137,7 +164,8 @@ def _marks(summary: Summary) -> list[Event]:
         found.append(Event(at, f"The run reaches the target, {metric.write_briefly(summary.target)}"))
     if best := best_round(summary.records, metric):
         where = " on validation rows" if summary.by_valid else ""
-        found.append(Event(best[0], f"Best {metric.label}{where}: {metric.write(best[1])}"))
+        beaten = f", {chance.NO_BETTER}" * chance.guesses(summary, best[1])
+        found.append(Event(best[0], f"Best {metric.label}{where}: {metric.write(best[1])}{beaten}"))
     if summary.stopped:
         found.append(Event(summary.rounds, "The run stops early"))
     return found
@@ -163,6 +191,33 @@ def _falls(summary: Summary) -> list[Event]:
         Event(at, f"{metric.title} {verb} by {units.points(by, metric)}{_blamed(summary, at)}")
         for at, by in falls(summary)
     ]
+
+
+def silo_falls(
+    summary: Summary,
+    called: Sequence[str],
+    held: Mapping[str, Held],
+    rounds: Sequence[int],
+    values: np.ndarray,
+) -> list[Event]:
+    """Return the largest falls of single silos that exceed chance, where the model itself does not fall."""
+    metric, found = summary.metric, list[Event]()
+    if not chance.counts(metric) or len(rounds) < 2:
+        return []
+    drops = np.nan_to_num((values[:, :-1] - values[:, 1:]) * (1 if metric.higher_is_better else -1))
+    usual = USUAL * np.median(np.abs(drops), axis=1)
+    late = rounds[0] + LATE * (rounds[-1] - rounds[0])
+    for place in np.argsort(-drops, axis=None, kind="stable")[:MOST_LOOKED].tolist():
+        row, nth = divmod(place, drops.shape[1])
+        old, new = values[row, nth : nth + 2].tolist()
+        of, at = held.get(called[row]), rounds[nth + 1]
+        seen = of is not None and of.out and drops[row, nth] > usual[row] and chance.differ(old, new, of.out)
+        if seen and at > late and at not in {one for one, _ in falls(summary)} and len(found) < MOST_FALLS:
+            verb, by = "falls" if metric.higher_is_better else "rises", units.points(drops[row, nth], metric)
+            found.append(
+                Event(at, f"{metric.title} of silo {called[row]} {verb} by {by} to {metric.write(new)}")
+            )
+    return found
 
 
 def _blamed(summary: Summary, at: int) -> str:
@@ -210,11 +265,6 @@ def _together(records: Sequence[Mapping[str, object]]) -> list[tuple[list[str], 
     return list(found.values())
 
 
-def _listed(names: Names, silos: Sequence[str]) -> str:
-    more = f" and {len(silos) - MOST_NAMED:,} more" if len(silos) > MOST_NAMED else ""
-    return names.listed(silos[:MOST_NAMED]) + more
-
-
 def _many(at: Sequence[int]) -> str:
     return f"{len(at):,} rounds: {spans(at)}" if len(at) > 1 else f"round {at[0]:,}"
 
@@ -223,7 +273,7 @@ def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Eve
     """Return the silos that were left out of rounds."""
     absent, found = _together(records), []
     for silos, at, reason in absent[:MOST_LEFT_OUT]:
-        said = f"{_listed(names, silos)} {'are' if len(silos) > 1 else 'is'} left out"
+        said = f"{names.listed(silos, MOST_NAMED)} {'are' if len(silos) > 1 else 'is'} left out"
         also = f" ({_many(at)})" if len(at) > 1 else ""
         found.append(Event(at[0], f"{said[:1].upper()}{said[1:]}{also}", reason))
     if others := absent[MOST_LEFT_OUT:]:

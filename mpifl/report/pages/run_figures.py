@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from re import fullmatch
 from typing import Any
 
@@ -11,7 +12,7 @@ from mpifl.common import Names
 from mpifl.common.pages import Figure, charts
 from mpifl.learning.metrics import ACCURACY, ToldAnswers
 from mpifl.report.pages.happened import falls
-from mpifl.report.runs import Summary, units
+from mpifl.report.runs import Summary, chance, units
 from mpifl.run.folder import number
 
 PARTS = ("training", "waiting", "communication", "evaluation", "checkpoint")
@@ -33,17 +34,19 @@ def curve(summary: Summary, names: Names) -> Figure | None:
     """Draw the main metric: what the run is judged by, the silos, the target, and what went wrong."""
     metric, main = summary.metric, summary.judged_by or summary.metric.test
     held = "all validation rows" if summary.by_valid else "all held-out examples"
-    called = {metric.test: "test set", metric.pooled: held}
-    lines = [_line(summary, called.get(main, "silos' mean, weighted by examples"), main, "test")]
-    lines.append(_line(summary, "silos' mean", f"{metric.silo}_mean", "mean"))
+    write = partial(metric.write, target=summary.target)
+    shared, own = (", shared model", ", own models") if summary.personal else ("", "")
+    called = {metric.test: f"test set{shared}", metric.pooled: held}
+    lines = [_line(summary, called.get(main, "silos' mean, weighted by examples"), main, "test", write)]
+    lines.append(_line(summary, f"silos' mean{own}", f"{metric.silo}_mean", "mean", write))
     fallen = {at for at, _ in falls(summary)}
     points = [(float(r["round"]), number(r, main) if r["round"] in fallen else None) for r in summary.records]
     lines.append(charts.Line("falls" if metric.higher_is_better else "rises", points, "fall", ""))
     band = charts.Band("worst to best silo", _worst_to_best(summary.records, metric.silo))
     title = f"{metric.title} over rounds"
     return charts.lines(title, lines, band, metric.write_briefly, summary.target, wide=True,
-                        note=_whose(summary),
-                        under=charts.Under("left out or lost", _wrong(summary, names)))  # fmt: skip
+                        note=_noted(summary, main),
+                        under=charts.Under("silo left out or rank lost", _wrong(summary, names)))  # fmt: skip
 
 
 def _wrong(summary: Summary, names: Names) -> dict[float, str]:
@@ -59,9 +62,21 @@ def _wrong(summary: Summary, names: Names) -> dict[float, str]:
     return found
 
 
-def _line(summary: Summary, name: str, figure: str, colour: str) -> charts.Line:
+def _noted(summary: Summary, main: str) -> str:
+    """Say what the lines of the main metric are of."""
+    said = f"{_whose(summary)} Values beside names are of the last round."
+    if main != summary.metric.pooled or summary.figure(f"{summary.metric.silo}_mean") is None:
+        return said.strip()
+    rows = "validation rows" if summary.by_valid else "held-out examples"
+    return f"{said} 'All {rows}' scores these as one set; the silos' mean counts each silo alike.".strip()
+
+
+def _line(
+    summary: Summary, name: str, figure: str, colour: str, write: charts.Write | None = None
+) -> charts.Line:
     points = [(float(r["round"]), number(r, figure)) for r in summary.records if figure in r]
-    return charts.Line(name, points, colour)
+    known = [value for _, value in points if value is not None]
+    return charts.Line(name, points, colour, write(known[-1]) if write and known else None)
 
 
 def over_the_clock(summary: Summary) -> Figure | None:
@@ -75,22 +90,29 @@ def over_the_clock(summary: Summary) -> Figure | None:
     return charts.lines(title, [line], None, write, summary.target, along="virtual seconds", note=note)
 
 
-def certain(summary: Summary, key: str, name: str) -> str:
-    """Say what chance makes of a metric at the end, where that is known: its interval, or the base rate.
+def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
+    """Say what chance makes of a metric at the end, as far as that is known: its interval and the base rate.
 
     Args:
         summary: The run.
         key: The key of the metric in rounds.
         name: The metric.
+        rows: Of how many rows its value is, 0 where that is not known.
     """
-    of = summary.answers.get("test" if key.startswith("test_") else "silos", ToldAnswers())
-    if name in of.intervals:
-        low, high = map(summary.info(name).write, of.intervals[name])
-        return f"95 % interval {low} to {high}"
-    if of.commonest is None or name != ACCURACY.name:
-        return ""
-    where = "the training rows" if of.of_training else "these rows"
-    return f"always predicting the most common class of {where} gives {of.commonest:.1%}"
+    test, info, said = key.startswith("test_"), summary.info(name), []
+    of = summary.answers.get("test" if test else "silos", ToldAnswers())
+    ends = of.intervals.get(name)
+    if ends is None and rows and summary.main and chance.counts(info):
+        ends = chance.interval(summary.main[1], rows)
+    if ends is not None:
+        said.append(f"95% interval {info.write(ends[0])} to {info.write(ends[1])}")
+        said[0] += f" on {rows:,} rows" if rows else ""
+    if of.commonest is not None and name == ACCURACY.name:
+        where = (
+            "the training rows" if of.of_training else "these rows" if test else "all silos' rows together"
+        )
+        said.append(f"always predicting the most common class of {where} gives {info.write(of.commonest)}")
+    return said
 
 
 def _whose(summary: Summary) -> str:
@@ -153,8 +175,13 @@ def _more_metrics(summary: Summary) -> list[Figure | None]:
         of = [_line(summary, "test set", f"test_{name}", "test")]
         of.append(_line(summary, "silos' mean", f"silo_{name}_mean", "mean"))
         info = summary.info(name)
-        said = certain(summary, f"test_{name}" if name in tested else f"silo_{name}", name)
-        note = " ".join(filter(None, [_whose(summary), said and f"{said[:1].upper()}{said[1:]}."]))
+        said, pooled = (
+            certain(summary, f"test_{name}" if name in tested else f"silo_{name}", name),
+            info.pooled,
+        )
+        if name not in tested and (value := summary.figure(pooled)) is not None:
+            said.insert(0, f"{info.write(value)} of all silos' rows together")
+        note = " ".join([_whose(summary), *(f"{one[:1].upper()}{one[1:]}." for one in said)]).strip()
         found.append(charts.lines(info.title, of, write=info.write_briefly, note=note))
     return found
 

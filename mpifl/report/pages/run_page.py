@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,18 @@ from mpifl.report.pages.gains import Gain, check_alone, gained, gains, values
 from mpifl.report.pages.happened import happened, minded, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
-from mpifl.report.runs import Summary, data, examples, headline, read_run, read_tables, trained_on, units
+from mpifl.report.runs import (
+    Summary,
+    chance,
+    data,
+    examples,
+    headline,
+    judging,
+    read_run,
+    read_tables,
+    trained_on,
+    units,
+)
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 
 MOST_ROWS = 200
@@ -27,8 +37,6 @@ ELSEWHERE = ("epsilon_silos",)
 """Such tables that another section shows."""
 NOT_FINITE = "not finite"
 """What remarks on a run that has diverged say."""
-LAST_DAY = 253_370_000_000
-"""Seconds since 1970 that a calendar knows."""
 LOSSES = (
     ("test loss", "test_loss", "{:.4f}".format),
     ("training loss", "train_loss", "{:.4f}".format),
@@ -117,7 +125,8 @@ def page(
     spec, main = trained_on(summary, environment), run_figures.curve(summary, names)
     held = examples(summary, spec, names)
     over = gains(values(summary), values(alone), summary.metric, held) if alone is not None else {}
-    figures = [main, happened(summary, names), *silos(summary, names, held, main, over)]
+    drawn, fallen = silos(summary, names, held, main, over)
+    figures = [main, happened(summary, names, fallen, every is not None), *drawn]
     figures += answers_section(answered(summary) if found is None else found, _classes(spec))
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary)]
     if not summary.missing:  # in sum: none may be missing
@@ -131,7 +140,7 @@ def page(
         broad=alone is not None,  # its table of silos has two more columns
         state=_state(summary, every),
         head=_head(summary, environment, names, every, over),
-        cards=_cards(summary),
+        cards=_cards(summary, judging(summary, spec, held)),
         figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
     )
@@ -162,13 +171,15 @@ def title_of(run: Path, job: Mapping[str, Any]) -> str:
 
 def _state(summary: Summary, every: float | None) -> tuple[str, str, str]:
     """Return how a run has ended, the look of that, and when and where it was."""
-    time = number(summary.records[-1], "time") or 0.0
-    when = f"{datetime.fromtimestamp(time):%Y-%m-%d %H:%M}, " if 0 < time < LAST_DAY else ""
+    when = units.moment(number(summary.records[-1], "time"))
+    when += ", " if when else ""
     if any(NOT_FINITE in remark for remark in summary.remarks):
         word, look = "diverged", "bad"
     else:
         ended = ("stopped early" if summary.stopped else "finished", "good")
         word, look = ended if summary.finished else ("not finished", "warn")
+        if any(remark.startswith(chance.NO_BETTER) for remark in summary.remarks):
+            word, look = f"{word}, {chance.NO_BETTER}", "bad"
     return ("in progress", "warn", str(summary.run)) if every else (word, look, f"{when}{summary.run}")
 
 
@@ -181,56 +192,62 @@ def _head(
 ) -> list[tuple[str, str]]:
     """Return what stands below the name: the look and the words of each paragraph."""
     words = headline(summary.job)
-    for what, many in (
-        ("silo", environment.get("silos") or scores(summary)),
-        ("rank", environment.get("ranks")),
+    one, several = ("party", "parties") if "split" in summary.job else ("silo", "silos")
+    for what, more, many in (
+        (one, several, environment.get("silos") or scores(summary)),
+        ("rank", "ranks", environment.get("ranks")),
     ):
-        words += [f"{len(many):,} {what}{'s' * (len(many) > 1)}"] if many else []
+        words += [f"{len(many):,} {more if len(many) > 1 else what}"] if many else []
     planned = summary.job.get("rounds", summary.rounds)
     words.append(f"{summary.rounds:,} of {planned:,} round{'s' * (planned > 1)}")
     remarks = [
         remark for remark in minded(summary, names) if not every or not remark.startswith("unfinished")
     ]
-    lead = [*verdict(summary), *([gained(over)] if over else [])]
+    setting = "personal models" if summary.personal else "this model"
+    lead = [*verdict(summary), *([gained(over, summary.metric, setting=setting)] if over else [])]
     said = [("lead", one) for one in lead] + [("bad", f"Warning: {one}.") for one in remarks]
     return [("", " · ".join(words)), *said, *([("", loads_itself(every))] if every else [])]
 
 
-def _cards(summary: Summary) -> list[tuple[str, str, str]]:
+def _cards(summary: Summary, rows: int) -> list[tuple[str, str, str]]:
     """Return four figures: what each is, its value, and what is beside it."""
     values, metric, write = summary.figures(summary.target), summary.metric, summary.metric.write
     main, final, best = summary.judged_by or metric.test, summary.final(), values[f"best_{metric.name}"]
+    sure = run_figures.certain(summary, summary.main[0] if summary.main else main, metric.name, rows)
     of = f"; model of round {summary.model_round:,}" if summary.model_round else ""
     if final is not None:
-        main = metric.test if metric.test in summary.at_end else metric.pooled
-        cards = [(f"test {metric.label}", write(final), f"scored once at the end{of}")]
+        cards = [(f"test {metric.label}", write(final), "; ".join([*sure, f"scored once at the end{of}"]))]
     elif (last := summary.figure(main)) is not None:
         held = "on the silos' validation rows" if summary.by_valid else f"on {HELD_OUT}"
         near, most = (one if one is None else write(one, summary.target) for one in (last, best))
-        cards = [(metric.label, near or "", (held if most is None else f"best {most}") + of)]
+        held = held if most is None else f"best of all rounds: {most}"
+        cards = [(metric.label, near or "", "; ".join([*sure[:1], held + of, *sure[1:]]))]
     else:
         cards = []
-    if cards and (said := run_figures.certain(summary, main, metric.name)):
-        cards[0] = (*cards[0][:2], f"{said}; {cards[0][2]}")
     if (worst := values[f"{metric.silo}_worst"]) is not None:
         mean = write(values[f"{metric.silo}_mean"] or 0)
         who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""
-        rows = f"; {summary.silo_rows}" if summary.silo_rows else ""
-        cards.append(("worst silo", write(worst), f"{who}the mean is {mean}{rows}"))
+        more = f"; {summary.silo_rows}" if summary.silo_rows else ""
+        more += ", each silo with a model of its own" if summary.personal else ""
+        cards.append(("worst silo", write(worst), f"{who}the mean is {mean}{more}"))
     if summary.target is not None and not summary.missing:
         at, clock = values["rounds_to_target"], values.get("virtual_seconds_to_target")
-        cost = [units.seconds(values["seconds_to_target"] or 0), units.size(values["bytes_to_target"] or 0)]
+        cost = [
+            f"{units.seconds(values['seconds_to_target'] or 0)} of rounds",
+            units.size(values["bytes_to_target"] or 0),
+        ]
         cost += [f"{units.seconds(clock)} of the virtual clock"] if clock is not None else []
         took = ", ".join(cost) if at else "not reached"
         cards.append((f"rounds to {metric.write_briefly(summary.target)}", f"{at:,.0f}" if at else "–", took))
     else:
         cards.append(("rounds", f"{summary.rounds:,}", ""))
     if not summary.missing:
-        whole = summary.total("seconds", "seconds_evaluation", "seconds_checkpoint")
+        beside = units.seconds(summary.total("seconds_evaluation", "seconds_checkpoint"))
         carried = units.size(summary.total("bytes_sent", "bytes_received"))
         speed = units.speed(summary.records)
-        beside = f"{carried} between server and silos" + (f"; training: {speed}" if speed else "")
-        cards.append(("time", units.seconds(whole), beside))
+        told = [f"{beside} more for scoring and checkpoints", f"{carried} between server and silos"]
+        told += [f"training: {speed}"] if speed else []
+        cards.append(("time of rounds", units.seconds(summary.total("seconds")), "; ".join(told)))
     return cards
 
 

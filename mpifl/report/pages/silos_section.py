@@ -24,8 +24,8 @@ from mpifl.common.pages import (
 )
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, ranked, scores, why_none
-from mpifl.report.pages.gains import NONE_SEEN, Gain
-from mpifl.report.pages.happened import missed
+from mpifl.report.pages.gains import NONE_SEEN, Gain, trains_alone
+from mpifl.report.pages.happened import Event, missed, silo_falls
 from mpifl.report.runs import TEST_ROWS, Held, Summary, chance
 from mpifl.run.folder import number
 
@@ -43,8 +43,8 @@ def silos(
     held: Mapping[str, Held],
     main: Figure | None,
     gained: Mapping[str, Gain],
-) -> list[Figure]:
-    """Return the table and the map.
+) -> tuple[list[Figure], list[Event]]:
+    """Return the table and the map, and the largest falls of single silos.
 
     Args:
         summary: The run.
@@ -55,7 +55,7 @@ def silos(
     """
     metric, found = summary.metric, scores(summary)
     if not found:
-        return [Figure("Silos", why_none(summary.job).capitalize() + ".", wide=True)]
+        return [_unscored(summary, names)], []
     found |= {name: {} for name in _seen(summary, names) if name not in found}
     order = ranked(found, metric)
     called = [name for name, _ in order[:MOST_ROWS]]
@@ -69,7 +69,7 @@ def silos(
         *_traced(rounds, values, main),
     ]
     columns += _sizes(called, held) + _others(called, found, summary)
-    columns.append(("missed", [Cell(str(len(out.get(name, ())) or ""), look="worst") for name in called]))
+    columns.append(("missed", [_missed(len(out.get(name, ()))) for name in called]))
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
     note = _whose(summary, len(rounds) > 0)
@@ -77,8 +77,21 @@ def silos(
         f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." if len(order) > MOST_ROWS else ""
     )
     table = Table([head for head, _ in shown], rows, sort=True, silos=True)
-    return [Figure("Silos, the worst first", note + _noted(shown), [table], wide=True),
-            *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
+    note += _noted(shown) + ("" if gained or len(order) < 2 or trains_alone(summary) else NOT_ALONE)
+    drawn = [Figure("Silos, the worst first", note, [table], wide=True),
+             *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
+    return drawn, silo_falls(summary, called, held, rounds, values)
+
+
+def _unscored(summary: Summary, names: Names) -> Figure:
+    """Say why there are no scores of silos, and who the parties of a split network are."""
+    split, why = "split" in summary.job, why_none(summary.job)
+    who = f" The parties are {names.listed(range(len(names.told)))}." if split and names.told else ""
+    return Figure("Parties" if split else "Silos", f"{why[:1].upper()}{why[1:]}.{who}", wide=True)
+
+
+def _missed(many: int) -> Cell:
+    return Cell(f"{many:,} round{'s' * (many > 1)}", many, "worst") if many else Cell(look="worst")
 
 
 def _seen(summary: Summary, names: Names) -> list[str]:
@@ -101,13 +114,17 @@ def _whose(summary: Summary, drawn: bool) -> str:
 
 
 Column = tuple[str, list[Cell]]
-INTERVAL, CURVE = "95 % interval", "over rounds"
+INTERVAL, CURVE = "95% interval", "over rounds"
+NOT_ALONE = (
+    " No silo was trained alone for comparison, so what each gains is not known. The command 'mpifl "
+    "baseline' finds out."
+)
 
 
 def _noted(shown: Sequence[Column]) -> str:
     heads, said = {head for head, _ in shown}, ""
     if INTERVAL in heads:
-        said = " The line beside a dot is the 95 % interval for the number of held-out examples."
+        said = " The line beside a dot is the 95% interval for the number of held-out examples."
     if "gain" in heads:
         said += (
             f" 'alone' is the score of a model that the silo trained alone. '{NONE_SEEN}' is within chance."
@@ -254,7 +271,7 @@ def _map(
     note = "Rows are in the order of the table. Bright is good. Empty cells were not scored."
     note += " Each round is scored on validation rows." if by_valid else ""
     note += f" Each column is the worst of {step} rounds." if step > 1 else ""
-    keys = [Key("under", "left out")] if missing.any() else []
+    keys = [Key("under", "left out of the round")] if missing.any() else []
     return [Figure("Every silo in every round", note, drawn, keys, wide=True)]
 
 

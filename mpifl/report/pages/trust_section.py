@@ -16,12 +16,12 @@ KEYS = ("delta", "clip", "quantile", "noise", "accountant")
 OF_MASKS = ("least", "colluding", "range")
 OF_EXAMPLES = "Epsilon covers this run alone. Each site keeps its own total over all runs."
 OF_LABELS = (
-    "Silos receive gradients, and their lengths can reveal labels. AUC 0.5 means that they reveal none, "
+    "Silos receive gradients, and gradient norms can reveal labels. AUC 0.5 means that they reveal none, "
     "AUC 1 that they reveal all."
 )
 LABELS = {
     "none": "not protected",
-    "max-norm": "noise hides the lengths of gradients, without a guarantee",
+    "max-norm": "noise hides the norms of gradients, without a guarantee",
     "label-dp": "randomised once, before training",
 }
 OF_SILOS = "Epsilon covers all that this run's server has released. Another run with these silos adds to it."
@@ -107,8 +107,8 @@ def _labels(summary: Summary) -> list[Block]:
         ["epsilon of a label", _figure(vertical, "epsilon", "{:.3g}")],
     ]
     if leaks:
-        facts += [["how well gradient lengths rank labels, last round", f"AUC {leaks[-1]:.2%}"]]
-        facts += [["highest of all rounds", f"AUC {max(leaks):.2%}"]]
+        facts += [["what gradient norms reveal of labels, last round", f"AUC {leaks[-1]:.3f}"]]
+        facts += [["highest of all rounds", f"AUC {max(leaks):.3f}"]]
     return [Said(OF_LABELS), Table.of([], [fact for fact in facts if fact[1]])]
 
 

@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, variance
+from typing import TYPE_CHECKING
 
-from mpifl.learning.metrics import MetricInfo
+from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers
+from mpifl.run.folder import number
+
+if TYPE_CHECKING:
+    from mpifl.report.runs.runs import Summary
 
 LEVEL = 0.05
 """A difference whose p is at most this is more than chance makes."""
 
 Z = 1.96
 """Deviations of a normal distribution within which 95 % of it lie."""
+
+GUESSED = {"auroc": 0.5}
+"""What guessing gives by metrics that do not depend on how common a class is."""
+NO_BETTER = "no better than guessing"
+GREW = 1.5
+"""A loss that ends above so many times its first value has grown."""
+
+
+def guess_of(summary: Summary) -> float | None:
+    """Return what guessing gives on the rows of a run's main value, None if that is not known.
+
+    For accuracy this is the share of the most common class.
+    """
+    rows = "test" if summary.main and summary.main[0] == summary.metric.test else "silos"
+    told = summary.answers.get(rows, ToldAnswers())
+    return told.commonest if summary.metric.name == ACCURACY.name else GUESSED.get(summary.metric.name)
+
+
+def guesses(summary: Summary, value: float) -> bool:
+    """Return whether a value of a run's main metric is known to be no better than guessing."""
+    guess = guess_of(summary)
+    return guess is not None and value <= guess + 1e-9
+
+
+def unlearnt(summary: Summary) -> Iterator[str]:
+    """Yield what shows that a run has not learnt: a value no better than guessing, and losses that grew."""
+    if summary.main and guesses(summary, value := summary.main[1]):
+        metric, guess = summary.metric, guess_of(summary) or 0.0
+        yield f"{NO_BETTER}: {metric.label} is {metric.write(value)}, guessing gives {metric.write(guess)}"
+    for name in ("train_loss", "test_loss"):
+        told = [one for record in summary.records if (one := number(record, name)) is not None]
+        if told and told[-1] > GREW * told[0] > 0:
+            yield f"its {name.replace('_', ' ')} grew from {told[0]:.4g} to {told[-1]:.4g}"
 
 
 def interval(share: float, examples: int) -> tuple[float, float]:
@@ -45,7 +83,7 @@ class Difference:
 
     Attributes:
         by: The difference.
-        low: Where its 95 % interval begins.
+        low: Where its 95% interval begins.
         high: Where that ends.
         p: The two-sided p of its t-test.
         paired: Whether the test is of pairs, a pair a seed; else it is Welch's (1947).

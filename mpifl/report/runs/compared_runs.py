@@ -16,6 +16,7 @@ from rich.table import Table
 from mpifl.common import InputError, one_line, written_after
 from mpifl.report.observers import HELD_OUT, PLAIN, on_terminal
 from mpifl.report.runs.after import show_next
+from mpifl.report.runs.chance import NO_BETTER
 from mpifl.report.runs.compared_columns import (
     COSTS,
     NARROW,
@@ -47,6 +48,8 @@ def show_run(run: Path) -> None:
         summaries = [read_run(run)]
         _print(console, summaries, lambda columns: table(summaries, summaries[0].target, columns))
         console.print(whose(summaries), soft_wrap=True)
+        for remark in (one for one in summaries[0].remarks if one.startswith(NO_BETTER)):
+            console.print(remark, soft_wrap=True)
         if told := speed(summaries[0].records):
             console.print(f"training: {told}", soft_wrap=True)
     elif not written_after(model, run / "job.toml"):
@@ -99,7 +102,7 @@ def compare_runs(
     said = [*verdict(found), *(judged if len(found) > 1 else []), f"Figures: {whose(summaries)}.", *remarks]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
-    title = f"Runs in {common_folder(summaries)}"
+    title = f"Comparison of runs in {common_folder(summaries)}"
     write_outputs(summaries, left_out, target, output, title, console)
 
 

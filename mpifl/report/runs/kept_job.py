@@ -105,3 +105,11 @@ def is_round(record: Mapping[str, Any], metric: MetricInfo) -> bool:
     tables = all(isinstance(record.get(name, {}), dict) for name in TABLES)
     ranks = record.get("rank_seconds", {})
     return numbers and tables and all(RANK.fullmatch(k) and isinstance(v, dict) for k, v in ranks.items())
+
+
+def unprotected(job: Mapping[str, Any], last: Mapping[str, Any]) -> list[str]:
+    """Say how well gradients reveal labels that a split network does not protect, by its last round."""
+    split, leak = job.get("split"), number(last, "norm_leak_auc")
+    if leak is None or not isinstance(split, Mapping) or split.get("protect", "none") != "none":
+        return []
+    return [f"labels are not protected: gradient norms reveal them, AUC {leak:.2f} (0.5 is chance)"]

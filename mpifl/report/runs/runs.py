@@ -12,6 +12,7 @@ from mpifl import __version__
 from mpifl.common import InputError, one_line
 from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers, read_answers
 from mpifl.report.observers import at_end, judged, reached, stopped_early, worst_silo
+from mpifl.report.runs.chance import unlearnt
 from mpifl.report.runs.kept_job import (
     BYTES,
     changed_by_force,
@@ -20,6 +21,7 @@ from mpifl.report.runs.kept_job import (
     metric_of,
     read_tables,
     target_of,
+    unprotected,
 )
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 
@@ -145,6 +147,17 @@ class Summary:
         """Return the main metric on test data, where that was scored at the end alone."""
         found = judged(self.at_end, self.metric)
         return found and found[1]
+
+    @property
+    def main(self) -> tuple[str, float] | None:
+        """The key and the value that it ended with: of test data at the end, or of its model's round."""
+        last = {key: self.of_model.get(key) for key in [self.judged_by or ""]}
+        return judged(self.at_end, self.metric) or judged(last, self.metric)
+
+    @property
+    def personal(self) -> bool:
+        """Whether silos use models of their own beside a shared one, which the server's test set scores."""
+        return self.own_models and "split" not in self.job
 
     @property
     def worst_silo(self) -> str | None:
@@ -279,6 +292,7 @@ def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[st
         yield summary.without_test
     if any(name in last and number(last, name) is None for name in ("train_loss", "test_loss")):
         yield "diverged: its loss is not finite"
+    yield from (*unlearnt(summary), *unprotected(summary.job, last))
 
 
 def _checked(run: Path, records: Sequence[Record], metric: MetricInfo) -> list[Record]:

@@ -53,6 +53,16 @@ def examples(summary: Summary, spec: Told, names: Names) -> dict[str, Held]:
     return {name: Held(of["train"], of.get(given or held_out(of) or "", 0)) for name, of in counts.items()}
 
 
+def judging(summary: Summary, spec: Told, held: Mapping[str, Held]) -> int:
+    """Return on how many rows the main metric of a run was scored, 0 where that is not known."""
+    if summary.main is None or summary.main[0] != summary.metric.test:
+        return sum(of.out for of in held.values())
+    rows = spec.rows if isinstance(spec, VerticalSpec) else None
+    if isinstance(spec, FederationSpec) and spec.test is not None:
+        rows = spec.test.examples
+    return (rows or {}).get("test") or 0
+
+
 def data(spec: Told) -> Fold | None:
     """Draw the labels or columns of every silo, or say why not."""
     if spec is None or isinstance(spec, str):

@@ -22,7 +22,7 @@ from mpifl.report.runs.seeds import Group, groups
 OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen")
 COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
 """What the file of all runs says of each run's setting."""
-HEADS = ("behind the first", "95 % interval", "uncorrected p", "p", "test")
+HEADS = ("behind the first", "95% interval", "uncorrected p", "p", "test")
 """What tables say of a setting beside the one with the best mean; `p` is corrected by Holm, as on pages."""
 MOST_NAMED = 5
 """Settings that a sentence names."""
@@ -69,7 +69,7 @@ class Standing:
     def worst_head(self) -> str:
         """What a table calls that."""
         rows = self.judged.silo_rows if self.judged else ""
-        return f"worst silo, {rows}" if rows else "worst silo"
+        return "worst silo" + " of each seed" * (len(self.ends) > 1) + (f", {rows}" if rows else "")
 
     def sums(self, target: float | None, *names: str) -> list[float]:
         """Return the sum of some figures of each run; nothing where a run lacks one."""
@@ -210,7 +210,7 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
         else ""
     )
     equal = "p " if second.p < units.LEAST else "p = "
-    return f"{said}: 95 % interval {reach}, {equal}{units.probability(second.p)} by {name}{by}."
+    return f"{said}: 95% interval {reach}, {equal}{units.probability(second.p)} by {name}{by}."
 
 
 def _head(first: Standing, others: Sequence[Rival]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from mpifl.common.pages import charts
@@ -12,6 +13,8 @@ from mpifl.run.folder import number
 
 UNITS = ((1, 0.001, "ms"), (100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h"))
 """Durations below so many seconds are marked in this unit, which has so many seconds."""
+LAST_DAY = 253_370_000_000
+"""Seconds since 1970 that a calendar knows."""
 LEAST = 0.001
 """The least p that is written in digits."""
 
@@ -30,6 +33,11 @@ def seconds(value: float) -> str:
         return f"{value:.3g} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def moment(time: float | None) -> str:
+    """Write a time since 1970 by the local clock; "" of none that a calendar knows."""
+    return f"{datetime.fromtimestamp(time):%Y-%m-%d %H:%M}" if time and 0 < time < LAST_DAY else ""
 
 
 def size(value: float) -> str:

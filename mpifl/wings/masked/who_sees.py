@@ -109,5 +109,4 @@ def _unsigned(
 
 
 def _named(silos: list[int], names: Names) -> str:
-    more = f" and {len(silos) - MOST_NAMED} more" if len(silos) > MOST_NAMED else ""
-    return f"{names.listed(silos[:MOST_NAMED])}{more}"
+    return names.listed(silos, MOST_NAMED)

@@ -72,7 +72,7 @@ def test_a_sweep_is_a_map_of_its_settings_and_the_best_run_is_linked(tmp_path, c
     titles = ["Accuracy over rounds", "Accuracy over MB between server and silos", "Accuracy over seconds"]
     assert [title for title in reader.titles() if title.startswith("Accuracy over ")] == titles
     assert "lr 0.1, epochs 5 81.5%" in " ".join(words.split())
-    assert "Each line is the mean over seeds." in words
+    assert "Each line is the mean over seeds. Values beside names are of the last round." in words
     assert "sweep.html" in capsys.readouterr().out
 
 
@@ -130,11 +130,11 @@ SEEN = "lr 0.1 is best: accuracy 81.33 ± 1.53%, the mean of 3 seeds."
 LEVEL = "No difference is seen between the two settings. lr 0.1 has the best mean: accuracy 82.00 ± 2.83%, "
 SINGLE = "No setting is known to be best. lr 0.1 has the best figure: accuracy 90.00%, with one seed."
 NEXT = (
-    "lr 0.2 (71.67 ± 1.53%) is next, 9.67 points behind: 95 % interval 8.23 to 11.10 points, p = 0.001 by a "
+    "lr 0.2 (71.67 ± 1.53%) is next, 9.67 points behind: 95% interval 8.23 to 11.10 points, p = 0.001 by a "
     "paired t-test over 3 seeds."
 )
 APART = (
-    "1.00 points behind: 95 % interval −113.36 to 115.36 points, p = 0.930 by a paired t-test over 2 seeds."
+    "1.00 points behind: 95% interval −113.36 to 115.36 points, p = 0.930 by a paired t-test over 2 seeds."
 )
 UNTOLD = "lr 0.2 (75.00 ± 7.07%) is next, 15.00 points behind; a single seed cannot show"
 TOLD = [
@@ -144,7 +144,7 @@ TOLD = [
     (
         ([0.8, 0.8], [0.8, 0.8]),
         "No difference is seen between the two",
-        "at the same value: 95 % interval 0.00 to ",
+        "at the same value: 95% interval 0.00 to ",
     ),
 ]
 """How settings ended, and what is said first and next of them."""
@@ -252,7 +252,7 @@ def test_figures_of_silos_are_of_test_rows_where_the_end_was_scored_on_them(tmp_
         "0.6", "0.65", "test rows")  # fmt: skip
     assert json.loads(files["json"].read_text())["runs"][0]["worst_silo"] == "a"
     words = " ".join(Reader(files["page"].read_text()).titles())
-    assert "worst silo, test rows" in words
+    assert "worst silo, test rows" in words, "of one seed"
     assert "Each round is scored on validation rows." in words
     page = " ".join(Reader(write_report(run).read_text()).text)
     assert "Silo a is the worst of 2 silos on test rows, with 60.00%" in page
@@ -439,6 +439,9 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
         in words
     )
     assert "exceeds chance over the seeds and over the held-out examples, for each silo by itself." in words
+    assert "The table of settings compares with fedprox, which has the best mean." in words
+    assert "6 runs, all finished · 2 settings · logreg" in words
+    assert "Traffic and time are means per run." in words
     assert "0 50.00% 63.33% 1 61.00% 81.00% +20.00" in words
     words = " ".join(written([runs[0], runs[5]], tmp_path / "c.html")[1].titles())
     assert "0 50.00% 90.00% +40.00" in words

@@ -231,8 +231,9 @@ def test_a_page_draws_how_the_model_answers(tmp_path, how):
     for title in ("ROC curve", "Precision-recall curve", "Calibration", "Confusion matrix"):
         assert title in words
     assert "Examples: test set" in words
-    assert "95 % interval" in words
-    assert "Always predicting the most common class of these rows gives " in words, "beside the accuracy"
+    assert "95% interval" in words
+    rows = "all silos' rows together" if how == "valid" else "these rows"
+    assert f"Always predicting the most common class of {rows} gives " in words, "beside the accuracy"
     assert ("all silos together" in keys, "silo 1" in keys) == (how != "masked",) * 2
     assert ("Withheld: sums are masked" in words) == (how == "masked")
     names = {path.name for path in (tmp_path / "plots").iterdir()}
@@ -255,7 +256,7 @@ def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refuse
     labels = read_federation(tmp_path / "shards").test.labels
     assert records[-1]["answers"]["test"]["commonest"] == pytest.approx(max(labels) / 40)
     assert (
-        f"always predicting the most common class of these rows gives {max(labels) / 40:.1%}"
+        f"always predicting the most common class of these rows gives {max(labels) / 40:.2%}"
         in write_report(run).read_text()
     )
     with pytest.raises(InputError, match=r"--plots .*: the run tells no answers; give --scores FILE"):

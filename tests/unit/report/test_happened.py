@@ -2,15 +2,24 @@
 
 import pytest
 from pages import Reader
+from unit.builders import write_folder
 from unit.report.test_report_page import make_run, record, silos
 
 from mpifl.common import Names
 from mpifl.report.pages.happened import events, spans, verdict
 from mpifl.report.pages.run_page import write_report
+from mpifl.report.runs.compared_runs import compare_runs, show_run
 from mpifl.report.runs.runs import read_run
+from mpifl.run.folder.environment import write_environment
+from mpifl.run.folder.metrics_file import encode_record
+from mpifl.run.folder.run_folder import describe
+
+UNTOLD = "why the run stopped is not recorded"
 
 
-def happened(run, names=()):
+def happened(run, names=(), finished=False):
+    if finished:
+        (run / "model.safetensors").touch()
     return [tuple(one) for one in events(read_run(run), Names(names))]
 
 
@@ -20,7 +29,7 @@ def test_the_verdict_names_the_metric_the_target_and_the_worst_silo(tmp_path):
     assert verdict(read_run(run)) == [
         "Accuracy is 75.00% on the server's test set; the target, 75%, was reached in round 2.",
         "Silo bern is the worst of 3 silos, with 25.00%. Silo cleveland is the best, with 90.00%. "
-        "Half of the silos have 50.00% or more.",
+        "The median is 50.00%.",
     ]
 
 
@@ -61,7 +70,7 @@ def rounds_of(many, **falls):
 
 
 def test_a_fall_is_told_with_the_silos_that_fell_most(tmp_path):
-    found = happened(make_run(tmp_path, rounds_of(100, at17=0.26, at3=0.3)))
+    found = happened(make_run(tmp_path, rounds_of(100, at17=0.26, at3=0.3)), finished=True)
     assert found == [
         (17, "Accuracy falls by 25.90 points, most at silo b (−26.00 points)", ""),
         (100, "Best accuracy: 60.00%", ""),
@@ -70,26 +79,84 @@ def test_a_fall_is_told_with_the_silos_that_fell_most(tmp_path):
 
 def test_a_run_that_only_wavers_has_no_falls(tmp_path):
     records = [record(n, test_accuracy=0.5 + 0.001 * n + 0.05 * (n % 2)) for n in range(1, 60)]
-    assert [what for _, what, _ in happened(make_run(tmp_path, records))] == ["Best accuracy: 60.90%"]
+    assert [what for _, what, _ in happened(make_run(tmp_path, records), finished=True)] == [
+        "Best accuracy: 60.90%"
+    ]
 
 
 def test_silos_left_out_and_ranks_lost_are_told_in_the_order_of_rounds(tmp_path):
     late = {"1": "too <late>"}
     records = [record(n, faults=late if n in (2, 3, 5) else {}) for n in range(1, 8)]
     records[3]["ranks_lost"] = [2]
-    records[5]["faults"] = dict.fromkeys("02345678", "no answer")
+    records[5]["faults"] = dict.fromkeys(map(str, (0, *range(2, 13))), "no answer")
     run = make_run(tmp_path / "run", records, evaluate={"target_accuracy": 0.75})
     assert happened(run, ["a", "<b>"]) == [
         (2, "The run reaches the target, 75%", ""),
         (2, "Silo '<b>' is left out (3 rounds: 2-3, 5)", "too <late>"),
         (4, "Ranks lost: 2", ""),
-        (6, "Silos a, 2, 3, 4, 5 and 3 more are left out", "no answer"),
+        (6, "12 silos (among them a, 2, 3, 4, 5, 6, 7, 8, 9, 10) are left out", "no answer"),
         (7, "Best accuracy: 92.86%", ""),
+        (7, "The last recorded round: it ended on 2001-09-09 at 01:46 and it took 1 s", UNTOLD),
     ]
     reader = Reader(write_report(run).read_text())
     assert "too <late>" in reader.text
     words = reader.titles()
     assert words.index("Accuracy over rounds") < words.index("What happened") < words.index("Loss")
+
+
+def test_a_run_that_is_no_better_than_guessing_is_not_praised(tmp_path, capsys):
+    guess = {"answers": {"test": {"commonest": 0.6, "of_training": False}}}
+    records = [record(1, test_accuracy=0.55), record(2, test_accuracy=0.5, test_loss=9.0, **guess)]
+    run = make_run(tmp_path / "run", records, rounds=2)
+    said = [(1, "Best accuracy: 55.00%, no better than guessing", "")]
+    assert happened(run, finished=True) == said
+    text = write_report(run).read_text()
+    words = " ".join(Reader(text).titles())
+    assert '<b class="pill bad">finished, no better than guessing</b>' in text
+    assert "Warning: no better than guessing: accuracy is 50.00%, guessing gives 60.00%." in words
+    assert "Warning: its test loss grew from 3 to 9." in words
+    compare_runs([run])
+    show_run(run)
+    assert capsys.readouterr().out.count("no better than guessing: accuracy is 50.00%") == 2
+    (run / "metrics.jsonl").write_bytes(
+        b"".join(map(encode_record, [records[0], record(2, **guess) | {"test_accuracy": 0.61}]))
+    )
+    assert '<b class="pill good">finished</b>' in write_report(run).read_text()
+
+
+def test_silos_that_are_worst_alike_are_named_or_counted(tmp_path):
+    some = "0, 1, 2, 3, 4, 5, 6"
+    for many, said in (
+        (7, f"Silos {some} are the worst of 8 silos"),
+        (12, f"12 silos (among them {some}, 7, 8, 9) are the worst of 13 silos"),
+    ):
+        given = silos(**dict.fromkeys(map(str, range(many)), 0.0), **{str(many): 0.5})
+        assert verdict(read_run(make_run(tmp_path / str(many), [record(1, **given)])))[1].startswith(said)
+
+
+def test_a_silo_without_the_metric_and_models_of_their_own_are_told(tmp_path):
+    run = make_run(tmp_path, [record(1, **silos(a=0.5, b=0.25, c=None))])
+    write_environment(run, own_models=True)
+    said = verdict(read_run(run))
+    assert "on the server's test set, by the shared model." in said[0]
+    assert said[1].endswith("Each silo has a model of its own. The rows of silo c have no accuracy.")
+    drawn = " ".join(Reader(write_report(run).read_text()).titles())
+    assert "test set, shared model 50.00% silos' mean, own models 50.00%" in drawn
+
+
+def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
+    spec = write_folder(tmp_path / "shards", [4, 4], silos_test=100)
+    values = [0.9 - 0.4 * (n == 21) for n in range(1, 31)]
+    records = [
+        record(n, test_accuracy=0.8, **silos(**{"0": 0.9, "1": value})) for n, value in enumerate(values, 1)
+    ]
+    run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
+    write_environment(run, data=describe(spec))
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    assert "What happened No silo was left out of a round, and no rank was lost." in words
+    assert "21 Accuracy of silo 1 falls by 40.00 points to 50.00%" in words
+    write_environment(run, data=describe(write_folder(tmp_path / "shards", [4, 4], silos_test=10)))
+    assert "Accuracy of silo 1 falls" not in write_report(run).read_text(), "chance may do that with ten rows"
 
 
 def test_spans_are_short():

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from pages import Reader, bytes_of, check_whole, decoded
+from scipy import stats
 from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
 from mpifl.common.pages import charts
-from mpifl.learning.metrics import MetricInfo
+from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.gains import Gain, gained, gains
 from mpifl.report.pages.picture import apart
 from mpifl.report.pages.run_figures import over_steps
@@ -92,7 +93,7 @@ def test_the_figures_stand_on_the_page(tmp_path):
     _, reader = read(make_run(tmp_path, SHAPES["some"], evaluate={"target_accuracy": 0.75}))
     words = " ".join(reader.titles())
     assert "87.50%" in words
-    assert "rounds to 75% 2 2 s, 3 kB" in words
+    assert "rounds to 75% 2 2 s of rounds, 3 kB" in words
     assert [given.get("class") for _, given in reader.tags].count("card") == 4
     assert "training 25% · waiting 25% · communication 30% · server 20%" in words
     assert "Warning: unfinished: 4 of 4 rounds." in words
@@ -135,7 +136,7 @@ def test_every_silo_stands_by_its_name_the_worst_first_and_a_table_is_sorted_by_
 
 
 def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it_missed(tmp_path):
-    spec = write_folder(tmp_path / "shards", [4, 9], silos_test=10)
+    spec = write_folder(tmp_path / "shards", [4, 9], silos_test=10, test=40)
     given = {"silos": {"0": {"accuracy": 0.9}, "1": {"accuracy": 1.0}}}
     records = [record(n, **given, faults={"1": "late"} if n == 2 else {}) for n in (1, 2)]
     run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
@@ -149,9 +150,22 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
         *("0", "90.00%", "59.6% to 98.2%", "10", "4"),
         *("1", "100.00%", "72.2% to 100%", "10", "9"),
     ]
-    assert words[first + 10] == "1", "the round that it missed"
+    assert words[first + 10] == "1 round", "that it missed"
+    assert "accuracy 75.00% 95% interval 59.81% to 85.81% on 40 rows; best of all rounds: 75.00%" in " ".join(
+        words
+    )
+    assert "so what each gains is not known. The command 'mpifl baseline' finds out." in " ".join(words)
     write_folder(tmp_path / "shards", [4, 9], silos_test=11)
     assert 'class="span"' not in read(run)[0], "nobody knows how many examples there were"
+
+
+def test_thirty_silos_are_seen_at_once_and_of_more_it_is_said_that_the_table_scrolls(tmp_path):
+    for many in (30, 31):
+        given = silos(**{f"s{n}": n / 100 for n in range(many)})
+        text, reader = read(make_run(tmp_path / str(many), [record(1, **given)]))
+        (style,) = re.findall(r"\.figure \.scroll \{ max-height: (\d+)px", text)
+        assert int(style) >= 36 * 30 + 40, "rows with small curves, and the heads"
+        assert ("The table has 31 rows. Scroll in it to see all." in reader.titles()) is (many > 30)
 
 
 def map_of(reader):
@@ -279,7 +293,7 @@ def test_a_first_round_that_would_flatten_the_others_is_cut_and_its_time_told(fi
     heights = [float(up) for up in re.findall(r" ([\d.]+)", marks(drawn)[0][1])]
     assert min(heights) >= 0  # none leaves the drawing
     assert (heights[1] < 80) is cut
-    assert ("The first round is cut: it took 40 s." in drawn.note) is cut
+    assert ("The first round took 40 s, more than the axis shows." in drawn.note) is cut
 
 
 def test_rounds_in_which_something_went_wrong_are_marked_below_and_told(tmp_path):
@@ -402,7 +416,7 @@ def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
     _, reader = read(make_run(tmp_path, records))
     words = " ".join(reader.titles())
     assert "training 8% · waiting 8% · communication 10% · scoring 50% · checkpoints 17% · server 7%" in words
-    assert "time 6 s" in words
+    assert "time of rounds 2 s 4 s more for scoring and checkpoints" in words, "as the rounds to a target"
     assert "checkpoints 1 s" in reader.titles()
     told = {line["name"]: line["said"][1] for line in told_on(reader)["Time per round"]["lines"]}
     assert told == {
@@ -572,8 +586,19 @@ def test_a_gain_that_chance_may_have_made_is_no_difference_seen(tmp_path):
     assert "50.00% no difference seen" in words
     run, alone = held_against(tmp_path / "few", [0.9, 0.7, 0.55], [0.7, 0.9, 0.5], out=10)
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
-    assert "No difference is seen between this model and a model trained alone at any of 3 silos." in words
-    assert "trained alone" not in " ".join(read(run)[1].titles())
+    assert "No silo's change exceeds chance by itself." in words
+    assert "do better" not in " ".join(read(run)[1].titles())
+
+
+def test_gains_too_small_to_be_seen_singly_are_seen_together(tmp_path):
+    run, alone = held_against(tmp_path, [0.8, 0.81, 0.82, 0.83, 0.84, 0.85, 0.86, 0.87], [0.79] * 8)
+    words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
+    said = "The silos' mean is 83.50% with this model and 79.00% with a model trained alone (+4.50 points). "
+    assert f"{said}8 of 8 silos gain and 0 lose, p = 0.008 by a sign test over the silos. No silo's" in words
+    for up, down in ((8, 0), (3, 4), (5, 1), (1, 1)):
+        found = {str(n): Gain(0.5, 0.1 if n < up else -0.1, False) for n in range(up + down)}
+        p = units.probability(stats.binomtest(up, up + down).pvalue)
+        assert f"p = {p} by a sign test" in gained(found, ACCURACY)
 
 
 def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
@@ -581,7 +606,7 @@ def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
     found = gains({"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 2.5, "c": 1.0}, error, {"a": Held(9, 10**6)})
     assert found == {"a": Gain(2.0, 1.0, None), "b": Gain(2.5, -0.5, None)}
     assert [gain.write(error) for gain in found.values()] == ["+1.0000", "−0.5000"]
-    assert gained(found).endswith("How much of that is chance is not known.")
+    assert gained(found, error).endswith("How much of that is chance is not known.")
 
 
 @given(st.integers(1, 500), st.data())

@@ -138,7 +138,7 @@ def test_the_verdict_says_for_whom():
     found = Baseline(ACCURACY, "a test", silos, scored("all rows", 0.02, 0.03, 300))
     assert verdict(found) == (
         "Federation helped on all 300 test rows: accuracy 82.00% against 80.00% of silos alone, +2.00 points "
-        "(95 % interval +1.00 to +3.00); better for silo a, worse for silo b, no difference seen for silo c."
+        "(95% interval +1.00 to +3.00); better for silo a, worse for silo b, no difference seen for silo c."
     )
     alike = Baseline(ACCURACY, "a test", [silos[2]] * 7, scored("all rows", 0.01, 0.2, 300))
     assert verdict(alike).startswith("No difference seen on all 300")

@@ -53,7 +53,10 @@ def make_job(**more):
             {"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}},
             "test accuracy 100.00%  without silos 3, 12",
         ),
-        ({"faults": {str(k): "late" for k in range(10)}}, "without silos 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
+        (
+            {"faults": {str(k): "late" for k in range(10)}},
+            "without 10 silos (among them 0, 1, 2, 3, 4, 5, 6, 7)",
+        ),
         ({"train_loss": 1.0, "faults": {}}, "loss 1.0000"),
         ({"test_accuracy": 0.5, "silo_accuracy_weighted": 0.25}, "test accuracy 50.00%"),
         (

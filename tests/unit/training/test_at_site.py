@@ -263,7 +263,7 @@ def test_who_takes_keys_on_the_servers_word_is_told():
 def test_of_many_silos_the_first_are_named():
     silos = set(range(20))
     (line,) = sharing({0: rank("x")}, {0: silos}, Names())
-    assert line.startswith("silos 0, 1, 2, 3, 4, 5, 6, 7 and 12 more run as one user")
+    assert line.startswith("20 silos (among them 0, 1, 2, 3, 4, 5, 6, 7) run as one user")
 
 
 def test_a_site_that_lists_others_gives_no_sum_without_masks(common, tmp_path):

@@ -183,14 +183,20 @@ def test_the_page_of_a_split_network_says_whose_rows_and_columns_and_how_labels_
     run = start("page", vertical=LABEL_DP, rounds=2)
     page = write_report(run).read_text()
     check_whole(page)
-    for told in ("randomised once, before training", ">1</td>", f"AUC {leaks(run)[1]:.2%}"):
+    for told in ("randomised once, before training", ">1</td>", f"AUC {leaks(run)[1]:.3f}"):
         assert told in page
     words = " ".join(Reader(page).titles())
     assert f"Accuracy is {records(run)[1]['test_accuracy']:.2%} on the test rows of all silos." in words
-    assert "Silos There are none: all silos have the same rows." in words
+    assert "Parties There are no scores of single silos: all hold columns of the same rows." in words
+    assert "The parties are silos 'party 0', 'party 1', 'party 2'." in words
+    assert " · 3 parties · " in words
     assert "of the same 1,500 training rows; silo 'party 1' holds the targets" in words
     assert "worst silo" not in words
-    assert "not protected" in write_report(start("open", rounds=1)).read_text()
+    run = start("open", rounds=1)
+    said = "Warning: labels are not protected: gradient norms reveal them, "
+    said += f"AUC {leaks(run)[0]:.2f} (0.5 is chance)."
+    assert "are not protected" not in words
+    assert said in " ".join(Reader(write_report(run).read_text()).titles())
 
 
 def test_the_console_tells_the_leak():
