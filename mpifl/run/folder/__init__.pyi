@@ -8,6 +8,11 @@ from .checkpoint import (
 from .conversion import (
     convert as convert,
 )
+from .data_digest import (
+    describe as describe,
+    kept_of as kept_of,
+    same_data as same_data,
+)
 from .environment import (
     OWN as OWN,
     note_lost as note_lost,
@@ -28,9 +33,6 @@ from .run_folder import (
     Claim as Claim,
     check_run as check_run,
     claim as claim,
-    describe as describe,
-    kept_of as kept_of,
-    same_data as same_data,
 )
 from .state_files import (
     Seal as Seal,
