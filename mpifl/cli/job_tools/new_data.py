@@ -107,7 +107,7 @@ def _drawn(answers: Answers) -> tuple[str, ...]:
 
     seen = look_at_masks(Path(answers.data[0]), Path(answers.label))
     sized = [] if seen.one_size else RESIZED
-    numbered = ["--values", "0,255"] if seen.black_and_white else []
+    numbered = ["--values", ",".join(map(str, seen.levels))] if seen.levels else []
     return (*sized, *numbered, "--test", "0.2")
 
 
