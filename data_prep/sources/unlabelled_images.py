@@ -42,14 +42,21 @@ class UnlabelledImages:
         if not self._paths:
             raise InputError(f"--images {folder}: has no images; there must be {', '.join(ENDINGS)} files")
         form, resize = _form(folder, record)
-        for path in self._paths:
-            _check(path, form_of(path), form, resize=resize, grey=bool(record.get("grey")))
-        self._rows = ImageRows(self._paths, form, resize, parsed_ground(str(record.get("ground", "white"))))
+        self._learned, found = form, [form_of(path) for path in self._paths]
+        for path, own in zip(self._paths, found, strict=True):
+            _check(path, own, form, resize=resize, grey=bool(record.get("grey")))
+        self._ground = parsed_ground(str(record.get("ground", "white")))
+        self._rows = ImageRows(self._paths, form, resize, self._ground)
         others = [path.relative_to(folder).as_posix() for path in there if path.suffix.lower() not in ENDINGS]
         more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
         self.told = (
             [f"{folder}: not read, no images: {', '.join(others[:MOST_NAMED])}{more}"] if others else []
         )
+        if many := sum(own[1:3] != form[1:3] for own in found):
+            what = (
+                f"{many:,} of {len(found):,} images are resized to {form.width}x{form.height} for the model"
+            )
+            self.told.append(f"{folder}: {what}; --masks writes each mask in the size of its image")
 
     def read(self) -> Iterator[tuple[np.ndarray, Provenance]]:
         """Yield the images [m, channels, height, width], some at a time, with their places and paths."""
@@ -57,6 +64,14 @@ class UnlabelledImages:
         for start in range(0, len(self._paths), PIECE):
             places = np.arange(start, min(start + PIECE, len(self._paths)))
             yield self._rows[places], Provenance(places, names[places])
+
+    def original(self, place: int) -> np.ndarray:
+        """Return an image at the size that it has in its file, [channels, height, width]."""
+        path = self._paths[place]
+        _, height, width, _ = form_of(path)
+        return ImageRows([path], self._learned._replace(height=height, width=width), False, self._ground)[:][
+            0
+        ]
 
 
 def _hidden(folder: Path, path: Path) -> bool:
