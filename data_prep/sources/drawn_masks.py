@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.sources.masks import NUMBERED, are_levels
 from data_prep.sources.orientation import DAMAGED
-from data_prep.sources.pictures import ENDINGS, form_of, opened
+from data_prep.sources.pictures import ENDINGS, form_of, opened, told_depths
 
 MOST_READ = 200
 """Masks whose pixels are looked at."""
@@ -36,6 +36,12 @@ def look_at_masks(images: Path, masks: Path) -> SeenMasks:
         seen[_numbers_in(path)] = True
     found = np.flatnonzero(seen).tolist()
     return SeenMasks(len(sizes) < 2, found if are_levels(found) else [])
+
+
+def of_other_kinds(images: Path) -> str:
+    """Say which image in a folder and below has pixels of another kind than others; "" if none has."""
+    paths = list(_pictures(images))
+    return told_depths(paths, [form_of(path) for path in paths])
 
 
 def has_images(folder: Path) -> bool:

@@ -17,6 +17,11 @@ PIECE = 256
 """Images that are decoded at a time."""
 MOST_NAMED = 20
 """Files in a line."""
+HOW = {
+    ("uint8", "uint16"): ": multiply pixels by 257",
+    ("uint16", "uint8"): ": divide pixels by 257",
+}
+"""How pixels of one kind become those of another."""
 
 
 class UnlabelledImages:
@@ -96,8 +101,7 @@ def _check(path: Path, found: Form, learned: Form, *, resize: bool, grey: bool) 
         wanted = f"the model learned from {learned.width}x{learned.height}"
         raise InputError(f"{path}: {found.width}x{found.height} pixels, {wanted}; resize it")
     if found.depth != learned.depth:
-        raise InputError(
-            f"{path}: pixels are {found.depth}, the model learned from {learned.depth}; convert it"
-        )
+        what = f"{path}: pixels are {found.depth}, the model learned from {learned.depth}; convert it"
+        raise InputError(what + HOW.get((found.depth, learned.depth), ""))
     if found.channels > learned.channels and not grey:
         raise InputError(f"{path}: is in colour, the model learned from grey images; convert it")

@@ -87,6 +87,7 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
     ):
         source, answers = _lines(answers, files)
     told = [f"{answers.data[0]}: a folder or file of each silo is there"] if answers.parted else []
+    told += [f"warning: {refused}"] if source == "images" and (refused := _refused(answers)) else []
     return NewData(answers, source, told=told)
 
 
@@ -99,6 +100,13 @@ def _lines(answers: Answers, files: Sequence[Path]) -> tuple[str, Answers]:
     for file in files:
         next(texts_in(file, field_of_silos), None)
     return "jsonl", replace(answers, drawn=("--test", "0.2"))
+
+
+def _refused(answers: Answers) -> str:
+    """Say why a partition of images will be refused, as far as their headers tell."""
+    from data_prep.sources import of_other_kinds
+
+    return of_other_kinds(Path(answers.data[0]))
 
 
 def _drawn(answers: Answers) -> tuple[str, ...]:

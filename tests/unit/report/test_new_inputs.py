@@ -141,6 +141,9 @@ def test_masks_of_resized_images_have_the_images_sizes_and_no_name_is_repeated(t
     )
     grey = 255.0 * (scan - scan.min()) / (scan.max() - scan.min())
     assert np.abs(over[mask == 0] - grey[mask == 0][:, None]).max(initial=0) <= 0.51
+    Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "in/north/b.png")
+    said = asked(*words, "--masks", tmp_path / "o")[2]
+    assert said.endswith("are uint16, the model learned from uint8; convert it: divide pixels by 257")
 
 
 def test_masks_of_what_has_none_are_refused(tmp_path):
