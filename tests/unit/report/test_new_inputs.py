@@ -1,5 +1,8 @@
 """New arrays, volumes and images without labels, and predicted masks as pictures."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 from unit.report.test_patients import asked, command
@@ -116,9 +119,9 @@ def test_masks_of_resized_images_have_the_images_sizes_and_no_name_is_repeated(t
         ):
             (tmp_path / part / name).parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / part / f"{name}.png")
-    words = "--masks", tmp_path / "masks", "--silo", "parent", "--size", "8x8", "--keep", "id"
+    cutting = "--masks", tmp_path / "masks", "--silo", "parent", "--size", "8x8", "--keep", "id"
     data = ("partition", "images", "--data", tmp_path / "in", "--out", tmp_path / "shards")
-    command(*data, "--scheme", "natural", *words)
+    command(*data, "--scheme", "natural", *cutting)
     run = trained(tmp_path, model={"name": "unet", "width": 2, "depth": 1}, task={"name": "segmentation"})
     predicted(run, "--data", tmp_path / "shards", "--masks", tmp_path / "m")
     words = "predict", run, "--images", tmp_path / "in", "--out", tmp_path / "n.npz", "--overlay"
@@ -141,6 +144,18 @@ def test_masks_of_resized_images_have_the_images_sizes_and_no_name_is_repeated(t
     )
     grey = 255.0 * (scan - scan.min()) / (scan.max() - scan.min())
     assert np.abs(over[mask == 0] - grey[mask == 0][:, None]).max(initial=0) <= 0.51
+    assert asked("evaluate", run, "--silos", "--split", "train", "--json", tmp_path / "s.json")[0] == 0
+    assert "_examples" not in (tmp_path / "s.json").read_text(), "no mask is empty"
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "masks/south/b.png")
+    shutil.rmtree(tmp_path / "shards")
+    command(*data, "--scheme", "natural", *cutting)
+    words_of = "evaluate", run, "--data", tmp_path / "shards", "--split", "train"
+    code, printed, said = asked(*words_of, "--json", tmp_path / "s.json")
+    told = "dice: of 3 of 4 examples, those with a target that is not empty (south: 1 of 2)"
+    assert told in " ".join(printed.split())
+    scores = json.loads((tmp_path / "s.json").read_text())
+    assert [scores["silos"][name].get("dice_examples") for name in ("north", "south")] == [None, 1]
+    assert scores["pooled"]["dice_examples"] == 3
     Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "in/north/b.png")
     said = asked(*words, "--masks", tmp_path / "o")[2]
     assert said.endswith("are uint16, the model learned from uint8; convert it: divide pixels by 257")
