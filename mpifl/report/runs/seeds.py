@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.table import Table
 
-from mpifl.algorithms import ALGORITHMS
 from mpifl.common import one_line
 from mpifl.report.runs.runs import Summary
 from mpifl.run.folder import same_data
@@ -115,6 +114,8 @@ def _is_usual(key: str, jobs: Sequence[Mapping[str, Any]]) -> bool:
     having = [job for job in jobs if key in job]
     if table != "algorithm" or len(having) == len(jobs):
         return False
+    from mpifl.algorithms import ALGORITHMS  # a report needs no torch
+
     kinds = [ALGORITHMS.get(str(job.get("algorithm.name"))) for job in having]
     usual = [
         {one.alias or field: one.default for field, one in kind.model_fields.items()} if kind else {}
