@@ -74,9 +74,9 @@ class UnlabelledImages:
         """Return an image at the size that it has in its file, [channels, height, width]."""
         path = self._paths[place]
         _, height, width, _ = form_of(path)
-        return ImageRows([path], self._learned._replace(height=height, width=width), False, self._ground)[:][
-            0
-        ]
+        form = self._learned._replace(height=height, width=width)
+        found: np.ndarray = ImageRows([path], form, False, self._ground)[:][0]
+        return found
 
 
 def _hidden(folder: Path, path: Path) -> bool:
