@@ -1,4 +1,8 @@
-from .drawn_masks import has_images as has_images, look_at_masks as look_at_masks
+from .drawn_masks import (
+    has_images as has_images,
+    look_at_masks as look_at_masks,
+    of_other_kinds as of_other_kinds,
+)
 from .fetching import fetch as fetch
 from .new_arrays import unlabelled_arrays as unlabelled_arrays
 from .scaling import scale_of as scale_of

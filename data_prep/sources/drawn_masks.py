@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.sources.masks import NUMBERED
+from data_prep.sources.masks import NUMBERED, are_levels
 from data_prep.sources.orientation import DAMAGED
-from data_prep.sources.pictures import ENDINGS, form_of, opened
+from data_prep.sources.pictures import ENDINGS, form_of, opened, told_depths
 
 MOST_READ = 200
 """Masks whose pixels are looked at."""
 
 
 class SeenMasks(NamedTuple):
-    """Whether images are all of one size, and masks of 0 and 255 alone."""
+    """Whether images are all of one size, and the numbers in masks where they are levels, as 0 and 255."""
 
     one_size: bool
-    black_and_white: bool
+    levels: list[int]
 
 
 def look_at_masks(images: Path, masks: Path) -> SeenMasks:
@@ -34,7 +34,14 @@ def look_at_masks(images: Path, masks: Path) -> SeenMasks:
     seen = np.zeros(256, bool)
     for path in itertools.islice(_pictures(masks), MOST_READ):
         seen[_numbers_in(path)] = True
-    return SeenMasks(len(sizes) < 2, np.flatnonzero(seen).tolist() == [0, 255])
+    found = np.flatnonzero(seen).tolist()
+    return SeenMasks(len(sizes) < 2, found if are_levels(found) else [])
+
+
+def of_other_kinds(images: Path) -> str:
+    """Say which image in a folder and below has pixels of another kind than others; "" if none has."""
+    paths = list(_pictures(images))
+    return told_depths(paths, [form_of(path) for path in paths])
 
 
 def has_images(folder: Path) -> bool:

@@ -31,6 +31,7 @@ NUMBERED = ("1", "L", "P")
 """Pillow's modes of one number a pixel: a bit, a grey, or a place in a palette."""
 Pairs = list[tuple[Path, Path]]
 """Images and their masks."""
+BLACK_AND_WHITE = [0, 255]
 
 
 def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by_silo: bool) -> Dataset:
@@ -49,8 +50,8 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
         by_silo: Take the folders in both for silos, by their names.
 
     Raises:
-        InputError: an image has no mask or a mask no image, their sizes differ, or a file is none; masks are
-            black and white, and nobody says what that means.
+        InputError: an image has no mask or a mask no image, their sizes differ, or a file is none; masks hold
+            grey levels, and nobody says what they mean.
     """
     paired, more = (
         _of_silos(folder, masks)
@@ -63,8 +64,8 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
         _check_sizes(pairs)
     resize = manner.size is not None
     y, *held = [_decoded(pairs, form, resize, pixels) for pairs in paired]
-    pixels.check(masks)
     aim = aim_of(masks, y, held[0] if held else None, Wanted("classes", "", pixels.ignore))
+    pixels.check()
     x, *x_held = [manner.rows([image for image, _ in pairs], form) for pairs in paired]
     test = (x_held[0], aim.fitted(held[0])) if held else None
     files = {
@@ -174,8 +175,9 @@ class Pixels:
     """
 
     def __init__(self, values: str, ignore: str | None) -> None:
-        self._seen, self.ignore, self._class = np.zeros(256, bool), ignore, np.arange(256)
+        self._seen, self.ignore, self._class = dict[int, Path](), ignore, np.arange(256)
         self._palette: tuple[Path, np.ndarray] | None = None
+        self._named = bool(values)
         if not values:
             return
         said, words = f"--option: values={values} given", [word.strip() for word in values.split(",")]
@@ -191,7 +193,8 @@ class Pixels:
     def __call__(self, path: Path, drawn: np.ndarray, palette: list[int] | None) -> np.ndarray:
         """Return the classes of a mask's pixels, uint8 [height, width]."""
         numbers = drawn if palette is None else self._by_colour(path, drawn, palette)
-        self._seen[there := np.unique(numbers)] = True
+        there = np.unique(numbers)
+        self._seen = dict.fromkeys(there.tolist(), path) | self._seen
         if (self._class[there] < 0).any():
             number = int(there[self._class[there] < 0][0])
             raise InputError(f"{path}: has pixels of {number}, which --option values does not name; add it")
@@ -213,14 +216,19 @@ class Pixels:
                 places[place] = int(np.argmax(found))
         return np.asarray(places[drawn])
 
-    def check(self, masks: Path) -> None:
-        """Refuse masks of black and white alone, of which nobody says what they mean."""
-        if (
-            np.flatnonzero(self._seen).tolist() == [0, 255]
-            and self.ignore is None
-            and self._class[255] == 255
-        ):
-            what = "masks hold only 0 and 255, which would be 256 classes"
-            raise InputError(
-                f"{masks}: {what}; say --option values=0,255, or ignore=255 if 255 does not count"
-            )
+    def check(self) -> None:
+        """Refuse masks whose numbers are grey levels, of which nobody says what they mean."""
+        seen = sorted(number for number in self._seen if str(number) != self.ignore)
+        if self._named or not are_levels(seen) or (self._palette and seen != BLACK_AND_WHITE):
+            return
+        last = seen[-1]
+        what = (
+            f"masks hold only {', '.join(map(str, seen[:-1]))} and {last}, which would be {last + 1} classes"
+        )
+        hint = f"say --option values={','.join(map(str, seen))}, or ignore={last} if {last} does not count"
+        raise InputError(f"{self._seen[last]}: {what}; {hint}")
+
+
+def are_levels(numbers: Sequence[int]) -> bool:
+    """Tell whether numbers are no classes: of those from 0 to the highest less than half are there."""
+    return len(numbers) > 1 and 2 * len(numbers) < numbers[-1] + 1

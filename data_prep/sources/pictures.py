@@ -26,6 +26,7 @@ BITS, WIDTH, HEIGHT, PHOTOMETRIC = 258, 256, 257, 262
 """Tags of TIFF (TIFF 6.0)."""
 DEPTHS = {"uint8": ("uint8", 255), "uint16": ("int32", 65535), "int16": ("int16", 32767)}
 """What numbers of pixels are stored as, which shards have, and which of them is 1 to a model."""
+ALIKE = "make them alike: 8 bits times 257 are 16 bits, or save all with 8"
 Colour = tuple[int, int, int]
 """Red, green and blue, each from 0 to 255."""
 GROUNDS: dict[str, Colour] = {"white": (255, 255, 255), "black": (0, 0, 0)}
@@ -183,10 +184,17 @@ def common_form(paths: Sequence[Path], size: tuple[int, int] | None, grey: bool)
             raise InputError(
                 f"{path}: {form.width}x{form.height} pixels, {other}; add --option size=WIDTHxHEIGHT"
             )
-        if form.depth != forms[0].depth:
-            other = f"{paths[0].name} has {forms[0].depth}"
-            raise InputError(f"{path}: pixels are {form.depth}, {other}; make them alike")
+    if told := told_depths(paths, forms):
+        raise InputError(told)
     return Form(channels, *(size or forms[0][1:3]), forms[0].depth)
+
+
+def told_depths(paths: Sequence[Path], forms: Sequence[Form]) -> str:
+    """Say of the first image whose pixels are of another kind than those before it; "" if they are alike."""
+    for path, form in zip(paths, forms, strict=True):
+        if form.depth != forms[0].depth:
+            return f"{path}: pixels are {form.depth}, {paths[0].name} has {forms[0].depth}; {ALIKE}"
+    return ""
 
 
 def form_of(path: Path) -> Form:

@@ -17,6 +17,11 @@ PIECE = 256
 """Images that are decoded at a time."""
 MOST_NAMED = 20
 """Files in a line."""
+HOW = {
+    ("uint8", "uint16"): ": multiply pixels by 257",
+    ("uint16", "uint8"): ": divide pixels by 257",
+}
+"""How pixels of one kind become those of another."""
 
 
 class UnlabelledImages:
@@ -42,14 +47,21 @@ class UnlabelledImages:
         if not self._paths:
             raise InputError(f"--images {folder}: has no images; there must be {', '.join(ENDINGS)} files")
         form, resize = _form(folder, record)
-        for path in self._paths:
-            _check(path, form_of(path), form, resize=resize, grey=bool(record.get("grey")))
-        self._rows = ImageRows(self._paths, form, resize, parsed_ground(str(record.get("ground", "white"))))
+        self._learned, found = form, [form_of(path) for path in self._paths]
+        for path, own in zip(self._paths, found, strict=True):
+            _check(path, own, form, resize=resize, grey=bool(record.get("grey")))
+        self._ground = parsed_ground(str(record.get("ground", "white")))
+        self._rows = ImageRows(self._paths, form, resize, self._ground)
         others = [path.relative_to(folder).as_posix() for path in there if path.suffix.lower() not in ENDINGS]
         more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
         self.told = (
             [f"{folder}: not read, no images: {', '.join(others[:MOST_NAMED])}{more}"] if others else []
         )
+        if many := sum(own[1:3] != form[1:3] for own in found):
+            what = (
+                f"{many:,} of {len(found):,} images are resized to {form.width}x{form.height} for the model"
+            )
+            self.told.append(f"{folder}: {what}; --masks writes each mask in the size of its image")
 
     def read(self) -> Iterator[tuple[np.ndarray, Provenance]]:
         """Yield the images [m, channels, height, width], some at a time, with their places and paths."""
@@ -57,6 +69,14 @@ class UnlabelledImages:
         for start in range(0, len(self._paths), PIECE):
             places = np.arange(start, min(start + PIECE, len(self._paths)))
             yield self._rows[places], Provenance(places, names[places])
+
+    def original(self, place: int) -> np.ndarray:
+        """Return an image at the size that it has in its file, [channels, height, width]."""
+        path = self._paths[place]
+        _, height, width, _ = form_of(path)
+        form = self._learned._replace(height=height, width=width)
+        found: np.ndarray = ImageRows([path], form, False, self._ground)[:][0]
+        return found
 
 
 def _hidden(folder: Path, path: Path) -> bool:
@@ -81,8 +101,7 @@ def _check(path: Path, found: Form, learned: Form, *, resize: bool, grey: bool) 
         wanted = f"the model learned from {learned.width}x{learned.height}"
         raise InputError(f"{path}: {found.width}x{found.height} pixels, {wanted}; resize it")
     if found.depth != learned.depth:
-        raise InputError(
-            f"{path}: pixels are {found.depth}, the model learned from {learned.depth}; convert it"
-        )
+        what = f"{path}: pixels are {found.depth}, the model learned from {learned.depth}; convert it"
+        raise InputError(what + HOW.get((found.depth, learned.depth), ""))
     if found.channels > learned.channels and not grey:
         raise InputError(f"{path}: is in colour, the model learned from grey images; convert it")

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -27,6 +27,7 @@ _LONG = {
 """Functions that train, or wait for other ranks."""
 _OF_WINGS = ("fast", "dpsgd", "split")
 _LONG_ROOMS = ("mpifl.silo.", *(f"mpifl.wings.{wing}." for wing in _OF_WINGS))
+PACKAGE = Path(__file__).parents[1]
 
 Step = tuple[CodeType, int]
 """A function of the stack, and the line in it."""
@@ -91,7 +92,14 @@ def _in_common(before: list[Step], now: list[Step]) -> list[Step]:
 
 
 def _said(seconds: float, steps: list[Step]) -> str:
-    """Return a line about the innermost step in code of mpifl or of the user."""
+    """Return a line about an import, or the innermost step in code of mpifl or of the user."""
+    within = dropwhile(lambda step: step[0].co_name != "_find_and_load", steps)
+    loaded = (Path(code.co_filename) for code, _ in within if code.co_name == "<module>")
+    for file in (one for one in loaded if not one.is_relative_to(PACKAGE)):
+        _, _, below = str(file).rpartition("/site-packages/")
+        name = Path(below).parts[0] if below != str(file) else file.stem
+        name = file.parent.name if name == "__init__" else name.removesuffix(".py")
+        return f"the server is still importing {name} after {seconds:.0f} s; it goes on when that is loaded"
     own = [(code, line) for code, line in steps if _is_own(code.co_filename)]
     code, line = (own or steps)[-1]
     where = "/".join(Path(code.co_filename).parts[-2:])
@@ -100,5 +108,4 @@ def _said(seconds: float, steps: list[Step]) -> str:
 
 
 def _is_own(file: str) -> bool:
-    package = str(Path(__file__).parents[1])
-    return file.startswith(package) or not file.startswith((sys.prefix, sys.base_prefix, "<"))
+    return file.startswith(str(PACKAGE)) or not file.startswith((sys.prefix, sys.base_prefix, "<"))

@@ -126,7 +126,7 @@ FAULTS = {
     "no TIFF": (lambda folder: (folder / "a" / "x.tif").write_text("x"), "x.tif: is not a PNG, JPEG or TIFF"),
     "another depth": (
         lambda folder: Image.fromarray(DEEP[0]).save(folder / "a" / "x.tif"),
-        "x.tif: pixels are uint16, 000.tif has uint8; make them alike",
+        "x.tif: pixels are uint16, 000.tif has uint8; make them alike: 8 bits times 257 are 16",
     ),
     "32 bits": (
         lambda folder: Image.fromarray(DEEP[0].astype(np.int32)).save(folder / "a" / "x.tif"),

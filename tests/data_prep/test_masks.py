@@ -218,6 +218,17 @@ def test_masks_of_0_and_255_are_two_classes_where_that_is_said(tmp_path, capsys)
     cut(tmp_path, "asked", [masks], "--scheme", "iid", "--silos", 2, ends=2)
     said = "masks hold only 0 and 255, which would be 256 classes; say --option values=0,255, or ignore=255"
     assert said in capsys.readouterr().err
+    three = np.where(HALVES > 0, 255, np.arange(6)[:, None] // 5 * 128).astype(np.uint8)
+    Image.fromarray(three).save(tmp_path / "masks/scan3.png")
+    with pytest.raises(
+        InputError, match=r"only 0, 128 and 255, which would be 256 classes; say .*=0,128,255"
+    ):
+        find_source("images", [masks])(tmp_path / "in", 0)
+    assert find_source("images", [masks, "values=0,128,255"])(tmp_path / "in", 0).classes == 3
+    Image.fromarray(np.where(HALVES > 0, 90, 0).astype(np.uint8)).save(tmp_path / "masks/scan3.png")
+    with pytest.raises(InputError, match=r"masks/scan3\.png: masks hold only 0 and 90, .* ignore=90 if 90"):
+        find_source("images", [masks, "ignore=255"])(tmp_path / "in", 0)
+    Image.fromarray(HALVES).save(tmp_path / "masks/scan3.png")
     data = find_source("images", [masks, "values=0,255"])(tmp_path / "in", 0)
     assert (data.classes, np.unique(data.y).tolist()) == (2, [0, 1])
     data = find_source("images", [masks, "values=255,0"])(tmp_path / "in", 0)

@@ -87,6 +87,7 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
     ):
         source, answers = _lines(answers, files)
     told = [f"{answers.data[0]}: a folder or file of each silo is there"] if answers.parted else []
+    told += [f"warning: {refused}"] if source == "images" and (refused := _refused(answers)) else []
     return NewData(answers, source, told=told)
 
 
@@ -101,13 +102,20 @@ def _lines(answers: Answers, files: Sequence[Path]) -> tuple[str, Answers]:
     return "jsonl", replace(answers, drawn=("--test", "0.2"))
 
 
+def _refused(answers: Answers) -> str:
+    """Say why a partition of images will be refused, as far as their headers tell."""
+    from data_prep.sources import of_other_kinds
+
+    return of_other_kinds(Path(answers.data[0]))
+
+
 def _drawn(answers: Answers) -> tuple[str, ...]:
     """Return the words of a partition that images and their masks need."""
     from data_prep.sources import look_at_masks
 
     seen = look_at_masks(Path(answers.data[0]), Path(answers.label))
     sized = [] if seen.one_size else RESIZED
-    numbered = ["--values", "0,255"] if seen.black_and_white else []
+    numbered = ["--values", ",".join(map(str, seen.levels))] if seen.levels else []
     return (*sized, *numbered, "--test", "0.2")
 
 

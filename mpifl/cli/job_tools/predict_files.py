@@ -107,6 +107,8 @@ def predict_images(asked: Predicting, folder: Path) -> None:
     record = _record(asked.run, folder, asked.learned(), ("images", "volumes"))
     kind = UnlabelledVolumes if record["kind"] == "volumes" else UnlabelledImages
     given = kind(folder, record)
+    if asked.masks is not None and record.get("resize"):
+        asked.masks.originals = getattr(given, "original", None)
     asked.write(folder, given.told, given.read())
 
 

@@ -31,6 +31,7 @@ from .pooled_metrics import (
     COUNTS as COUNTS,
     answers_told as answers_told,
     certainty as certainty,
+    counted as counted,
     fill as fill,
     pack_states as pack_states,
     pooled as pooled,

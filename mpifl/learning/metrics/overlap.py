@@ -89,6 +89,11 @@ class MeanOverlap(Overlap):
         self.examples += int(means.isfinite().sum())
         self.total += means.nansum()
 
+    @property
+    def counted(self) -> int:
+        """How many examples the mean is of."""
+        return int(self.examples)
+
     def compute(self) -> Tensor:
         """Return the mean so far, NaN without an example that counts."""
         return self.total / self.examples

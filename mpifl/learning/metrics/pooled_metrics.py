@@ -61,6 +61,14 @@ def certainty(task: Task, sums: Mapping[str, Tensor]) -> dict[str, dict[str, flo
     return {name: known for name, known in found.items() if known}
 
 
+def counted(task: Task, sums: Mapping[str, Tensor], examples: int) -> dict[str, int]:
+    """Return how many examples each metric counts that leaves out some, given the sums of the vectors of
+    `pack_states` and how many examples there are."""
+    metrics = _filled(task, sums)
+    found = {name: getattr(metric, "counted", examples) for name, metric in metrics.items()}
+    return {name: count for name, count in found.items() if count < examples}
+
+
 def answers_told(task: Task, sums: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return what metrics tell of a model's answers, as `ToldAnswers` reads it, given the sums of the vectors
     of `pack_states`."""

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics import Metric
 
+from mpifl.learning.metrics.metric import Metric
 from mpifl.learning.tasks import TaskFacts
 
 ROUNDING = 1e-12
 """The relative rounding error of a difference of two sums. A variance below it is that of a constant."""
 
 
-class Sums(Metric):
+class Sums(nn.Module):
     """A metric whose states are sums over examples."""
 
-    full_state_update = False
+    def __init__(self) -> None:
+        super().__init__()
+        self.summed: list[str] = []
 
     def sums(self, shape: tuple[int, ...], *names: str, of: torch.dtype = torch.int64) -> None:
         """Add states of a shape, zero at first."""
         for name in names:
-            self.add_state(name, torch.zeros(shape, dtype=of), dist_reduce_fx="sum")
+            self.register_buffer(name, torch.zeros(shape, dtype=of))
+        self.summed += names
 
 
 class CalibrationError(Sums):

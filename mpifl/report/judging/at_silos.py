@@ -12,13 +12,15 @@ from rich.table import Table
 
 from mpifl.common import InputError, Names, ShardError, suggested
 from mpifl.data.shards import ShardEntry, open_shard
-from mpifl.learning.metrics import MetricInfo, certainty, pooled
+from mpifl.learning.metrics import MetricInfo, certainty, counted, pooled
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.trained import Trained
 from mpifl.silo import Score
 from mpifl.silo.parameters import FlatModel
 
 SPLITS = ("test", "valid", "train")
+MOST_NAMED = 8
+"""Silos in a line."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,21 @@ class SilosScored:
         scores = [score.states for _, score in self.silos.values()]
         return {name: torch.stack([states[name] for states in scores]).sum(0) for name in scores[0]}
 
+    @property
+    def counted(self) -> dict[str, int]:
+        """How many of all examples each metric counts that leaves out some."""
+        return counted(self.task, self.sums, sum(score.examples for _, score in self.silos.values()))
+
+    def _left(self) -> Iterator[str]:
+        """Yield a line for each metric that leaves out examples: of how many it is, and at which silos."""
+        total = sum(score.examples for _, score in self.silos.values())
+        each = {name: counted(self.task, s.states, s.examples) for name, (_, s) in self.silos.items()}
+        for metric, count in self.counted.items():
+            few = [(name, of[metric]) for name, of in each.items() if metric in of]
+            told = [f"{name}: {of:,} of {self.silos[name][1].examples:,}" for name, of in few[:MOST_NAMED]]
+            told += [f"{len(few) - MOST_NAMED:,} more"] if len(few) > MOST_NAMED else []
+            yield tell_counted(metric, count, total) + f" ({', '.join(told)})"
+
     def table(self) -> Table:
         """Return a table with a row for each silo, and below them their means, the worst, all examples."""
         splits = {split for split, _ in self.silos.values()}
@@ -111,7 +128,7 @@ class SilosScored:
         said += [f"worst {main}: silo {worst}"] if worst else []
         known = self.certainty.items()
         return "\n".join(
-            ["; ".join(said), *(f"all examples: {tell_certainty(*one)}" for one in known)]
+            ["; ".join(said), *self._left(), *(f"all examples: {tell_certainty(*one)}" for one in known)]
         ).strip()
 
     def _below(self, examples: str) -> Iterator[tuple[str, str, dict[str, float]]]:
@@ -164,6 +181,11 @@ def score_silos(
         first, why = next(iter(left_out.items()))
         raise InputError(f"no silo's shard can be read here; silo {first}: {why}")
     return SilosScored(trained.task, silos, left_out)
+
+
+def tell_counted(name: str, count: int, examples: int) -> str:
+    """Write of how many examples a metric is."""
+    return f"{name}: of {count:,} of {examples:,} examples, those with a target that is not empty"
 
 
 def tell_certainty(name: str, known: dict[str, float]) -> str:

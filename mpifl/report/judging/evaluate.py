@@ -10,9 +10,9 @@ from typing import Any
 
 from mpifl.common import InputError, write_atomic
 from mpifl.data.shards import open_shard
-from mpifl.learning.metrics import MetricInfo, answers_told, certainty
+from mpifl.learning.metrics import MetricInfo, answers_told, certainty, counted
 from mpifl.learning.tasks import Task
-from mpifl.report.judging.at_silos import SPLITS, SilosScored, score_silos, tell_certainty
+from mpifl.report.judging.at_silos import SPLITS, SilosScored, score_silos, tell_certainty, tell_counted
 from mpifl.report.judging.given_shards import check_classes, check_fit, shards_at, spec_of
 from mpifl.report.judging.trained import Trained, module_of, read_job_of, read_trained, told_model
 from mpifl.report.runs import wide_console
@@ -44,6 +44,8 @@ def evaluate_run(
     score = trained.evaluate(model, open_shard(folder, spec.test, spec)["test"])
     task = trained.task
     tell_score(score, "test", task.infos)
+    for name, count in counted(task, score.states, score.examples).items():
+        print(f"test {tell_counted(name, count, score.examples)}")
     for name, known in certainty(task, score.states).items():
         print(f"test {tell_certainty(name, known)}")
     write_figures(file, {"run": str(run), **about, "test": as_record(score, task)})
@@ -135,6 +137,7 @@ def as_record(score: Score, task: Task) -> dict[str, Any]:
         "loss": _known(score.loss),
         **_all_known({name: score.metrics[name] for name in task.infos}),
         **_certain(about),
+        **_counted(counted(task, score.states, score.examples)),
         **({"answers": answers} if answers else {}),
     }
 
@@ -145,7 +148,7 @@ def in_full(found: SilosScored) -> dict[str, Any]:
     silos = {name: {"split": split, **as_record(score, task)} for name, (split, score) in found.silos.items()}
     over = {"mean": found.mean, "weighted": found.weighted, "worst": found.worst, "pooled": found.pooled}
     together = {kind: _all_known(figures) for kind, figures in over.items()}
-    together["pooled"] |= _certain(found.certainty)
+    together["pooled"] |= {**_certain(found.certainty), **_counted(found.counted)}
     answers = answers_told(task, found.sums)
     return {
         "silos": silos,
@@ -159,6 +162,11 @@ def in_full(found: SilosScored) -> dict[str, Any]:
 def _certain(about: dict[str, dict[str, float]]) -> dict[str, float]:
     """Return `auroc_low`, `auroc_high` and `auroc_within` of each metric of which they are known."""
     return {f"{name}_{key}": value for name, known in about.items() for key, value in known.items()}
+
+
+def _counted(counts: dict[str, int]) -> dict[str, float]:
+    """Return `dice_examples` of each metric that leaves out examples."""
+    return {f"{name}_examples": count for name, count in counts.items()}
 
 
 def _all_known(figures: dict[str, float]) -> dict[str, float | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import colorsys
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ class MaskFiles:
 
     Attributes:
         count: How many masks were written.
+        originals: Returns the image of a row at its own size, [channels, height, width], where the model saw
+            another; masks then have that size.
 
     Raises:
         InputError: the folder has files or cannot be written, or Pillow is not installed.
@@ -51,7 +54,12 @@ class MaskFiles:
             raise InputError(f"--masks {folder}: is there and not empty; name another folder")
         self._image: Any = Image
         self._folder, self._over, self._named, self.count = folder, over, Counter[str](), 0
-        self._colours = palette()
+        self._colours, self._expected = palette(), Counter[str]()
+        self.originals: Callable[[int], np.ndarray] | None = None
+
+    def expect(self, about: Columns) -> None:
+        """Take what all rows of shards are, as in `write`: names that several would have get row numbers."""
+        self._expected = Counter(map(self._name, _rows(about)))
 
     def write(self, about: Columns, p: np.ndarray, x: Tensor | dict[str, Tensor]) -> None:
         """Write the masks of some rows.
@@ -71,19 +79,20 @@ class MaskFiles:
             raise InputError(f"--masks {self._folder}: {p.shape[1]} classes, a PNG has 256; leave it out")
         masks, images = p.argmax(1).astype(np.uint8), x.float().cpu().numpy()
         try:
-            for row, (mask, image) in enumerate(zip(masks, images, strict=True)):
-                self._write_one(self._path(about, row), mask, image)
+            for texts, mask, image in zip(_rows(about), masks, images, strict=True):
+                own = image if self.originals is None else self.originals(int(texts["row"]))
+                self._write_one(self._path(texts), mask, own)
         except OSError as error:
             raise InputError(f"--masks {self._folder}: cannot be written ({error.strerror})") from None
 
     def _write_one(self, path: Path, mask: np.ndarray, image: np.ndarray) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        made = self._image.fromarray(mask)
+        made = self._image.fromarray(mask).resize(image.shape[:0:-1], self._image.Resampling.NEAREST)
         made.putpalette(self._colours.tobytes())
         made.save(path)
         self.count += 1
         if self._over:
-            self._image.fromarray(self._laid(mask, image)).save(path.with_suffix(".overlay.png"))
+            self._image.fromarray(self._laid(np.asarray(made), image)).save(path.with_suffix(".overlay.png"))
 
     def _laid(self, mask: np.ndarray, image: np.ndarray) -> np.ndarray:
         """Return an image [height, width, 3] from dark to light, with a mask's colours over it."""
@@ -94,15 +103,25 @@ class MaskFiles:
         laid: np.ndarray = ((1 - share) * shown + share * self._colours[mask]).round().astype(np.uint8)
         return laid
 
-    def _path(self, about: Columns, row: int) -> Path:
-        """Return a row's file: by its id without its ending; of a shard with its number, by silo."""
-        texts = {name: str(np.asarray(column)[row]) for name, column in about.items()}
-        own = re.sub(r"\.(nii\.gz|nii|png|jpe?g|tiff?|bmp|dcm)(?=:|$)", "", texts.get("id", ""), flags=re.I)
-        if "silo" in texts:  # slices of a volume have one id
-            own = f"{own or texts['split']}-{texts.get('row', texts.get('place', ''))}"
-        parts = [texts.get("silo", ""), *own.split("/")]
-        clean = [re.sub(r"[^\w.-]", "_", part).lstrip(".") or "_" for part in parts if part]
-        name = "/".join(clean)
+    def _path(self, texts: Mapping[str, str]) -> Path:
+        """Return a row's file: by silo and id without ending; of shards numbered if that is not one row's."""
+        name = self._name(texts)
+        if "silo" in texts and (not texts.get("id") or self._expected[name] > 1):  # slices have one id
+            name = f"{name}-{texts.get('row', texts.get('place', ''))}"
         again = self._named[name]
         self._named[name] += 1
         return self._folder / f"{name}{f'-{again + 1}' if again else ''}.png"
+
+    @staticmethod
+    def _name(texts: Mapping[str, str]) -> str:
+        """Return where a row's file lies; a silo that its id begins with is not repeated."""
+        own = re.sub(r"\.(nii\.gz|nii|png|jpe?g|tiff?|bmp|dcm)(?=:|$)", "", texts.get("id", ""), flags=re.I)
+        own, silo = own or texts.get("split", ""), texts.get("silo", "")
+        parts = own.split("/") if own.startswith(f"{silo}/") else [silo, *own.split("/")]
+        return "/".join(re.sub(r"[^\w.-]", "_", part).lstrip(".") or "_" for part in parts if part)
+
+
+def _rows(about: Columns) -> Iterator[dict[str, str]]:
+    """Yield what each row is, as texts."""
+    for values in zip(*map(np.asarray, about.values()), strict=True):
+        yield dict(zip(about, map(str, values), strict=True))

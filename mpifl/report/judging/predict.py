@@ -71,6 +71,8 @@ def predict_run(
     model = FlatModel(module_of(run, job, spec, last))
     told_model(run, job, last)
     rows_of, begun = _rows_of(shards, split), 0
+    if masks is not None:
+        masks.expect(rows_of.about(np.arange(len(rows_of.order))))
     with table_of(out, data, split) as append, in_order(rows_of, out, append) as take:
         for columns, x in _predicted(model, task, shards, split, job.evaluate.batch_size):
             check_flat(out, columns)

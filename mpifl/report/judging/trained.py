@@ -185,11 +185,11 @@ def check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
         if name not in trusted:
             table, _, key = table.partition(".")
             named = f"{run}/job.toml: [{table}] {key or 'name'} = '{name}'"
-            what = f"{named}: is code that evaluating would import and run"
+            what = f"{named}: is code that this command would import and run"
             raise InputError(f"{what}; name it by --trust {shlex.quote(name)} if you trust it")
     if job.plugins and Path.cwd().is_relative_to(run.resolve()):
         what = "modules would be imported from the run folder itself"
-        raise InputError(f"{run}: {what}; evaluate from another folder")
+        raise InputError(f"{run}: {what}; start the command in another folder")
 
 
 def _is_of_the_end(run: Path, job: Job, model: Path) -> bool:

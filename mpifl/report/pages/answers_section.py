@@ -27,14 +27,22 @@ KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[fl
     ("calibration", "Calibration", "predicted probability", "observed frequency", calibration),
 )
 """The charts: file, title, what lies along and beside, and where the points of a column lie."""
+DRAWN = ("binary", "classification")
+TO_SCORE = "the run tells no answers; give --scores FILE of mpifl evaluate RUN --silos --json FILE"
+NO_PLOTS = (
+    "the task {} has no such plots: ROC, calibration and confusion are of binary, of classification of up to"
+    " 20 classes, and of multilabel with the metric auroc; mpifl compare {} --plot FILE draws the rounds"
+)
+"""What is said of a task and a run of it where nobody can count answers."""
 
 
 class Answered(NamedTuple):
-    """The answers that are known: of whose rows, of which silos, and why of no more."""
+    """The answers that are known: of whose rows, of which silos, why of no more, and what to do."""
 
     rows: Mapping[str, ToldAnswers]
     silos: Mapping[str, ToldAnswers]
     withheld: str = ""
+    hint: str = ""
 
 
 class AnswerChart(NamedTuple):
@@ -58,7 +66,7 @@ def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
     rows = {name: summary.answers[key] for key, name in told.items() if key in summary.answers}
     silos: dict[str, ToldAnswers] = {}
     for file in files:
-        found = _scores(file, summary.run)
+        found = _scores(file, summary)
         rows |= {TEST: found["test"]} if "test" in found else {}
         rows |= {SILOS: found[""]} if "" in found else {}
         silos |= {NAMES[name[5:]]: of for name, of in found.items() if name.startswith("silo ")}
@@ -66,16 +74,24 @@ def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
     security = summary.job.get("security")
     if "privacy" in summary.job or (isinstance(security, Mapping) and security.get("masks", True)):
         return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why_none(summary.job))
-    return Answered(rows, silos)
+    kind = _kind(summary)
+    drawn = kind in DRAWN or ":" in kind
+    return Answered(rows, silos, hint=TO_SCORE if drawn else NO_PLOTS.format(kind, summary.run))
 
 
-def _scores(file: Path, run: Path) -> dict[str, ToldAnswers]:
+def _kind(summary: Summary) -> str:
+    """Return the name of the task of a run."""
+    return str(summary.job.get("task", {}).get("name", "classification"))
+
+
+def _scores(file: Path, summary: Summary) -> dict[str, ToldAnswers]:
     """Return the answers in a file: of the test set `test`, of a silo `silo NAME`, of all silos ``."""
+    run = summary.run
     made = f"mpifl evaluate {run} --silos --json {file}"
     try:
         content = from_json(read_whole(file, LARGEST_FILE), allow_inf_nan=False)
-        parts = {f"silo {name}": one["answers"] for name, one in content.get("silos", {}).items()}
-        parts |= {"": content["answers"]} if parts else {"test": content["test"]["answers"]}
+        parts = {f"silo {name}": one.get("answers", {}) for name, one in content.get("silos", {}).items()}
+        parts |= {"": content["answers"]} if parts else {"test": content["test"].get("answers", {})}
         found = {name: ToldAnswers.model_validate(one) for name, one in parts.items()}
         of = Path(content["run"]).absolute().name
     except OSError as error:
@@ -90,6 +106,8 @@ def _scores(file: Path, run: Path) -> dict[str, ToldAnswers]:
         raise InputError(f"--scores {file}: is of other shards, {content['data']}; write it by {made}")
     if of != run.absolute().name:
         raise InputError(f"--scores {file}: is of the run {of}, not of {run}; write it by {made}")
+    if not any(parts.values()):
+        raise InputError(f"--scores {file}: holds no answers; {NO_PLOTS.format(_kind(summary), run)}")
     return found
 
 
@@ -191,8 +209,7 @@ def draw_answers(found: Answered, classes: Sequence[str], folder: Path) -> None:
     pyplot = pyplot_of("--plots")
     charted, (rows, counts) = answer_charts(found, classes), confusion_of(found)
     if not charted and not counts:
-        hint = "the run tells no answers; give --scores FILE of mpifl evaluate RUN --silos --json FILE"
-        raise InputError(f"--plots {folder}: {found.withheld or hint}")
+        raise InputError(f"--plots {folder}: {found.withheld or found.hint}")
     for one in charted:
         figure, axes = pyplot.subplots(figsize=(4, 4), layout="constrained")
         for line in one.lines:

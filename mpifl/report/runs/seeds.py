@@ -101,10 +101,27 @@ def _told(job: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def varying(summaries: Sequence[Summary]) -> list[str]:
-    """Return the keys, `table.key`, in which the jobs differ."""
+    """Return the keys, `table.key`, in which jobs differ; no defaults of keys that some algorithms lack."""
     jobs = [settings(summary.job) for summary in summaries if summary.job]
     keys = dict.fromkeys(key for job in jobs for key in job)
-    return [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
+    differ = [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
+    return [key for key in differ if not _is_usual(key, jobs)]
+
+
+def _is_usual(key: str, jobs: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether a key of the algorithm is not in all jobs, and has its default where it is."""
+    table, _, name = key.partition(".")
+    having = [job for job in jobs if key in job]
+    if table != "algorithm" or len(having) == len(jobs):
+        return False
+    from mpifl.algorithms import ALGORITHMS  # a report needs no torch
+
+    kinds = [ALGORITHMS.get(str(job.get("algorithm.name"))) for job in having]
+    usual = [
+        {one.alias or field: one.default for field, one in kind.model_fields.items()} if kind else {}
+        for kind in kinds
+    ]
+    return all(name in of and of[name] == job[key] for of, job in zip(usual, having, strict=True))
 
 
 def settings(job: Mapping[str, Any]) -> dict[str, Any]:

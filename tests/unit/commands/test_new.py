@@ -128,6 +128,11 @@ def test_masks_of_black_and_white_and_images_of_one_size_are_seen(other_size: bo
         size = 16 if other_size and n == 5 else 12
         image.fromarray(np.eye(size, dtype=np.uint8) * 40).save(f"scans/{n}.png")
         image.fromarray(np.eye(size, dtype=np.uint8) * 255).save(f"masks/{n}.png")
+    deep = np.eye(12, dtype=np.uint16) * 500
+    image.fromarray(deep).save("scans/7.png")
+    told = CliRunner().invoke(app, ["new", "seen", "--data", "scans", "--label", "masks", "--silos", "2"])
+    assert "scans/7.png: pixels are uint16, 0.png has uint8; make them alike: 8 bits times 257" in told.output
+    image.fromarray(np.eye(12, dtype=np.uint8)).save("scans/7.png")
     cut, _ = new("own", "--data", "scans", "--label", "masks", "--silos", "2")
     assert ("--size 64x64" in cut) == other_size
     assert "--masks masks" in cut

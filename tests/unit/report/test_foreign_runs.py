@@ -86,7 +86,7 @@ def test_what_a_foreign_job_names_is_not_run(run, command, job):
     assert (refused is None) == (command != "evaluate")
     if refused:
         assert isinstance(refused, InputError)
-        assert "is code that evaluating would import and run; name it by --trust" in str(refused)
+        assert "is code that this command would import and run; name it by --trust" in str(refused)
 
 
 OBSERVED = '[tracking]\nobservers = ["planted:Mine"]'

@@ -1,5 +1,8 @@
 """New arrays, volumes and images without labels, and predicted masks as pictures."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 from unit.report.test_patients import asked, command
@@ -105,6 +108,57 @@ def test_volumes_are_predicted_by_slices_and_masks_are_pictures(volumes, tmp_pat
         assert np.array_equal(np.asarray(mask), before["p"][row].argmax(0))
     _, _, said = asked("predict", volumes, *words, "--out", tmp_path / "p.npz")
     assert said == f"--masks {tmp_path / 'n'}: is there and not empty; name another folder"
+
+
+def test_masks_of_resized_images_have_the_images_sizes_and_no_name_is_repeated(tmp_path):
+    sizes = {"north/a": (20, 16), "north/b": (8, 8), "south/a": (8, 12), "south/b": (8, 8)}
+    for name, (width, height) in sizes.items():
+        for part, pixels in (
+            ("in", DRAW.integers(0, 256, (height, width))),
+            ("masks", np.eye(height, width)),
+        ):
+            (tmp_path / part / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / part / f"{name}.png")
+    cutting = "--masks", tmp_path / "masks", "--silo", "parent", "--size", "8x8", "--keep", "id"
+    data = ("partition", "images", "--data", tmp_path / "in", "--out", tmp_path / "shards")
+    command(*data, "--scheme", "natural", *cutting)
+    run = trained(tmp_path, model={"name": "unet", "width": 2, "depth": 1}, task={"name": "segmentation"})
+    predicted(run, "--data", tmp_path / "shards", "--masks", tmp_path / "m")
+    words = "predict", run, "--images", tmp_path / "in", "--out", tmp_path / "n.npz", "--overlay"
+    code, printed, said = asked(*words, "--masks", tmp_path / "n")
+    assert (code, said) == (0, "")
+    assert "in: 2 of 4 images are resized to 8x8 for the model; --masks writes each mask in" in printed
+    for folder, of_model in (("m", True), ("n", False)):
+        files = {
+            path.relative_to(tmp_path / folder).as_posix() for path in (tmp_path / folder).rglob("*.png")
+        }
+        assert {name for name in files if "overlay" not in name} == {f"{name}.png" for name in sizes}
+        for name, size in sizes.items():
+            assert Image.open(tmp_path / folder / f"{name}.png").size == ((8, 8) if of_model else size)
+    big = np.load(tmp_path / "n.npz")["p"][0].argmax(0).astype(np.uint8)
+    big = Image.fromarray(big).resize(sizes["north/a"], Image.Resampling.NEAREST)
+    mask = np.asarray(Image.open(tmp_path / "n/north/a.png"))
+    assert np.array_equal(mask, np.asarray(big))
+    over, scan = (
+        np.asarray(Image.open(tmp_path / one)) for one in ("n/north/a.overlay.png", "in/north/a.png")
+    )
+    grey = 255.0 * (scan - scan.min()) / (scan.max() - scan.min())
+    assert np.abs(over[mask == 0] - grey[mask == 0][:, None]).max(initial=0) <= 0.51
+    assert asked("evaluate", run, "--silos", "--split", "train", "--json", tmp_path / "s.json")[0] == 0
+    assert "_examples" not in (tmp_path / "s.json").read_text(), "no mask is empty"
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "masks/south/b.png")
+    shutil.rmtree(tmp_path / "shards")
+    command(*data, "--scheme", "natural", *cutting)
+    words_of = "evaluate", run, "--data", tmp_path / "shards", "--split", "train"
+    code, printed, said = asked(*words_of, "--json", tmp_path / "s.json")
+    told = "dice: of 3 of 4 examples, those with a target that is not empty (south: 1 of 2)"
+    assert told in " ".join(printed.split())
+    scores = json.loads((tmp_path / "s.json").read_text())
+    assert [scores["silos"][name].get("dice_examples") for name in ("north", "south")] == [None, 1]
+    assert scores["pooled"]["dice_examples"] == 3
+    Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "in/north/b.png")
+    said = asked(*words, "--masks", tmp_path / "o")[2]
+    assert said.endswith("are uint16, the model learned from uint8; convert it: divide pixels by 257")
 
 
 def test_masks_of_what_has_none_are_refused(tmp_path):

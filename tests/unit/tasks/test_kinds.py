@@ -329,7 +329,7 @@ def test_a_silo_without_anybody_ill_has_no_auroc(tmp_path):
     assert update.scalars["silo_loss"] > 0
 
 
-def test_a_classification_does_not_import_torchmetrics(tmp_path):
+def test_metrics_of_the_package_itself_do_not_import_torchmetrics(tmp_path):
     write_folder(tmp_path / "shards", [8, 8], test=8)
     program = (
         "import sys; from pathlib import Path; from mpifl.training.loop import train; "
@@ -337,6 +337,8 @@ def test_a_classification_does_not_import_torchmetrics(tmp_path):
         f"train(Path({str(job_of(tmp_path))!r}), Path({str(tmp_path / 'run')!r}), (), False, Alone()); "
         "from mpifl.run.job import read_job; from mpifl.learning.tasks import TASKS; "
         "[task().main_metric for task in TASKS.values()]; "
+        "[TASKS[kind](metrics=names).metrics() for kind, names in"
+        " (('segmentation', ['dice', 'iou', 'dice_pooled']), ('binary', ['auroc', 'average_precision']))]; "
         "assert 'torchmetrics' not in sys.modules"
     )
     where = {**os.environ, "PYTHONPATH": "tests"}

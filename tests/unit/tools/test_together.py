@@ -170,7 +170,7 @@ def test_code_that_a_foreign_run_names_needs_to_be_trusted(trained):
     top = '[split.top]\nname = "nobody.knows:top"'
     job.write_text(job.read_text().replace('[split.top]\nname = "mlp"', top))
     said = asked("evaluate", trained.folder)
-    assert "[split] top = 'nobody.knows:top': is code that evaluating would import and run" in said
+    assert "[split] top = 'nobody.knows:top': is code that this command would import and run" in said
 
 
 def test_a_run_on_other_shards_is_not_scored(trained, tmp_path):

@@ -1,5 +1,6 @@
 """The server says by itself in which step it computes for long; training and scoring it leaves alone."""
 
+import importlib
 import re
 import struct
 import time
@@ -102,3 +103,13 @@ def test_a_loop_is_said_and_not_what_it_calls_in_turn(capsys):
     with LongSteps():
         alternating(2 * PATIENCE)
     assert SAID.findall(capsys.readouterr().err)[0][:2] == ("alternating", "training/test_long_steps.py")
+
+
+def test_a_long_import_is_said_as_one(tmp_path, capsys, monkeypatch):
+    (tmp_path / "slow_to_load").mkdir()
+    (tmp_path / "slow_to_load" / "__init__.py").write_text(f"import time; time.sleep({4 * PATIENCE})")
+    monkeypatch.syspath_prepend(tmp_path)
+    with LongSteps():
+        importlib.import_module("slow_to_load")
+    said = capsys.readouterr().err
+    assert re.search(r"the server is still importing slow_to_load after \d+ s; it goes on when that is", said)
