@@ -37,6 +37,8 @@ def privacy(
     figures = _of_ledger(delta) if job is None else _of_job(job, tuple(set_), delta)
     if out is not None:
         write_text("--json", out, json.dumps(figures, indent=2) + "\n")
+    if why := figures.get("site", {}).get("refused"):
+        raise InputError(why)
 
 
 def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def _at_site(job: Job, spec: AnySpec, planned: Sequence[SiloPlan]) -> dict[str, 
         print(f"MPIFL_SITE={named}: there is no such folder yet, so nothing is spent there", file=sys.stderr)
         return {}
     site = open_site()
-    found = left_here(job, spec, planned, site)
+    found, told, refused = left_here(job, spec, planned, site)
     limit, heads = site.budget, ["silo", "epsilon spent", "epsilon left", "rounds left"]
     says = f"budget epsilon {limit.epsilon:g} at delta {limit.delta:g}" if limit else "no budget.toml"
     left = [max(limit.epsilon - one.spent, 0.0) if limit else None for one in found]
@@ -108,15 +110,15 @@ def _at_site(job: Job, spec: AnySpec, planned: Sequence[SiloPlan]) -> dict[str, 
         for one, epsilon, n in zip(found, left, rounds, strict=True)
     ]
     _print(f"{site.folder}: {says}", heads, rows)
-    fewest = min(found, key=lambda one: one.room.allowed if one.room else job.rounds)
-    if fewest.told:
-        print(fewest.told)
+    if told:
+        print(told)
     silos = [
         {"silo": one.silo, "spent": one.spent, "left": epsilon, "rounds_left": n}
         for one, epsilon, n in zip(found, left, rounds, strict=True)
     ]
     budget = limit.model_dump() if limit else None
-    return {"site": {"folder": str(site.folder), "budget": budget, "rounds": job.rounds, "silos": silos}}
+    about = {"folder": str(site.folder), "budget": budget, "rounds": job.rounds, "silos": silos}
+    return {"site": {**about, "refused": refused or None}}
 
 
 def _of_silos(job: Job, spec: AnySpec) -> dict[str, Any]:

@@ -8,6 +8,7 @@ pydantic models and with the job's schema. If something looks wrong, the whole j
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -164,9 +165,12 @@ def _look_for_files(found: Checked, here: set[int], elsewhere: bool) -> None:
 def _budgets(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
     """Check a job against the rules and budgets of this machine's site."""
     from mpifl.run.job import is_silo_level
-    from mpifl.wings.site import check_own_rules
+    from mpifl.wings.masked import SITE_NEEDED
+    from mpifl.wings.site import VARIABLE, check_own_rules, site_folder
 
     check_own_rules(job)
+    if job.secure and here and not os.environ.get(VARIABLE):
+        site_folder(*SITE_NEEDED)
     if job.privacy is None or is_silo_level(job):
         return []
     from mpifl.wings.dpsgd import check_budgets, plans

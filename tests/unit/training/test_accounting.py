@@ -182,7 +182,16 @@ def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys
     told = r"^silo 0: privacy budget is spent \(and 1 more silos\); \[cohort\] quorum below 1 would"
     with pytest.raises(InputError, match=told):
         start("another", seed=5, privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01})
-    assert "silo 1: its privacy budget is spent: epsilon 3 at delta 0.01; " in capsys.readouterr().err
+    line = "silo 1: its privacy budget is spent: with what the site's ledger has, the job's epsilon 3 at "
+    assert f"{line}delta 0.01 allows 0 of 2 more steps" in capsys.readouterr().err
+    done = CliRunner().invoke(app, ["privacy", str(start.site.parent / "another.toml")])
+    assert str(done.exception).startswith("silo 0: its privacy budget is spent: "), "as check refuses it"
+    assert str(done.exception).endswith("more steps; a larger privacy.epsilon would allow more")
+    (start.site / "budget.toml").write_text("epsilon = 5.0\ndelta = 0.01\n")
+    done = CliRunner().invoke(app, ["privacy", str(start.site.parent / "another.toml")])
+    assert str(done.exception).endswith("the job's epsilon 3 at delta 0.01 allows 0 of 2 more steps; "
+                                        "privacy.epsilon = 5 would allow 2 of 4 rounds there")  # fmt: skip
+    (start.site / "budget.toml").unlink()
     assert not (start.site.parent / "another" / "metrics.jsonl").exists()
     assert len(records(start("again", privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01}))) == 4, (
         "for nothing"
@@ -201,7 +210,7 @@ def test_a_sites_own_budget_ends_a_run_with_its_model(start, capsys, more):
     assert [record.get("budget_left") for record in records(run)] == [None if more else 1, 0]
     assert (run / "model.safetensors").exists()
     said = capsys.readouterr().err
-    line = "silo 0: its privacy budget allows 2 of 4 rounds: epsilon "
+    line = "silo 0: its privacy budget allows 2 of 4 rounds, by the site's epsilon "
     assert said.count(line) == 1, "one line for a rank"
     assert "; the run ends when a budget does, with its model written" in said
     assert "stopped early, after round 2 of 4: another round would pass a privacy budget; round " in said
@@ -260,7 +269,7 @@ def test_the_command_says_what_a_sites_budget_leaves_of_a_job(start, capsys, mon
     done, site = told()
     assert [one["rounds_left"] for one in site["silos"]] == [2, 2]
     assert [one["spent"] for one in site["silos"]] == [0, 0]
-    line = "silo 0: its privacy budget allows 2 of 4 rounds: epsilon "
+    line = "silo 0: its privacy budget allows 2 of 4 rounds, by the site's epsilon "
     assert line in done.output
     capsys.readouterr()
     start("told")
@@ -271,7 +280,10 @@ def test_the_command_says_what_a_sites_budget_leaves_of_a_job(start, capsys, mon
     assert site["silos"][0]["left"] == pytest.approx(budget - site["silos"][0]["spent"])
     assert line in done.output, "the rounds of this run that are answered at no cost count"
     done, site = told("--set", "seed=3")
-    assert "silo 0: its privacy budget is spent: epsilon" in done.output
+    assert "silo 0: its privacy budget is spent: with what the site's ledger has, the site's epsilon" in str(
+        done.exception
+    )
+    assert str(done.exception).endswith(f"; a larger epsilon in {start.site}/budget.toml would allow more")
     done, _ = told("--set", "privacy.evaluate_unprotected=true")
     assert "budget.toml: has no evaluate_unprotected = true" in str(done.exception)
     monkeypatch.delenv("MPIFL_SITE")
