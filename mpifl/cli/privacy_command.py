@@ -45,6 +45,7 @@ def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict
     """Print a job's noise and steps at each silo, and their epsilon; return all figures."""
     if delta is not None:
         raise InputError("--delta: a job has its own, [privacy] delta; leave the option out")
+    from mpifl.data.shards import group_note
     from mpifl.run.job import is_silo_level, read_job
     from mpifl.training.beforehand import validate_job
     from mpifl.wings import wings_of
@@ -69,6 +70,8 @@ def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict
     _print(
         "the largest by round", ["rounds", "epsilon"], [[f"{n:,}", f"{e:.4f}"] for n, e in by_round.items()]
     )
+    if note := group_note(Path(job.shards), spec):
+        print(note)
     silos = [
         {
             "silo": p.name,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpifl.cli.job_tools.shipped import jobs_folder
 from mpifl.common import InputError, Names, Table, lock
-from mpifl.data.shards import AnySpec, FederationSpec, VerticalSpec, read_any
+from mpifl.data.shards import AnySpec, FederationSpec, VerticalSpec, group_note, read_any
 from mpifl.run.job import HARMLESS, Outline, differing_keys, read_outline
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def whole(
         lambda: lock.check(run),
         lambda: check_run(run, resolved, resume, force, spec),
         lambda: plan_wings(resolved, spec, source, wings_of(resolved)),
+        lambda: found.notes.extend(_of_groups(resolved, spec)),
         lambda: found.notes.extend(_budgets(resolved, spec, here)),
     ]
     for look in looks:
@@ -160,6 +161,14 @@ def _look_for_files(found: Checked, here: set[int], elsewhere: bool) -> None:
     except InputError as error:
         absent = "; if the ranks' machines have it, give --shards-elsewhere" * ("is missing" in str(error))
         raise InputError(f"{error}{absent}") from None
+
+
+def _of_groups(job: Job, spec: AnySpec) -> list[str]:
+    """Return a line on groups of examples, if noise is to protect single examples."""
+    from mpifl.run.job import is_silo_level
+
+    private = job.privacy is not None and not is_silo_level(job)
+    return [f"[privacy] {note}"] if private and (note := group_note(Path(job.shards), spec)) else []
 
 
 def _budgets(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:

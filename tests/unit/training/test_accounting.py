@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
+import h5py
+import numpy as np
 import pytest
 import tomli_w
 from pages import Reader
@@ -20,6 +23,7 @@ from unit.builders import Alone, write_folder
 from mpifl import FedAvg
 from mpifl.cli.commands import app
 from mpifl.common import InputError
+from mpifl.data.shards import group_note, read_federation, write_groups
 from mpifl.report.pages import write_report
 from mpifl.report.runs import compare_runs, read_run
 from mpifl.run.folder import round_of
@@ -456,11 +460,40 @@ def test_without_a_site_a_line_says_what_to_set(start, monkeypatch):
         start()
 
 
+def with_groups(folder: Path, silo: int, numbers) -> None:
+    """Give the training examples of a silo their groups, as a table with `group` has them."""
+    spec = read_federation(folder)
+    path = folder / spec.silos[silo].file
+    with h5py.File(path, "a") as file:
+        write_groups(file, {"train": np.array(numbers)})
+    content = path.read_bytes()
+    entry = spec.silos[silo].model_copy(update={
+        "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(),
+        "groups": {"train": len(set(numbers))},
+    })  # fmt: skip
+    silos = [entry if one.silo == silo else one for one in spec.silos]
+    spec.model_copy(update={"silos": silos}).write(folder)
+
+
 def test_what_was_spent_is_seen(start, capsys):
-    """On the terminal, in the table beside the accuracy, and on the run's page."""
+    """On the terminal, in the table beside the accuracy, and on the run's page, and what it is to a group."""
+    shards, path = start.site.parent / "shards", start.site.parent / "seen.toml"
+    with_groups(shards, 0, [0, 0, 1, 1] * 5)
+    with_groups(shards, 1, [*range(18), *[18] * 12])
     run = start("seen", tracking={"console": "always"})
     expected = epsilon_of([Steps(5.0, 1.0, 8)], 0.01)
-    assert f"epsilon {expected:.3g}" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert f"epsilon {expected:.3g}" in said.out
+    has = "epsilon protects one example; silo 1 has 30 examples of 19 groups"
+    told = f"{has}, up to 12 a group: a group's epsilon is up to 12 times as large, and its delta more"
+    assert f"[privacy] {told}" in said.out + said.err
+    for command in ("privacy", "check"):
+        assert told in CliRunner().invoke(app, [command, str(path)]).output
+    shown = Reader(write_report(run).read_text()).text
+    assert told[1:] in " ".join(shown)
+    assert group_note(Path("elsewhere"), read_federation(shards)).endswith(
+        "silo 0 has 20 examples of 2 groups; it protects a group less"
+    )
     summary = read_run(run)
     assert summary.figures(None)["epsilon"] == pytest.approx(expected)
     compare_runs([run, start("bare", privacy=None)])
