@@ -90,7 +90,8 @@ def _refuse_for_parties(silos: bool, data: Path | None) -> None:
 def _check_whose(silos: bool, data: Path | None, split: str | None) -> None:
     """See that it is said once on which examples a model is scored."""
     if silos and data is not None:
-        raise InputError(f"--data: {data} given, and --silos; use one of them")
+        both = "--silos scores each silo of the run's own shards, --data each silo of these; leave one out"
+        raise InputError(f"--data {data}: --silos is given, too; {both}")
     if split is not None and not silos and data is None:
         raise InputError("--split: is for the silos' splits; give --silos, too")
 

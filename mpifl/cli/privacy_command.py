@@ -37,12 +37,15 @@ def privacy(
     figures = _of_ledger(delta) if job is None else _of_job(job, tuple(set_), delta)
     if out is not None:
         write_text("--json", out, json.dumps(figures, indent=2) + "\n")
+    if why := figures.get("site", {}).get("refused"):
+        raise InputError(why)
 
 
 def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict[str, Any]:
     """Print a job's noise and steps at each silo, and their epsilon; return all figures."""
     if delta is not None:
         raise InputError("--delta: a job has its own, [privacy] delta; leave the option out")
+    from mpifl.data.shards import group_note
     from mpifl.run.job import is_silo_level, read_job
     from mpifl.training.beforehand import validate_job
     from mpifl.wings import wings_of
@@ -67,6 +70,8 @@ def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict
     _print(
         "the largest by round", ["rounds", "epsilon"], [[f"{n:,}", f"{e:.4f}"] for n, e in by_round.items()]
     )
+    if note := group_note(Path(job.shards), spec):
+        print(note)
     silos = [
         {
             "silo": p.name,
@@ -93,7 +98,7 @@ def _at_site(job: Job, spec: AnySpec, planned: Sequence[SiloPlan]) -> dict[str, 
         print(f"MPIFL_SITE={named}: there is no such folder yet, so nothing is spent there", file=sys.stderr)
         return {}
     site = open_site()
-    found = left_here(job, spec, planned, site)
+    found, told, refused = left_here(job, spec, planned, site)
     limit, heads = site.budget, ["silo", "epsilon spent", "epsilon left", "rounds left"]
     says = f"budget epsilon {limit.epsilon:g} at delta {limit.delta:g}" if limit else "no budget.toml"
     left = [max(limit.epsilon - one.spent, 0.0) if limit else None for one in found]
@@ -108,15 +113,15 @@ def _at_site(job: Job, spec: AnySpec, planned: Sequence[SiloPlan]) -> dict[str, 
         for one, epsilon, n in zip(found, left, rounds, strict=True)
     ]
     _print(f"{site.folder}: {says}", heads, rows)
-    fewest = min(found, key=lambda one: one.room.allowed if one.room else job.rounds)
-    if fewest.told:
-        print(fewest.told)
+    if told:
+        print(told)
     silos = [
         {"silo": one.silo, "spent": one.spent, "left": epsilon, "rounds_left": n}
         for one, epsilon, n in zip(found, left, rounds, strict=True)
     ]
     budget = limit.model_dump() if limit else None
-    return {"site": {"folder": str(site.folder), "budget": budget, "rounds": job.rounds, "silos": silos}}
+    about = {"folder": str(site.folder), "budget": budget, "rounds": job.rounds, "silos": silos}
+    return {"site": {**about, "refused": refused or None}}
 
 
 def _of_silos(job: Job, spec: AnySpec) -> dict[str, Any]:

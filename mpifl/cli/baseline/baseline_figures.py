@@ -22,6 +22,7 @@ BY_TEST_ROWS = (
     "The trainings were ended, or their models chosen, by scores on these same test rows, which flatters "
     "each of them; use [evaluate] split = 'valid'."
 )
+OF_GROUPS = "Intervals and p take rows as independent. Rows of one group are not, so both may be too small."
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,8 @@ def _remarks(plan: BaselinePlan, exact: bool) -> list[str]:
     by_silos = evaluate.split is None and plan.spec.test is None
     if by_silos and (evaluate.patience or evaluate.stop_at_target or evaluate.keeps_best):
         found.append(BY_TEST_ROWS)
+    if any(entry.groups for entry in plan.spec.silos):
+        found.append(OF_GROUPS)
     if not exact:
         found.append("All rows: the mean of the silos' figures by their rows.")
     return found

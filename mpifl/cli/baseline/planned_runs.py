@@ -138,8 +138,10 @@ def _check(path: Path, job: Job) -> None:
     """Refuse a job whose silos' models or figures cannot be told apart."""
     if job.secure or job.privacy is not None:
         key = "[privacy]" if job.privacy is not None else "[security] masks"
-        why = why_none(job.model_dump(mode="json", exclude_none=True)).partition(": ")[2]
+        kind, _, why = why_none(job.model_dump(mode="json", exclude_none=True)).partition(": ")
         what = f"{key}: a baseline tells figures of single silos, and here these are withheld ({why})"
+        if kind != "withheld":
+            what = f"{key}: each training of a baseline would spend the silos' budgets"
         raise InputError(f"{path}: {what}; leave the table out where all data are yours")
     if not job.tracking.jsonl:
         what = "[tracking] jsonl = false: a baseline sees by metrics.jsonl which runs are done"

@@ -8,6 +8,7 @@ pydantic models and with the job's schema. If something looks wrong, the whole j
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpifl.cli.job_tools.shipped import jobs_folder
 from mpifl.common import InputError, Names, Table, lock
-from mpifl.data.shards import AnySpec, FederationSpec, VerticalSpec, read_any
+from mpifl.data.shards import AnySpec, FederationSpec, VerticalSpec, group_note, read_any
 from mpifl.run.job import HARMLESS, Outline, differing_keys, read_outline
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def whole(
         lambda: lock.check(run),
         lambda: check_run(run, resolved, resume, force, spec),
         lambda: plan_wings(resolved, spec, source, wings_of(resolved)),
+        lambda: found.notes.extend(_of_groups(resolved, spec)),
         lambda: found.notes.extend(_budgets(resolved, spec, here)),
     ]
     for look in looks:
@@ -161,12 +163,23 @@ def _look_for_files(found: Checked, here: set[int], elsewhere: bool) -> None:
         raise InputError(f"{error}{absent}") from None
 
 
+def _of_groups(job: Job, spec: AnySpec) -> list[str]:
+    """Return a line on groups of examples, if noise is to protect single examples."""
+    from mpifl.run.job import is_silo_level
+
+    private = job.privacy is not None and not is_silo_level(job)
+    return [f"[privacy] {note}"] if private and (note := group_note(Path(job.shards), spec)) else []
+
+
 def _budgets(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
     """Check a job against the rules and budgets of this machine's site."""
     from mpifl.run.job import is_silo_level
-    from mpifl.wings.site import check_own_rules
+    from mpifl.wings.masked import SITE_NEEDED
+    from mpifl.wings.site import VARIABLE, check_own_rules, site_folder
 
     check_own_rules(job)
+    if job.secure and here and not os.environ.get(VARIABLE):
+        site_folder(*SITE_NEEDED)
     if job.privacy is None or is_silo_level(job):
         return []
     from mpifl.wings.dpsgd import check_budgets, plans

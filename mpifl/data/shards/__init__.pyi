@@ -34,6 +34,7 @@ from .federation_spec import (
     version_of as version_of,
 )
 from .group_numbers import (
+    group_note as group_note,
     groups_of as groups_of,
     write_groups as write_groups,
 )

@@ -22,6 +22,7 @@ from mpifl.data.shards.federation_spec import (
     check_entries,
     check_silos,
     check_version,
+    meant,
     other_version,
     read_federation,
     seen_as,
@@ -200,7 +201,7 @@ def read_vertical(folder: Path) -> VerticalSpec:
         what = (
             "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         )
-        raise ShardError(f"{path}: {what}; {_MAKE}") from None
+        raise ShardError(f"{path}: {what}; {meant(path)}{_MAKE}") from None
     _check_kind(path, parts)
     spec = as_record(path, VerticalSpec, parts)
     labels = [entry.labels for entry in spec.silos if entry.labels is not None]

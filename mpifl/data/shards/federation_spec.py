@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from mpifl.common import ShardError, write_atomic
+from mpifl.common import ShardError, did_you_mean, write_atomic
 from mpifl.data import Aims, Classes, Features, Inputs, Targets, check_kind, check_masks, told
 from mpifl.data.shards.records import (
     BY_HAND,
@@ -154,7 +155,8 @@ def read_spec(path: Path) -> FederationSpec:
         what = (
             "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         )
-        raise ShardError(f"{path}: {what}; make the shards with 'python -m data_prep partition'") from None
+        make = "make the shards with 'data-prep partition' or 'data-prep sites'"
+        raise ShardError(f"{path}: {what}; {meant(path)}{make}") from None
     if isinstance(parts, dict):  # first, since another version or layout has other keys
         if (version := parts.get("format_version", FORMAT_VERSION)) not in VERSIONS:
             raise ShardError(f"{path}: {other_version(version)}")
@@ -164,6 +166,15 @@ def read_spec(path: Path) -> FederationSpec:
     entries = [*spec.silos, *filter(None, (spec.test, spec.public))]
     check_entries(path, [entry.file for entry in entries], [entry.labels for entry in entries], spec.classes)
     return spec
+
+
+def meant(path: Path) -> str:
+    """Return "did you mean FOLDER? " if a folder of shards beside that of `path` has nearly its name."""
+    with suppress(OSError):
+        near = [one for one in path.parent.parent.iterdir() if (one / path.name).is_file()]
+        if not path.parent.is_dir() and (hint := did_you_mean(path.parent.name, [one.name for one in near])):
+            return hint.replace("'", "'" + f"{path.parent.parent}/".removeprefix("./"), 1)
+    return ""
 
 
 def check_entries(

@@ -3,14 +3,15 @@ id."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpifl.common import ShardError
+from mpifl.common import Names, ShardError
 from mpifl.data.hdf5 import opened
-from mpifl.data.shards.column_spec import VerticalEntry
+from mpifl.data.shards.column_spec import AnyEntry, AnySpec, VerticalEntry
 from mpifl.data.shards.federation_spec import ShardEntry
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import h5py
 
 GROUP = "group"
+MOST_LOOKED_AT = 64
+"""Shards whose groups are counted for `group_note`: those with the most examples a group."""
 
 
 def write_groups(
@@ -54,3 +57,37 @@ def groups_of(folder: Path, entry: ShardEntry | VerticalEntry) -> dict[str, np.n
                 said = f"{name} is of {count} groups, federation.json says {entry.groups[split]}"
                 raise ShardError(f"{path}: {said}; restore the right file")
     return found
+
+
+def group_note(folder: Path, spec: AnySpec) -> str:
+    """Return what an epsilon of one example promises the silo with the largest groups that are known, in one
+    line; "" if no group is known to train with several examples.
+
+    By group privacy (k epsilon, k e^((k - 1) epsilon) delta) protects k examples together (Dwork & Roth 2014,
+    Theorem 2.2, and Vadhan 2017, Lemma 2.2).
+
+    Args:
+        folder: The shard folder. Where no shard can be read there, no size of a group is told.
+    """
+    shared = [entry for entry in spec.silos if _mean(entry) > 1]
+    if not shared:
+        return ""
+    found = list[tuple[float, AnyEntry]]()
+    for entry in sorted(shared, key=_mean, reverse=True)[:MOST_LOOKED_AT]:
+        with suppress(ShardError):
+            groups = groups_of(folder, entry)["train"]
+            found.append((int(np.unique(groups, return_counts=True)[1].max()), entry))
+    most, entry = max(found, key=lambda one: one[0], default=(0, max(shared, key=_mean)))
+    name, many = Names([one.name for one in spec.silos])[entry.silo or 0], (entry.groups or {})["train"]
+    has = f"silo {name} has {entry.examples['train']:,} examples of {many:,} groups"
+    weaker = "; it protects a group less"
+    if most:
+        times = f"a group's epsilon is up to {most:,} times as large, and its delta more"
+        weaker = f", up to {most:,} a group: {times}"
+    return f"epsilon protects one example; {has}{weaker}"
+
+
+def _mean(entry: AnyEntry) -> float:
+    """Return a silo's training examples a group; 0 where groups are not known."""
+    groups = (entry.groups or {}).get("train", 0)
+    return entry.examples["train"] / groups if groups else 0.0

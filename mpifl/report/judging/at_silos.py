@@ -12,7 +12,7 @@ from rich.table import Table
 
 from mpifl.common import InputError, Names, ShardError, suggested
 from mpifl.data.shards import ShardEntry, open_shard
-from mpifl.learning.metrics import MetricInfo, certainty, counted, pooled
+from mpifl.learning.metrics import MetricInfo, ToldAnswers, answers_told, certainty, counted, pooled
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.trained import Trained
 from mpifl.silo import Score
@@ -21,6 +21,8 @@ from mpifl.silo.parameters import FlatModel
 SPLITS = ("test", "valid", "train")
 MOST_NAMED = 8
 """Silos in a line."""
+ROUNDING = 1e-9
+"""Points up to which a value is exact: float64 rounds sums of so many terms."""
 
 
 @dataclass(frozen=True)
@@ -111,15 +113,30 @@ class SilosScored:
         several, infos = len(splits) > 1, self.task.infos
         found = Table(caption=self._caption(splits), caption_justify="left")
         found.add_column("silo", overflow="fold")
-        for heading in [*(["split"] if several else []), "examples", "loss", *infos]:
+        extra = self._extra()
+        for heading in [*(["split"] if several else []), "examples", "loss", *infos, *extra]:
             found.add_column(heading, justify="right", no_wrap=True)
         for name, (split, score) in self.silos.items():
             about = [*([split] if several else []), f"{score.examples:,}"]
-            found.add_row(name, *about, *_cells(self.figures[name], infos))
+            more = (cells.get(name, "-") for cells in extra.values())
+            found.add_row(name, *about, *_cells(self.figures[name], infos), *more)
         found.add_section()
         examples = f"{sum(score.examples for _, score in self.silos.values()):,}"
         for name, count, figures in self._below(examples):
             found.add_row(name, *([""] if several else []), count, *_cells(figures, infos))
+        return found
+
+    def _extra(self) -> dict[str, dict[str, str]]:
+        """Return further columns by silo, as far as they are known: positives, and intervals of metrics."""
+        found: dict[str, dict[str, str]] = {}
+        for name, (_, score) in self.silos.items():
+            answers = ToldAnswers.model_validate(answers_told(self.task, score.states))
+            if self.task.choices == 2 and len(answers.columns) == 1:
+                yes = sum(column[1] for column in answers.columns[0])
+                found.setdefault("positives", {})[name] = f"{yes:,}"
+            for metric, (low, high) in answers.intervals.items():
+                write = self.task.infos[metric].write
+                found.setdefault(f"{metric}, 95% interval", {})[name] = f"{write(low)} to {write(high)}"
         return found
 
     def _caption(self, splits: set[str]) -> str:
@@ -192,7 +209,7 @@ def tell_certainty(name: str, known: dict[str, float]) -> str:
     """Write what is known of the chance in a metric's value in one line."""
     said = f"95% interval {known['low']:.2%} to {known['high']:.2%} (DeLong)" if "low" in known else ""
     within = 100 * known.get("within", 0.0)
-    exact = f"at most {within:.1g} points from the value of single examples" if within else ""
+    exact = f"at most {within:.1g} points from the value of single examples" if within > ROUNDING else ""
     return f"{name}: {'; '.join(filter(None, [said, exact])) or 'exact'}"
 
 

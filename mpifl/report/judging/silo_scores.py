@@ -34,7 +34,8 @@ def why_none(job: Mapping[str, Any]) -> str:
     security = job.get("security")
     if isinstance(security, Mapping) and security.get("masks", True):
         return "withheld: sums are masked, so each silo alone knows its score"
-    if isinstance(job.get("privacy"), Mapping):
+    privacy = job.get("privacy")
+    if isinstance(privacy, Mapping) and privacy.get("evaluate_unprotected") is not True:
         return "withheld: differential privacy protects the scores on a silo's own examples"
     if isinstance(job.get("split"), Mapping):
         return "there are no scores of single silos: all hold columns of the same rows"

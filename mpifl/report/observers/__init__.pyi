@@ -12,6 +12,7 @@ from .console import (
 )
 from .observer import (
     HELD_OUT as HELD_OUT,
+    TOGETHER as TOGETHER,
     Observer as Observer,
     Record as Record,
     judged as judged,

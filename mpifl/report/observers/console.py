@@ -20,7 +20,7 @@ from rich.progress import (
 
 from mpifl.common import Names
 from mpifl.learning.metrics import ACCURACY, MetricInfo
-from mpifl.report.observers.observer import Observer, Record, judged, worst_silo
+from mpifl.report.observers.observer import TOGETHER, Observer, Record, judged, worst_silo
 from mpifl.run.folder import number
 
 MOST_LINES = 100
@@ -160,8 +160,10 @@ def figures_of(
     if (loss := number(record, "train_loss")) is not None:
         parts.append(f"loss {loss:{'.4f' if loss < 1e6 else '.3g'}}")
     if (found := judged(record, metric)) is not None:
-        whose = "test " if found[0] == metric.test else "silos' valid " if valid else "silos' "
-        parts.append(f"{whose}{metric.name} {metric.write(found[1])}")
+        rows = TOGETHER.replace("examples", "validation rows") if valid else TOGETHER
+        words = {metric.test: f"test {metric.name}", metric.pooled: f"{metric.name} of {rows}"}
+        words[metric.weighted] = f"silos' mean {metric.name} by {'validation rows' if valid else 'examples'}"
+        parts.append(f"{words[found[0]]} {metric.write(found[1])}")
     if (worst := number(record, f"{metric.silo}_worst")) is not None:
         name = worst_silo(record, metric)
         parts.append(f"worst silo's own {metric.write(worst)}" + (f" ({name})" if name else ""))

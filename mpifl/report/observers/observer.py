@@ -17,6 +17,8 @@ Record: TypeAlias = dict[str, Any]
 
 
 HELD_OUT = "the silos' held-out examples"
+TOGETHER = "all silos' examples"
+"""Whose a metric is that is of all examples together, not the mean of silos' metrics."""
 
 
 def judged(record: Record, metric: MetricInfo) -> tuple[str, float] | None:

@@ -71,9 +71,8 @@ def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
         rows |= {SILOS: found[""]} if "" in found else {}
         silos |= {NAMES[name[5:]]: of for name, of in found.items() if name.startswith("silo ")}
     rows = {name: of for name, of in rows.items() if of.columns or of.confusion}
-    security = summary.job.get("security")
-    if "privacy" in summary.job or (isinstance(security, Mapping) and security.get("masks", True)):
-        return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why_none(summary.job))
+    if (why := why_none(summary.job)).startswith("withheld"):
+        return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why)
     kind = _kind(summary)
     drawn = kind in DRAWN or ":" in kind
     return Answered(rows, silos, hint=TO_SCORE if drawn else NO_PLOTS.format(kind, summary.run))

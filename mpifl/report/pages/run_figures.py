@@ -11,6 +11,7 @@ from typing import Any
 from mpifl.common import Names
 from mpifl.common.pages import Figure, charts
 from mpifl.learning.metrics import ACCURACY, ToldAnswers
+from mpifl.report.observers import TOGETHER
 from mpifl.report.pages.happened import falls
 from mpifl.report.runs import Summary, chance, units
 from mpifl.run.folder import number
@@ -33,7 +34,7 @@ MOST_TOLD = 5
 def curve(summary: Summary, names: Names) -> Figure | None:
     """Draw the main metric: what the run is judged by, the silos, the target, and what went wrong."""
     metric, main = summary.metric, summary.judged_by or summary.metric.test
-    held = "all validation rows" if summary.by_valid else "all held-out examples"
+    held = "all silos' validation rows" if summary.by_valid else TOGETHER
     write = partial(metric.write, target=summary.target)
     shared, own = (", shared model", ", own models") if summary.personal else ("", "")
     called = {metric.test: f"test set{shared}", metric.pooled: held}

@@ -21,6 +21,7 @@ from mpifl.report.runs import (
     chance,
     data,
     examples,
+    groups_told,
     headline,
     judging,
     read_run,
@@ -131,7 +132,8 @@ def page(
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary)]
     if not summary.missing:  # in sum: none may be missing
         figures.append(run_figures.time(summary))
-    folds = [trust(summary, names), _of_silos(summary), data(spec), _rounds(summary)]
+    told = groups_told(summary, environment, spec)
+    folds = [trust(summary, names, told), _of_silos(summary), data(spec), _rounds(summary)]
     return render(
         "report.html",
         title=title_of(summary.run, summary.job),

@@ -27,9 +27,10 @@ LABELS = {
 OF_SILOS = "Epsilon covers all that this run's server has released. Another run with these silos adds to it."
 
 
-def trust(summary: Summary, names: Names) -> Fold | None:
-    """Return the section; None of a run whose job names nothing of privacy, security, rules and liars."""
-    body = [*_liars(summary, names), *_masks(summary), *_privacy(summary), *_labels(summary)]
+def trust(summary: Summary, names: Names, groups: str = "") -> Fold | None:
+    """Return the section; None of a run whose job names nothing of privacy, security, rules and liars.
+    `groups` says what an epsilon of one example is to groups of examples."""
+    body = [*_liars(summary, names), *_masks(summary), *_privacy(summary, groups), *_labels(summary)]
     rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
     body += _listed(f"Weights of silos ({len(rows)})", ("weight (mean 1)", "not chosen"), rows)
     rows = edges_of_silos(summary.records, names)
@@ -71,7 +72,7 @@ def _masks(summary: Summary) -> list[Block]:
     return [Table.of([], facts)]
 
 
-def _privacy(summary: Summary) -> list[Block]:
+def _privacy(summary: Summary, groups: str) -> list[Block]:
     """Say what differential privacy protected, and what that cost, if there was any."""
     privacy = summary.job.get("privacy")
     if not isinstance(privacy, Mapping):
@@ -91,6 +92,7 @@ def _privacy(summary: Summary) -> list[Block]:
     each = last.get("epsilon_silos") or {}
     rows = [[str(name), _figure(each, name, "{:.4f}")] for name in list(each)[:MOST_SILOS]]
     said = (OF_SILOS if of_silos else OF_EXAMPLES) + _unprotected(privacy)
+    said += f" {groups[:1].upper()}{groups[1:]}." if groups and not of_silos else ""
     body: list[Block] = [Said(said), Table.of([], [fact for fact in facts if fact[1]])]
     return [*body, Table.of(["silo", "epsilon"], rows)] if rows else body
 

@@ -63,6 +63,7 @@ from .silo_data import (
     Held as Held,
     data as data,
     examples as examples,
+    groups_told as groups_told,
     judging as judging,
     read_shards as read_shards,
     trained_on as trained_on,

@@ -12,7 +12,7 @@ import numpy as np
 
 from mpifl.common import InputError, Names
 from mpifl.common.pages import BLUES, Fold, Said, across, charts, heat, ramp
-from mpifl.data.shards import FederationSpec, VerticalSpec, held_out, read_any
+from mpifl.data.shards import FederationSpec, VerticalSpec, group_note, held_out, read_any
 from mpifl.report.runs.runs import Summary
 from mpifl.run.folder import describe, same_data
 
@@ -42,6 +42,13 @@ def trained_on(summary: Summary, environment: Mapping[str, Any]) -> Told:
     if not same_data(summary.data, describe(spec)):
         return f"Not shown: the shards at {folder} are not those that it was trained on"
     return spec
+
+
+def groups_told(summary: Summary, environment: Mapping[str, Any], spec: Told) -> str:
+    """Return what an epsilon of one example is to groups of these examples; see `group_note`."""
+    if "privacy" not in summary.job or spec is None or isinstance(spec, str):
+        return ""
+    return group_note(read_shards(str(summary.job["shards"]), environment)[0], spec)
 
 
 def examples(summary: Summary, spec: Told, names: Names) -> dict[str, Held]:

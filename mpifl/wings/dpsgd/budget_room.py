@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mpifl.common import BudgetSpent, InputError, Names
@@ -13,7 +13,7 @@ from mpifl.data.shards import AnySpec, Shard
 from mpifl.run.job import Job
 from mpifl.wings.dpsgd.privacy_plan import SiloPlan, guard_of, rate_of_sum, round_of
 from mpifl.wings.dpsgd.private_silo import Guard
-from mpifl.wings.privacy import SiteFolder, Steps, epsilon_of, open_site
+from mpifl.wings.privacy import Budgets, OfSilo, SiteFolder, Steps, epsilon_of, noise_for, open_site
 from mpifl.wings.site import SITES_FILE, VARIABLE, lists_sites
 
 
@@ -59,29 +59,52 @@ class Rooms:
 
     def of(self, silo: int) -> Room | None:
         """Return a silo's room; None if neither job nor site sets a budget."""
-        guard, entry = self._guard, self._spec.silos[silo]
-        before = guard.site.of_silo(guard.names[silo], guard.shards[silo])
-        batch, steps = round_of(self._job, self._spec, silo, self._trainings)
-        summed = guard.scale is not None
-        rate = rate_of_sum(self._job, self._spec) if summed else batch / entry.examples["train"]
+        guard, one = self._guard, self._round_of(silo)
+        before = self._before(silo)
         done = before.by_run[guard.run]
-        wanted = Steps(guard.noise[silo], rate, max(steps * guard.rounds - done, 0))
-        room = guard.budgets.room(before.spent, wanted)
-        return None if room is None else Room(steps, done, room, guard.rounds)
+        room = guard.budgets.room(before.spent, replace(one, count=max(one.count * guard.rounds - done, 0)))
+        return None if room is None else Room(one.count, done, room, guard.rounds)
+
+    def _round_of(self, silo: int) -> Steps:
+        """Return the steps that a round asks of a silo."""
+        batch, steps = round_of(self._job, self._spec, silo, self._trainings)
+        summed = self._guard.scale is not None
+        examples = self._spec.silos[silo].examples["train"]
+        rate = rate_of_sum(self._job, self._spec) if summed else batch / examples
+        return Steps(self._guard.noise[silo], rate, steps)
+
+    def _before(self, silo: int) -> OfSilo:
+        return self._guard.site.of_silo(self._guard.names[silo], self._guard.shards[silo])
 
     def told(self, silo: int, found: Room) -> str:
         """Return the line for a silo whose budget does not allow all rounds."""
         drawn = "" if self._job.cohort.fraction == 1.0 else " in which it is asked"
-        allowed = f"allows {found.allowed} of {found.rounds} rounds{drawn}: {self._guard.budgets}"
+        more = replace(self._round_of(silo), count=found.room + found.steps)
+        binding = self._guard.budgets.binding(self._before(silo).spent, more)
+        allowed = f"allows {found.allowed} of {found.rounds} rounds{drawn}, by {binding}"
         ends = "the run ends when a budget does, with its model written"
         return f"silo {self.names[silo]}: its privacy budget {allowed}; {ends}"
 
-    def refused(self, found: Room) -> str:
+    def refused(self, silo: int, found: Room) -> str:
         """Return why a silo can take no part; "" if it can."""
         if found.allowed or found.done:
             return ""
-        spends = f"{found.steps} more steps would pass it, {found.room} would not"
-        return f"its privacy budget is spent: {self._guard.budgets}; {spends}"
+        return self._guard.budgets.refusal(self._before(silo).spent, self._round_of(silo))
+
+    def advice(self, silo: int) -> str:
+        """Return what would allow a refused silo more. Where noise is sought, that takes seconds."""
+        settings, limit, rounds = self._guard.settings, self._guard.site.budget, self._guard.rounds
+        one, spent, way = self._round_of(silo), self._before(silo).spent, settings.accountant
+        if settings.epsilon is not None and limit is None:
+            return "a larger privacy.epsilon would allow more"
+        if settings.epsilon is not None and limit is not None and limit.epsilon > settings.epsilon:
+            noise = noise_for(limit.epsilon, settings.delta, one.rate, one.count * rounds, way)
+            limits = [(limit.epsilon, settings.delta), (limit.epsilon, limit.delta)]
+            room = Budgets(limits, way).room(spent, Steps(noise, one.rate, one.count * rounds)) or 0
+            if room >= one.count:
+                many = f"{room // one.count} of {rounds} rounds"
+                return f"privacy.epsilon = {limit.epsilon:g} would allow {many} there"
+        return f"a larger epsilon in {self._guard.site.folder}/budget.toml would allow more"
 
 
 def room_check(job: Job, spec: AnySpec, guard: Guard) -> Callable[[int, Shard], None]:
@@ -97,7 +120,7 @@ def room_check(job: Job, spec: AnySpec, guard: Guard) -> Callable[[int, Shard], 
         found = rooms.of(silo)
         if found is None or found.allowed >= fewest[0]:
             return
-        if why := rooms.refused(found):
+        if why := rooms.refused(silo, found):
             raise BudgetSpent(why)
         fewest[0] = found.allowed
         print(rooms.told(silo, found), file=sys.stderr, flush=True)
@@ -115,21 +138,22 @@ def check_budgets(job: Job, spec: AnySpec, noise: Sequence[float], silos: Collec
 
     Returns:
         A line for each silo whose budget does not allow all rounds; none if MPIFL_SITE names no folder with a
-        key yet, since nothing was spent there.
+        key yet, since nothing was spent there, or no silo lies here.
 
     Raises:
-        InputError: the folder is damaged, it allows no such job, or the budget of a silo is spent.
+        InputError: MPIFL_SITE is not set, the folder is damaged, it allows no such job, or the budget of a
+            silo is spent.
     """
     given = os.environ.get(VARIABLE)
-    if not given or not (Path(given).expanduser() / "key").exists():
+    if not silos or (given and not (Path(given).expanduser() / "key").exists()):
         return []
     site, told = open_site(), list[str]()
     rooms = Rooms(job, spec, guard_of(job, spec, noise, site))
     check_site_allows(job, site)
     for silo in silos:
         found = rooms.of(silo)
-        if found is not None and (why := rooms.refused(found)):
-            raise BudgetSpent(f"silo {rooms.names[silo]}: {why}")
+        if found is not None and (why := rooms.refused(silo, found)):
+            raise BudgetSpent(f"silo {rooms.names[silo]}: {why}; {rooms.advice(silo)}")
         told += [rooms.told(silo, found)] if found is not None and found.allowed < found.rounds else []
     return told
 
@@ -143,17 +167,20 @@ class LeftHere:
         spent: The epsilon of all that the site's ledger has of the silo, at the delta of the site's budget,
             or else of the job.
         room: Its room; None if neither job nor site sets a budget.
-        told: The line for the user; "" if all rounds are allowed.
     """
 
     silo: str
     spent: float
     room: Room | None
-    told: str
 
 
-def left_here(job: Job, spec: AnySpec, planned: Sequence[SiloPlan], site: SiteFolder) -> list[LeftHere]:
+def left_here(
+    job: Job, spec: AnySpec, planned: Sequence[SiloPlan], site: SiteFolder
+) -> tuple[list[LeftHere], str, str]:
     """Return what a site's budget leaves of a job at each silo, by the arithmetic of a training's start.
+
+    Beside it stand the line for the silo with the fewest rounds, "" if it is allowed all, and why it is
+    refused, "" if it is not.
 
     Args:
         job: The job, with noise at its silos.
@@ -169,13 +196,15 @@ def left_here(job: Job, spec: AnySpec, planned: Sequence[SiloPlan], site: SiteFo
     rooms, delta = Rooms(job, spec, guard), site.budget.delta if site.budget else job.privacy.delta
     found = list[LeftHere]()
     for silo, plan in enumerate(planned):
-        room, told = rooms.of(silo), ""
-        if room is not None and room.allowed < room.rounds:
-            why = rooms.refused(room)
-            told = f"silo {plan.name}: {why}" if why else rooms.told(silo, room)
         spent = site.of_silo(guard.names[silo], guard.shards[silo]).spent
-        found.append(LeftHere(plan.name, epsilon_of(spent, delta, job.privacy.accountant), room, told))
-    return found
+        found.append(LeftHere(plan.name, epsilon_of(spent, delta, job.privacy.accountant), rooms.of(silo)))
+    known = [(one.room, silo) for silo, one in enumerate(found) if one.room is not None]
+    room, silo = min(known, key=lambda one: one[0].allowed, default=(None, 0))
+    if room is None or room.allowed >= room.rounds:
+        return found, "", ""
+    if why := rooms.refused(silo, room):
+        return found, "", f"silo {planned[silo].name}: {why}; {rooms.advice(silo)}"
+    return found, rooms.told(silo, room), ""
 
 
 def check_site_allows(job: Job, site: SiteFolder) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError
-from mpifl.data.shards import AnySpec
+from mpifl.data.shards import AnySpec, group_note
 from mpifl.exchange import Federation, KindsAlone
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.run.job import Job, is_silo_level
@@ -78,6 +78,11 @@ class OfExamples(Wing):
         """Begin to count what rounds cost."""
         planned = self._plans or plans(self._job, self._spec, self._algorithm)
         self._accounting = Accounting(self._job, planned)
+
+    def notes(self, server: Server, exchange: Federation) -> list[str]:
+        """Return a line on groups of examples, which an epsilon of one example protects less."""
+        note = group_note(Path(self._job.shards), self._spec)
+        return [f"[privacy] {note}"] if note else []
 
     def spent(self, server: Server) -> dict[str, Any]:
         """Return the figures of what silos have spent."""

@@ -161,8 +161,8 @@ def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: SiteFolder) 
         InputError: the library that draws noise is not installed.
     """
     assert job.privacy is not None
-    budgets = [(job.privacy.epsilon, job.privacy.delta)] if job.privacy.epsilon is not None else []
-    budgets += [(site.budget.epsilon, site.budget.delta)] if site.budget else []
+    budgets = {"the job's ": (job.privacy.epsilon, job.privacy.delta)} if job.privacy.epsilon else {}
+    budgets |= {"the site's ": (site.budget.epsilon, site.budget.delta)} if site.budget else {}
     Draws(site.secret, "at the start")  # so that a missing library is an error at the start
     names = [entry.name or "" for entry in spec.silos]
     return Guard(
@@ -174,7 +174,7 @@ def guard_of(job: Job, spec: AnySpec, noise: Sequence[float], site: SiteFolder) 
         names=names,
         shards=[entry.sha256 for entry in spec.silos],
         noise=noise,
-        budgets=Budgets(budgets, job.privacy.accountant),
+        budgets=Budgets([*budgets.values()], job.privacy.accountant, [*budgets]),
         scale=(lambda round: job.local.at_round(round).lr) if job.privacy.in_sum and job.secure else None,
         rate=rate_of_sum(job, spec),
         federation=_digest_of_silos(spec),

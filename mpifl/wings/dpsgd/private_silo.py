@@ -190,8 +190,7 @@ class PrivateSilo(Silo):
         """Check that the budgets allow more steps after those in the ledger."""
         room = self._guard.budgets.room(before, more)
         if room is not None and room < more.count:
-            spends = f"{more.count} more steps would pass it, {room} would not"
-            raise BudgetSpent(f"its privacy budget is spent: {self._guard.budgets}; {spends}")
+            raise BudgetSpent(self._guard.budgets.refusal(before, more))
 
     def train_locally(self, w: Tensor, settings: LocalTraining, *given: Any, **more: Any) -> Any:
         """Train by DP-SGD; see `Silo.train_locally`. The run's loss is NaN.

@@ -15,6 +15,9 @@ from .masked_party import (
     MaskedParty as MaskedParty,
     MaskedTerms as MaskedTerms,
 )
+from .masked_training import (
+    SITE_NEEDED as SITE_NEEDED,
+)
 from .masked_wing import (
     wing as wing,
 )

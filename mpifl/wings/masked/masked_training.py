@@ -25,6 +25,9 @@ from mpifl.wings.masked.session import Offer, Session
 from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.site import Sites, identity_of, site_folder, sites_of
 
+SITE_NEEDED = ("[security]", "this site's keys and what it released")
+"""What asks a rank for its site's folder, and for what."""
+
 
 def sums_of(
     job: Job,
@@ -104,7 +107,7 @@ def _party(
     job: Job, spec: AnySpec, algorithm: Algorithm, placed: Mapping[int, Sequence[int]], rank: int, id: str
 ) -> MaskedParty:
     assert job.security is not None
-    folder = site_folder("[security]", "this site's keys and what it released")
+    folder = site_folder(*SITE_NEEDED)
     names = names_of(spec)
     sizes = [entry.examples["train"] for entry in spec.silos]
     known = run_of(job, spec, id)

@@ -35,6 +35,7 @@ from .site_budget import (
     LEDGERS as LEDGERS,
     SECRET_BYTES as SECRET_BYTES,
     BudgetEntry as BudgetEntry,
+    OfSilo as OfSilo,
     SiteFolder as SiteFolder,
     budget_of as budget_of,
     open_site as open_site,

@@ -17,16 +17,33 @@ class Budgets:
     Args:
         limits: The (epsilon, delta) of each budget.
         accountant: "pld" or "rdp".
+        owners: Whose each budget is, for messages, such as "the job's ".
     """
 
-    def __init__(self, limits: Sequence[Limit], accountant: str) -> None:
+    def __init__(self, limits: Sequence[Limit], accountant: str, owners: Sequence[str] = ()) -> None:
         self._limits, self._accountant = list(limits), accountant
+        self._owners = owners or [""] * len(limits)
         self._totals: dict[object, int] = {}
         self._exact: set[object] = set()
 
     def __str__(self) -> str:
         """Return the budgets as text for messages."""
-        return ", ".join(f"epsilon {epsilon:g} at delta {delta:g}" for epsilon, delta in self._limits)
+        return ", ".join(map(_told, self._limits, self._owners))
+
+    def binding(self, spent: Iterable[Steps], more: Steps) -> str:
+        """Return the budget that allows the fewest of the steps `more` after `spent`, as text."""
+        before = list(spent)
+        allowed = [
+            affordable(before, more, delta, epsilon, self._accountant) for epsilon, delta in self._limits
+        ]
+        fewest = allowed.index(min(allowed))
+        return _told(self._limits[fewest], self._owners[fewest])
+
+    def refusal(self, spent: Iterable[Steps], more: Steps) -> str:
+        """Return why steps that do not fit after `spent` are refused."""
+        before = list(spent)
+        found = f"{self.binding(before, more)} allows {self.room(before, more)} of {more.count} more steps"
+        return f"its privacy budget is spent: with what the site's ledger has, {found}"
 
     def room(self, spent: Iterable[Steps], more: Steps) -> int | None:
         """Return how many of the steps `more` all budgets allow after `spent`; None if there are no budgets.
@@ -50,3 +67,7 @@ class Budgets:
             if found < more.count:
                 self._exact.add(key)
         return max(min(self._totals[key] - own, more.count), 0)
+
+
+def _told(limit: Limit, owner: str) -> str:
+    return f"{owner}epsilon {limit[0]:g} at delta {limit[1]:g}"

@@ -311,7 +311,11 @@ def edited(change):
 
 
 DESCRIPTIONS = {
-    "missing": (lambda p: p.unlink(), "is not there; make the shards with 'python -m data_prep partition'"),
+    "missing": (lambda p: p.unlink(), "is not there; make the shards with 'data-prep partition' or "),
+    "misspelt": (
+        lambda p: p.parent.rename(p.parent.with_name(f"{p.parent.name}s")),
+        "is not there; did you mean '",
+    ),
     "a folder": (lambda p: (p.unlink(), p.mkdir()), "cannot be read"),
     "empty": (lambda p: p.write_text(""), "the file: Invalid JSON"),
     "not JSON": (lambda p: p.write_text("silos: 3"), "the file: Invalid JSON"),

@@ -11,6 +11,7 @@ from unit.builders import Alone, write_folder
 from mpifl.cli import app
 from mpifl.common.errors import InputError
 from mpifl.data.shards import read_federation
+from mpifl.report.judging.at_silos import tell_certainty
 from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs.compared_files import Output
@@ -125,6 +126,11 @@ def test_the_best_model_is_scored_where_it_is_kept_and_the_last_on_wish(tmp_path
     assert f"model: {run}/last.safetensors, of round 8, the last\n" in said
 
 
+def test_a_value_whose_bound_is_a_rounding_is_exact():
+    assert tell_certainty("auroc", {"within": 6e-17}) == "auroc: exact"
+    assert "at most 0.06 points" in tell_certainty("auroc", {"within": 6e-4})
+
+
 def test_a_run_that_keeps_no_best_model_has_one(tmp_path):
     run, _ = make_run(tmp_path)
     assert scored(run, last=True) == scored(run)
@@ -155,6 +161,8 @@ def test_the_command_scores_silos_where_there_is_no_test_set(tmp_path):
     assert "has no test set; score the silos by --silos" in str(refused.exception)
     refused = CliRunner().invoke(app, ["evaluate", str(run), "--split", "valid"])
     assert "--split: is for the silos' splits; give --silos, too" in str(refused.exception)
+    refused = CliRunner().invoke(app, ["evaluate", str(run), "--silos", "--data", "d"])
+    assert "--silos scores each silo of the run's own shards, --data each" in str(refused.exception)
     done = CliRunner().invoke(app, ["evaluate", str(run), "--silos", "--json", str(tmp_path / "found.json")])
     assert done.exit_code == 0, done.exception
     assert f"{records[-1]['silo_accuracy_pooled']:.2%}" in done.output
@@ -203,8 +211,8 @@ def test_compare_and_evaluate_agree_on_a_metric_that_all_examples_do_not_have(tm
 YES_OR_NO = {"name": "binary"}
 
 
-@pytest.mark.parametrize("how", ["plain", "valid", "masked"])
-def test_a_page_draws_how_the_model_answers(tmp_path, how):
+@pytest.mark.parametrize("how", ["plain", "valid", "masked", "private", "unprotected"])
+def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
     """By what rounds have told, and by what an evaluation has found of each silo."""
     valid = how == "valid"
     more = {"evaluate": {"split": "valid"}} if valid else {}
@@ -218,13 +226,22 @@ def test_a_page_draws_how_the_model_answers(tmp_path, how):
         low, high = told[rows]["intervals"]["auroc"]
         assert low < (records[-1]["final"] if valid else records[-1])[key] < high, scores
     evaluate_run(run, file=run / "test.json")
+    capsys.readouterr()
     found = scored(run, split="test")
+    told_there = re.search(r"│ 1 .*│", capsys.readouterr().out)
+    low, high = found["silos"]["1"]["auroc_low"], found["silos"]["1"]["auroc_high"]
+    yes = sum(found["silos"]["1"]["answers"]["confusion"][1])
+    assert re.search(rf"│ +{yes} │ +{low:.2%} to {high:.2%} │$", told_there[0])
     assert json.loads((run / "test.json").read_text())["test"]["answers"] == told["test"]
     assert found["answers"] == told["silos"]
-    if how == "masked":
-        (run / "job.toml").write_text(
-            (run / "job.toml").read_text() + "[security]\nmasks = true\nleast = 2\n"
-        )
+    tables = {
+        "masked": "[security]\nmasks = true\nleast = 2\n",
+        "private": "[privacy]\nnoise = 1.0\n",
+        "unprotected": "[privacy]\nevaluate_unprotected = true\n",
+    }
+    with (run / "job.toml").open("a") as file:
+        file.write(tables.get(how, ""))
+    withheld = how in ("masked", "private")
     page = write_report(run, scores=[run / "scores.json", run / "test.json"], plots=tmp_path / "plots")
     keys = re.findall("<bdi>(.*?)</bdi>", page.read_text())
     words = " ".join(Reader(page.read_text()).titles())
@@ -234,8 +251,8 @@ def test_a_page_draws_how_the_model_answers(tmp_path, how):
     assert "95% interval" in words
     rows = "all silos' rows together" if how == "valid" else "these rows"
     assert f"Always predicting the most common class of {rows} gives " in words, "beside the accuracy"
-    assert ("all silos together" in keys, "silo 1" in keys) == (how != "masked",) * 2
-    assert ("Withheld: sums are masked" in words) == (how == "masked")
+    assert ("all silos together" in keys, "silo 1" in keys) == (not withheld,) * 2
+    assert ("Withheld: " in words) == withheld
     names = {path.name for path in (tmp_path / "plots").iterdir()}
     kinds = ("roc", "precision-recall", "calibration", "confusion")
     assert names == {f"{kind}.{ending}" for kind in kinds for ending in ("pdf", "svg")}

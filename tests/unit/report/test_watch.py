@@ -133,13 +133,13 @@ def test_figures_of_valid_rows_are_called_so(tmp_path):
     add(tmp_path, *({key: of for key, of in one.items() if key != "test_accuracy"} for one in rounds))
     text = drawn(Follower(tmp_path).look())
     for said in (
-        "silos' valid accuracy 50.00%",
+        "accuracy of all silos' validation rows 50.00%",
         "accuracy, validation rows  silos",
         "accuracy, validation rows",
     ):
         assert said in text
     lines = CliRunner().invoke(app, ["watch", str(tmp_path)]).output.splitlines()
-    assert ["silos' valid accuracy 50.00%" in line for line in lines[:2]] == [True, True]
+    assert ["accuracy of all silos' validation rows 50.00%" in line for line in lines[:2]] == [True, True]
 
 
 def test_scores_that_nobody_may_see_are_withheld(tmp_path):

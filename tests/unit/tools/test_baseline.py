@@ -12,7 +12,7 @@ from scipy import stats
 from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.cli import main
-from mpifl.cli.baseline.baseline_figures import Baseline, Scored
+from mpifl.cli.baseline.baseline_figures import OF_GROUPS, Baseline, Scored
 from mpifl.cli.baseline.baseline_words import record, verdict
 from mpifl.cli.baseline.joined_shards import join_shards
 from mpifl.data.shards import open_shard, read_federation
@@ -201,7 +201,9 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     out = capsys.readouterr().out
     assert out.count("done before") == 5
     assert (tmp_path / "b" / "baseline.json").read_bytes() == first
-    write_folder(tmp_path / "later", [16], silos_test=30)
+    spec = write_folder(tmp_path / "later", [16], silos_test=30)
+    owned = spec.silos[0].model_copy(update={"groups": {"train": 9, "test": 20}})
+    spec.model_copy(update={"silos": [owned]}).write(tmp_path / "later")
     (tmp_path / "shards").rename(tmp_path / "gone")
     monkeypatch.setattr("sys.argv", [*words, "--late", "later/silo_0000.h5"])
     for done in (1, 2):
@@ -209,6 +211,7 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
         assert capsys.readouterr().out.count("done before") == done
     late = json.loads((tmp_path / "b" / "late.json").read_text())
     assert "has not learned from these silos" in " ".join(late["remarks"])
+    assert (OF_GROUPS in told["remarks"], OF_GROUPS in late["remarks"]) == (False, True)
     assert list(late["silos"]) == ["0"]
     alone = json.loads((tmp_path / "b" / "late_0000" / "metrics.jsonl").read_text().splitlines()[-1])
     assert alone["silo_accuracy_pooled"] == pytest.approx(late["silos"]["0"]["alone"])

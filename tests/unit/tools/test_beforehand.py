@@ -191,7 +191,10 @@ def test_check_tells_each_problem_in_a_line(own_job):
 @pytest.mark.skipif(importlib.util.find_spec("dp_accounting") is None, reason="needs dp-accounting")
 def test_check_tells_what_is_left_of_a_budget(own_job, monkeypatch):
     own = [word for key in PRIVATE for word in ("--set", key)]
-    assert checked(own_job, *own)[0] == 0
+    code, told, noted = checked(own_job, *own)
+    assert (code, told) == (2, "")
+    assert "error: [privacy]: MPIFL_SITE names no folder for this site's secret" in noted[-1]
+    assert checked(own_job, "--set", "shards='shards'", "--set", "security={least=1}")[0] == 2
     monkeypatch.setenv("MPIFL_SITE", "site")
     assert checked(own_job, *own)[0] == 0
     assert not Path("site").exists()

@@ -61,7 +61,11 @@ def make_job(**more):
         ({"test_accuracy": 0.5, "silo_accuracy_weighted": 0.25}, "test accuracy 50.00%"),
         (
             {"silo_accuracy_weighted": 0.25, "silo_accuracy_worst": 0.125},
-            "silos' accuracy 25.00%  worst silo's own 12.50%",
+            "silos' mean accuracy by examples 25.00%  worst silo's own 12.50%",
+        ),
+        (
+            {"silo_accuracy_weighted": 0.25, "silo_accuracy_pooled": 0.5},
+            "accuracy of all silos' examples 50.00%",
         ),
         (
             {"suspected": ["3", "12"], "noise_std": 0.25, "clipped": 0.4},
@@ -76,7 +80,7 @@ def make_job(**more):
 )
 def test_a_round_is_told_in_a_few_words(record, words):
     assert figures_of(record) == words
-    assert figures_of(record, valid=True) == words.replace("silos' accuracy", "silos' valid accuracy")
+    assert figures_of(record, valid=True) == words.replace("examples", "validation rows")
 
 
 def test_without_a_terminal_trouble_is_told_whatever_was_asked(capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
+import h5py
+import numpy as np
 import pytest
 import tomli_w
 from pages import Reader
@@ -20,6 +23,7 @@ from unit.builders import Alone, write_folder
 from mpifl import FedAvg
 from mpifl.cli.commands import app
 from mpifl.common import InputError
+from mpifl.data.shards import group_note, read_federation, write_groups
 from mpifl.report.pages import write_report
 from mpifl.report.runs import compare_runs, read_run
 from mpifl.run.folder import round_of
@@ -182,7 +186,16 @@ def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys
     told = r"^silo 0: privacy budget is spent \(and 1 more silos\); \[cohort\] quorum below 1 would"
     with pytest.raises(InputError, match=told):
         start("another", seed=5, privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01})
-    assert "silo 1: its privacy budget is spent: epsilon 3 at delta 0.01; " in capsys.readouterr().err
+    line = "silo 1: its privacy budget is spent: with what the site's ledger has, the job's epsilon 3 at "
+    assert f"{line}delta 0.01 allows 0 of 2 more steps" in capsys.readouterr().err
+    done = CliRunner().invoke(app, ["privacy", str(start.site.parent / "another.toml")])
+    assert str(done.exception).startswith("silo 0: its privacy budget is spent: "), "as check refuses it"
+    assert str(done.exception).endswith("more steps; a larger privacy.epsilon would allow more")
+    (start.site / "budget.toml").write_text("epsilon = 5.0\ndelta = 0.01\n")
+    done = CliRunner().invoke(app, ["privacy", str(start.site.parent / "another.toml")])
+    assert str(done.exception).endswith("the job's epsilon 3 at delta 0.01 allows 0 of 2 more steps; "
+                                        "privacy.epsilon = 5 would allow 2 of 4 rounds there")  # fmt: skip
+    (start.site / "budget.toml").unlink()
     assert not (start.site.parent / "another" / "metrics.jsonl").exists()
     assert len(records(start("again", privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01}))) == 4, (
         "for nothing"
@@ -201,7 +214,7 @@ def test_a_sites_own_budget_ends_a_run_with_its_model(start, capsys, more):
     assert [record.get("budget_left") for record in records(run)] == [None if more else 1, 0]
     assert (run / "model.safetensors").exists()
     said = capsys.readouterr().err
-    line = "silo 0: its privacy budget allows 2 of 4 rounds: epsilon "
+    line = "silo 0: its privacy budget allows 2 of 4 rounds, by the site's epsilon "
     assert said.count(line) == 1, "one line for a rank"
     assert "; the run ends when a budget does, with its model written" in said
     assert "stopped early, after round 2 of 4: another round would pass a privacy budget; round " in said
@@ -260,7 +273,7 @@ def test_the_command_says_what_a_sites_budget_leaves_of_a_job(start, capsys, mon
     done, site = told()
     assert [one["rounds_left"] for one in site["silos"]] == [2, 2]
     assert [one["spent"] for one in site["silos"]] == [0, 0]
-    line = "silo 0: its privacy budget allows 2 of 4 rounds: epsilon "
+    line = "silo 0: its privacy budget allows 2 of 4 rounds, by the site's epsilon "
     assert line in done.output
     capsys.readouterr()
     start("told")
@@ -271,7 +284,10 @@ def test_the_command_says_what_a_sites_budget_leaves_of_a_job(start, capsys, mon
     assert site["silos"][0]["left"] == pytest.approx(budget - site["silos"][0]["spent"])
     assert line in done.output, "the rounds of this run that are answered at no cost count"
     done, site = told("--set", "seed=3")
-    assert "silo 0: its privacy budget is spent: epsilon" in done.output
+    assert "silo 0: its privacy budget is spent: with what the site's ledger has, the site's epsilon" in str(
+        done.exception
+    )
+    assert str(done.exception).endswith(f"; a larger epsilon in {start.site}/budget.toml would allow more")
     done, _ = told("--set", "privacy.evaluate_unprotected=true")
     assert "budget.toml: has no evaluate_unprotected = true" in str(done.exception)
     monkeypatch.delenv("MPIFL_SITE")
@@ -444,11 +460,40 @@ def test_without_a_site_a_line_says_what_to_set(start, monkeypatch):
         start()
 
 
+def with_groups(folder: Path, silo: int, numbers) -> None:
+    """Give the training examples of a silo their groups, as a table with `group` has them."""
+    spec = read_federation(folder)
+    path = folder / spec.silos[silo].file
+    with h5py.File(path, "a") as file:
+        write_groups(file, {"train": np.array(numbers)})
+    content = path.read_bytes()
+    entry = spec.silos[silo].model_copy(update={
+        "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(),
+        "groups": {"train": len(set(numbers))},
+    })  # fmt: skip
+    silos = [entry if one.silo == silo else one for one in spec.silos]
+    spec.model_copy(update={"silos": silos}).write(folder)
+
+
 def test_what_was_spent_is_seen(start, capsys):
-    """On the terminal, in the table beside the accuracy, and on the run's page."""
+    """On the terminal, in the table beside the accuracy, and on the run's page, and what it is to a group."""
+    shards, path = start.site.parent / "shards", start.site.parent / "seen.toml"
+    with_groups(shards, 0, [0, 0, 1, 1] * 5)
+    with_groups(shards, 1, [*range(18), *[18] * 12])
     run = start("seen", tracking={"console": "always"})
     expected = epsilon_of([Steps(5.0, 1.0, 8)], 0.01)
-    assert f"epsilon {expected:.3g}" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert f"epsilon {expected:.3g}" in said.out
+    has = "epsilon protects one example; silo 1 has 30 examples of 19 groups"
+    told = f"{has}, up to 12 a group: a group's epsilon is up to 12 times as large, and its delta more"
+    assert f"[privacy] {told}" in said.out + said.err
+    for command in ("privacy", "check"):
+        assert told in CliRunner().invoke(app, [command, str(path)]).output
+    shown = Reader(write_report(run).read_text()).text
+    assert told[1:] in " ".join(shown)
+    assert group_note(Path("elsewhere"), read_federation(shards)).endswith(
+        "silo 0 has 20 examples of 2 groups; it protects a group less"
+    )
     summary = read_run(run)
     assert summary.figures(None)["epsilon"] == pytest.approx(expected)
     compare_runs([run, start("bare", privacy=None)])
