@@ -197,6 +197,10 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
         usual="",
         elsewhere=_ELSEWHERE,
     )
+    try:
+        algorithm.check_methods()
+    except InputError as error:
+        raise InputError(f"{source}: [algorithm] name = '{job.algorithm['name']}': {error}") from None
     return algorithm
 
 
