@@ -155,22 +155,6 @@ class Algorithm(BaseModel, ABC):
         half: Callable[..., Update] = getattr(self, name)
         return half
 
-    def check_methods(self) -> None:
-        """Check that `round`, and `train` if there is one, take what a training gives them.
-
-        Raises:
-            InputError: one does not.
-        """
-        if inspect.isfunction(getattr(type(self), "train", None)):
-            self.work("train")
-        takes = inspect.signature(self.round)
-        try:
-            takes.bind(None, None)
-        except TypeError:
-            given = ", ".join(takes.parameters)
-            what = f"round({given}) is called as round(server, cohort)"
-            raise InputError(f"{type(self).__name__}: {what}; give it these parameters") from None
-
     def purpose(self, work: str) -> Purpose:
         """Return the purpose of a client method."""
         if work in EVALUATIONS:

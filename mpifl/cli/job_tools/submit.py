@@ -110,10 +110,7 @@ def submit_job(
     for note in dict.fromkeys(note for found in checked for note in found.notes):
         print(note, file=sys.stderr)
     job, spec = checked[0].job, checked[0].spec
-    given = wishes.gpus_per_node or any(key.startswith(("SBATCH_GPU", "SBATCH_GRES")) for key in os.environ)
-    if not given and (wants := {found.job.device for found in checked} & {"cuda", "gpu"}):
-        what = "no GPU is asked for, so that SLURM may give none; give --gpus-per-node"
-        print(f"device = '{min(wants)}': {what}", file=sys.stderr)
+    _warn_without_gpus({found.job.device for found in checked}, wishes)
     ranks = _ranks(job, len(spec.silos) - (spec.layout == "vertical"), wishes)
     if job.tracking.console is True:  # the log is no terminal
         tasks = [replace(task, overrides=(*task.overrides, "tracking.console=always")) for task in tasks]
@@ -127,6 +124,13 @@ def submit_job(
     many = f"{len(tasks)} run{'s' * (len(tasks) > 1)} of " if wishes.sweep else ""
     log = _beside(out, ".TASK.log" if wishes.sweep else ".log")
     print(f"submitted: {many}{where}; script {path}, log {log}", file=sys.stderr)
+
+
+def _warn_without_gpus(devices: set[str], wishes: SlurmOptions) -> None:
+    given = wishes.gpus_per_node or any(key.startswith(("SBATCH_GPU", "SBATCH_GRES")) for key in os.environ)
+    if not given and (wants := devices & {"cuda", "gpu"}):
+        what = "no GPU is asked for, so that SLURM may give none; give --gpus-per-node"
+        print(f"device = '{min(wants)}': {what}", file=sys.stderr)
 
 
 def _ranks(job: Job, elsewhere: int, wishes: SlurmOptions) -> int:

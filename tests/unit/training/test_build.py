@@ -11,8 +11,8 @@ from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
 from mpifl.common.files import check_open_files
-from mpifl.run.job import Job, check_job, read_job
 from mpifl.report.observers.console import Console
+from mpifl.run.job import Job, check_job, read_job
 from mpifl.training import build, devices
 from mpifl.training.beforehand.run_checks import plan_wings, validate_job
 from mpifl.training.loop import train
