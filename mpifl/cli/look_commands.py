@@ -85,8 +85,9 @@ def compare(
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a line for every run.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
 ) -> None:
-    """Compare runs by main metric, loss, rounds, bytes and seconds;
-    what differs by seed alone also by its mean."""
+    """Compare runs by main metric, loss, rounds, bytes and seconds.
+
+    Runs that differ only by seed also stand in a second table, as their mean."""
     from mpifl.report.runs import Drawing, Output, compare_runs
 
     drawing = Drawing(all_panels, panel or (), _inches(size), style)

@@ -56,6 +56,7 @@ from .names import (
     Names as Names,
 )
 from .plugins import (
+    code_of as code_of,
     load_plugin as load_plugin,
 )
 from .rng import (

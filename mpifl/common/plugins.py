@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from mpifl.common.errors import InputError
@@ -38,3 +42,18 @@ def load_plugin(name: str, key: str, known: Iterable[str], elsewhere: Mapping[st
         near = suggested(attribute, vars(found)) if found and isinstance(error, AttributeError) else ""
         where = "it is imported from PYTHONPATH or this folder"
         raise InputError(f"{key} = '{name}': {error}; {where}{near}") from None
+
+
+def code_of(names: Iterable[str]) -> dict[str, str]:
+    """Return the sha256 of the file of each module that names of the user's own code begin with.
+
+    Args:
+        names: Names as `package.module:attribute`. A module without a file has no digest.
+    """
+    found = {}
+    for module in sorted({name.partition(":")[0] for name in names}):
+        with suppress(ImportError, OSError, ValueError):
+            spec = importlib.util.find_spec(module)
+            if spec and spec.has_location and spec.origin:
+                found[module] = hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+from collections.abc import Mapping
 
 import torch
 
@@ -123,6 +124,22 @@ def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
         what = f"{socket.gethostname()} has no GPU that torch can use"
         raise InputError(f"device = '{wanted}': {what}; use 'cpu' or 'auto'")
     return torch.device("cpu")
+
+
+def unused_gpus(wanted: str, ranks: Mapping[str, Mapping[str, str]]) -> str:
+    """Return a warning where SLURM gave GPUs and workers train on CPUs, "" otherwise.
+
+    Args:
+        wanted: The job's `device`.
+        ranks: What each worker reports of itself.
+    """
+    given = next((key for key in ("SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS") if os.environ.get(key)), "")
+    on_cpu = sorted({about["host"] for about in ranks.values() if about["device"] == "cpu"})
+    if wanted != "auto" or not given or not on_cpu:
+        return ""
+    why = "torch has no CUDA" if torch.version.cuda is None else "torch sees none"
+    what = f"SLURM gave GPUs ({given}={os.environ[given]}), and workers on {', '.join(on_cpu)} train on CPUs"
+    return f"{what}: {why}; see mpifl doctor, or set device = 'cuda' to have this refused"
 
 
 def _answers(device: torch.device) -> bool:

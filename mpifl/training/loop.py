@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from mpifl.common import InputError, RoundLost, Table, ranks_named
+from mpifl.common import InputError, RoundLost, Table, code_of, ranks_named
 from mpifl.common.machine import accelerators, signals
 from mpifl.exchange import Federation
 from mpifl.report.observers import Progress, Record, observers, stopped_early
@@ -281,6 +281,7 @@ def _describe_run(
     more |= {"mpi": library(), "ranks": ranks, "data": describe(t.spec), "metric": t.metric.model_dump()}
     more["metrics"] = [info.model_dump() for info in t.algorithm.task.infos.values()]
     more |= {"resumed_after_round": done, "own_models": t.algorithm.own_models, **kept_of(t.spec)}
+    more["code"] = code_of(t.job.plugins.values())
     more |= told_once({*more, *OWN}, t.wings, lambda wing: wing.environment(), "of the run's environment")
     changes = [f"{change} after round {done}" for change in claimed.changes]
     write_environment(t.out, changes, **more)

@@ -10,6 +10,7 @@ from mpifl.exchange import first_of
 from mpifl.report.observers import Progress, Record
 from mpifl.run.folder import checkpoint, note_lost, read_environment, read_metrics
 from mpifl.training.beforehand import differing, moved, notes_on_broken
+from mpifl.training.devices import unused_gpus
 from mpifl.training.recovery import latest_mirror, state_of
 from mpifl.training.run_parts import RunTraining
 from mpifl.wire import Load, Open
@@ -30,6 +31,7 @@ def open_shards(t: RunTraining) -> dict[str, dict[str, str]]:
     origins, member = t.exchange.transport.origins, t.exchange.membership
     ranks = {str(origins[rank]): about for rank, about in sorted(member.about.items())}
     noted = [t.job.attack.warning, *_idle_workers(t), *_idle_settings(t), *_other_bits(t, ranks)]
+    noted.append(unused_gpus(t.job.device, ranks))
     for warning in filter(None, noted):
         t.observers.note(warning)
     return ranks

@@ -203,14 +203,14 @@ NEEDS = [
 TAKES = [
     (of("fedavg", mu=0.1), "fedavg takes none"),
     (of("fedsgd", q=0.1), "fedsgd takes none"),
-    (of("fedprox", mu0=0.1), "fedprox takes mu, adaptive, mu_step, patience, gamma, measure_gamma"),
+    (of("fedprox", q=0.1), "fedprox takes mu, adaptive, mu_step, patience, gamma, measure_gamma"),
     (of("fednova", tau=3), "fednova takes none"),
-    (of("scaffold", options="I"), "did you mean 'option'? scaffold takes option"),
+    (of("scaffold", options="I"), "did you mean 'option'?"),
     (of("fsvrg", h=1.0), "fsvrg takes scaling"),
     (of("qfedavg", mu=1.0), "qfedavg takes q"),
     (of("fedper", personal=["head.*"], layers=1), "fedper takes personal"),
-    (of("ditto", lamda=1.0), "did you mean 'lambda'? ditto takes lambda"),
-    (of("moon", temp=1.0), "moon takes mu, temperature"),
+    (of("ditto", lamda=1.0), "did you mean 'lambda'?"),
+    (of("moon", temp=1.0), "did you mean 'temperature'?"),
     (of("feddyn", mu=1.0), "feddyn takes alpha"),
     (of("example_algorithm:FedExP", mu=1.0), "example_algorithm:FedExP takes epsilon"),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -198,11 +199,37 @@ def test_the_example_of_a_sweep_runs_and_has_nothing_left_to_do(slurm: Slurm) ->
     assert all(f"local.lr={rate},seed=2" in said for rate in ("0.03", "0.1", "0.3"))
 
 
-def test_what_slurm_refuses_is_one_line(slurm: Slurm) -> None:
-    said = slurm.submit("runs/refused", "--partition", "nosuch", code=2)
-    assert said.startswith("error: runs/refused.sbatch: refused: sbatch: error: ")
-    assert "invalid partition" in said
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (["--nodes", "4"], "--nodes 4: partition main has 3 nodes of 4 CPUs and 2 GPUs; ask for what is "),
+        (["--nodes", "1", "--ranks", "40"], "1 node with 40 ranks of 1 CPU each: partition main has 3 nodes"),
+        (["--gpus-per-node", "3"], "--gpus-per-node 3: partition main has 3 nodes of 4 CPUs and 2 GPUs; ask"),
+        (["--time", "2"], "--time 2: SLURM signals a job up to 180 s before its end, to save; give more, "),
+        (["--partition", "nosuch"], "runs/refused: refused: sbatch: error: invalid partition specified: no"),
+    ],
+)
+def test_what_slurm_would_keep_for_ever_or_refuses_is_one_line(
+    slurm: Slurm, more: list[str], line: str
+) -> None:
+    said = slurm.submit("runs/refused", *more, code=2)
+    assert said.startswith(f"error: {line}")
     assert len(said.splitlines()) == 1
+    assert not (slurm.yard / "runs/refused.sbatch").exists()
+    if "nosuch" not in more:
+        assert slurm.submit("runs/refused", *more, "--dry-run", code=2) == said
+
+
+def test_a_run_whose_job_waits_is_not_submitted_again(slurm: Slurm) -> None:
+    given = ("--sweep", "--ranks", "3", "--set")
+    job = slurm.submit("runs/waits", *given, "seed=1,2", "--time", "1-0")
+    script = (slurm.yard / "runs/waits.sbatch").read_bytes()
+    said = slurm.submit("runs/waits", *given, "seed=3,4", code=2)
+    queued = rf"error: runs/waits\.sbatch: job {job} of it is (PENDING|RUNNING|CONFIGURING); let it end, or "
+    assert re.match(queued, said)
+    assert (slurm.yard / "runs/waits.sbatch").read_bytes() == script
+    slurm.call("scancel", job)
+    slurm.until(lambda: not slurm.call("squeue", "-h", "-j", job), "the array's end")
 
 
 @pytest.mark.parametrize(

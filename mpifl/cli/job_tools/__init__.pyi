@@ -1,4 +1,5 @@
 from . import (
+    cluster as cluster,
     keys as keys,
     submit as submit,
 )
@@ -43,14 +44,12 @@ from .predict_files import (
     predict_table as predict_table,
 )
 from .shipped import (
-    jobs as jobs,
-    jobs_folder as jobs_folder,
-    shipped_job as shipped_job,
-)
-from .shipped_examples import (
     copy_example as copy_example,
     examples as examples,
     examples_folder as examples_folder,
+    jobs as jobs,
+    jobs_folder as jobs_folder,
+    shipped_job as shipped_job,
 )
 from .split_predict import (
     evaluate_together as evaluate_together,

@@ -1,9 +1,12 @@
-"""The jobs that come with the package: inside the package in a wheel, at the top in a checkout."""
+"""The jobs and examples that come with the package: inside it in a wheel, at their place in a checkout."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
+
+from mpifl.common import InputError, choices
 
 PACKAGE = Path(__file__).parents[2]
 
@@ -40,3 +43,36 @@ def _sentence(path: Path) -> str:
     lines = path.read_text("utf-8").splitlines()
     comment = [line.removeprefix("#").strip() for line in lines[: lines.index("")] if line.startswith("# ")]
     return re.split(r"(?<!al)\. ", " ".join(comment))[0].removesuffix(".") + "."
+
+
+def examples_folder() -> Path:
+    """Return the folder of the examples."""
+    return beside("examples", "docs/examples")
+
+
+def examples() -> dict[str, str]:
+    """Return each example by its name, with the title of its page."""
+    pages = sorted(examples_folder().glob("*/README.md"))
+    return {page.parent.name: page.read_text("utf-8").splitlines()[0].removeprefix("# ") for page in pages}
+
+
+def copy_example(name: str, folder: Path) -> list[Path]:
+    """Copy an example with all its files, and return them.
+
+    Args:
+        name: The example.
+        folder: Where its files go; made if it is missing.
+
+    Raises:
+        InputError: there is no such example, or the folder has files or cannot be written.
+    """
+    if name not in examples():
+        raise InputError(f"mpifl examples {name}: no such example; {choices(name, examples())}")
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder}: is there already; name another folder: mpifl examples {name} FOLDER")
+        folder.mkdir(parents=True, exist_ok=True)
+        files = sorted(path for path in (examples_folder() / name).iterdir() if path.is_file())
+        return [Path(shutil.copy(path, folder / path.name)) for path in files]
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror})") from None

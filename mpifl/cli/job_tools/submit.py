@@ -3,6 +3,7 @@ on."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -13,11 +14,12 @@ from pathlib import Path
 
 from mpifl.cli.job_tools.array_tasks import ArrayTask, tasks_left, told_to
 from mpifl.cli.job_tools.beforehand import check_whole
+from mpifl.cli.job_tools.cluster import ask, check_not_queued, check_room, partitions, seconds
 from mpifl.common import InputError, write_atomic
 from mpifl.run.job import Job
 
-SECONDS_TO_SAVE = 120
-"""The time before the end at which SLURM signals a job to save; SLURM may signal up to a minute earlier."""
+SECONDS_TO_SAVE, SECONDS_EARLY = 120, 60
+"""The time before the end at which SLURM signals a job to save, and how much earlier it may signal."""
 
 GOING_ON = r"""
 # From here on the same in every job: stop before the time is up, queue again, go on.
@@ -100,6 +102,7 @@ def submit_job(
     """
     if wishes.at_once is not None and not wishes.sweep:
         raise InputError(f"--at-once {wishes.at_once}: is for runs of a sweep; give --sweep, or leave it out")
+    _check_time(wishes.time)
     tasks = tasks_left(job_file, overrides, out) if wishes.sweep else [ArrayTask(None, out, overrides)]
     checked = [
         check_whole(job_file, task.overrides, task.run, True, force, wishes.elsewhere) for task in tasks
@@ -107,6 +110,7 @@ def submit_job(
     for note in dict.fromkeys(note for found in checked for note in found.notes):
         print(note, file=sys.stderr)
     job, spec = checked[0].job, checked[0].spec
+    _warn_without_gpus({found.job.device for found in checked}, wishes)
     ranks = _ranks(job, len(spec.silos) - (spec.layout == "vertical"), wishes)
     if job.tracking.console is True:  # the log is no terminal
         tasks = [replace(task, overrides=(*task.overrides, "tracking.console=always")) for task in tasks]
@@ -117,9 +121,16 @@ def submit_job(
         return
     print(_submit(path := _beside(out, ".sbatch"), script))
     where = f"{ranks} ranks on {wishes.nodes} node{'s' if wishes.nodes > 1 else ''}"
-    many = f"{len(tasks)} runs of " if wishes.sweep else ""
+    many = f"{len(tasks)} run{'s' * (len(tasks) > 1)} of " if wishes.sweep else ""
     log = _beside(out, ".TASK.log" if wishes.sweep else ".log")
     print(f"submitted: {many}{where}; script {path}, log {log}", file=sys.stderr)
+
+
+def _warn_without_gpus(devices: set[str], wishes: SlurmOptions) -> None:
+    given = wishes.gpus_per_node or any(key.startswith(("SBATCH_GPU", "SBATCH_GRES")) for key in os.environ)
+    if not given and (wants := devices & {"cuda", "gpu"}):
+        what = "no GPU is asked for, so that SLURM may give none; give --gpus-per-node"
+        print(f"device = '{min(wants)}': {what}", file=sys.stderr)
 
 
 def _ranks(job: Job, elsewhere: int, wishes: SlurmOptions) -> int:
@@ -133,11 +144,14 @@ def _ranks(job: Job, elsewhere: int, wishes: SlurmOptions) -> int:
     if ranks is None and wishes.gpus_per_node:
         ranks = min(elsewhere, wishes.nodes * wishes.gpus_per_node) + 1
     elif ranks is None:
-        held = _cpus_of_a_node(wishes.partition) // cpus * wishes.nodes
+        smallest = min((held for one in partitions(wishes.partition) for held, _ in one.nodes), default=0)
+        held = smallest // cpus * wishes.nodes
         ranks = (min(elsewhere, held - 1) if held else elsewhere) + 1
     if ranks < wishes.nodes:
         what = f"some would have none of {ranks} ranks; ask for {ranks} at most"
         raise InputError(f"--nodes {wishes.nodes}: {what}")
+    tasks, gpus = -(-ranks // wishes.nodes), wishes.gpus_per_node
+    check_room(wishes.partition, wishes.nodes, tasks, cpus, gpus, time=wishes.time)
     return ranks
 
 
@@ -149,11 +163,11 @@ def _cpus_per_task(job: Job, wishes: SlurmOptions) -> int:
     return wishes.cpus_per_task or _threads(job)
 
 
-def _cpus_of_a_node(partition: str | None) -> int:
-    """Return the CPUs of the smallest node of a partition (by default SLURM's default one), 0 if unknown."""
-    said = _ask("sinfo", "-h", "-N", "-o", "%c %P", *(["-p", partition] if partition else []))
-    nodes = [line.split() for line in said.splitlines()]
-    return min((int(cpus) for cpus, name in nodes if partition or name.endswith("*")), default=0)
+def _check_time(time: str | None) -> None:
+    """Check that a job is not signalled as soon as it starts."""
+    if time and "SBATCH_SIGNAL" not in os.environ and seconds(time) <= SECONDS_TO_SAVE + SECONDS_EARLY:
+        what = f"SLURM signals a job up to {SECONDS_TO_SAVE + SECONDS_EARLY} s before its end, to save"
+        raise InputError(f"--time {time}: {what}; give more, such as 10 (minutes)")
 
 
 def _script(
@@ -217,11 +231,11 @@ def _launcher(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
         raise InputError(f"--launcher {wishes.launcher}: give auto, srun or mpirun")
     own = Path(sys.prefix) / "bin" / "mpirun"
     mpirun = str(own) if own.exists() else shutil.which("mpirun")
-    about = _ask(mpirun, "--version") if mpirun else ""
+    about = ask(mpirun, "--version") if mpirun else ""
     is_open = "Open MPI" in about or "OpenRTE" in about
     by_srun = ["srun", "--mpi=pmix", f"--ntasks={ranks}", f"--cpus-per-task={cpus}", "--distribution=cyclic"]
     if wishes.launcher == "srun" or (
-        wishes.launcher == "auto" and (is_open or not mpirun) and "pmix" in _ask("srun", "--mpi=list")
+        wishes.launcher == "auto" and (is_open or not mpirun) and "pmix" in ask("srun", "--mpi=list")
     ):
         return by_srun
     if not mpirun:
@@ -247,34 +261,28 @@ def _hydra_of_intel(mpirun: str) -> list[str]:
     return ["env", "I_MPI_HYDRA_BOOTSTRAP=slurm", hydra]
 
 
-def _ask(*command: str) -> str:
-    """Return a command's output; "" if it is missing, fails or does not answer."""
-    try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return asked.stdout + asked.stderr if asked.returncode == 0 else ""
-
-
 def _submit(path: Path, script: str) -> str:
     """Write a script and give it to sbatch; return the job's number."""
     if not shutil.which("sbatch"):
         raise InputError(
             "sbatch: not on the PATH; submit on a login node of a SLURM cluster, or look with --dry-run"
         )
-    _write(path, script)
+    check_not_queued(path)
+    before = path.read_bytes() if path.exists() else None
+    _write(path, script.encode())
     asked = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)
     if asked.returncode:
         said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
         why = "; ".join(said) or f"sbatch says nothing, exit code {asked.returncode}"
-        raise InputError(f"{path}: refused: {why}")
+        path.unlink() if before is None else _write(path, before)
+        raise InputError(f"{path.with_suffix('')}: refused: {why}")
     return asked.stdout.strip().partition(";")[0]  # "12;cluster" if there are several clusters
 
 
-def _write(path: Path, script: str) -> None:
+def _write(path: Path, script: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, script.encode())
+        write_atomic(path, script)
     except OSError as error:
         what = f"cannot be written ({error.strerror}); name another run folder by --out"
         raise InputError(f"{path}: {what}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpifl.common import Names
+from mpifl.common import Names, one_line
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, settings, shown, varying
 
@@ -35,6 +35,8 @@ def legends(found: Sequence[Group]) -> list[str]:
     """
     keys = telling_keys(found)
     names = [said(group.runs[0], keys) if keys else NAMES[group.name] for group in found]
+    if len({*names}) < len(names):  # cut, so that some are alike
+        names = [one_line(group.name) for group in found]
     counts = [len(group.runs) for group in found]
     seeds = [f", {many} seed{'s' * (many > 1)}" if len({*counts}) > 1 else "" for many in counts]
     return [name + of for name, of in zip(names, seeds, strict=True)]

@@ -41,15 +41,22 @@ class Group:
 def groups(summaries: Sequence[Summary]) -> list[Group]:
     """Put runs together that differ only by seed.
 
-    A run that is not finished, was changed by force on the way, or repeats a seed stays alone.
+    A run that is not finished or was changed by force on the way stays alone. So does one that repeats the
+    only seed of its job; one that repeats a seed of several is in no group.
     """
     together: dict[str, list[int]] = {}
+    repeats: dict[str, str] = {}
     for nth, (summary, first) in enumerate(zip(summaries, _first_alike(summaries), strict=True)):
         key, seed = f"as {first}", summary.job.get("seed")
         taken = [summaries[other].job.get("seed") for other in together.get(key, [])]
         if not summary.finished or summary.forced or seed is None or seed in taken:
+            if summary.finished and not summary.forced and seed in taken:
+                repeats[f"alone: {nth}"] = key
             key = f"alone: {nth}"
         together.setdefault(key, []).append(nth)
+    together = {
+        key: found for key, found in together.items() if len(together.get(repeats.get(key, ""), ())) < 2
+    }
     names, members = labels(summaries), [[summaries[nth] for nth in found] for found in together.values()]
     return _titled([names[nth[0]] for nth in together.values()], members)
 

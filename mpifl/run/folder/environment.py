@@ -17,7 +17,15 @@ from pydantic_core import from_json
 from mpifl import __version__
 from mpifl.common import LARGEST_FILE, read_whole, write_atomic, write_needed
 
-_KINDS = {"versions": dict, "ranks": dict, "data": dict, "metric": dict, "silos": list, "changes": list}
+_KINDS = {
+    "versions": dict,
+    "ranks": dict,
+    "data": dict,
+    "code": dict,
+    "metric": dict,
+    "silos": list,
+    "changes": list,
+}
 _KINDS |= {"directory": str, "released": str, "metrics": list}
 """The types of the entries of `environment.json` that are read again."""
 OWN = ("versions", "platform", "command", "started", "directory", "changes", "lost")

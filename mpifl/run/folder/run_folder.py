@@ -11,7 +11,7 @@ from typing import Any
 
 import tomli_w
 
-from mpifl.common import InputError, lock, remove_left_behind, write_atomic
+from mpifl.common import InputError, code_of, lock, remove_left_behind, write_atomic
 from mpifl.data.shards import AnySpec
 from mpifl.run.folder import checkpoint
 from mpifl.run.folder.data_digest import describe, same_data
@@ -84,7 +84,7 @@ def check_run(
         to_do = "continue with it by --resume, or name another folder by --out"
         raise InputError(f"{folder}: holds a run already; {to_do}")
     changes = _check_same_job(folder, read_kept(path, job.plugins.values()), job, force)
-    return changes + (_check_data(folder, spec, force) if spec else [])
+    return changes + _check_code(folder, job, force) + (_check_data(folder, spec, force) if spec else [])
 
 
 def _check_same_job(folder: Path, old: Job, new: Job, force: bool) -> list[str]:
@@ -103,6 +103,18 @@ def _check_same_job(folder: Path, old: Job, new: Job, force: bool) -> list[str]:
             f"the job it was started with, or start again with another --out{insist}"
         )
     return [f"{key} {_value(old, key)} -> {_value(new, key)}" for key in different]
+
+
+def _check_code(folder: Path, job: Job, force: bool) -> list[str]:
+    """Return the changed modules of the user's own if a run may be resumed with these by `force`; else
+    raise."""
+    old, new = read_environment(folder).get("code", {}), code_of(job.plugins.values())
+    changed = [module for module in new if old.get(module, new[module]) != new[module]]
+    if changed and not force:
+        what = f"the code of {' and '.join(changed)} is not that which it was started with"
+        to_do = "put that back, start again with another --out, or add --force"
+        raise InputError(f"{folder}: {what}; {to_do}")
+    return [f"code of {name} of sha256 {_briefly(old[name])} -> {_briefly(new[name])}" for name in changed]
 
 
 def _check_data(folder: Path, spec: AnySpec, force: bool) -> list[str]:

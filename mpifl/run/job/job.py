@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,10 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
         usual="",
         elsewhere=_ELSEWHERE,
     )
+    try:
+        _check_methods(algorithm)
+    except InputError as error:
+        raise InputError(f"{source}: [algorithm] name = '{job.algorithm['name']}': {error}") from None
     return algorithm
 
 
@@ -237,3 +242,15 @@ def _check_target(job: Job, metric: MetricInfo) -> None:
     if evaluate.target is not None and metric.share and not 0 < evaluate.target <= 1:
         what = f"target = {evaluate.target:g}: {metric.name} is a share above 0 and up to 1; 0.97 is 97%"
         raise InputError(f"[evaluate] {what}")
+
+
+def _check_methods(algorithm: Algorithm) -> None:
+    """Check that `round`, and `train` if there is one, take what a training gives them."""
+    if inspect.isfunction(getattr(type(algorithm), "train", None)):
+        algorithm.work("train")
+    takes = inspect.signature(algorithm.round)
+    try:
+        takes.bind(None, None)
+    except TypeError:
+        what = f"round({', '.join(takes.parameters)}) is called as round(server, cohort)"
+        raise InputError(f"{type(algorithm).__name__}: {what}; give it these parameters") from None

@@ -56,6 +56,9 @@ def _class_named(
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     if isinstance(kind, type) and issubclass(kind, base):
+        if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+            what = f"{kind.__name__}: lacks the method {missing[0]}; define it as {base.__name__} has it"
+            raise InputError(f"{source}: [{key}] name = '{name}': {what}")
         return kind
     what = f"is not a mpifl {base.__name__}; name a subclass of it"
     raise InputError(f"{source}: [{key}] name = '{name}': {what}")

@@ -48,8 +48,8 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
     if first["type"] == "extra_forbidden":
         takes = [name for name in fields if name not in shared]
         meant = renamed(table, key) or otherwise_called(key, takes) or did_you_mean(key, takes)
-        of = title or table or "a job"
-        reason = f"has no key '{key}'; {meant}{of} takes {', '.join(takes) or 'none'}"
+        listed = f"{meant}{title or table or 'a job'} takes {', '.join(takes) or 'none'}"
+        reason = f"has no key '{key}'; {meant.rstrip() if meant.startswith('did you mean') else listed}"
     elif first["type"] == "missing":
         reason = f"needs the key '{key}'"
     elif first["type"] == "value_error":

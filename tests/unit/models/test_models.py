@@ -155,7 +155,7 @@ WRONG = {
     ),
     "unknown key": (
         ("mlp", MNIST, {"hiden": [3]}),
-        "has no key 'hiden'; did you mean 'hidden'? mlp takes hidden",
+        "has no key 'hiden'; did you mean 'hidden'?",
     ),
     "key of a model without": (
         ("2nn", MNIST, {"hidden": [3]}),

@@ -84,6 +84,12 @@ def test_runs_are_called_by_the_fewest_settings_that_tell_them_apart(tmp_path):
     assert legends(groups([read_run(run) for run in few])) == ["fedavg", "fedprox"]
     same = [make_run(tmp_path / name, 0.5, seed=3) for name in ("c", "d")]
     assert legends(groups([read_run(run) for run in same])) == ["c", "d"]
+    long = [make_run(tmp_path / f"{'x' * 50}{end}", 0.5, seed=3) for end in "yz"]
+    assert legends(groups([read_run(run) for run in long])) == ["x" * 50 + "y", "x" * 50 + "z"]
+    wide = [{"name": f"{'m' * 50}{end}:net"} for end in "yz"]
+    runs = [make_run(tmp_path / f"w{n}", 0.5, model=model, seed=n % 2) for n, model in enumerate(wide * 2)]
+    told = legends(groups([read_run(run) for run in [*runs, make_run(tmp_path / "w", 0.5, model=wide[0])]]))
+    assert len({*told}) == len(told)
 
 
 def test_more_keys_are_parallel_axes_and_a_lower_value_may_be_the_better():

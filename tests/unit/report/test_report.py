@@ -406,7 +406,6 @@ def test_runs_that_differ_by_seed_alone_are_taken_together(tmp_path, capsys):
     assert [(group.name, [run.run.name for run in group.runs]) for group in found] == [
         ("local.lr = 0.1", ["a0", "a1", "a2", "named"]),
         ("local.lr = 0.5", ["b0", "b1"]),
-        ("again", ["again"]),
         ("cut", ["cut"]),
         ("other", ["other"]),
     ]

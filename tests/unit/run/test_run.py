@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from unit import builders  # noqa: F401 - torch on one thread
+from unit import builders
 
 from mpifl.common.errors import InputError
 from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
@@ -13,6 +13,8 @@ from mpifl.run.folder.environment import read_environment, write_environment
 from mpifl.run.folder.metrics_file import encode_record, read_metrics, trim_metrics
 from mpifl.run.folder.run_folder import check_run, claim_run, describe, latest_checkpoint
 from mpifl.run.job.job import check_job, read_job
+from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 
 def make_job(**changes):
@@ -171,6 +173,24 @@ def test_a_run_goes_on_with_its_own_shards_wherever_they_lie(tmp_path):
         check_run(tmp_path, make_job(), resume=True, spec=make_spec(digests="ac"))
     (change,) = check_run(tmp_path, make_job(), resume=True, force=True, spec=make_spec(digests="ac"))
     assert change.startswith("shards of sha256 ")
+
+
+def test_a_run_goes_on_with_the_code_of_ones_own_that_it_was_started_with(tmp_path, digits, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source, run = tmp_path / "own_code.py", tmp_path / "run"
+    source.write_text("from mpifl import FedAvg\nclass Own(FedAvg):\n    beta: float = 0.5\n")
+    job = tmp_path / "job.toml"
+    table = f'name = "own"\nshards = "{digits}/digits"\nrounds = 1\nmodel.name = "mlp"\n'
+    job.write_text(f'{table}local.lr = 0.1\nalgorithm.name = "own_code:Own"\n')
+    train(job, run, (), False, builders.Alone(), wings_of=wings_of)
+    assert check_run(run, read_job(job), resume=True) == []
+    source.write_text(source.read_text() + "# changed\n")
+    with pytest.raises(InputError, match=r"the code of own_code is not that which it was started with; put "):
+        train(job, run, ("rounds=2",), True, builders.Alone(), wings_of=wings_of)
+    train(job, run, ("rounds=2",), True, builders.Alone(), force=True, wings_of=wings_of)
+    (change,) = read_environment(run)["changes"]
+    assert change.startswith("code of own_code of sha256 ")
+    assert check_run(run, read_job(job), resume=True) == []
 
 
 def with_shared(digest):

@@ -3,6 +3,7 @@ tests/slurm runs them under one."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -15,7 +16,7 @@ import pytest
 from conftest import ROOT, python
 from unit import builders
 
-from mpifl.cli.job_tools import submit
+from mpifl.cli.job_tools import cluster, submit
 from mpifl.cli.job_tools.submit import GOING_ON, SlurmOptions, submit_job
 from mpifl.common.errors import InputError
 from mpifl.training.loop import train as train_here
@@ -63,7 +64,10 @@ def test_a_worker_a_silo_and_the_server(place, capsys):
 def test_a_worker_a_gpu(place, capsys):
     assert "--ntasks=3 " in script(capsys, nodes=2, gpus_per_node=1)
     assert "--ntasks=5 " in script(capsys, nodes=2, gpus_per_node=4), "no more workers than silos"
-    assert directives(script(capsys, gpus_per_node=2))["gpus-per-node"] == "2"
+    assert directives(script(capsys, "device=gpu", gpus_per_node=2))["gpus-per-node"] == "2"
+    submit_job(JOB, place / "run", ("device=gpu",), SlurmOptions(launcher="srun"), dry_run=True)
+    line = "device = 'gpu': no GPU is asked for, so that SLURM may give none; give --gpus-per-node\n"
+    assert capsys.readouterr().err == line
 
 
 def test_what_is_wished_for_stands_there(place, capsys):
@@ -141,6 +145,7 @@ def test_a_run_folder_is_any_folder(place, capsys, out):
         (("rounds=0",), {}, f"{JOB}: rounds = 0: should be greater than 0"),
         ((), {"time": 'x"y'}, "sbatch cannot read this from a script"),
         ((), {"launcher": "ssh"}, "--launcher ssh: give auto, srun or mpirun"),
+        ((), {"time": "0:180"}, "--time 0:180: SLURM signals a job up to 180 s before its end, to save"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(place, capsys, overrides, wishes, line):
@@ -201,6 +206,30 @@ def test_a_checkpoint_that_was_set_aside_is_none_that_a_start_has_brought(tmp_pa
         "exit code 75 after round_000024: queued again\n",
         "",
     )
+
+
+@pytest.mark.parametrize(
+    ("time", "wanted"),
+    [
+        *(("30", 1800), ("2:30", 150), ("1:00:30", 3630), ("1-2", 93600), ("1-2:03", 93780)),
+        *(("1-02:03:04", 93784), ("infinite", math.inf), ("UNLIMITED", math.inf), ("0", math.inf)),
+    ],
+)
+def test_a_limit_of_time_is_read_as_sbatch_does(time, wanted):
+    assert cluster.seconds(time) == wanted
+
+
+def test_a_partition_of_unlike_nodes_lacks_what_too_few_have():
+    """GPUs of one kind and sockets, as `sinfo` writes them."""
+    assert sum(map(int, cluster.GPUS.findall("gpu:a100:4(S:0-1),gpu:2,mps:100"))) == 6
+    mixed = cluster.Partition("mixed", [(4, 0), (4, 0), (8, 4)], "1-00:00:00", default=True)
+    assert mixed.lacks(1, 8, 1, 4, "1-0") == ""
+    assert mixed.lacks(2, 2, 2, 0, None) == ""
+    assert mixed.lacks(2, 3, 2, 0, None) == "2 nodes with 3 ranks of 2 CPUs each"
+    assert mixed.lacks(2, 1, 1, 1, None) == "--gpus-per-node 1"
+    assert mixed.lacks(1, 1, 1, 1, "1-0:01") == "--time 1-0:01"
+    kinds = "2 nodes of 4 CPUs and no GPUs and 1 node of 8 CPUs and 4 GPUs"
+    assert str(mixed) == f"partition mixed has {kinds}, for 1-00:00:00 at most"
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

@@ -11,9 +11,11 @@ from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
 from mpifl.common.files import check_open_files
+from mpifl.report.observers.console import Console
 from mpifl.run.job import Job, check_job, read_job
 from mpifl.training import build, devices
 from mpifl.training.beforehand.run_checks import plan_wings, validate_job
+from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.split.split_answers import all_together
 
@@ -178,3 +180,18 @@ def test_who_evaluates_or_predicts_by_columns_checks_the_job_too(tmp_path, monke
         all_together(Alone(), lambda: (job, spec, tmp_path), print),
     ):
         pass
+
+
+def test_gpus_that_slurm_gave_and_torch_does_not_see_are_told(monkeypatch, tmp_path):
+    write_folder(tmp_path / "shards", [4])
+    table = {"name": "t", "shards": str(tmp_path / "shards"), "rounds": 1, "local": {"lr": 0.1}}
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "2")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    said = []
+    for device in ("auto", "cpu"):
+        job = check_job({**table, "device": device, "model": {"name": "mlp"}}, "job.toml")
+        monkeypatch.setattr(Console, "note", lambda _, line: said.append(line))
+        train(job, tmp_path / device, (), False, Alone(), wings_of=wings_of)
+    (line,) = [line for line in said if "SLURM" in line]
+    assert line.startswith("SLURM gave GPUs (SLURM_GPUS_ON_NODE=2), and workers on ")
+    assert "see mpifl doctor, or set device = 'cuda' to have this refused" in line
