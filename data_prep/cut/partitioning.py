@@ -258,9 +258,10 @@ def _same(
 ) -> FederationSpec:
     """Return what a finished folder says, if it is what was asked for."""
     apart: dict[str, Any] = {"silos": [], "test": None, "public": None}
-    if "encoding" not in before.source:  # of a version that wrote none
-        source = {key: value for key, value in asked.source.items() if key != "encoding"}
-        asked = asked.model_copy(update={"source": source})
+    # of a version that wrote none
+    unknown = {"encoding", "notes"} - before.source.keys()
+    source = {key: value for key, value in asked.source.items() if key not in unknown}
+    asked = asked.model_copy(update={"source": source})
     if before.model_copy(update=apart) != asked or len(before.silos) != silos:
         raise ShardError(f"--out: {out} exists, made with other arguments or data; remove it or name another")
     if (found := compression_of(out / before.silos[0].file)) != compression:
