@@ -264,10 +264,11 @@ def _written(tallies: Mapping[str, Tally], notation: Notation) -> list[str]:
     """Say how numbers are written, where not plainly, with one that shows it."""
     if notation == PLAIN:
         return []
-    ways = {name: tally.ways for name, tally in tallies.items()}
-    of_numbers = {name: one.shown for name, one in ways.items() if notation in one.all}
-    shown = {name: found[notation] for name, found in of_numbers.items() if notation in found}
-    name, first = next(iter(shown.items()))
+    ways = {name: tally.ways for name, tally in tallies.items() if notation in tally.ways.certain}
+    found = [(name, one.sure) for name, one in ways.items()] + [
+        (name, one.shown) for name, one in ways.items()
+    ]
+    name, first = next((name, shown[notation]) for name, shown in found if notation in shown)
     return [f"numbers: {' and '.join(notation.written())}, as in {name} {first}"]
 
 

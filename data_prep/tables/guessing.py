@@ -49,6 +49,10 @@ def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
         counted = f"{tally.different:,} values in {tally.looked:,} rows, " * bool(tally.looked)
         out = _left_out(name, f"its name says that it is an id: {counted}first {tally.first}")
         return replace(out, repeats=tally.repeats)
+    if tally.code:
+        return _code(name, tally)
+    if tally.notation in {*tally.ways.all} - {*tally.ways.certain}:
+        return _doubted(name, tally, tally.notation)
     if not tally.odd:
         if tally.known > 2 and tally.steps:
             return _left_out(name, f"it numbers the rows, first {tally.first}")
@@ -66,10 +70,30 @@ def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
     return _texts(name, tally, stated)
 
 
+def _code(name: str, tally: Tally) -> Guess:
+    """Return a column of codes: categories by their texts, or left out where these are many."""
+    said = f"{tally.code} begins with 0"
+    if len(tally.texts) > MOST_TEXTS:
+        found = max(tally.different, len(tally.texts))
+        return _left_out(name, f"{said}, as codes do, and there are {found:,} different ones")
+    levels = listed([text] for text in ordered(set(tally.texts)))
+    value = f'categorical", levels = {levels}{", missing = " + quoted("level") if tally.gaps else ""}'
+    remedy = 'so texts are categories; say "numeric" if not'
+    return Guess(f'{key_of(name)} = {{ kind = "{value} }}', f"code: {name}, {said}, {remedy}")
+
+
+def _doubted(name: str, tally: Tally, way: Notation) -> Guess:
+    """Leave out a column whose mark of thousands may be one of a fraction."""
+    means = f"may mean two things, of which one is {' and '.join(way.written())}"
+    return _left_out(name, f"{tally.ways.marked[way]} {means}; write all numbers alike, and say it")
+
+
 def _texts(name: str, tally: Tally, stated: bool) -> Guess:
     """Return what a column is taken for of which some values are no numbers."""
     if tally.notation in tally.ways.all:
         return _left_out(name, f"{tally.first_odd} is too large a number; correct it, or use another unit")
+    if tally.ways.all and not tally.ways.certain:
+        return _doubted(name, tally, tally.ways.all[0])
     if ways := _ways(tally):
         said = f"{tally.first_odd} is a number by {' or '.join(ways)}; write all numbers alike, and say it"
         return _left_out(name, said)

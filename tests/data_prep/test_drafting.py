@@ -195,6 +195,29 @@ def test_a_number_that_means_two_things_is_left_out_and_told(tmp_path: Path) -> 
     both = 'decimal = "," or thousands = ","'
     said = f"left out: dose, '1,234' (line 2) is a number by {both}; write all numbers alike, and say it"
     assert told == [said]
+    doses = ["1,193;59,3;1,5;p", "1.234;52,4;3,5;q", "0,582;53,7;2,5;q"]
+    said = "left out: dose, '1.234' (line 3) may mean two things, of which one is decimal = \",\" and "
+    said += 'thousands = "."; write all numbers alike, and say it'
+    spec, told = drafted(tmp_path, "dose;g;h;y", doses)
+    assert (kinds(spec), spec.decimal, spec.thousands) == ({"g": "numeric", "h": "numeric"}, ",", None)
+    assert told == [said, "numbers: decimal = \",\", as in g '59,3' (line 2)"]
+    spec, told = drafted(tmp_path, "dose;g;h;y", [*doses, "1;2,5;1.234,5;p"])
+    assert (kinds(spec), spec.decimal, spec.thousands) == ({"g": "numeric", "h": "numeric"}, ",", ".")
+    shown = 'numbers: decimal = "," and thousands = ".", as in h \'1.234,5\' (line 5)'
+    assert told == [said, shown]
+
+
+def test_texts_of_digits_that_begin_with_0_are_codes(tmp_path: Path) -> None:
+    codes = ["01067", "250", "0250", "250.0", ""]
+    rows = [f"{codes[n % 5]},{n:04},{n % 7 / 2},{'pq'[n % 2]}" for n in range(60)]
+    spec, told = drafted(tmp_path, "plz,film,dose,y", rows)
+    assert spec.features["plz"].levels == (("0250",), ("250",), ("250.0",), ("01067",))
+    assert kinds(spec) == {"plz": "categorical", "dose": "numeric"}
+    assert told == [
+        "code: plz, '01067' (line 2) begins with 0, so texts are categories; say \"numeric\" if not",
+        "left out: film, '0000' (line 2) begins with 0, as codes do, and there are 60 different ones",
+    ]
+    assert read(tmp_path).shape == (60, 6)
 
 
 @pytest.mark.parametrize("step", [1, 9])
