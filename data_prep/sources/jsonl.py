@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.model import Beside, Dataset
+from data_prep.model import Beside, Dataset, Groups
 from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.sources.spool import UnevenSpool
 from data_prep.sources.table import Keys
@@ -69,6 +69,8 @@ def read_jsonl(
     With `ragged` nothing is filled: a sequence has at most `length` tokens, and batches are padded. `inputs`
     then may say what a model calls the tokens, and their mask: `input_ids,attention_mask`.
 
+    Without `group`, the sequences of one text stay together, but those of a silo's only text.
+
     A folder is a silo for each file, by the files' names: .jsonl files, and .txt files of one text each.
     """
     path = needed("jsonl", data, "notes.jsonl")
@@ -85,10 +87,23 @@ def read_jsonl(
     targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE, ragged=ragged)
     numbers, names = silos.numbered() if silo or path.is_dir() else (None, None)
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
-    more["groups"] = groups.groups(group, len(y), tested=bool(test))
+    whose = groups.groups(group or "text", len(y), tested=bool(group and test))
+    more["groups"] = whose if group else _of_texts(whose, numbers)
     more |= {"given": records.provenance(), "given_of_test": of_test.provenance() if test else None}
     more["encoding"] = encoding_by(tokenizer, end)
     return Dataset(str(path), x, y, cutter.tokens.size, files, **more)
+
+
+def _of_texts(texts: Groups | None, silo: np.ndarray | None) -> Groups | None:
+    """Return groups by which sequences of a text stay together, but of a silo's only text; None where each
+    would be of one sequence."""
+    assert texts is not None
+    of = np.zeros(len(texts.of), np.int64) if silo is None else silo
+    owner = np.zeros(int(texts.of.max()) + 1, np.int64)
+    owner[texts.of] = of  # a text is of one silo
+    alone = np.bincount(owner)[of] == 1
+    found = np.where(alone, len(owner) + np.arange(len(of)), texts.of)
+    return replace(texts, of=found) if len(np.unique(found)) < len(found) else None
 
 
 def _note(path: Path, silo: str, files: dict[str, str]) -> None:
@@ -133,7 +148,8 @@ class Cutter:
                     raise InputError(f"{file}: line {line.number}: {said}")
                 x.append(own_x)
                 y.append(own_y)
-                for keys, name in ((silos, line.silo), (groups, line.group), (records, str(line.number))):
+                whose = line.group if self.group else f"{line.silo}:{line.number}"
+                for keys, name in ((silos, line.silo), (groups, whose), (records, str(line.number))):
                     names = [] if name is None else [name]
                     keys.append(names, np.zeros(len(own_x) * len(names), np.int64))
         if not len(rows := x.rows()):
