@@ -131,7 +131,7 @@ def test_sequences_of_one_text_stay_together_but_for_a_silo_of_one_text(tmp_path
             rows = [{*shard[split]["row"][:].tolist()} for split in ("train", "test")]
         assert rows[0] & rows[1] == ({0} if entry.name == "one" else set())
     run("check", folder, "--no-duplicates")
-    short = partition(write(tmp_path), tmp_path / "short", "--scheme", "iid", "--silos", 2, "--length", 99)
+    short = partition(write(tmp_path, TEXTS[4:] * 4), tmp_path / "short", "--scheme", "iid", "--silos", 2)
     one = partition(
         write(tmp_path, lines[:1]), tmp_path / "one", "--scheme", "iid", "--silos", 2, "--test", 0.2
     )
