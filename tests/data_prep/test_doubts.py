@@ -114,7 +114,7 @@ def test_the_characters_of_a_text_are_no_doubtful_names(tmp_path, capsys):
     words = ("--option", "roles=false", "--option", "length=8", "--scheme", "iid", "--silos", 2)
     run("partition", "text", "--data", tmp_path / "t.txt", "--out", tmp_path / "out", *words)
     said = (
-        "13 of 960 characters are in no sequence: what is left at the end of a split is shorter than length=8"
+        "14 of 960 characters are in no sequence: what is left at the end of a split is shorter than length=8"
     )
     assert capsys.readouterr().err == f"warning: {said}\n"
     assert json.loads((tmp_path / "out" / "federation.json").read_text())["source"]["notes"] == {"text": said}
