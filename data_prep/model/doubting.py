@@ -160,6 +160,7 @@ def _alike(kind: str, names: Sequence[str]) -> Iterator[Doubt]:
     for name in names:
         first = known.setdefault(" ".join(name.split()).casefold(), name)
         if first != name:
-            said = f"{kind} '{first}' and '{name}' differ only by case"
+            how = "blanks" if first.split() == name.split() else "case"
+            said = f"{kind} '{first}' and '{name}' differ only by {how}"
             yield Doubt(kind, f"{said}; spell them alike if they are the same")
             return

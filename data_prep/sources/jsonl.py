@@ -210,18 +210,20 @@ def text_lines(path: Path, silo: str, group: str) -> Iterator[TextLine]:
     """Yield the texts of a file; blank lines are left out."""
     try:
         with path.open("rb") as file:
-            number = 0
+            number, seen = 0, dict[tuple[str, str], Any]()
             while content := file.readline(MOST_LINE):
                 number += 1
                 if len(content) >= MOST_LINE:
                     raise InputError(f"{path}: line {number}: {MOST_LINE:,} bytes or more; cut the text")
                 if content.strip():
-                    yield _line(f"{path}: line {number}", number, content, silo, group)
+                    yield _line(f"{path}: line {number}", number, content, (silo, group), seen)
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-def _line(where: str, number: int, content: bytes, silo: str, group: str) -> TextLine:
+def _line(
+    where: str, number: int, content: bytes, fields: tuple[str, str], seen: dict[tuple[str, str], Any]
+) -> TextLine:
     try:
         found = json.loads(content.decode("utf-8-sig" if number == 1 else "utf-8"))
     except (ValueError, RecursionError) as error:
@@ -234,8 +236,10 @@ def _line(where: str, number: int, content: bytes, silo: str, group: str) -> Tex
     for key in given:
         _check_text(where, key, found[key])
     prompt, text = ("", found["text"]) if given == ["text"] else (found["prompt"], found["completion"])
-    whose = _key(where, "silo", found, silo), _key(where, "group", found, group)
-    return TextLine(number, prompt, text, *whose)
+    silo, group = (
+        _key(where, what, found, field, seen) for what, field in zip(("silo", "group"), fields, strict=True)
+    )
+    return TextLine(number, prompt, text, silo, group)
 
 
 def _check_text(where: str, key: str, text: Any) -> None:
@@ -249,7 +253,9 @@ def _check_text(where: str, key: str, text: Any) -> None:
         ) from None
 
 
-def _key(where: str, what: str, found: dict[str, Any], field: str) -> str | None:
+def _key(
+    where: str, what: str, found: dict[str, Any], field: str, seen: dict[tuple[str, str], Any]
+) -> str | None:
     if not field:
         return None
     value = found.get(field)
@@ -257,4 +263,7 @@ def _key(where: str, what: str, found: dict[str, Any], field: str) -> str | None
         said = f"{field}, the {what}, is {json.dumps(value)[:40]}"
         raise InputError(f"{where}: {said}; name it by a text or a whole number")
     _check_text(where, field, name := str(value))
+    if type(first := seen.setdefault((what, name), value)) is not type(value):
+        said = f"{json.dumps(value)[:40]}, and {json.dumps(first)[:40]} in a line before"
+        raise InputError(f"{where}: {field}, the {what}, is {said}; write both alike")
     return name

@@ -55,7 +55,35 @@ ARRAYS = {
         ["silos 'north' and 'North' differ only by case; spell them alike"],
         ["silo_names=north,North,south"],
     ),
-    "tokens": ({"x": LABELS[:, None].repeat(4, 1), "y": LABELS[:, None].repeat(4, 1) * 2}, [], []),
+    "tokens": (
+        {"x": LABELS[:, None].repeat(4, 1), "y": LABELS[:, None].repeat(4, 1) * 2},
+        ["x is int64 without a scale, which a model takes as tokens; if they are measurements, say"],
+        [],
+    ),
+    "integers with a scale": ({"x": LABELS[:, None].repeat(4, 1).astype("i2"), "y": LABELS}, [], ["scale=1"]),
+    "floats of 0 and 1": (
+        {"y": (LABELS > 0) * 1.0},
+        ["y is float64 and holds only 0 and 1, which are learned as values; say --option targets=labels"],
+        [],
+    ),
+    "blanks": (
+        {"y": np.array(["ok", "ok ", "ill"])[LABELS], "silo": np.array(["A", "B", " A"])[LABELS]},
+        [
+            "y has 1 texts with and without blanks at their ends, taken for one: 'ok' and 'ok '",
+            "silo has 1 texts with and without blanks at their ends, taken for one: ' A' and 'A'",
+        ],
+        [],
+    ),
+    "arrays that nobody reads": (
+        {"y": LABELS, "patient": LABELS, "sample_weight": X[:, 0], "order": LABELS},
+        ["arrays that are not read: patient, sample_weight; --group NAME, --order NAME and"],
+        ["order=order"],
+    ),
+    "names with blanks": (
+        {"y": LABELS, "silo": LABELS},
+        ["silos 'the north' and 'the north' differ only by blanks; spell them alike"],
+        ["silo_names=the north,the  north,south"],
+    ),
     "values": ({"y": X[:, 0]}, [], []),
     "labels": ({"y": np.ones((24, 2), bool)}, [], []),
 }
@@ -74,7 +102,7 @@ def test_partition_check_and_inspect_warn_once(tmp_path, capsys, what):
     assert all(line.startswith(f"warning: {said}") for line, said in zip(told, warnings, strict=True))
     run("check", out, "--json", "--no-duplicates")
     found = json.loads(capsys.readouterr().out)["findings"]
-    assert [f"warning: {one['what']}" for one in found] == told
+    assert [f"warning: {' '.join(one['what'].split())}" for one in found] == told
     assert {one["severity"] for one in found} <= {"warning"}
     run("inspect", out)
     shown = " ".join(capsys.readouterr().out.split())

@@ -205,6 +205,10 @@ LINES = {
     "no UTF-8": (b'{"text": "\xff\xfe"}\n', "line 1: no JSON in UTF-8"),
     "deep": (b'{"text": ' + b"[" * 200_000 + b"}\n", "line 1: no JSON in UTF-8"),
     "a list": (b'["text"]\n', "line 1: list, no object; a line is"),
+    "a silo as number and text": (
+        b'{"text": "ab", "ward": 1}\n{"text": "ab", "ward": "1"}\n',
+        'line 2: ward, the silo, is "1", and 1 in a line before; write both alike',
+    ),
     "a number": (b'{"text": 5}\n', "line 1: text is int; it must be a text in quotes"),
     "no completion": (b'{"prompt": "a"}\n', "line 1: has prompt; a line is"),
     "both": (
