@@ -152,7 +152,7 @@ def test_vertical_folders_warn_too(tmp_path, capsys):
     np.savez(tmp_path / "in.npz", x=X, y=LABELS + 1)
     words = ("--scheme", "vertical", "--silos", 2, "--out", tmp_path / "out")
     run("partition", "npz", "--data", tmp_path / "in.npz", *words)
-    said = "class 0 without a training example; number them from 0, not from 1"
+    said = "class 0 without a training example; number them from 0, not from 1, and number no folder or file that is no class"
     assert capsys.readouterr().err == f"warning: {said}\n"
     run("check", tmp_path / "out", "--json")
     assert [one["what"] for one in json.loads(capsys.readouterr().out)["findings"]] == [said]
