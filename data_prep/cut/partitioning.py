@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,7 @@ def partition(
     shards, shared = numbered(shards, _shared(dataset, public))
     sections = [one for shard in shards for one in shard.sections]
     dataset = dataset.fitted(np.concatenate([one.ids for one in sections if one.split == "train"]))
+    dataset = _with_untested(dataset, shards)
     cut_by = {"name": scheme, **chosen, **cut.told, **shares.told(dataset)}
     # the record of what was asked for has the files' digests; else they come while shards are written
     files = dataset.files if manner.resume else {}
@@ -103,6 +104,25 @@ def partition(
     alter = cut.alter(dataset, chosen)
     writer = partial(Writer, alter=alter and _for_silos(alter, len(shards), seed), filters=filters)
     return write_folder(out, spec, shards, shared, writer, manner, files=dataset.files)
+
+
+def _with_untested(data: Dataset, shards: Sequence[NewShard]) -> Dataset:
+    """Return data that notes which classes silos train on, by two examples or more, and lack in their test
+    split."""
+    told = []
+    for shard in shards if data.single else ():
+        of = {one.split: np.asarray(data.y[one.ids]) for one in shard.sections}
+        there = zip(*np.unique(of["train"], return_counts=True), strict=True) if "test" in of else ()
+        for label, count in there:
+            if count > 1 and label not in of["test"]:
+                name = data.class_names[label] if data.class_names else label
+                told.append(f"silo '{shard.name}' has {count:,} training examples of class '{name}'")
+    if not told:
+        return data
+    more = f"; {len(told) - 1:,} more such pairs of silo and class" * (len(told) > 1)
+    done = data.done or {}
+    line = f"{told[0]}, and its test split none{more}"
+    return replace(data, done={**done, "notes": {**done.get("notes", {}), "untested": line}})
 
 
 def _natural(column: str, data: Dataset, read: Source) -> bool:

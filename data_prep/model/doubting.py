@@ -137,7 +137,7 @@ def _called(spec: FederationSpec | VerticalSpec, classes: Sequence[int]) -> str:
 
 def _remedy(spec: FederationSpec | VerticalSpec, empty: Sequence[int]) -> str:
     if list(empty) == [0] and not spec.class_names:
-        return "number them from 0, not from 1, and number no folder or file that is no class"
+        return "number them from 0, not from 1, and skip hidden folders"
     one = "a model cannot learn it"
     return "the model has outputs for them, and cannot learn them" if len(empty) > 1 else one
 

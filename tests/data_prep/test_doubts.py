@@ -148,11 +148,22 @@ def test_the_characters_of_a_text_are_no_doubtful_names(tmp_path, capsys):
     assert json.loads((tmp_path / "out" / "federation.json").read_text())["source"]["notes"] == {"text": said}
 
 
+def test_a_class_that_a_silo_trains_on_and_never_tests_is_told(tmp_path, capsys):
+    y, person = np.repeat([0, 1], [45, 5]), np.repeat(np.arange(10), 5)  # all positives are of one person
+    np.savez(tmp_path / "in.npz", x=X[np.arange(50) % 24], y=y, p=person, silo=np.repeat(["north"], 50))
+    words = ("--scheme", "natural", "--test", 0.2, "--group", "p", "--class-names", "well,ill")
+    run("partition", "npz", "--data", tmp_path / "in.npz", *words, "--out", tmp_path / "out")
+    said = "silo 'north' has 5 training examples of class 'ill', and its test split none"
+    assert f"warning: {said}" in capsys.readouterr().err
+    run("check", tmp_path / "out", "--json", "--no-duplicates")
+    assert said in [one["what"] for one in json.loads(capsys.readouterr().out)["findings"]]
+
+
 def test_vertical_folders_warn_too(tmp_path, capsys):
     np.savez(tmp_path / "in.npz", x=X, y=LABELS + 1)
     words = ("--scheme", "vertical", "--silos", 2, "--out", tmp_path / "out")
     run("partition", "npz", "--data", tmp_path / "in.npz", *words)
-    said = "class 0 without a training example; number them from 0, not from 1, and number no folder or file that is no class"
+    said = "class 0 without a training example; number them from 0, not from 1, and skip hidden folders"
     assert capsys.readouterr().err == f"warning: {said}\n"
     run("check", tmp_path / "out", "--json")
     assert [one["what"] for one in json.loads(capsys.readouterr().out)["findings"]] == [said]
