@@ -74,6 +74,7 @@ class Changed(BaseModel):
 
     def said(self, what: str, by: str) -> str:
         """Say it, with `by` between how many and what was done."""
+        what = what if self.count != 1 else what.replace("values were", "value was")
         done = {f"{name}\0{how}": n for name, hows in self.columns.items() for how, n in hows.items()}
         said = [f"{self.count:,} {what}: {_listed(done, by)}"] if done else []
         said += [f"by silo: {_listed(self.silos)}"] if self.silos else []

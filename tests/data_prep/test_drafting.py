@@ -304,6 +304,16 @@ def test_a_name_may_go_on_in_the_next_line(tmp_path: Path, mark: str) -> None:
     assert find_source("csv")(path, 0).x[:].shape == (40, 1)
 
 
+def test_a_column_without_a_name_and_days_in_another_order_are_told(tmp_path: Path) -> None:
+    rows = [f"{n + 3},{n % 28 + 1:02}.{n % 12 + 1:02}.2021,{n % 7},{'pq'[n % 2]}" for n in range(60)]
+    _, told = drafted(tmp_path, ",day,a,y", rows)
+    assert told == [
+        "left out: the column without a name, which is an index: 60 values in 60 rows, first '3' (line 2)",
+        "left out: day, '01.01.2021' (line 2) looks like a date in another order; write dates as 2000-12-31, "
+        'and say { kind = "date", since = "2000-01-01" }',
+    ]
+
+
 def test_a_number_beyond_float64_is_told(tmp_path: Path) -> None:
     (path := tmp_path / "own.csv").write_text(
         "a,b,y\n" + "".join(f"{n}e400,{n % 5},{n % 2}\n" for n in range(9))
