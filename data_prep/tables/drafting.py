@@ -145,6 +145,13 @@ def _shared_names(paths: Sequence[Path], learned: Learned) -> tuple[list[str], l
         name: [path for path, header in zip(paths, headers, strict=True) if name not in header]
         for name in dict.fromkeys(name for header in headers for name in header)
     }
+    for name in sorted(filter(None, named)):
+        if lack := without.get(name):
+            own = next(path for path in paths if path not in lack)
+            there = ", ".join(headers[paths.index(lack[0])])[:200]
+            what = f"has no column '{name}', which {own.name} has; its columns are {there}"
+            remedy = "call the label, silo and group alike; a feature may say rename in its site's spec"
+            raise InputError(f"{lack[0]}: {what}; {remedy}")
     shared = [name for name, lack in without.items() if not lack or name in named]
     lacking = {name: lack for name, lack in without.items() if name not in shared}
     told = [f"left out: {name}, not in {_names(lack)}" for name, lack in lacking.items()]

@@ -433,6 +433,11 @@ def test_a_column_that_another_table_calls_otherwise_is_asked_for(tmp_path: Path
     for name, head in (("a", "age,glucose,ward,ill"), ("b", "age,glukose,ill"), ("c", "age,glucose,ill")):
         rows = (f"{30 + n % 7},{5 + n % 5 / 4},{'x,' * (name == 'a')}{n % 2}" for n in range(20))
         (tmp_path / f"{name}.csv").write_text("\n".join([head, *rows]) + "\n")
+    (tmp_path / "d.csv").write_text("alter,krank\n1,0\n2,1\n")
+    with pytest.raises(
+        InputError, match=r"d\.csv: has no column 'ill', which a\.csv has; its columns are alter, krank"
+    ):
+        run("draft", tmp_path / "a.csv", tmp_path / "d.csv", "--label", "ill", "--out", tmp_path / "all.toml")
     tables = [tmp_path / f"{name}.csv" for name in "abc"]
     told = run("draft", *tables, "--label", "ill", "--out", tmp_path / "all.toml").splitlines()
     assert told[1:] == [
