@@ -91,9 +91,8 @@ def partition(
     parts = cut_whole(cut, kept, silos, numpy_stream(seed, "partition"), chosen)
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
     shards, shared = numbered(shards, _shared(dataset, public))
-    sections = [one for shard in shards for one in shard.sections]
-    dataset = dataset.fitted(np.concatenate([one.ids for one in sections if one.split == "train"]))
-    dataset = _with_untested(dataset, shards)
+    train = [one.ids for shard in shards for one in shard.sections if one.split == "train"]
+    dataset = _with_untested(dataset.fitted(np.concatenate(train)), shards)
     cut_by = {"name": scheme, **chosen, **cut.told, **shares.told(dataset)}
     # the record of what was asked for has the files' digests; else they come while shards are written
     files = dataset.files if manner.resume else {}

@@ -78,6 +78,12 @@ def dataset_of(
     Raises:
         InputError: an array is missing, of the wrong shape or dtype, or they do not fit each other.
     """
+    made = _dataset_of(path, arrays, files, wanted)
+    return replace(made, done=taken(arrays, made.x, made.y, wanted, {*unread} - {*arrays}))
+
+
+def _dataset_of(path: Path, arrays: Mapping[str, Any], files: Mapping[str, str], wanted: Wanted) -> Dataset:
+    """Make a data set, of which nothing is told."""
     check_named(arrays, wanted)
     texts = numbered(path, {name: arrays[name] for name in _plain(arrays, wanted)})
     given, arrays, scale = arrays, joined(path, texts.arrays, wanted), scale_of(wanted.scale)
@@ -104,7 +110,6 @@ def dataset_of(
         targets=aim.targets,
         groups=groups_of(path, given, wanted, x.shape[0], test[0].shape[0] if test else 0),
         order=order_of(path, given, wanted, x.shape[0]),
-        done=taken(given, x, y, wanted, {*unread} - {*given}),
         **provenance(path, given, wanted.id, x.shape[0], test[0].shape[0] if test else 0),
     )
     return _standardised(path, made, wanted)

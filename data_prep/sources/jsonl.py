@@ -69,8 +69,6 @@ def read_jsonl(
     With `ragged` nothing is filled: a sequence has at most `length` tokens, and batches are padded. `inputs`
     then may say what a model calls the tokens, and their mask: `input_ids,attention_mask`.
 
-    Without `group`, the sequences of one text stay together, but those of a silo's only text.
-
     A folder is a silo for each file, by the files' names: .jsonl files, and .txt files of one text each.
     """
     path = needed("jsonl", data, "notes.jsonl")
@@ -87,17 +85,16 @@ def read_jsonl(
     targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE, ragged=ragged)
     numbers, names = silos.numbered() if silo or path.is_dir() else (None, None)
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
-    whose = groups.groups(group or "text", len(y), tested=bool(group and test))
-    more["groups"] = whose if group else _of_texts(whose, numbers)
+    more["groups"] = groups.groups(group, len(y), tested=bool(test)) or _of_texts(groups, numbers, len(y))
     more |= {"given": records.provenance(), "given_of_test": of_test.provenance() if test else None}
     more["encoding"] = encoding_by(tokenizer, end)
     return Dataset(str(path), x, y, cutter.tokens.size, files, **more)
 
 
-def _of_texts(texts: Groups | None, silo: np.ndarray | None) -> Groups | None:
+def _of_texts(keys: Keys, silo: np.ndarray | None, rows: int) -> Groups | None:
     """Return groups by which sequences of a text stay together, but of a silo's only text; None where each
     would be of one sequence."""
-    assert texts is not None
+    texts = Groups("text", keys.codes()[:rows])
     of = np.zeros(len(texts.of), np.int64) if silo is None else silo
     owner = np.zeros(int(texts.of.max()) + 1, np.int64)
     owner[texts.of] = of  # a text is of one silo

@@ -72,11 +72,8 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
         f"masks={masks.name}/**": digest_of(masks, drawn),
     }
     y, classes = aim.fitted(y), aim.classes
-    more |= {
-        "targets": aim.targets,
-        **manner.told(images, form),
-        **noted_as("masks", pixels.told(len(drawn))),
-    }
+    more |= {"targets": aim.targets, **manner.told(images, form)}
+    more |= noted_as("masks", pixels.told(len(drawn)))
     more |= called(folder, *([image for image, _ in pairs] for pairs in paired))
     return Dataset(str(folder), x, y, classes, files, test=test, **more)
 
