@@ -23,6 +23,7 @@ MEANINGS = {
     "feature_names": "What the columns of x are called, as age,sex,bmi.",
     "fill": "What stands behind inputs of unequal lengths in a batch; 0. By name: input_ids:0,bag:-1.",
     "grey": "Make all images grey.",
+    "colours": "Masks of palettes are told by their colours; false: by their numbers.",
     "ground": "What transparent images lie on: white, black or #808080.",
     "held_out": "The path of the array that says which rows are for testing.",
     "id": "The column or array that says which example one is, as patient_id.",

@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,8 +91,8 @@ def partition(
     parts = cut_whole(cut, kept, silos, numpy_stream(seed, "partition"), chosen)
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
     shards, shared = numbered(shards, _shared(dataset, public))
-    sections = [one for shard in shards for one in shard.sections]
-    dataset = dataset.fitted(np.concatenate([one.ids for one in sections if one.split == "train"]))
+    train = [one.ids for shard in shards for one in shard.sections if one.split == "train"]
+    dataset = _with_untested(dataset.fitted(np.concatenate(train)), shards)
     cut_by = {"name": scheme, **chosen, **cut.told, **shares.told(dataset)}
     # the record of what was asked for has the files' digests; else they come while shards are written
     files = dataset.files if manner.resume else {}
@@ -103,6 +103,25 @@ def partition(
     alter = cut.alter(dataset, chosen)
     writer = partial(Writer, alter=alter and _for_silos(alter, len(shards), seed), filters=filters)
     return write_folder(out, spec, shards, shared, writer, manner, files=dataset.files)
+
+
+def _with_untested(data: Dataset, shards: Sequence[NewShard]) -> Dataset:
+    """Return data that notes which classes silos train on, by two examples or more, and lack in their test
+    split."""
+    told = []
+    for shard in shards if data.single else ():
+        of = {one.split: np.asarray(data.y[one.ids]) for one in shard.sections}
+        there = zip(*np.unique(of["train"], return_counts=True), strict=True) if "test" in of else ()
+        for label, count in there:
+            if count > 1 and label not in of["test"]:
+                name = data.class_names[label] if data.class_names else label
+                told.append(f"silo '{shard.name}' has {count:,} training examples of class '{name}'")
+    if not told:
+        return data
+    more = f"; {len(told) - 1:,} more such pairs of silo and class" * (len(told) > 1)
+    done = data.done or {}
+    line = f"{told[0]}, and its test split none{more}"
+    return replace(data, done={**done, "notes": {**done.get("notes", {}), "untested": line}})
 
 
 def _natural(column: str, data: Dataset, read: Source) -> bool:
@@ -258,9 +277,10 @@ def _same(
 ) -> FederationSpec:
     """Return what a finished folder says, if it is what was asked for."""
     apart: dict[str, Any] = {"silos": [], "test": None, "public": None}
-    if "encoding" not in before.source:  # of a version that wrote none
-        source = {key: value for key, value in asked.source.items() if key != "encoding"}
-        asked = asked.model_copy(update={"source": source})
+    # of a version that wrote none
+    unknown = {"encoding", "notes"} - before.source.keys()
+    source = {key: value for key, value in asked.source.items() if key not in unknown}
+    asked = asked.model_copy(update={"source": source})
     if before.model_copy(update=apart) != asked or len(before.silos) != silos:
         raise ShardError(f"--out: {out} exists, made with other arguments or data; remove it or name another")
     if (found := compression_of(out / before.silos[0].file)) != compression:

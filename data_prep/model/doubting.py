@@ -137,7 +137,7 @@ def _called(spec: FederationSpec | VerticalSpec, classes: Sequence[int]) -> str:
 
 def _remedy(spec: FederationSpec | VerticalSpec, empty: Sequence[int]) -> str:
     if list(empty) == [0] and not spec.class_names:
-        return "number them from 0, not from 1"
+        return "number them from 0, not from 1, and skip hidden folders"
     one = "a model cannot learn it"
     return "the model has outputs for them, and cannot learn them" if len(empty) > 1 else one
 
@@ -160,6 +160,7 @@ def _alike(kind: str, names: Sequence[str]) -> Iterator[Doubt]:
     for name in names:
         first = known.setdefault(" ".join(name.split()).casefold(), name)
         if first != name:
-            said = f"{kind} '{first}' and '{name}' differ only by case"
+            how = "blanks" if first.split() == name.split() else "case"
+            said = f"{kind} '{first}' and '{name}' differ only by {how}"
             yield Doubt(kind, f"{said}; spell them alike if they are the same")
             return

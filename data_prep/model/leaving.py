@@ -74,6 +74,7 @@ class Changed(BaseModel):
 
     def said(self, what: str, by: str) -> str:
         """Say it, with `by` between how many and what was done."""
+        what = what if self.count != 1 else what.replace("values were", "value was")
         done = {f"{name}\0{how}": n for name, hows in self.columns.items() for how, n in hows.items()}
         said = [f"{self.count:,} {what}: {_listed(done, by)}"] if done else []
         said += [f"by silo: {_listed(self.silos)}"] if self.silos else []
@@ -114,8 +115,14 @@ def changes_of(source: dict[str, Any]) -> dict[str, str]:
         "filled": filled.said("missing values were filled", "by "),
         "respelled": respelled.said("values were read as another spelling", ""),
         "columns": _index(source.get("index")),
+        **(source["notes"] if isinstance(source.get("notes"), dict) else {}),
     }
-    return {kind: line for kind, line in lines.items() if line}
+    return {kind: line for kind, line in lines.items() if line and isinstance(line, str)}
+
+
+def noted_as(kind: str, line: str) -> dict[str, Any]:
+    """Return a line on how examples were read as what a data set was `done`; nothing of an empty line."""
+    return {"done": {"notes": {kind: line}}} if line else {}
 
 
 def _index(names: Any) -> str:
@@ -129,8 +136,11 @@ def _index(names: Any) -> str:
 
 def changes_together(specs: Sequence[FederationSpec]) -> dict[str, Any]:
     """Return what was done at all sites, for `source` of a federation; the key of what was not is None."""
-    added = {key: _together(specs, key, Changed) for key in ("filled", "respelled")}
-    return {"dropped": _together(specs, "dropped", Dropped), **added}
+    added: dict[str, Any] = {key: _together(specs, key, Changed) for key in ("filled", "respelled")}
+    by_site = [(one.silos[0].name if one.silos else "", one.source.get("notes")) for one in specs]
+    notes = {f"{kind} of {site}": f"{site}: {line}"
+             for site, own in by_site if isinstance(own, dict) for kind, line in own.items()}  # fmt: skip
+    return {"dropped": _together(specs, "dropped", Dropped), **added, "notes": notes or None}
 
 
 def _together(specs: Sequence[FederationSpec], key: str, kind: type[Told]) -> dict[str, Any] | None:

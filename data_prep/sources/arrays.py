@@ -20,6 +20,7 @@ from data_prep.sources.ragged import check_finite, form_of, joined
 from data_prep.sources.reading import finite
 from data_prep.sources.scaling import scale_of
 from data_prep.sources.standardising import WAYS, StandardisedRows, Standardising
+from data_prep.sources.taking import taken
 from data_prep.sources.text_names import class_names, feature_names, numbered, silo_names
 from mpifl.common import InputError, choices
 from mpifl.data import FEATURE_DTYPES, OFFSETS, Array, Column, Ragged
@@ -56,7 +57,12 @@ def with_options(read: Callable[..., Dataset]) -> Callable[..., Dataset]:
 
 
 def dataset_of(
-    path: Path, arrays: Mapping[str, Any], files: Mapping[str, str], wanted: Wanted = PLAIN
+    path: Path,
+    arrays: Mapping[str, Any],
+    files: Mapping[str, str],
+    wanted: Wanted = PLAIN,
+    *,
+    unread: Iterable[str] = (),
 ) -> Dataset:
     """Make a data set of the arrays of a file or folder, checked; x and x_test may be Rows, not read here.
 
@@ -67,10 +73,17 @@ def dataset_of(
         arrays: By their names in `ARRAYS`.
         files: The sha256 of every file read.
         wanted: What the user says of them.
+        unread: The names of arrays that the file has, too.
 
     Raises:
         InputError: an array is missing, of the wrong shape or dtype, or they do not fit each other.
     """
+    made = _dataset_of(path, arrays, files, wanted)
+    return replace(made, done=taken(arrays, made.x, made.y, wanted, {*unread} - {*arrays}))
+
+
+def _dataset_of(path: Path, arrays: Mapping[str, Any], files: Mapping[str, str], wanted: Wanted) -> Dataset:
+    """Make a data set, of which nothing is told."""
     check_named(arrays, wanted)
     texts = numbered(path, {name: arrays[name] for name in _plain(arrays, wanted)})
     given, arrays, scale = arrays, joined(path, texts.arrays, wanted), scale_of(wanted.scale)

@@ -52,7 +52,10 @@ def read_hdf5(
     given = {"x": x, "y": y, "x_test": x_test, "y_test": y_test, "silo": silo, "held_out": held_out}
     found = _found(path, file, wanted, {name: at for name, at in given.items() if at}).items()
     arrays = {name: _opened(path, name, one, beside=name in wanted.beside) for name, one in found}
-    return dataset_of(path, arrays, files, wanted)
+    unread = (
+        [name for name in file if isinstance(file.get(name), h5py.Dataset)] if not any(given.values()) else []
+    )
+    return dataset_of(path, arrays, files, wanted, unread=unread)
 
 
 def _found(path: Path, file: h5py.File, wanted: Wanted, given: dict[str, str]) -> dict[str, h5py.Dataset]:

@@ -36,6 +36,7 @@ def read_images(
     ground: str = "white",
     silo: str = "",
     scale: str = "",
+    colours: bool = True,
 ) -> Dataset:
     """List the images of a folder's class folders, or of those in its `train` and `test`, and decode them
     when asked.
@@ -45,8 +46,8 @@ def read_images(
     numbers, int32 with scale 1/65535, or int16 with 1/32767; `scale` says another. `size` is WIDTHxHEIGHT, to
     which images are resized, bilinear; without it all must be of one size. `train` and `test` count as such
     only where both are there. What is transparent lies on `ground`. With `masks`, there are no class folders,
-    and targets are read as by `read_masked`. With `silo="parent"` the folder that has the class folders, or
-    without those the images, names their silo.
+    and targets are read as by `read_masked`; `colours` says whether palettes count. With `silo="parent"` the
+    folder that has the class folders, or without those the images, names their silo.
     """
     pillow()
     parsed_ground(ground)
@@ -55,8 +56,10 @@ def read_images(
     if silo not in ("", "parent"):
         raise InputError(f"--option: silo={silo} given; images know silo=parent, the folder above")
     if masks:
-        return read_masked(folder, Path(masks), manner, Pixels(values, ignore), by_silo=bool(silo))
-    for option, given in (("ignore", ignore), ("values", values or None)):
+        pixels = Pixels(values, ignore, colours=colours)
+        return read_masked(folder, Path(masks), manner, pixels, by_silo=bool(silo))
+    numbered = None if colours else "false"
+    for option, given in (("ignore", ignore), ("values", values or None), ("colours", numbered)):
         if given is not None:
             raise InputError(f"--option: {option}={given} given; it goes with masks=DIR, say this, too")
     return _classified(folder, manner, by_silo=bool(silo))

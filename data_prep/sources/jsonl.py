@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.model import Beside, Dataset
+from data_prep.model import Beside, Dataset, Groups
 from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.sources.spool import UnevenSpool
 from data_prep.sources.table import Keys
@@ -85,10 +85,22 @@ def read_jsonl(
     targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE, ragged=ragged)
     numbers, names = silos.numbered() if silo or path.is_dir() else (None, None)
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
-    more["groups"] = groups.groups(group, len(y), tested=bool(test))
+    more["groups"] = groups.groups(group, len(y), tested=bool(test)) or _of_texts(groups, numbers, len(y))
     more |= {"given": records.provenance(), "given_of_test": of_test.provenance() if test else None}
     more["encoding"] = encoding_by(tokenizer, end)
     return Dataset(str(path), x, y, cutter.tokens.size, files, **more)
+
+
+def _of_texts(keys: Keys, silo: np.ndarray | None, rows: int) -> Groups | None:
+    """Return groups by which sequences of a text stay together, but of a silo's only text; None where each
+    would be of one sequence."""
+    texts = Groups("text", keys.codes()[:rows])
+    of = np.zeros(len(texts.of), np.int64) if silo is None else silo
+    owner = np.zeros(int(texts.of.max()) + 1, np.int64)
+    owner[texts.of] = of  # a text is of one silo
+    alone = np.bincount(owner)[of] == 1
+    found = np.where(alone, len(owner) + np.arange(len(of)), texts.of)
+    return replace(texts, of=found) if len(np.unique(found)) < len(found) else None
 
 
 def _note(path: Path, silo: str, files: dict[str, str]) -> None:
@@ -133,7 +145,8 @@ class Cutter:
                     raise InputError(f"{file}: line {line.number}: {said}")
                 x.append(own_x)
                 y.append(own_y)
-                for keys, name in ((silos, line.silo), (groups, line.group), (records, str(line.number))):
+                whose = line.group if self.group else f"{line.silo}:{line.number}"
+                for keys, name in ((silos, line.silo), (groups, whose), (records, str(line.number))):
                     names = [] if name is None else [name]
                     keys.append(names, np.zeros(len(own_x) * len(names), np.int64))
         if not len(rows := x.rows()):
@@ -194,18 +207,20 @@ def text_lines(path: Path, silo: str, group: str) -> Iterator[TextLine]:
     """Yield the texts of a file; blank lines are left out."""
     try:
         with path.open("rb") as file:
-            number = 0
+            number, seen = 0, dict[tuple[str, str], Any]()
             while content := file.readline(MOST_LINE):
                 number += 1
                 if len(content) >= MOST_LINE:
                     raise InputError(f"{path}: line {number}: {MOST_LINE:,} bytes or more; cut the text")
                 if content.strip():
-                    yield _line(f"{path}: line {number}", number, content, silo, group)
+                    yield _line(f"{path}: line {number}", number, content, (silo, group), seen)
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-def _line(where: str, number: int, content: bytes, silo: str, group: str) -> TextLine:
+def _line(
+    where: str, number: int, content: bytes, fields: tuple[str, str], seen: dict[tuple[str, str], Any]
+) -> TextLine:
     try:
         found = json.loads(content.decode("utf-8-sig" if number == 1 else "utf-8"))
     except (ValueError, RecursionError) as error:
@@ -218,8 +233,10 @@ def _line(where: str, number: int, content: bytes, silo: str, group: str) -> Tex
     for key in given:
         _check_text(where, key, found[key])
     prompt, text = ("", found["text"]) if given == ["text"] else (found["prompt"], found["completion"])
-    whose = _key(where, "silo", found, silo), _key(where, "group", found, group)
-    return TextLine(number, prompt, text, *whose)
+    silo, group = (
+        _key(where, what, found, field, seen) for what, field in zip(("silo", "group"), fields, strict=True)
+    )
+    return TextLine(number, prompt, text, silo, group)
 
 
 def _check_text(where: str, key: str, text: Any) -> None:
@@ -233,7 +250,9 @@ def _check_text(where: str, key: str, text: Any) -> None:
         ) from None
 
 
-def _key(where: str, what: str, found: dict[str, Any], field: str) -> str | None:
+def _key(
+    where: str, what: str, found: dict[str, Any], field: str, seen: dict[tuple[str, str], Any]
+) -> str | None:
     if not field:
         return None
     value = found.get(field)
@@ -241,4 +260,7 @@ def _key(where: str, what: str, found: dict[str, Any], field: str) -> str | None
         said = f"{field}, the {what}, is {json.dumps(value)[:40]}"
         raise InputError(f"{where}: {said}; name it by a text or a whole number")
     _check_text(where, field, name := str(value))
+    if type(first := seen.setdefault((what, name), value)) is not type(value):
+        said = f"{json.dumps(value)[:40]}, and {json.dumps(first)[:40]} in a line before"
+        raise InputError(f"{where}: {field}, the {what}, is {said}; write both alike")
     return name

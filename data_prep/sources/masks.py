@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.model import Dataset, noted_as
 from data_prep.sources.aims import Wanted, aim_of
 from data_prep.sources.orientation import DAMAGED, orientation_of, turned
 from data_prep.sources.pictures import (
@@ -39,8 +39,8 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
 
     A mask is a PNG image of its image's size, named as it but for the ending. The number of each pixel (its
     grey, or its place in the palette) is the pixel's class: targets are uint8 [n, height, width]. Where
-    palettes differ, the first one numbers the colours. Resized, images are
-    interpolated bilinearly, and masks take the nearest pixel.
+    palettes differ, the first one numbers the colours, and how many masks it renumbers is told. Resized,
+    images are interpolated bilinearly, and masks take the nearest pixel.
 
     Args:
         folder: The images.
@@ -74,6 +74,7 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
     }
     y, classes = aim.fitted(y), aim.classes
     more |= {"targets": aim.targets, **manner.told(images, form)}
+    more |= noted_as("masks", pixels.told(len(drawn)))
     more |= called(folder, *([image for image, _ in pairs] for pairs in paired))
     return Dataset(str(folder), x, y, classes, files, test=test, **more)
 
@@ -172,9 +173,11 @@ class Pixels:
     Args:
         values: The numbers that are the classes 0, 1, ...; each its own if empty.
         ignore: The number that does not count.
+        colours: Whether pixels of palettes are told by their colours, in place of by their numbers.
     """
 
-    def __init__(self, values: str, ignore: str | None) -> None:
+    def __init__(self, values: str, ignore: str | None, *, colours: bool = True) -> None:
+        self._colours, self._renumbered, self._moved = colours, 0, 0
         self._seen, self.ignore, self._class = dict[int, Path](), ignore, np.arange(256)
         self._palette: tuple[Path, np.ndarray] | None = None
         self._named = bool(values)
@@ -192,7 +195,8 @@ class Pixels:
 
     def __call__(self, path: Path, drawn: np.ndarray, palette: list[int] | None) -> np.ndarray:
         """Return the classes of a mask's pixels, uint8 [height, width]."""
-        numbers = drawn if palette is None else self._by_colour(path, drawn, palette)
+        by_colour = palette is not None and self._colours
+        numbers = self._by_colour(path, drawn, palette or []) if by_colour else drawn
         there = np.unique(numbers)
         self._seen = dict.fromkeys(there.tolist(), path) | self._seen
         if (self._class[there] < 0).any():
@@ -214,7 +218,18 @@ class Pixels:
                     what = f"pixels of the colour {colour}, which the palette of {first} lacks"
                     raise InputError(f"{path}: has {what}; draw all masks with one palette")
                 places[place] = int(np.argmax(found))
+        moved = int(np.count_nonzero(places[drawn] != drawn))
+        self._renumbered, self._moved = self._renumbered + bool(moved), self._moved + moved
         return np.asarray(places[drawn])
+
+    def told(self, masks: int) -> str:
+        """Say how many of so many masks the palette of the first one renumbered; "" if none."""
+        if not self._renumbered or self._palette is None:
+            return ""
+        have = f"of {masks:,} masks have another palette order than {self._palette[0].name}"
+        moved = f"{self._moved:,} pixels have another number than stored"
+        remedy = "--option colours=false takes the numbers as they are"
+        return f"{self._renumbered:,} {have}, and are taken by their colours: {moved}; {remedy}"
 
     def check(self) -> None:
         """Refuse masks whose numbers are grey levels, of which nobody says what they mean."""

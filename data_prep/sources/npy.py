@@ -27,7 +27,7 @@ def read_npy(data: Path | None, wanted: Wanted) -> Dataset:
     files = Digests()
     for path in paths.values():
         files.note(path)
-    return dataset_of(folder, arrays, files, wanted)
+    return dataset_of(folder, arrays, files, wanted, unread=stored)
 
 
 def _mapped(path: Path) -> np.ndarray:

@@ -27,7 +27,10 @@ def read_npz(data: Path | None, wanted: Wanted) -> Dataset:
     path = needed("npz", data, "measurements.npz")
     files = Digests()
     files.note(path)
-    return dataset_of(path, load_arrays(path, wanted), files, wanted)
+    arrays = load_arrays(path, wanted)
+    with opened_zip(path) as archive:
+        stored = [Path(name).stem for name in archive.namelist()]
+    return dataset_of(path, arrays, files, wanted, unread=stored)
 
 
 def load_arrays(path: Path, asked: Wanted) -> dict[str, np.ndarray]:

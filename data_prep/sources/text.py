@@ -6,11 +6,13 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.model import Dataset, noted_as
 from data_prep.sources.reading import held_in, known_folder, needed, noted, unreadable
 from data_prep.sources.roles import find_roles
 from data_prep.sources.within import silo_files
@@ -80,7 +82,7 @@ def read_text(
         raise InputError(
             f"{path}: no text has a sequence of {length} characters; lower --option length or min_lines"
         )
-    return _dataset(path, files, vocabulary, kept, by_role=roles)
+    return replace(_dataset(path, files, vocabulary, kept, by_role=roles), **_left(chosen, kept, length))
 
 
 def _of_silos(folder: Path, files: dict[str, str], length: int) -> Dataset:
@@ -93,7 +95,18 @@ def _of_silos(folder: Path, files: dict[str, str], length: int) -> Dataset:
         if not len(x):
             what = f"has no sequence of {length} characters before the last fifth of its lines"
             raise InputError(f"{paths[name]}: {what}; lower --option length, or break its lines")
-    return _dataset(folder, files, vocabulary, cut, by_role=True)
+    return replace(_dataset(folder, files, vocabulary, cut, by_role=True), **_left(lines, cut, length))
+
+
+def _left(
+    texts: Mapping[str, Sequence[str]], cut: Mapping[str, tuple[Windows, Windows]], length: int
+) -> dict[str, Any]:
+    """Return how many characters are in no sequence, as what a data set was `done`."""
+    every = sum(len(line) + 1 for lines in texts.values() for line in lines)
+    taken = sum(x.size + (x.size > 0) for pair in cut.values() for x, _ in pair)
+    shorter = f"what is left at the end of a split is shorter than length={length}"
+    told = f"{every - taken:,} of {every:,} characters are in no sequence: {shorter}"
+    return noted_as("text", told if taken < every else "")
 
 
 def _vocabulary(texts: Mapping[str, Sequence[str]]) -> list[str]:

@@ -145,6 +145,13 @@ def _shared_names(paths: Sequence[Path], learned: Learned) -> tuple[list[str], l
         name: [path for path, header in zip(paths, headers, strict=True) if name not in header]
         for name in dict.fromkeys(name for header in headers for name in header)
     }
+    for name in sorted(filter(None, named)):
+        if lack := without.get(name):
+            own = next(path for path in paths if path not in lack)
+            there = ", ".join(headers[paths.index(lack[0])])[:200]
+            what = f"has no column '{name}', which {own.name} has; its columns are {there}"
+            remedy = "call the label, silo and group alike; a feature may say rename in its site's spec"
+            raise InputError(f"{lack[0]}: {what}; {remedy}")
     shared = [name for name, lack in without.items() if not lack or name in named]
     lacking = {name: lack for name, lack in without.items() if name not in shared}
     told = [f"left out: {name}, not in {_names(lack)}" for name, lack in lacking.items()]
@@ -264,10 +271,11 @@ def _written(tallies: Mapping[str, Tally], notation: Notation) -> list[str]:
     """Say how numbers are written, where not plainly, with one that shows it."""
     if notation == PLAIN:
         return []
-    ways = {name: tally.ways for name, tally in tallies.items()}
-    of_numbers = {name: one.shown for name, one in ways.items() if notation in one.all}
-    shown = {name: found[notation] for name, found in of_numbers.items() if notation in found}
-    name, first = next(iter(shown.items()))
+    ways = {name: tally.ways for name, tally in tallies.items() if notation in tally.ways.certain}
+    found = [(name, one.sure) for name, one in ways.items()] + [
+        (name, one.shown) for name, one in ways.items()
+    ]
+    name, first = next((name, shown[notation]) for name, shown in found if notation in shown)
     return [f"numbers: {' and '.join(notation.written())}, as in {name} {first}"]
 
 

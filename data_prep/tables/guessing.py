@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import dataclass, replace
 
 from data_prep.tables.values import (
@@ -24,6 +25,10 @@ from mpifl.common import visible
 
 SINCE = "2000-01-01"
 """The day that is 0 of dates: the same at all sites."""
+
+
+OTHER_DATE = re.compile(r"[0-9]{1,2}([./-])[0-9]{1,2}\1[0-9]{4}(?:[ T].*)?")
+"""A day in an order that may mean two."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,13 @@ def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
         return _left_out(name, "it has no value")
     if is_index(name) or (is_named_id(name) and (tally.odd or tally.whole) and tally.different > 2):
         counted = f"{tally.different:,} values in {tally.looked:,} rows, " * bool(tally.looked)
-        out = _left_out(name, f"its name says that it is an id: {counted}first {tally.first}")
+        why = "its name says that it is an id" if name.strip() else "which is an index"
+        out = _left_out(name, f"{why}: {counted}first {tally.first}")
         return replace(out, repeats=tally.repeats)
+    if tally.code:
+        return _code(name, tally)
+    if tally.notation in {*tally.ways.all} - {*tally.ways.certain}:
+        return _doubted(name, tally, tally.notation)
     if not tally.odd:
         if tally.known > 2 and tally.steps:
             return _left_out(name, f"it numbers the rows, first {tally.first}")
@@ -66,10 +76,30 @@ def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
     return _texts(name, tally, stated)
 
 
+def _code(name: str, tally: Tally) -> Guess:
+    """Return a column of codes: categories by their texts, or left out where these are many."""
+    said = f"{tally.code} begins with 0"
+    if len(tally.texts) > MOST_TEXTS:
+        found = max(tally.different, len(tally.texts))
+        return _left_out(name, f"{said}, as codes do, and there are {found:,} different ones")
+    levels = listed([text] for text in ordered(set(tally.texts)))
+    value = f'categorical", levels = {levels}{", missing = " + quoted("level") if tally.gaps else ""}'
+    remedy = 'so texts are categories; say "numeric" if not'
+    return Guess(f'{key_of(name)} = {{ kind = "{value} }}', f"code: {name}, {said}, {remedy}")
+
+
+def _doubted(name: str, tally: Tally, way: Notation) -> Guess:
+    """Leave out a column whose mark of thousands may be one of a fraction."""
+    means = f"may mean two things, of which one is {' and '.join(way.written())}"
+    return _left_out(name, f"{tally.ways.marked[way]} {means}; write all numbers alike, and say it")
+
+
 def _texts(name: str, tally: Tally, stated: bool) -> Guess:
     """Return what a column is taken for of which some values are no numbers."""
     if tally.notation in tally.ways.all:
         return _left_out(name, f"{tally.first_odd} is too large a number; correct it, or use another unit")
+    if tally.ways.all and not tally.ways.certain:
+        return _doubted(name, tally, tally.ways.all[0])
     if ways := _ways(tally):
         said = f"{tally.first_odd} is a number by {' or '.join(ways)}; write all numbers alike, and say it"
         return _left_out(name, said)
@@ -77,6 +107,9 @@ def _texts(name: str, tally: Tally, stated: bool) -> Guess:
         remedy = "correct it, or list it in 'missing'"
         what = f"all values are numbers but for {tally.odd:,}, first {tally.first_odd}"
         return _left_out(name, f"{what}; {remedy}")
+    if tally.first and OTHER_DATE.fullmatch(tally.first.value):
+        remedy = f'write dates as 2000-12-31, and say {{ kind = "date", since = "{SINCE}" }}'
+        return _left_out(name, f"{tally.first} looks like a date in another order; {remedy}")
     if len(tally.texts) > MOST_TEXTS:
         return _left_out(
             name, f"{max(tally.different, len(tally.texts)):,} different texts, first {tally.first_odd}"
@@ -149,7 +182,8 @@ def quoted(text: str) -> str:
 
 
 def _left_out(name: str, why: str) -> Guess:
-    return Guess(f"# {key_of(name)} is left out: {_one_line(why)}", f"left out: {name}, {why}")
+    called = name if name.strip() else "the column without a name"
+    return Guess(f"# {key_of(name)} is left out: {_one_line(why)}", f"left out: {called}, {why}")
 
 
 def _one_line(text: str) -> str:

@@ -117,8 +117,8 @@ class Label(BaseModel):
         """Refuse the targets of a whole table that nothing can be learned from: times without any event."""
         if self.kind == "survival" and not y[:, 1].any():
             marked = self.event.value if isinstance(self.event, EventMark) else "1"
-            what = f"{self.read[1]} is '{marked}', which says that the event was seen, in no row"
-            raise InputError(f"{where}: {what}; at least one is needed")
+            what = f"no row has '{marked}' in {self.read[1]}, so no event was seen"
+            raise InputError(f"{where}: {what}; at least one row needs it")
 
     def _marks(self, piece: Piece, name: str) -> np.ndarray:
         """Return a column of 0 and 1, float32 [m]: those of the value that stands for 1, if one is stated."""

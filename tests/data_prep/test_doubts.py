@@ -55,7 +55,35 @@ ARRAYS = {
         ["silos 'north' and 'North' differ only by case; spell them alike"],
         ["silo_names=north,North,south"],
     ),
-    "tokens": ({"x": LABELS[:, None].repeat(4, 1), "y": LABELS[:, None].repeat(4, 1) * 2}, [], []),
+    "tokens": (
+        {"x": LABELS[:, None].repeat(4, 1), "y": LABELS[:, None].repeat(4, 1) * 2},
+        ["x is int64 without a scale, which a model takes as tokens; if they are measurements, say"],
+        [],
+    ),
+    "integers with a scale": ({"x": LABELS[:, None].repeat(4, 1).astype("i2"), "y": LABELS}, [], ["scale=1"]),
+    "floats of 0 and 1": (
+        {"y": (LABELS > 0) * 1.0},
+        ["y is float64 and holds only 0 and 1, which are learned as values; say --option targets=labels"],
+        [],
+    ),
+    "blanks": (
+        {"y": np.array(["ok", "ok ", "ill"])[LABELS], "silo": np.array(["A", "B", " A"])[LABELS]},
+        [
+            "y has 1 texts with and without blanks at their ends, taken for one: 'ok' and 'ok '",
+            "silo has 1 texts with and without blanks at their ends, taken for one: ' A' and 'A'",
+        ],
+        [],
+    ),
+    "arrays that nobody reads": (
+        {"y": LABELS, "patient": LABELS, "sample_weight": X[:, 0], "order": LABELS},
+        ["arrays that are not read: patient, sample_weight; --group NAME, --order NAME and"],
+        ["order=order"],
+    ),
+    "names with blanks": (
+        {"y": LABELS, "silo": LABELS},
+        ["silos 'the north' and 'the north' differ only by blanks; spell them alike"],
+        ["silo_names=the north,the  north,south"],
+    ),
     "values": ({"y": X[:, 0]}, [], []),
     "labels": ({"y": np.ones((24, 2), bool)}, [], []),
 }
@@ -74,7 +102,7 @@ def test_partition_check_and_inspect_warn_once(tmp_path, capsys, what):
     assert all(line.startswith(f"warning: {said}") for line, said in zip(told, warnings, strict=True))
     run("check", out, "--json", "--no-duplicates")
     found = json.loads(capsys.readouterr().out)["findings"]
-    assert [f"warning: {one['what']}" for one in found] == told
+    assert [f"warning: {' '.join(one['what'].split())}" for one in found] == told
     assert {one["severity"] for one in found} <= {"warning"}
     run("inspect", out)
     shown = " ".join(capsys.readouterr().out.split())
@@ -113,14 +141,29 @@ def test_the_characters_of_a_text_are_no_doubtful_names(tmp_path, capsys):
     (tmp_path / "t.txt").write_text("To be, or not to be: that is the question. aAbB\n" * 20)
     words = ("--option", "roles=false", "--option", "length=8", "--scheme", "iid", "--silos", 2)
     run("partition", "text", "--data", tmp_path / "t.txt", "--out", tmp_path / "out", *words)
-    assert capsys.readouterr().err == ""
+    said = (
+        "14 of 960 characters are in no sequence: what is left at the end of a split is shorter than length=8"
+    )
+    assert capsys.readouterr().err == f"warning: {said}\n"
+    assert json.loads((tmp_path / "out" / "federation.json").read_text())["source"]["notes"] == {"text": said}
+
+
+def test_a_class_that_a_silo_trains_on_and_never_tests_is_told(tmp_path, capsys):
+    y, person = np.repeat([0, 1], [45, 5]), np.repeat(np.arange(10), 5)  # all positives are of one person
+    np.savez(tmp_path / "in.npz", x=X[np.arange(50) % 24], y=y, p=person, silo=np.repeat(["north"], 50))
+    words = ("--scheme", "natural", "--test", 0.2, "--group", "p", "--class-names", "well,ill")
+    run("partition", "npz", "--data", tmp_path / "in.npz", *words, "--out", tmp_path / "out")
+    said = "silo 'north' has 5 training examples of class 'ill', and its test split none"
+    assert f"warning: {said}" in capsys.readouterr().err
+    run("check", tmp_path / "out", "--json", "--no-duplicates")
+    assert said in [one["what"] for one in json.loads(capsys.readouterr().out)["findings"]]
 
 
 def test_vertical_folders_warn_too(tmp_path, capsys):
     np.savez(tmp_path / "in.npz", x=X, y=LABELS + 1)
     words = ("--scheme", "vertical", "--silos", 2, "--out", tmp_path / "out")
     run("partition", "npz", "--data", tmp_path / "in.npz", *words)
-    said = "class 0 without a training example; number them from 0, not from 1"
+    said = "class 0 without a training example; number them from 0, not from 1, and skip hidden folders"
     assert capsys.readouterr().err == f"warning: {said}\n"
     run("check", tmp_path / "out", "--json")
     assert [one["what"] for one in json.loads(capsys.readouterr().out)["findings"]] == [said]

@@ -195,6 +195,29 @@ def test_a_number_that_means_two_things_is_left_out_and_told(tmp_path: Path) -> 
     both = 'decimal = "," or thousands = ","'
     said = f"left out: dose, '1,234' (line 2) is a number by {both}; write all numbers alike, and say it"
     assert told == [said]
+    doses = ["1,193;59,3;1,5;p", "1.234;52,4;3,5;q", "0,582;53,7;2,5;q"]
+    said = "left out: dose, '1.234' (line 3) may mean two things, of which one is decimal = \",\" and "
+    said += 'thousands = "."; write all numbers alike, and say it'
+    spec, told = drafted(tmp_path, "dose;g;h;y", doses)
+    assert (kinds(spec), spec.decimal, spec.thousands) == ({"g": "numeric", "h": "numeric"}, ",", None)
+    assert told == [said, "numbers: decimal = \",\", as in g '59,3' (line 2)"]
+    spec, told = drafted(tmp_path, "dose;g;h;y", [*doses, "1;2,5;1.234,5;p"])
+    assert (kinds(spec), spec.decimal, spec.thousands) == ({"g": "numeric", "h": "numeric"}, ",", ".")
+    shown = 'numbers: decimal = "," and thousands = ".", as in h \'1.234,5\' (line 5)'
+    assert told == [said, shown]
+
+
+def test_texts_of_digits_that_begin_with_0_are_codes(tmp_path: Path) -> None:
+    codes = ["01067", "250", "0250", "250.0", ""]
+    rows = [f"{codes[n % 5]},{n:04},{n % 7 / 2},{'pq'[n % 2]}" for n in range(60)]
+    spec, told = drafted(tmp_path, "plz,film,dose,y", rows)
+    assert spec.features["plz"].levels == (("0250",), ("250",), ("250.0",), ("01067",))
+    assert kinds(spec) == {"plz": "categorical", "dose": "numeric"}
+    assert told == [
+        "code: plz, '01067' (line 2) begins with 0, so texts are categories; say \"numeric\" if not",
+        "left out: film, '0000' (line 2) begins with 0, as codes do, and there are 60 different ones",
+    ]
+    assert read(tmp_path).shape == (60, 6)
 
 
 @pytest.mark.parametrize("step", [1, 9])
@@ -279,6 +302,16 @@ def test_a_name_may_go_on_in_the_next_line(tmp_path: Path, mark: str) -> None:
     run("draft", path, "--label", "y")
     assert [*read_spec(path.with_suffix(".toml")).features] == ["age\n(years)"]
     assert find_source("csv")(path, 0).x[:].shape == (40, 1)
+
+
+def test_a_column_without_a_name_and_days_in_another_order_are_told(tmp_path: Path) -> None:
+    rows = [f"{n + 3},{n % 28 + 1:02}.{n % 12 + 1:02}.2021,{n % 7},{'pq'[n % 2]}" for n in range(60)]
+    _, told = drafted(tmp_path, ",day,a,y", rows)
+    assert told == [
+        "left out: the column without a name, which is an index: 60 values in 60 rows, first '3' (line 2)",
+        "left out: day, '01.01.2021' (line 2) looks like a date in another order; write dates as 2000-12-31, "
+        'and say { kind = "date", since = "2000-01-01" }',
+    ]
 
 
 def test_a_number_beyond_float64_is_told(tmp_path: Path) -> None:
@@ -400,6 +433,11 @@ def test_a_column_that_another_table_calls_otherwise_is_asked_for(tmp_path: Path
     for name, head in (("a", "age,glucose,ward,ill"), ("b", "age,glukose,ill"), ("c", "age,glucose,ill")):
         rows = (f"{30 + n % 7},{5 + n % 5 / 4},{'x,' * (name == 'a')}{n % 2}" for n in range(20))
         (tmp_path / f"{name}.csv").write_text("\n".join([head, *rows]) + "\n")
+    (tmp_path / "d.csv").write_text("alter,krank\n1,0\n2,1\n")
+    with pytest.raises(
+        InputError, match=r"d\.csv: has no column 'ill', which a\.csv has; its columns are alter, krank"
+    ):
+        run("draft", tmp_path / "a.csv", tmp_path / "d.csv", "--label", "ill", "--out", tmp_path / "all.toml")
     tables = [tmp_path / f"{name}.csv" for name in "abc"]
     told = run("draft", *tables, "--label", "ill", "--out", tmp_path / "all.toml").splitlines()
     assert told[1:] == [

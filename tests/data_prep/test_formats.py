@@ -147,7 +147,10 @@ def test_wav(tmp_path, recipe):
 
     for at, sound in enumerate(SOUND):
         (folder := tmp_path / "in" / "ab"[at % 2]).mkdir(parents=True, exist_ok=True)
-        wavfile.write(folder / f"{at}.wav", 100, sound)
+        wavfile.write(folder / f"{at}.{['wav', 'WAV'][at // 2]}", 100, sound)
+        (folder / "._0.wav").write_bytes(b"what macOS leaves")
+    (tmp_path / "in" / ".DS_Store").mkdir()
+    (tmp_path / "in" / "Read me.txt").write_text("")
     data = recipe("WAV", tmp_path / "in")
     assert np.array_equal(data.x[:][:, :80], (SOUND[[0, 2, 1, 3]] / 32768).astype(np.float32))
     assert (data.x.shape, data.y.tolist()) == ((4, 100), [0, 0, 1, 1])

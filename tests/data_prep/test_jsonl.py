@@ -4,6 +4,7 @@ import hashlib
 import json
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
@@ -117,6 +118,26 @@ def test_silos_are_a_field_and_the_command_writes_what_is_cut(tmp_path, capsys):
     assert "257 classes" in capsys.readouterr().out
 
 
+def test_sequences_of_one_text_stay_together_but_for_a_silo_of_one_text(tmp_path, capsys):
+    lines = [
+        {"text": f"{n:02} " + "abc " * (3 + n + 9 * (n == 0)), "ward": "ns"[n % 2] if n else "one"}
+        for n in range(12)
+    ]
+    words = ["--option", "silo=ward", "--scheme", "natural", "--test", "0.3"]
+    folder = partition(write(tmp_path, lines), tmp_path / "out", *words)
+    spec = read_federation(folder)
+    for entry in spec.silos:
+        with h5py.File(folder / entry.file) as shard:
+            rows = [{*shard[split]["row"][:].tolist()} for split in ("train", "test")]
+        assert rows[0] & rows[1] == ({0} if entry.name == "one" else set())
+    run("check", folder, "--no-duplicates")
+    short = partition(write(tmp_path, TEXTS[4:] * 4), tmp_path / "short", "--scheme", "iid", "--silos", 2)
+    one = partition(
+        write(tmp_path, lines[:1]), tmp_path / "one", "--scheme", "iid", "--silos", 2, "--test", 0.2
+    )
+    assert [read_federation(made).silos[0].groups for made in (short, one)] == [None, None]
+
+
 def test_the_bits_are_the_same_for_any_jobs(tmp_path):
     path = write(tmp_path, TEXTS * 30)
     ones, threes = (
@@ -184,6 +205,10 @@ LINES = {
     "no UTF-8": (b'{"text": "\xff\xfe"}\n', "line 1: no JSON in UTF-8"),
     "deep": (b'{"text": ' + b"[" * 200_000 + b"}\n", "line 1: no JSON in UTF-8"),
     "a list": (b'["text"]\n', "line 1: list, no object; a line is"),
+    "a silo as number and text": (
+        b'{"text": "ab", "ward": 1}\n{"text": "ab", "ward": "1"}\n',
+        'line 2: ward, the silo, is "1", and 1 in a line before; write both alike',
+    ),
     "a number": (b'{"text": 5}\n', "line 1: text is int; it must be a text in quotes"),
     "no completion": (b'{"prompt": "a"}\n', "line 1: has prompt; a line is"),
     "both": (

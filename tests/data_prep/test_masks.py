@@ -266,13 +266,22 @@ def coloured(path, colours, drawn):
     indexed.save(path)
 
 
-def test_a_palette_in_another_order_has_the_same_classes(tmp_path):
+def test_a_palette_in_another_order_has_the_same_classes_and_is_told(tmp_path, capsys):
     masks, _ = write(tmp_path, names=("scan0", "scan1"))
     drawn = np.array([[0, 1, 2, 1, 0]] * 6, np.uint8)
     coloured(tmp_path / "masks/scan0.png", (RED, BLUE, GREEN), drawn)
     coloured(tmp_path / "masks/scan1.png", (BLUE, GREEN, RED), drawn)
     data = find_source("images", [masks])(tmp_path / "in", 0)
     assert [mask[0].tolist() for mask in data.y] == [[0, 1, 2, 1, 0], [1, 2, 0, 2, 1]]
+    folder = cut(tmp_path, "out", [masks], "--scheme", "iid", "--silos", 2)
+    said = "1 of 2 masks have another palette order than scan0.png, and are taken by their colours: 30 pixels"
+    assert capsys.readouterr().err.count(said) == 1
+    assert read_federation(folder).source["notes"]["masks"].startswith(said)
+    run("check", folder, "--json")
+    run("inspect", folder)
+    assert " ".join(capsys.readouterr().out.split()).count(said) == 2
+    data = find_source("images", [masks, "colours=false"])(tmp_path / "in", 0)
+    assert ([mask[0].tolist() for mask in data.y], data.told) == ([[0, 1, 2, 1, 0]] * 2, {})
     coloured(tmp_path / "masks/scan1.png", (BLUE, (1, 2, 3), RED), drawn)
     with pytest.raises(
         InputError, match=r"scan1\.png: has pixels of the colour #010203, which the palette of .*scan0"

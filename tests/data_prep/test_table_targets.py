@@ -96,7 +96,7 @@ def test_a_value_of_ones_own_says_that_an_event_was_seen(tmp_path):
         data = find_source("csv")(write(tmp_path, label % value, rows), 0)
         assert data.y.tolist() == Y["survival"]
         assert data.targets.names == ["time", "event"]
-    with pytest.raises(InputError, match=r"own\.csv: died is '3', which says that the event was seen, in no"):
+    with pytest.raises(InputError, match=r"own\.csv: no row has '3' in died, so no event was seen"):
         find_source("csv")(write(tmp_path, label % "3", rows), 0)
     with pytest.raises(InputError, match=r"line 2: died is '2', it must .* event = \{ column = 'died', val"):
         find_source("csv")(write(tmp_path, "survival", rows), 0)
@@ -194,7 +194,7 @@ FAULTS = {
     "all censored": (
         "survival",
         [[*row[:-1], "0"] for row in ROWS],
-        "died is '1', which says that the event was seen, in no row",
+        "no row has '1' in died, so no event was seen; at least one row needs it",
     ),
     "no date": (
         "a number",

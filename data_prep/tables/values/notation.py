@@ -30,6 +30,12 @@ class Notation:
             text = text.replace(mark, "")
         return text.replace(self.decimal, ".")
 
+    def groups(self, text: str) -> int:
+        """Return how sure a number's groups of thousands are: 0 without any, 1 of a mark that may be of a
+        fraction, more where it cannot."""
+        marks = sum(map(text.count, _marks(self.thousands)))
+        return marks and marks + (self.decimal in text) + (self.thousands not in ".,")
+
     def written(self) -> list[str]:
         """Return the lines of a spec that say so."""
         decimal = [f'decimal = "{self.decimal}"'] if self.decimal != "." else []

@@ -46,11 +46,21 @@ class Ways:
         all: Those by which all are.
         apart: Pairs of them by which a value is not the same number.
         shown: The first value that a notation writes otherwise than plainly.
+        marked: The first value with a notation's mark of thousands.
+        sure: The first of these that has several such marks, or a decimal mark, too, or a mark that is no
+            decimal mark: it means one thing.
     """
 
     all: tuple[Notation, ...] = (PLAIN, *OTHERS)
     apart: set[tuple[Notation, Notation]] = field(default_factory=set)
     shown: dict[Notation, ValuePlace] = field(default_factory=dict)
+    marked: dict[Notation, ValuePlace] = field(default_factory=dict)
+    sure: dict[Notation, ValuePlace] = field(default_factory=dict)
+
+    @property
+    def certain(self) -> tuple[Notation, ...]:
+        """Return those by which all values are numbers, and whose mark of thousands is beyond doubt."""
+        return tuple(way for way in self.all if way not in self.marked or way in self.sure)
 
     def add(self, piece: Piece, rows: Sequence[int], values: Sequence[str], *, plain: bool) -> None:
         """Look at values, which stand in some rows of a piece; `plain` are those that are numbers by `PLAIN`.
@@ -69,9 +79,16 @@ class Ways:
             if found is texts:
                 continue
             others = {a for a, b in zip(texts, found, strict=True) if a != b}
-            if others and way not in self.shown:
-                at = next(at for at, value in enumerate(values) if value in others)
-                self.shown[way] = ValuePlace(values[at], line_of(piece, rows[at]))
+            marks = {one: way.groups(one) for one in others}
+            sure = {one for one, groups in marks.items() if groups > 1}
+            for first, some in (
+                (self.shown, others),
+                (self.marked, {*filter(marks.get, marks)}),
+                (self.sure, sure),
+            ):
+                if some and way not in first:
+                    at = next(at for at, value in enumerate(values) if value in some)
+                    first[way] = ValuePlace(values[at], line_of(piece, rows[at]))
 
 
 def _read(texts: Sequence[str], way: Notation) -> list[str] | None:
@@ -90,6 +107,7 @@ class Tally:
 
     Attributes:
         notation: How its numbers are written.
+        code: The first value of digits that begins with 0, as codes do.
         known: How many rows have a value, and no mark of a missing one.
         gaps: How many have none.
         marks: How often each mark of a missing value occurs, and where first.
@@ -127,6 +145,7 @@ class Tally:
     looked: int = 0
     equal: int = 0
     ways: Ways = field(default_factory=Ways)
+    code: ValuePlace | None = None
     _last: tuple[str, float] | None = None
     _seen: list[np.ndarray] = field(default_factory=list)
     _held: int = 0
@@ -170,6 +189,8 @@ class Tally:
             return
         self.known += len(values)
         self.first = self.first or ValuePlace(values[0], line_of(piece, rows[0]))
+        at = next((at for at, one in enumerate(values) if is_code(one)), None) if not self.code else None
+        self.code = self.code if at is None else ValuePlace(values[at], line_of(piece, rows[at]))
         numbers = texts.numbers(self.notation)
         finite = np.isfinite(numbers)
         if not finite.all():
@@ -257,13 +278,20 @@ def notation_of(found: dict[str, Tally]) -> Notation:
 
     Where two ways are as good and mean other numbers, it is the plain one.
     """
-    columns = {way: {name for name, tally in found.items() if tally.known and way in tally.ways.all}
-               for way in (PLAIN, *OTHERS)}  # fmt: skip
+    ways = {name: tally.ways for name, tally in found.items() if tally.known}
+    columns = {way: {name for name, one in ways.items() if way in one.certain} for way in (PLAIN, *OTHERS)}
     most = max(map(len, columns.values()))
     best = [way for way, names in columns.items() if len(names) == most]
+    # a mark of thousands that is in doubt decides nothing, and leaves a doubt in what else would
+    rivals = [way for way in columns if sum(way in one.all for one in ways.values()) >= most]
     alike = all(columns[way] == columns[best[0]] for way in best)
-    apart = any((a, b) in found[name].ways.apart for name in columns[best[0]] for a in best for b in best)
+    apart = any((a, b) in ways[name].apart for name in columns[best[0]] for a in best for b in rivals)
     return PLAIN if PLAIN in best or apart or not alike else best[0]
+
+
+def is_code(text: str) -> bool:
+    """Tell whether a text of digits begins with 0, which a number would lose."""
+    return text[0] == "0" and len(text) > 1 and text.isascii() and text.isdecimal()
 
 
 def line_of(piece: Piece, row: int) -> str:

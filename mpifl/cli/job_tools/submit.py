@@ -104,9 +104,7 @@ def submit_job(
         raise InputError(f"--at-once {wishes.at_once}: is for runs of a sweep; give --sweep, or leave it out")
     _check_time(wishes.time)
     tasks = tasks_left(job_file, overrides, out) if wishes.sweep else [ArrayTask(None, out, overrides)]
-    checked = [
-        check_whole(job_file, task.overrides, task.run, True, force, wishes.elsewhere) for task in tasks
-    ]
+    checked = [check_whole(job_file, t.overrides, t.run, True, force, wishes.elsewhere) for t in tasks]
     for note in dict.fromkeys(note for found in checked for note in found.notes):
         print(note, file=sys.stderr)
     job, spec = checked[0].job, checked[0].spec
