@@ -202,7 +202,7 @@ def test_a_site_imports_texts_that_are_shorter_and_none_that_are_longer(tmp_path
     capsys.readouterr()
     run(*bring, *words, "length=20", "--silo", 1, "--out", site, ends=2)
     assert "with up to 20 rows, the federation has 12 at most" in capsys.readouterr().err
-    run(*bring, "--option", "length=12", "--silo", 1, "--out", site, ends=2)
+    run(*bring, "--option", "length=12", "--option", "ragged=false", "--silo", 1, "--out", site, ends=2)
     assert "x of one length, the federation has unequal lengths" in capsys.readouterr().err
 
 
