@@ -152,7 +152,7 @@ def test_images_are_told_by_their_files(tmp_path):
 
 def test_sequences_are_told_by_the_text_that_they_are_of(tmp_path):
     path = tmp_path / "notes.jsonl"
-    path.write_text("\n\n".join('{"text": "%s"}' % (letter * 7) for letter in "abcdefgh"))
+    path.write_text("\n\n".join('{"text": "%s"}' % (letter * 7) for letter in "abcdefghijklmnopqrst"))
     spec = cut("jsonl", path, tmp_path / "out", "--option", "length=3")
     for _, x, given in told(tmp_path / "out", spec):
         assert given.rows.tolist() == (x[:, 0] - ord("a")).tolist()

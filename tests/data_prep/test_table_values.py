@@ -87,7 +87,10 @@ def test_the_index_that_pandas_writes_is_no_feature(tmp_path, name, fraction, ca
     path = table(tmp_path / "in", [f"{name},b,y", *rows])
     assert command("draft", path, "--label", "y", "--force") == 0
     assert list(read_spec(path.with_suffix(".toml")).features) == ["b"]
-    assert f"left out: {name}, its name says that it is an id" in capsys.readouterr().out
+    why = (
+        f"{name}, its name says that it is an id" if name else "the column without a name, which is an index"
+    )
+    assert f"left out: {why}" in capsys.readouterr().out
 
 
 CATEGORY = 'label = "y"\n[features]\na = "categorical"\n'

@@ -154,9 +154,9 @@ def test_a_signal_where_no_checkpoint_can_be_written_says_so(yard: Path, tmp_pat
     assert command.err.count("the checkpoint of round 3 could not be written") == 1
 
 
-@pytest.mark.parametrize("who", ["worker", "party", "fedasync", "fedbuff"])
-def test_a_killed_worker_ends_the_job(wrecks: dict[str, Wreck], who: str) -> None:
-    wreck = wrecks[f"{who}-killed"]
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.endswith("-killed")])
+def test_a_killed_worker_ends_the_job(wrecks: dict[str, Wreck], kind: str) -> None:
+    wreck = wrecks[kind]
     assert wreck.command.code
     assert (wreck.rounds, max(wreck.checkpoints)) == (2, 2)
 
