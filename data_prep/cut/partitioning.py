@@ -115,12 +115,13 @@ def _with_untested(data: Dataset, shards: Sequence[NewShard]) -> Dataset:
         for label, count in there:
             if count > 1 and label not in of["test"]:
                 name = data.class_names[label] if data.class_names else label
-                told.append(f"silo '{shard.name}' has {count:,} training examples of class '{name}'")
+                silo = shard.name if shard.name.startswith("silo ") else f"silo '{shard.name}'"
+                told.append(f"{silo} has {count:,} training examples of class '{name}'")
     if not told:
         return data
     more = f"; {len(told) - 1:,} more such pairs of silo and class" * (len(told) > 1)
     done = data.done or {}
-    line = f"{told[0]}, and its test split none{more}"
+    line = f"{told[0]}, and its test split has none{more}"
     return replace(data, done={**done, "notes": {**done.get("notes", {}), "untested": line}})
 
 

@@ -153,7 +153,7 @@ def test_a_class_that_a_silo_trains_on_and_never_tests_is_told(tmp_path, capsys)
     np.savez(tmp_path / "in.npz", x=X[np.arange(50) % 24], y=y, p=person, silo=np.repeat(["north"], 50))
     words = ("--scheme", "natural", "--test", 0.2, "--group", "p", "--class-names", "well,ill")
     run("partition", "npz", "--data", tmp_path / "in.npz", *words, "--out", tmp_path / "out")
-    said = "silo 'north' has 5 training examples of class 'ill', and its test split none"
+    said = "silo 'north' has 5 training examples of class 'ill', and its test split has none"
     assert f"warning: {said}" in capsys.readouterr().err
     run("check", tmp_path / "out", "--json", "--no-duplicates")
     assert said in [one["what"] for one in json.loads(capsys.readouterr().out)["findings"]]

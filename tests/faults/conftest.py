@@ -28,8 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def yard(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a TOML file for each job: steady, plain, uneven, split, fedasync, fedbuff and
-    fedcompass."""
+    """A folder with a TOML file for each job: steady, timed (which is steady with a clock), plain, uneven,
+    split, fedasync, fedbuff and fedcompass."""
     folder = tmp_path_factory.mktemp("faults")
     model = {"name": "plugins:perceptron"}
     jobs = [
@@ -41,7 +41,6 @@ def yard(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             algorithm={"name": "plugins:Steady"},
             local={"lr": 0.02, "batch_size": 16},
             cohort={"fraction": 0.6},
-            clock={"jitter": 0.3},
             checkpoint={"every": 1},
         ),
         job("plain", shards=str(digits / "few"), rounds=2, model=model),
@@ -81,6 +80,7 @@ def yard(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 checkpoint={"every": 1},
             )
         )
+    jobs.append({**jobs[0], "name": "timed", "clock": {"jitter": 0.3}})
     for table in jobs:
         (folder / f"{table['name']}.toml").write_text(tomli_w.dumps(table))
     return folder
@@ -103,15 +103,15 @@ def batch(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> Batch:
 @pytest.fixture(scope="session")
 def untroubled(yard: Path, batch: Batch) -> Path:
     """A folder with the runs `whole` of the job `steady`, `long` with 12 rounds, `begun` with 3, `choice`
-    whose silos are chosen by their losses, and one of each of `uneven`, `split`, `fedasync`, `fedbuff` and
-    `fedcompass`."""
+    whose silos are chosen by their losses, and one of each of `timed`, `uneven`, `split`, `fedasync`,
+    `fedbuff` and `fedcompass`."""
     runs = yard / "untroubled"
     rounds = {"whole": 6, "long": 12, "begun": 3}
     commands = {
         name: train(yard / "steady.toml", runs / name, "--set", f"rounds={n}") for name, n in rounds.items()
     }
     commands["choice"] = train(yard / "steady.toml", runs / "choice", *CHOICE)
-    for name in ("uneven", "split", "fedasync", "fedbuff", "fedcompass"):
+    for name in ("timed", "uneven", "split", "fedasync", "fedbuff", "fedcompass"):
         commands[name] = train(yard / f"{name}.toml", runs / name)
     (done,) = batch(1, {name: arguments[2:] for name, arguments in commands.items()})
     assert [result["code"] for result in done.values()] == [0] * len(commands), done

@@ -72,6 +72,7 @@ KINDS = {
     "worker-usr1-usr1": lambda *where: _signalled(*where, ranks=2, rank=1, signals=[USR1, USR1]),
     "party-killed": lambda *where: _signalled(*where, ranks=3, rank=1, signals=[signal.SIGKILL], job="split"),
     "party-term": lambda *where: _signalled(*where, ranks=3, rank=2, signals=[TERM], job="split"),
+    "timed-killed": lambda *where: _signalled(*where, ranks=3, rank=1, signals=[signal.SIGKILL], job="timed"),
     "fedasync-killed": lambda *where: _troubled(*where, ranks=3, job="fedasync", **DYING),
     "fedbuff-killed": lambda *where: _troubled(*where, ranks=3, job="fedbuff", **DYING),
     "fedcompass-killed": lambda *where: _troubled(*where, ranks=3, job="fedcompass", **DYING),
@@ -86,6 +87,7 @@ SHORT = (
     "worker-term",
     "party-killed",
     "party-term",
+    "timed-killed",
     "fedbuff-killed",
     "fedcompass-killed",
     "alone-usr1-term",
@@ -102,7 +104,7 @@ FAILING = [kind for kind in ("server-fails", "exchange-fails") if kind in KINDS]
 def job_of(kind: str) -> str:
     """The job whose training came to grief; a party's is that of a split network, amid a dialogue."""
     name = kind.partition("-")[0]
-    return {"party": "split"}.get(name, name if name.startswith("fed") else "steady")
+    return {"party": "split"}.get(name, name if name.startswith(("fed", "timed")) else "steady")
 
 
 @pytest.fixture(scope="session")
