@@ -16,8 +16,8 @@ KEYS = ("delta", "clip", "quantile", "noise", "accountant")
 OF_MASKS = ("least", "colluding", "range")
 OF_EXAMPLES = "Epsilon covers this run alone. Each site keeps its own total over all runs."
 OF_LABELS = (
-    "Silos receive gradients, and gradient norms can reveal labels. AUC 0.5 means that they reveal none, "
-    "AUC 1 that they reveal all."
+    "Silos receive gradients, and gradient norms can reveal labels. AUC 50% means that they reveal none, "
+    "AUC 100% that they reveal all."
 )
 LABELS = {
     "none": "not protected",
@@ -109,8 +109,8 @@ def _labels(summary: Summary) -> list[Block]:
         ["epsilon of a label", _figure(vertical, "epsilon", "{:.3g}")],
     ]
     if leaks:
-        facts += [["what gradient norms reveal of labels, last round", f"AUC {leaks[-1]:.3f}"]]
-        facts += [["highest of all rounds", f"AUC {max(leaks):.3f}"]]
+        facts += [["what gradient norms reveal of labels, last round", f"AUC {leaks[-1]:.2%}"]]
+        facts += [["highest of all rounds", f"AUC {max(leaks):.2%}"]]
     return [Said(OF_LABELS), Table.of([], [fact for fact in facts if fact[1]])]
 
 

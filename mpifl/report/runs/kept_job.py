@@ -112,4 +112,4 @@ def unprotected(job: Mapping[str, Any], last: Mapping[str, Any]) -> list[str]:
     split, leak = job.get("split"), number(last, "norm_leak_auc")
     if leak is None or not isinstance(split, Mapping) or split.get("protect", "none") != "none":
         return []
-    return [f"labels are not protected: gradient norms reveal them, AUC {leak:.2f} (0.5 is chance)"]
+    return [f"labels are not protected: gradient norms reveal them, AUC {leak:.2%} (50% is chance)"]

@@ -138,7 +138,7 @@ def test_a_sweep_runs_what_is_not_done_and_compares(job, tmp_path, capfd):
     assert (tmp_path / "sw" / "local.lr=0.2,seed=2" / "metrics.jsonl").read_bytes() == before
     assert "mean ± deviation over seeds" in printed
     assert "local.lr = 0.2" in printed
-    assert printed.count("Figures: accuracy of the server's test set") == 1
+    assert printed.count("Figures: accuracy on the server's test set") == 1
     assert sweep(*words, "--list") == 0
     assert {line.split("\t")[1] for line in capfd.readouterr().out.splitlines()} == {"done"}
     assert sweep(*words, "--set", "rounds=3", "--list") == 0  # more rounds are a run to continue with

@@ -116,7 +116,7 @@ def test_training_ends_when_patience_does(run, tmp_path, capsys):
     assert [record.get("model_round") for record in records] == [None, None, 1]
     assert json.loads((folder / "compared.json").read_text())["runs"][0]["model_round"] == 1
     page = " ".join(Reader((folder / "report.html").read_text()).text)
-    assert "by the model of round 1, the best" in page
+    assert "by the best model, of round 1" in page
     assert "Warning: the best round was chosen on the rows that score it" in page
     assert [round_of(folder / f"{name}.safetensors") for name in ("model", "last", "best")] == [1, 3, 1]
     assert read_run(folder).finished
@@ -324,7 +324,7 @@ def test_the_model_of_an_earlier_end_is_gone_when_a_run_goes_on(run, tmp_path):
     assert [record["round"] for record in read_metrics(folder)] == [1, 2, 3, 4]
     found = read_run(folder)
     assert not found.finished
-    assert found.remarks == ("unfinished: 4 of 4 rounds",)
+    assert found.remarks[0] == "unfinished: 4 of 4 rounds"
     with pytest.raises(InputError, match="the run has not come to its end"):
         evaluate_run(folder)
 

@@ -62,7 +62,7 @@ def test_a_sweep_is_a_frame_with_a_row_for_each_run(sweep):
     assert frame["seed"].tolist() == [1, 2, 1, 2]
     assert frame["algorithm.name"].tolist() == ["fedavg"] * 4
     assert frame["judged"].tolist() == frame["test_accuracy"].tolist()
-    assert set(frame["judged_by"]) == {"accuracy of the server's test set, after round 2"}
+    assert set(frame["judged_by"]) == {"accuracy on the server's test set, after round 2"}
     assert frame["test_accuracy"].tolist() == pytest.approx([0.8, 0.82, 0.9, 0.92])
     assert frame.groupby("setting")["test_accuracy"].mean().tolist() == pytest.approx([0.91, 0.81])
     assert frame["setting_behind"].tolist() == pytest.approx([0.1, 0.1, 0, 0])

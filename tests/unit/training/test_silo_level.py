@@ -516,7 +516,7 @@ def test_what_was_spent_is_seen_on_a_runs_page(start):
     shown = Reader(write_report(run).read_text()).text
     expected = closed_form(0.1, *[2.0] * 3)
     assert f"{expected:.4f}" in shown
-    assert "each silo, by noise of the server's" in shown
+    assert "each silo, by noise at the server" in shown
     assert read_run(run).figures(None)["epsilon"] == pytest.approx(expected)
 
 

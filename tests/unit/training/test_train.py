@@ -335,7 +335,7 @@ def test_a_round_tells_each_silos_gamma_by_its_name(run, tmp_path):
         assert record["gamma"] == pytest.approx(np.average([*each.values()], weights=[1, 2, 1]))
     assert len({gamma for record in records for gamma in record["gamma_silos"].values()}) == 12
     page = write_report(tmp_path / "run").read_text()
-    assert "What was last told of each silo (3)" in page
+    assert "Last values of each silo (3)" in page
     assert f"{records[-1]['gamma_silos']['cleveland']:.4g}" in page
     shutil.rmtree(tmp_path / "run")
     assert "gamma_silos" not in run(algorithm={"name": "fedprox"})[0]
