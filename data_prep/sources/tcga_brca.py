@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 
 from data_prep.model import Dataset
 from data_prep.sources.arrays import dataset_of
@@ -36,48 +35,46 @@ def read_tcga_brca(data: Path | None, seed: int) -> Dataset:
     """
     folder = known_folder("tcga-brca", data, HOLDS)
     files: dict[str, str] = {}
-    patients, split = (_table(folder, name, files) for name in (PATIENTS, SPLIT))
-    where = folder / PATIENTS
-    for path, table, columns in (
-        (where, patients, ("pid", "E", "T")),
-        (folder / SPLIT, split, ("pid", "fold2")),
-    ):
-        if missing := [name for name in columns if name not in table.column_names]:
-            raise InputError(f"{path}: has no column '{missing[0]}'; the folder is {HOLDS}")
-    folds = dict(zip(split["pid"].to_pylist(), split["fold2"].to_pylist(), strict=True))
-    every = len(patients)
-    patients = patients.filter(pc.is_in(patients["pid"], pc.unique(split["pid"])))
-    each = [_fold(folder / SPLIT, pid, folds) for pid in patients["pid"].to_pylist()]
-    names = [name for name in patients.column_names if name not in ("pid", "E", "T")]
+    every = _rows(folder, PATIENTS, ("pid", "E", "T"), files)
+    where, split = folder / PATIENTS, _rows(folder, SPLIT, ("pid", "fold2"), files)
+    folds = {row["pid"]: row["fold2"] for row in split}
+    rows = [row for row in every if row["pid"] in folds]
+    each = [_fold(folder / SPLIT, row["pid"], folds) for row in rows]
+    names = [name for name in every[0] if name not in ("pid", "E", "T")]
     arrays: dict[str, Any] = {
-        "x": np.stack([_numbers(where, patients, name) for name in names], axis=1).astype(np.float32),
-        "y_time": _numbers(where, patients, "T").astype(np.float32),
-        "y_event": _numbers(where, patients, "E").astype(np.int64),
+        "x": np.stack([_numbers(where, rows, name) for name in names], axis=1).astype(np.float32),
+        "y_time": _numbers(where, rows, "T").astype(np.float32),
+        "y_event": _numbers(where, rows, "E").astype(np.int64),
         "silo": np.array([number for number, _ in each]),
         "held_out": np.array([tested for _, tested in each]),
     }
-    dropped = {"rows": every - len(each), "of": every, "columns": {"fold2": every - len(each)}, "silos": {}}
-    made, done = dataset_of(where, arrays, files), {"dropped": dropped} if dropped["rows"] else {}
+    lost = len(every) - len(rows)
+    dropped = {"rows": lost, "of": len(every), "columns": {"fold2": lost}, "silos": {}}
+    made, done = dataset_of(where, arrays, files), {"dropped": dropped} if lost else {}
     return replace(made, silo_names=dict(enumerate(REGIONS)), feature_names=tuple(names), done=done)
 
 
-def _table(folder: Path, name: str, files: dict[str, str]) -> pa.Table:
+def _rows(folder: Path, name: str, columns: Sequence[str], files: dict[str, str]) -> list[dict[str, str]]:
+    """Return the rows of a file that has at least one, and these columns."""
     path = noted(held_in(folder, folder / name), files)
     try:
-        return pyarrow.csv.read_csv(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path}: not a table ({str(error).splitlines()[0][:80]}); copy it again") from None
+        rows = list(csv.DictReader(path.read_text("utf-8").splitlines(), strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a table ({error}); copy it again") from None
+    if missing := [column for column in columns if not rows or column not in rows[0]]:
+        raise InputError(f"{path}: has no column '{missing[0]}'; the folder is {HOLDS}")
+    return rows
 
 
-def _fold(path: Path, pid: object, folds: dict[object, object]) -> tuple[int, bool]:
+def _fold(path: Path, pid: str, folds: dict[str, str]) -> tuple[int, bool]:
     """Return the region of a patient, and whether the patient is held out."""
     if (fold := folds[pid]) not in FOLDS:
         raise InputError(f"{path}: patient {pid} has fold2 = '{fold}'; copy the file again")
-    return FOLDS[str(fold)]
+    return FOLDS[fold]
 
 
-def _numbers(path: Path, table: pa.Table, name: str) -> np.ndarray:
+def _numbers(path: Path, rows: Sequence[dict[str, str]], name: str) -> np.ndarray:
     try:
-        return np.asarray(table[name].cast(pa.float64()).to_numpy())
-    except pa.ArrowInvalid as error:
-        raise InputError(f"{path}: {name}: {str(error).splitlines()[0][:80]}; copy the file again") from None
+        return np.array([float(row[name]) for row in rows])
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {name}: {error}; copy the file again") from None

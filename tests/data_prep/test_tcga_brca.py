@@ -52,7 +52,8 @@ def test_rows_are_found_by_their_patient_and_who_is_in_no_fold_is_left_out(tmp_p
         ({"brca": FILES["brca.csv"].replace("pid", "id", 1)}, "brca.csv: has no column 'pid'"),
         ({"train_test_split": "pid,fold,fold2\na,train,train_9\n"}, "patient a has fold2 = 'train_9'"),
         ({"train_test_split": "pid,fold\na,train\n"}, "has no column 'fold2'"),
-        ({"brca": 'pid,"'}, "brca.csv: not a table"),
+        ({"brca": 'pid,E,T\na,"0,1'}, "brca.csv: not a table"),
+        ({"brca": "pid,E,T\n"}, "brca.csv: has no column 'pid'"),
     ],
 )
 def test_what_is_no_such_file_is_told_in_a_line(tmp_path, other, said):
