@@ -1,0 +1,5 @@
+"""Sites: organisations that start their own ranks, and get and send letters."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
