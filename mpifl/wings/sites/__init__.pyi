@@ -1,0 +1,3 @@
+from . import (
+    letters as letters,
+)
