@@ -60,6 +60,7 @@ from .point_to_point import (
     RECORD_LIMIT as RECORD_LIMIT,
 )
 from .requests import (
+    AnyRequest as AnyRequest,
     Compute as Compute,
     Converse as Converse,
     Finish as Finish,

@@ -98,12 +98,12 @@ class Session:
         except ValidationError:
             what = "names of 1 to 1024 characters for each of its silos, of which it has at least one"
             raise InputError(f"a party under masks has {what}; not {str(silos)[:200]}") from None
-        signature = identity.sign(self._said(unsigned)) if identity else ""
+        signature = identity.sign("session", self._said(unsigned)) if identity else ""
         return unsigned.model_copy(update={"signature": signature})
 
     def _said(self, offer: Offer) -> bytes:
         """Return the bytes that a site signs; they differ for each run and offer."""
-        said = ["mpifl session", self._run, offer.site, offer.silos, offer.key]
+        said = [self._run, offer.site, offer.silos, offer.key]
         return json.dumps(said, separators=(",", ":")).encode()
 
     def _secret(self, offer: Offer) -> bytes:
@@ -134,7 +134,7 @@ class Session:
                 whose = f"is of site {owner!r}" if owner else "is of no site"
                 what = f"silo {silo!r} {whose} in {sites.path}"
                 raise InputError(f"{offer.told}: {what}; correct the list, or have that site host it")
-        if not sites.signed(offer.site, offer.signature, self._said(offer)):
+        if not sites.signed(offer.site, "session", offer.signature, self._said(offer)):
             what = f"its offer is not signed for this run by the key that {sites.path} has for it"
             raise InputError(f"{offer.told}: {what}; ask that site what `mpifl identity show` prints")
 

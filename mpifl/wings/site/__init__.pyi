@@ -5,6 +5,7 @@ from .ciphers import (
     BLOCK as BLOCK,
     Exchange as Exchange,
     derived as derived,
+    in_pieces as in_pieces,
     keystream as keystream,
 )
 from .digests import (
@@ -15,6 +16,7 @@ from .sealing import (
 )
 from .site_directory import (
     VARIABLE as VARIABLE,
+    fsync_folder as fsync_folder,
     make_once as make_once,
     make_own as make_own,
     site_folder as site_folder,
@@ -22,9 +24,11 @@ from .site_directory import (
 from .site_identity import (
     SITES_FILE as SITES_FILE,
     Identity as Identity,
+    ListedSite as ListedSite,
     PublicKey as PublicKey,
     SiloName as SiloName,
     Sites as Sites,
+    has_signed as has_signed,
     identity_of as identity_of,
     lists_sites as lists_sites,
     make_identity as make_identity,

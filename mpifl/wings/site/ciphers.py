@@ -27,6 +27,11 @@ def sealing(key: bytes) -> Any:
     return _primitives("ciphers.aead", "sealing what a site keeps").AESSIV(key)
 
 
+def in_pieces(key: bytes) -> Any:
+    """Return ChaCha20-Poly1305 (RFC 8439). With one key, use each nonce of 12 bytes only once."""
+    return _primitives("ciphers.aead", "sealing letters").ChaCha20Poly1305(key)
+
+
 def derived(secret: bytes, salt: bytes, purpose: bytes) -> bytes:
     """Derive a key from a secret by HKDF-SHA256 (RFC 5869)."""
     needing = "masking"

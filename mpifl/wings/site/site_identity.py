@@ -73,9 +73,13 @@ class Identity:
         self._key = Signing(private)
         self.public = self._key.public.hex()
 
-    def sign(self, message: bytes) -> str:
-        """Return the signature of a message, 128 hexadecimal digits."""
-        return self._key.sign(message).hex()
+    def sign(self, purpose: str, message: bytes) -> str:
+        """Return the signature of a message for one purpose, 128 hexadecimal digits.
+
+        A signature for one purpose is valid for no other. So nobody gets a signature of one kind by having
+        a message of another kind signed.
+        """
+        return self._key.sign(_for(purpose, message)).hex()
 
     def listing(self, silos: Sequence[str]) -> str:
         """Return the table for this site in the `sites.toml` of others."""
@@ -103,9 +107,24 @@ class Sites:
         """Return the name of the site that a silo belongs to, None if it belongs to none."""
         return self._owners.get(silo)
 
-    def signed(self, name: str, signature: str, message: bytes) -> bool:
-        """Return whether a signature of a message is valid for the site of this name."""
-        return signed(bytes.fromhex(self.by_name[name].key), bytes.fromhex(signature), message)
+    def signed(self, name: str, purpose: str, signature: str, message: bytes) -> bool:
+        """Return whether a signature of a message for a purpose is valid for the site of this name."""
+        return has_signed(self.by_name[name].key, purpose, signature, message)
+
+
+def has_signed(key: str, purpose: str, signature: str, message: bytes) -> bool:
+    """Return whether the owner of a public key has signed a message for a purpose.
+
+    Args:
+        key: The public key, 64 hexadecimal digits.
+        signature: The signature, 128 hexadecimal digits.
+    """
+    return signed(bytes.fromhex(key), bytes.fromhex(signature), _for(purpose, message))
+
+
+def _for(purpose: str, message: bytes) -> bytes:
+    """Return the bytes that are signed for a purpose."""
+    return f"mpifl {purpose} 1\0".encode() + message
 
 
 def make_identity(folder: Path, name: str) -> Identity:

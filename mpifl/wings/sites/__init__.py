@@ -1,4 +1,4 @@
-"""Sites: organisations that start their own ranks, and get and send letters."""
+"""Organisations that start their own ranks, and what they tell each other by letters."""
 
 import lazy_loader
 

@@ -35,7 +35,7 @@ def test_a_key_is_made_once_and_read_again(folder: Path):
     assert [path.name for path in folder.iterdir()] == ["identity.key"]
     found = identity_of(folder)
     assert (found.name, found.public) == ("Charité 2", made.public)
-    assert found.sign(b"x") == made.sign(b"x")
+    assert found.sign("session", b"x") == made.sign("session", b"x")
     with pytest.raises(InputError, match=r"identity\.key: is there, and others know this site by it"):
         make_identity(folder, "other")
     assert identity_of(folder).public == made.public
@@ -78,8 +78,10 @@ def test_what_a_site_shows_is_a_table_of_sites(folder: Path):
     sites = read_sites(listed(folder, identity.listing(['x "1"', "ü\\"]), table()))
     assert sites.by_name["a"].key == identity.public
     assert [sites.owner(silo) for silo in ('x "1"', "ü\\", "y", "z")] == ["a", "a", "b", None]
-    assert sites.signed("a", identity.sign(b"said"), b"said")
-    assert not sites.signed("b", identity.sign(b"said"), b"said")
+    signature = identity.sign("session", b"said")
+    assert sites.signed("a", "session", signature, b"said")
+    assert not sites.signed("b", "session", signature, b"said")
+    assert not sites.signed("a", "letter", signature, b"said")
     assert sites_of(folder).by_name == sites.by_name
 
 

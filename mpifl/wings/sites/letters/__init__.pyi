@@ -1,0 +1,48 @@
+from .folder_link import (
+    FolderLink as FolderLink,
+)
+from .letter_format import (
+    LetterHeader as LetterHeader,
+)
+from .letter_names import (
+    FileMark as FileMark,
+    LetterFault as LetterFault,
+    LetterLink as LetterLink,
+    LetterName as LetterName,
+    NotThere as NotThere,
+)
+from .letter_records import (
+    LAST_NUMBER as LAST_NUMBER,
+    AnswerRecord as AnswerRecord,
+    AskRecord as AskRecord,
+    BehindRecord as BehindRecord,
+    EndRecord as EndRecord,
+    HelloRecord as HelloRecord,
+    HelloSilo as HelloSilo,
+    LetterRecord as LetterRecord,
+    Member as Member,
+    NoRecord as NoRecord,
+    RunId as RunId,
+    Settled as Settled,
+    ShareRecord as ShareRecord,
+    SignedHeader as SignedHeader,
+    SumHeader as SumHeader,
+    SumRecord as SumRecord,
+    TakenRecord as TakenRecord,
+    WelcomeRecord as WelcomeRecord,
+    WithdrawRecord as WithdrawRecord,
+)
+from .mailbox import (
+    Mailbox as Mailbox,
+)
+from .sealed_letter import (
+    Letter as Letter,
+    Post as Post,
+    Sealed as Sealed,
+    header_of as header_of,
+)
+from .site_journal import (
+    Journal as Journal,
+    JournalLine as JournalLine,
+    Superseded as Superseded,
+)

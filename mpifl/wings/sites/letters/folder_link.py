@@ -1,0 +1,178 @@
+"""A link that is a folder, which anything may synchronise: rsync, a cloud folder, a memory stick.
+
+The coordinator writes to `LINK/SITE/down`, the site to `LINK/SITE/up`. SITE is the first 16 digits of the
+site's key. Each file is written once, by one side. Times, locks, the order of names and all other names mean
+nothing. Anyone may plant files there: links are not followed, and only plain files are read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from mpifl.common import InputError
+from mpifl.wings.sites.letters.letter_names import NAME, FileMark, NotThere
+
+_ASIDE = re.compile(rf"\.{NAME.pattern}\.partial", re.ASCII)
+_NO_RENAME = (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL)
+_STEP = 1 << 20
+DIGITS = 16
+"""Digits of a site's key that name its folder."""
+
+
+class FolderLink:
+    """One end of a folder.
+
+    Args:
+        link: The folder of the run, which holds the invitation.
+        site: The site's public key.
+        outgoing: Where this end writes: `down` for the coordinator, `up` for the site.
+    """
+
+    def __init__(self, link: Path, site: str, outgoing: Literal["down", "up"]) -> None:
+        self._link, self._site = link, site[:DIGITS]
+        self._out, self._in = outgoing, "up" if outgoing == "down" else "down"
+        self._hashed: dict[str, FileMark] = {}
+        """The marks of own files whose content was compared."""
+        self._remove_asides()
+
+    def put(self, name: str, source: Path) -> None:
+        """Have a file there, with the content of `source`; see `LetterLink.put`."""
+        try:
+            with self._folder(self._out, make=True) as at:
+                if not self._is_there(at, name, source):
+                    self._write(at, name, source)
+                    self._hashed[name] = _mark(os.stat(name, dir_fd=at, follow_symlinks=False))
+        except OSError as error:
+            where, why = self._path(self._out), error.strerror or error
+            raise InputError(f"{where / name}: cannot be written ({why}); make {where} writable") from None
+
+    def names(self, own: bool = False) -> Mapping[str, FileMark]:
+        """Return names and marks of plain files with names of letters; see `LetterLink.names`."""
+        found = {}
+        with suppress(OSError), self._folder(self._out if own else self._in) as at, os.scandir(at) as entries:
+            for entry in entries:
+                if NAME.fullmatch(entry.name):
+                    with suppress(OSError):
+                        status = entry.stat(follow_symlinks=False)
+                        if stat.S_ISREG(status.st_mode):
+                            found[entry.name] = _mark(status)
+        return found
+
+    def get(self, name: str, start: int, length: int) -> bytes:
+        """Return bytes of a file of the other side; see `LetterLink.get`."""
+        try:
+            with self._folder(self._in) as at, os.fdopen(_opened(name, at), "rb") as file:
+                file.seek(start)
+                return file.read(length)
+        except OSError as error:
+            raise NotThere(f"{name}: {error.strerror or error}") from None
+
+    def remove(self, name: str) -> None:
+        """Remove an own file, if it is there."""
+        self._hashed.pop(name, None)
+        with suppress(OSError), self._folder(self._out) as at:
+            os.unlink(name, dir_fd=at)
+
+    def told(self, name: str) -> str:
+        """Return the path of a file of the other side."""
+        return str(self._path(self._in) / name)
+
+    def _path(self, side: str) -> Path:
+        return self._link / self._site / side
+
+    @contextmanager
+    def _folder(self, side: str, make: bool = False) -> Iterator[int]:
+        """Open a side's folder, but not through a link that someone planted below the run's folder."""
+        at = os.open(self._link, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for name in (self._site, side):
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=at)
+                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+                os.close(at)
+                at = inner
+            yield at
+        finally:
+            os.close(at)
+
+    def _remove_asides(self) -> None:
+        with suppress(OSError), self._folder(self._out) as at, os.scandir(at) as entries:
+            for name in [entry.name for entry in entries if _ASIDE.fullmatch(entry.name)]:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=at)
+
+    def _is_there(self, at: int, name: str, source: Path) -> bool:
+        """Return whether an own file has its content; it is read only when its mark is another."""
+        try:
+            file = _opened(name, at)
+        except OSError:
+            return False
+        with os.fdopen(file, "rb") as held:
+            mark = _mark(os.fstat(held.fileno()))
+            if self._hashed.get(name) == mark:
+                return True
+            if mark[0] != source.stat().st_size:
+                return False
+            with source.open("rb") as wanted:
+                steps = range(0, mark[0], _STEP)
+                same = all(held.read(_STEP) == wanted.read(_STEP) for _ in steps)
+        if same:
+            self._hashed[name] = mark
+        return same
+
+    def _write(self, at: int, name: str, source: Path) -> None:
+        """Write a file aside and rename it; write it at once where files cannot be renamed."""
+        aside = f".{name}.partial"
+        _unlink(at, aside)
+        try:
+            _copy(at, aside, source)
+            try:
+                os.rename(aside, name, src_dir_fd=at, dst_dir_fd=at)
+            except OSError as error:
+                if error.errno not in _NO_RENAME:
+                    raise
+                _unlink(at, name)
+                _copy(at, name, source)
+        finally:
+            _unlink(at, aside)
+        with suppress(OSError):  # some file systems have no fsync of folders
+            os.fsync(at)
+
+
+def _copy(at: int, name: str, source: Path) -> None:
+    new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(name, new, 0o666, dir_fd=at), "wb") as file, source.open("rb") as given:
+        shutil.copyfileobj(given, file, _STEP)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _opened(name: str, at: int) -> int:
+    """Open a plain file to read it.
+
+    Raises:
+        OSError: it is not there, or is a link, a pipe or a folder.
+    """
+    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise OSError(errno.EINVAL, "it is not a plain file")
+
+
+def _unlink(at: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=at)
+
+
+def _mark(status: os.stat_result) -> FileMark:
+    return status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns

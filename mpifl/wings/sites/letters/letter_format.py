@@ -1,0 +1,167 @@
+"""What letters are made of: the header and contents as JSON, and the bytes of vectors in pieces."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar, cast
+
+import torch
+from pydantic import Field, ValidationError
+from torch import Tensor
+
+from mpifl.wings.site import PublicKey
+from mpifl.wings.sites.letters.letter_names import LetterFault, LetterName
+from mpifl.wings.sites.letters.letter_records import AnyRecord, LetterKind, LetterRecord, Number, RunId
+from mpifl.wire import DTYPES, MOST_VECTORS, Count, Digest, Message, VectorSpec
+
+PAD = 4096
+PIECE = 8 << 20
+"""Plain bytes of a piece of the vectors."""
+_Kind = TypeVar("_Kind", bound=Message)
+
+
+class LetterHeader(Message):
+    """What a letter shows to those who carry it, signed by its sender.
+
+    Attributes:
+        sender, to: The identities' public keys.
+        length, sha256: Of the sealed contents.
+        key: In a hello, the site's run key: a public X25519 key.
+    """
+
+    format: Literal[1] = 1
+    run: RunId
+    kind: LetterKind
+    sender: PublicKey
+    to: PublicKey
+    n: Number
+    salt: Digest
+    length: Count
+    sha256: Digest
+    key: PublicKey | None = None
+
+
+class LetterContents(Message):
+    """What is sealed in a letter: its record, its vectors, and the digests of their sealed pieces."""
+
+    record: AnyRecord
+    vectors: list[VectorSpec] = Field(default=[], max_length=MOST_VECTORS, fail_fast=True)
+    pieces: list[Digest] = Field(default=[], fail_fast=True)
+
+    @classmethod
+    def of(cls, record: LetterRecord, vectors: Mapping[str, Tensor], pieces: list[str]) -> LetterContents:
+        """Return the contents of a letter that is written."""
+        return cls.model_construct(record=cast(AnyRecord, record), vectors=specs_of(vectors), pieces=pieces)
+
+    def lengths(self, name: LetterName, most: int) -> list[int]:
+        """Return the plain bytes of each piece.
+
+        Args:
+            name: What the letter is called.
+            most: Bytes of all vectors, at most.
+
+        Raises:
+            LetterFault: record, vectors and pieces do not go together.
+        """
+        if self.record.kind != name.kind or len({one.name for one in self.vectors}) != len(self.vectors):
+            raise LetterFault(f"{name.file}: is a record of another kind, or names a vector twice")
+        if odd := next((one.dtype for one in self.vectors if one.dtype not in DTYPES), None):
+            raise LetterFault(f"{name.file}: a vector of {odd[:20]!r}; it takes {', '.join(DTYPES)}")
+        whole = sum(one.length * DTYPES[one.dtype].itemsize for one in self.vectors)
+        if whole > most:
+            what = f"has {whole} bytes of vectors, and this run has {most} at most"
+            raise LetterFault(f"{name.file}: {what}")
+        if len(self.pieces) != -(-whole // PIECE):
+            raise LetterFault(f"{name.file}: {len(self.pieces)} pieces for {whole} bytes of vectors")
+        return [min(PIECE, whole - start) for start in range(0, whole, PIECE)]
+
+
+def read_record(kind: type[_Kind], text: bytes, what: str) -> _Kind:
+    """Return what a signed JSON text holds.
+
+    Raises:
+        LetterFault: it is something else.
+    """
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        advice = "let both sides run the same version of mpifl"
+        raise LetterFault(f"{what}: {place or 'JSON'}: {first['msg'][:120]}; {advice}") from None
+
+
+def specs_of(vectors: Mapping[str, Tensor]) -> list[VectorSpec]:
+    """Return what announces the vectors."""
+
+    def dtype(vector: Tensor) -> str:
+        return str(vector.dtype).removeprefix("torch.")
+
+    return [VectorSpec(name=name, length=v.numel(), dtype=dtype(v)) for name, v in vectors.items()]
+
+
+def _bytes_of(vector: Tensor) -> memoryview:
+    found: memoryview = vector.view(torch.uint8).numpy().data
+    return found
+
+
+def cut(vectors: Mapping[str, Tensor]) -> Iterator[bytes]:
+    """Yield the bytes of all vectors, one behind another, in pieces."""
+    piece = bytearray()
+    for vector in vectors.values():
+        left = _bytes_of(vector.detach().cpu().contiguous().reshape(-1))
+        for start in range(-len(piece), len(left), PIECE):
+            piece += left[max(start, 0) : start + PIECE]
+            if len(piece) == PIECE:
+                yield bytes(piece)
+                piece.clear()
+    if piece:
+        yield bytes(piece)
+
+
+def spans_of(vectors: Iterable[Tensor], lengths: Sequence[int]) -> Iterator[list[memoryview]]:
+    """Yield for each piece the places of its bytes in the vectors."""
+    rest = [_bytes_of(vector) for vector in vectors if vector.numel()][::-1]
+    for length in lengths:
+        found = list[memoryview]()
+        for _ in range(len(rest)):
+            if not length:
+                break
+            view = rest.pop()
+            found.append(view[:length])
+            if len(view) > length:
+                rest.append(view[length:])
+            length -= len(found[-1])
+        yield found
+
+
+def decrypted(cipher: Any, nth: int, sealed: bytes, name: str) -> bytes:
+    """Return the plain bytes of a piece; 0 are the contents.
+
+    Raises:
+        LetterFault: another key has sealed it.
+    """
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        plain: bytes = cipher.decrypt(nonce_of(nth), sealed, None)
+    except InvalidTag:
+        raise LetterFault(f"{name}: is sealed with another key than this run's") from None
+    return plain
+
+
+def nonce_of(nth: int) -> bytes:
+    """Return the nonce of a piece; 0 are the contents."""
+    return nth.to_bytes(12, "big")
+
+
+def padded(text: bytes) -> bytes:
+    """Return a text with its length before it and zeros behind it, so that its length shows little."""
+    plain = struct.pack("<I", len(text)) + text
+    return plain + bytes(-len(plain) % PAD)
+
+
+def unpadded(plain: bytes) -> bytes:
+    """Return the text of `_padded`; for other bytes some text that is no JSON."""
+    return plain[4 : 4 + int.from_bytes(plain[:4], "little")]

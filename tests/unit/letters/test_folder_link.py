@@ -1,0 +1,145 @@
+"""A folder that others write to: whatever lies there, plain files of the other side are read, and no more."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from links.two_ends import COORDINATOR, SITE, TwoEnds, ask, vectors
+
+from mpifl.common import InputError
+from mpifl.wings.sites.letters import FolderLink, NotThere, folder_link
+
+NAME = "000007-ask.msg"
+
+
+@pytest.fixture
+def ends(tmp_path) -> TwoEnds:
+    made = TwoEnds(tmp_path)
+    made.coordinator.send(7, ask(), vectors())
+    return made
+
+
+def test_other_names_are_ignored_on_either_side(ends):
+    for side in (ends.up, ends.down):
+        side.mkdir(exist_ok=True)
+        for name in (
+            *(
+                "²²²²²².msg",
+                "000008-ask (conflict copy 2).msg",
+                "000008-ASK.msg",
+                "000008-foo.msg",
+                "8-ask.msg",
+            ),
+            *(
+                ".000008-ask.msg",
+                "000008-ask.msg.tmp",
+                "٠٠٠٠٠٨-ask.msg",
+                "000008-ask.msg\n",
+                "000008-ask-x.part",
+            ),
+        ):
+            (side / name).write_bytes(b"x")
+        (side / os.fsdecode(b"\xff.msg")).write_bytes(b"x")
+    assert ends.site.newest("ask").n == 7
+    ends.coordinator.forget(99)
+    assert len([*ends.down.iterdir()]) == 11
+    assert TwoEnds(ends.folder).site.newest("ask") is None
+
+
+def test_pipes_links_folders_and_endless_files_are_not_read(ends, tmp_path):
+    (whole := ends.down / NAME).rename(tmp_path / "elsewhere")
+    os.mkfifo(ends.down / "000011-ask.msg")
+    (ends.down / "000012-ask.msg").symlink_to(tmp_path / "elsewhere")
+    (ends.down / "000013-ask.msg").symlink_to("/dev/zero")
+    (ends.down / "000014-ask.msg").mkdir()
+    with (ends.down / "000015-ask.msg").open("wb") as file:
+        file.truncate(3 << 30)  # a sparse file
+    with (ends.down / "000016-ask.msg").open("wb") as file:
+        file.write(b"MPIFLS01\xff\xff\xff\xff")
+        file.truncate(10 << 30)
+    assert sorted(TwoEnds(tmp_path).site._link.names())[-2:] == ["000015-ask.msg", "000016-ask.msg"]
+    assert ends.site.newest("ask") is None
+    for n in range(11, 15):
+        with pytest.raises(NotThere):
+            ends.site._link.get(f"{n:06d}-ask.msg", 0, 10)
+    (tmp_path / "elsewhere").rename(whole)
+    assert TwoEnds(tmp_path).site.newest("ask").n == 7
+
+
+def test_a_planted_link_leads_to_no_file_of_the_user(ends, tmp_path):
+    own = tmp_path / "thesis.tex"
+    own.write_text("mine")
+    names = [path.name for path in ends.down.iterdir()]
+    for name in names:
+        (ends.down / name).unlink()
+        (ends.down / name).symlink_to(own)
+        (ends.down / f".{name}.partial").symlink_to(own)
+    ends.coordinator.newest("answer")
+    assert own.read_text() == "mine"
+    assert ends.site.newest("ask").n == 7
+    assert not [path for path in ends.down.iterdir() if path.is_symlink()]
+
+
+@pytest.mark.parametrize("place", ["up", "site"])
+def test_a_folder_that_is_a_link_is_not_written_through(tmp_path, place):
+    ends = TwoEnds(tmp_path)
+    (mine := tmp_path / "mine").mkdir()
+    if place == "up":
+        ends.up.parent.mkdir()
+        ends.up.symlink_to(mine)
+    else:
+        ends.up.parent.symlink_to(mine)
+    with pytest.raises(InputError, match=r"000007-.*: cannot be written \(.*\); make .*/up writable"):
+        ends.site.send(7, ask(), vectors())
+    assert [*mine.iterdir()] == []
+
+
+def test_a_file_of_a_file_system_without_rename_is_written_at_once(tmp_path, monkeypatch):
+    ends = TwoEnds(tmp_path)
+
+    def refused(*given, **more):
+        raise OSError(38, os.strerror(38))
+
+    monkeypatch.setattr(folder_link.os, "rename", refused)
+    sealed = ends.coordinator.send(7, ask(), vectors())
+    assert sorted(path.name for path in ends.down.iterdir()) == sorted(sealed.files)
+    assert ends.site.newest("ask").n == 7
+
+
+def test_what_is_there_is_not_written_again_and_what_differs_is(ends):
+    before = {path: path.stat().st_ino for path in ends.down.iterdir()}
+    for mailbox in (ends.coordinator, TwoEnds(ends.folder).coordinator):
+        assert mailbox.put_again(7, "ask")
+        assert {path: path.stat().st_ino for path in ends.down.iterdir()} == before
+    whole = (ends.down / NAME).read_bytes()
+    for harmed in (b"", whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1]), whole + b"x"):
+        (ends.down / NAME).write_bytes(harmed)
+        ends.coordinator.newest("answer")
+        assert (ends.down / NAME).read_bytes() == whole
+
+
+def test_partial_files_of_a_killed_writer_are_removed_at_the_start(ends):
+    left = ends.down / f".{NAME}.partial"
+    left.write_bytes(b"half")
+    foreign = ends.down / ".notes.partial"
+    foreign.write_bytes(b"")
+    TwoEnds(ends.folder)
+    assert foreign.exists()
+    assert not left.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    """Root may write anywhere, so a file stands where a folder should."""
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / SITE.public[:16]).write_text("")
+    ends = TwoEnds(tmp_path)
+    with pytest.raises(
+        InputError, match=r"/down/000007-ask.*: cannot be written \(.*\); make .*/down writable"
+    ):
+        ends.coordinator.send(7, ask(), vectors())
+    missing = FolderLink(tmp_path / "away", COORDINATOR.public, "down")
+    with pytest.raises(InputError, match=r"away/.*: cannot be written \(No such file or directory\)"):
+        missing.put(NAME, Path(__file__))
+    assert missing.names() == {}
