@@ -20,8 +20,11 @@ from mpifl.wire import Transport
 class Coordinating(Questions, Protocol):
     """Asks sites, and tells what was said."""
 
-    def begin(self, job: Job, spec: FederationSpec) -> None:
+    def begin(self, job: Job, spec: FederationSpec, elements: int) -> None:
         """Begin for a job, before anything is asked.
+
+        Args:
+            elements: How many elements the model has.
 
         Raises:
             InputError: the job or the federation is not that of the invitation.
@@ -66,7 +69,8 @@ class Coordinator(Wing):
             what = f"{transport.size} ranks were started, and a coordinator of sites is one"
             raise InputError(f"{what}; start it without mpirun and --ranks")
         assert isinstance(context.spec, FederationSpec)
-        self._questions.begin(self._job, context.spec)
+        elements = sum(value.numel() for value in context.models[0].state_dict().values())
+        self._questions.begin(self._job, context.spec, elements)
         return context
 
     def worker(self, kind: type[Worker]) -> type[Worker]:

@@ -15,6 +15,7 @@ from mpifl.training import Wing
 from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.site import SiteSeal, refuse_unbudgeted, site_folder
 from mpifl.wings.sites.site_share import SiteShares
+from mpifl.wings.sites.told_job import names_of_silos
 from mpifl.wire import Transport
 
 ASKER = "mpifl join"
@@ -54,8 +55,3 @@ class SiteMember(Wing):
 def silos_named(spec: FederationSpec, names: Sequence[str]) -> list[int]:
     """Return the numbers of the silos of these names, ascending."""
     return [silo for silo, name in enumerate(names_of_silos(spec)) if name in names]
-
-
-def names_of_silos(spec: FederationSpec) -> list[str]:
-    """Return the names by which sites know silos: those that `federation.json` and `sites.toml` use."""
-    return [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]

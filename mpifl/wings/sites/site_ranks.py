@@ -14,9 +14,12 @@ from mpifl.exchange import Federation, first_of
 from mpifl.exchange.server_side import ExpectedUpdates, Judge, Outcome
 from mpifl.wings.sites.site_share import window_named
 from mpifl.wire import (
+    AnyReply,
     Compute,
     Done,
     FileReply,
+    FinishReply,
+    Header,
     Load,
     Open,
     Reply,
@@ -42,11 +45,13 @@ class Unjudged(Judge):
         headers: The replies to the latest request.
     """
 
-    headers: Sequence[Reply] = ()
+    headers: Sequence[AnyReply] = ()
 
     def reason_to_lose(self, request: Request, headers: Sequence[Reply]) -> None:
         """Lose nothing, and note the replies."""
-        self.headers = list(headers)
+        self.headers = [
+            header for header in headers if isinstance(header, Done | FileReply | FinishReply | Header)
+        ]
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class SiteAnswer:
         states: The digest of the state that each silo keeps now, for silos that keep one.
     """
 
-    replies: Sequence[Reply]
+    replies: Sequence[AnyReply]
     sums: Mapping[tuple[int, str], Tensor] = field(default_factory=dict)
     states: Mapping[int, str] = field(default_factory=dict)
 

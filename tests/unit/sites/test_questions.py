@@ -30,7 +30,7 @@ class Here:
         self.folder, self.job, self.away, self.anew = folder, job, away, anew
         self.n, self.places, self.running = 0, {}, {}
 
-    def begin(self, job, spec):
+    def begin(self, job, spec, elements):
         ids = {entry.name: silo for silo, entry in enumerate(spec.silos)}
         self.silos = {site: frozenset(ids[name] for name in names) for site, names in SITES_OF.items()}
 
