@@ -1,3 +1,4 @@
 from . import (
+    consents as consents,
     letters as letters,
 )
