@@ -1,15 +1,19 @@
-from .asking_worker import (
-    CameBack as CameBack,
-    Questions as Questions,
+from . import (
+    consents as consents,
+    letters as letters,
 )
 from .coordinator_wing import (
-    Coordinating as Coordinating,
     Coordinator as Coordinator,
+)
+from .correspondence import (
+    Correspondence as Correspondence,
+)
+from .joining import (
+    join as join,
 )
 from .site_member import (
     SiteMember as SiteMember,
 )
-from .site_ranks import (
-    SiteAnswer as SiteAnswer,
-    SiteRanks as SiteRanks,
+from .site_run import (
+    Invited as Invited,
 )

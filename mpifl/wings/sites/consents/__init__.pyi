@@ -1,0 +1,37 @@
+from .consent_file import (
+    ConsentedRun as ConsentedRun,
+    ConsentLedger as ConsentLedger,
+    add_consent as add_consent,
+    admitted as admitted,
+    read_consents as read_consents,
+)
+from .invitation import (
+    Invitation as Invitation,
+    check_members as check_members,
+    read_invitation as read_invitation,
+    signed_invitation as signed_invitation,
+    write_invitation as write_invitation,
+)
+from .job_digest import (
+    OWN_KEYS as OWN_KEYS,
+    code_in as code_in,
+    federation_digest as federation_digest,
+    job_digest as job_digest,
+    paths_in as paths_in,
+    shared_job as shared_job,
+)
+from .own_code import (
+    code_digest as code_digest,
+)
+from .roster import (
+    check_roster as check_roster,
+    in_fours as in_fours,
+    number_of as number_of,
+    roster_of as roster_of,
+)
+from .run_home import (
+    RunHome as RunHome,
+)
+from .sent_file import (
+    SentFile as SentFile,
+)
