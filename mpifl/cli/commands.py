@@ -16,6 +16,7 @@ from mpifl.cli import (
     ending,
     identity_command,
     job_commands,
+    join_command,
     listing,
     look_commands,
     model_commands,
@@ -76,13 +77,13 @@ def train(
         raise typer.Exit(ending.code_of_launched(lambda: launcher.launch(ranks, survive), run))
     transport = _joined(ranks, survive)
     from mpifl.training import loop as training
-    from mpifl.wings import wings_of
+    from mpifl.wings import wings_at
 
     ending.speak_if(lambda: transport.is_server)
     if transport.rank in transport.workers:
         tuning.keep_all_memory()
     with tuning.subnormals_as_zero():
-        end = training.train(job, run, tuple(set_), resume, transport, force, wings_of=wings_of)
+        end = training.train(job, run, tuple(set_), resume, transport, force, wings_of=wings_at(run))
     if not transport.is_server:
         return
     if end is not training.End.FINISHED:
@@ -122,6 +123,7 @@ def _again(job: Path, set_: list[str], run: Path, ranks: int | None, survive: bo
     return runnable(f"{shlex.join(command)} --resume")
 
 
+app.command()(join_command.join)
 app.command()(job_commands.check)
 app.command()(job_commands.submit)
 app.command()(model_commands.evaluate)

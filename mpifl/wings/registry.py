@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Sequence
+from pathlib import Path
 
 from mpifl.common import InputError
 from mpifl.run.job import Job
-from mpifl.training import Wing
+from mpifl.training import Wing, WingsOf
 
 ALWAYS = "fast"
 """The wing that takes part in every job if it is installed: it makes steps faster."""
 WINGS = ("site", "dpsgd", ALWAYS, "compression", "scoring", "masked", "robust", "attacks", "split")
 """The wings, in the order in which they act. Each is a folder whose face has `wing(job)`."""
+OVER_SITES = "sites.link"
+"""A file of a run folder whose silos are at sites: then the wing `sites` takes part, too."""
 
 
 def wings_of(job: Job) -> Sequence[Wing]:
@@ -41,3 +44,15 @@ def _made(name: str, key: str, job: Job) -> Wing:
     made: Wing = module.wing(job)
     made.name = name
     return made
+
+
+def wings_at(run: Path) -> WingsOf:
+    """Return what makes the wings of a training in a run folder: `wings_of`, or its like that asks sites.
+
+    Raises:
+        InputError: the folder is of a run over sites, and cannot be used.
+    """
+    if not (run / OVER_SITES).exists():
+        return wings_of
+    found: WingsOf = importlib.import_module("mpifl.wings.sites").over_sites(run, wings_of)
+    return found

@@ -1,39 +1,77 @@
-"""A run over three sites on one machine: their keys, their folders, their programs."""
+"""A run over sites on one machine: keys, invitation, consents and folders, as commands would make them."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mpifl.wings.site import Exchange, Identity
-from mpifl.wings.sites.correspondence import Correspondence
+from mpifl import __version__
+from mpifl.data.shards import read_federation
+from mpifl.run.job import read_job
+from mpifl.wings.site import Identity, make_identity
+from mpifl.wings.sites.consents import (
+    ConsentedRun,
+    Invitation,
+    RunHome,
+    add_consent,
+    federation_digest,
+    signed_invitation,
+    write_invitation,
+)
+from mpifl.wings.sites.coordinating import point_to
 from mpifl.wings.sites.letters import Member
-from mpifl.wings.sites.site_run import Invited
+from mpifl.wings.sites.told_job import welcome_text
 
-RUN = "ab" * 16
-NAMES = ("north", "south", "west")
-
-
-def secret(*of: str) -> bytes:
-    return hashlib.sha256(" ".join(of).encode()).digest()
+SITES = {"north": ["silo 0", "silo 1"], "south": ["silo 2", "silo 3"], "west": ["silo 4", "silo 5"]}
+COORDINATOR = "bern"
+FIGURES = ["train_loss", "accuracy", "test_accuracy", "test_loss", "loss"]
 
 
-def identity(name: str) -> Identity:
-    return Identity(name, secret("identity", name))
+def set_up(
+    base: Path, job: Path, sites: Mapping[str, Sequence[str]] = SITES, changes: Sequence[str] = ()
+) -> str:
+    """Make BASE/link with the invitation, BASE/run, and BASE/home-SITE for each; return the run's id."""
+    run = os.urandom(16).hex()
+    identities = {name: _identity(base, name) for name in (COORDINATOR, *sites)}
+    resolved = read_job(job, changes)
+    told = welcome_text(resolved, read_federation(Path(resolved.shards)))
+    members = [
+        Member(name=name, key=identities[name].public, silos=list(silos)) for name, silos in sites.items()
+    ]
+    own = identities[COORDINATOR]
+    invitation = Invitation(
+        run=run,
+        mpifl=__version__,
+        coordinator=COORDINATOR,
+        key=own.public,
+        run_key=RunHome(home(base, COORDINATOR), run).key().public.hex(),
+        federation=federation_digest(told["spec"]),
+        site=sorted(members, key=lambda member: member.key),
+        job=told["job"],
+        signature="0" * 128,
+    )
+    (base / "link").mkdir()
+    write_invitation(base / "link", signed_invitation(invitation, own))
+    point_to(base / "run", base / "link")
+    for name, silos in sites.items():
+        consent = ConsentedRun(
+            coordinator=own.public,
+            job=invitation.job_digest,
+            federation=invitation.federation,
+            silos=list(silos),
+            masks="none",
+            figures=FIGURES,
+            questions=1000,
+        )
+        add_consent(home(base, name), consent)
+    return run
 
 
-def roster(told: dict[str, list[str]]) -> list[Member]:
-    members = [Member(name=name, key=identity(name).public, silos=silos) for name, silos in told.items()]
-    return sorted(members, key=lambda member: member.key)
+def home(base: Path, name: str) -> Path:
+    return base / f"home-{name}"
 
 
-def correspondence(base: Path, out: Path, link: Path) -> Correspondence:
-    told = json.loads((base / "sites.json").read_text())
-    return Correspondence(RUN, out, link, identity("coordinator"), Exchange(secret("run")), roster(told))
-
-
-def invited(base: Path, name: str) -> Invited:
-    told = json.loads((base / "sites.json").read_text())
-    key = Exchange(secret("run")).public.hex()
-    return Invited(RUN, identity("coordinator").public, key, identity(name), told[name], lambda told: None)
+def _identity(base: Path, name: str) -> Identity:
+    home(base, name).mkdir(mode=0o700, parents=True)
+    return make_identity(home(base, name), name)

@@ -2,18 +2,10 @@ from . import (
     consents as consents,
     letters as letters,
 )
-from .coordinator_wing import (
-    Coordinator as Coordinator,
-)
-from .correspondence import (
-    Correspondence as Correspondence,
+from .coordinating import (
+    over_sites as over_sites,
+    point_to as point_to,
 )
 from .joining import (
     join as join,
-)
-from .site_member import (
-    SiteMember as SiteMember,
-)
-from .site_run import (
-    Invited as Invited,
 )

@@ -67,7 +67,7 @@ class Questions(Protocol):
 
     def asked(
         self,
-        request: Request,
+        request: Compute | Finish,
         vectors: Mapping[str, Tensor],
         base: Mapping[str, Mapping[int, str]],
         named: Mapping[str, set[str]],

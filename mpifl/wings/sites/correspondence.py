@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from mpifl.common import InputError, RoundLost
 from mpifl.common.machine import signals
 from mpifl.data.shards import FederationSpec
 from mpifl.run.job import Job
-from mpifl.wings.site import Exchange, Identity
+from mpifl.wings.site import Identity
 from mpifl.wings.sites.asking_worker import CameBack
+from mpifl.wings.sites.consents import Invitation, RunHome, federation_digest, job_digest
 from mpifl.wings.sites.letters import (
     AskRecord,
     EndRecord,
@@ -28,7 +29,7 @@ from mpifl.wings.sites.letters import (
     WelcomeRecord,
 )
 from mpifl.wings.sites.site_letters import SiteLetters, why_not_welcome
-from mpifl.wings.sites.told_job import digest_of_job, largest_letter, names_of_silos, welcome_text
+from mpifl.wings.sites.told_job import largest_letter, names_of_silos, welcome_text
 from mpifl.wire import Compute, Finish
 
 SHORTEST, LONGEST = 0.01, 1.0
@@ -41,32 +42,24 @@ class Correspondence:
     """Asks the sites of one run by letters.
 
     Args:
-        run: The run's id.
-        out: The run folder, which holds `sites.jsonl`, and the letters that left last.
+        invitation: The coordinator's own invitation.
+        identity: Its identity.
+        home: The run's private folder, with its run key and its letters.
+        out: The run folder, which gets `sites.jsonl`.
         link: The folder that carries the letters.
-        identity: The coordinator's identity.
-        exchange: Its run key.
-        roster: The sites.
-        deadline: Seconds after which a site that has not answered is away; None waits for all.
 
     Attributes:
         silos: See `Questions`.
     """
 
     def __init__(
-        self,
-        run: str,
-        out: Path,
-        link: Path,
-        identity: Identity,
-        exchange: Exchange,
-        roster: Sequence[Member],
+        self, invitation: Invitation, identity: Identity, home: RunHome, out: Path, link: Path
     ) -> None:
-        self._run, self._out, self._link, self._roster = run, out, link, roster
-        self._identity, self._exchange = identity, exchange
+        self._invitation, self._identity, self._home = invitation, identity, home
+        self._out, self._link, self._exchange = out, link, home.key()
         self._note: Callable[..., None] = lambda text, **how: print(text, flush=True)
         self._sites: dict[str, SiteLetters] = {}
-        self.silos: dict[str, frozenset[int]] = {}
+        self.silos: Mapping[str, frozenset[int]] = {}
 
     def begin(self, job: Job, spec: FederationSpec, elements: int) -> None:
         """Open the mailboxes, and read what was noted before.
@@ -75,26 +68,28 @@ class Correspondence:
             elements: How many elements the model has.
 
         Raises:
-            InputError: the roster's silos are not the federation's, or another coordinator uses the folder.
+            InputError: the invitation is to another job or federation.
         """
-        names = names_of_silos(spec)
-        hosted = [silo for member in self._roster for silo in member.silos]
-        if odd := sorted({*names} ^ {*hosted}):
-            where = "the federation has it, and no site" if odd[0] in names else "the federation lacks it"
-            raise InputError(f"silo '{odd[0]}': {where}; make the invitation anew by `mpifl sites init`")
-        self._job, self._spec, self._names = job, spec, names
-        self._digest, self._deadline = digest_of_job(job), job.cohort.deadline
+        self._told, names = welcome_text(job, spec), names_of_silos(spec)
+        self._spec, self._names = spec, names
+        self._digest, self._deadline = job_digest(self._told["job"]), job.cohort.deadline
+        invited = self._invitation.job_digest, self._invitation.federation
+        for what, told, here in zip(
+            ("job", "federation"), invited, (self._digest, federation_digest(self._told["spec"])), strict=True
+        ):
+            if told != here:
+                of = f"the invitation is to {what} {told[:8]}..., and this is {here[:8]}..."
+                raise InputError(f"{self._link}: {of}; make a new one by `mpifl sites init`")
         self._journal = Journal(self._out / "sites.jsonl")
-        for member in self._roster:
+        for member in self._invitation.site:
             silos = frozenset(names.index(silo) for silo in member.silos)
             self._sites[member.name] = SiteLetters(member, silos, self._box(member, elements))
         self.silos = {name: site.silos for name, site in self._sites.items()}
         self._read_journal()
 
     def _box(self, member: Member, elements: int) -> Mailbox:
-        outbox = self._out / "letters" / member.key[:16]
-        outbox.mkdir(parents=True, exist_ok=True, mode=0o700)
-        post = Post(self._run, self._identity, self._exchange, member.key, None, largest_letter(elements))
+        run, largest, outbox = self._invitation.run, largest_letter(elements), self._home.outbox(member.key)
+        post = Post(run, self._identity, self._exchange, member.key, None, largest)
         return Mailbox(post, FolderLink(self._link, member.key, "down"), outbox, say=self._say)
 
     def _say(self, line: str) -> None:
@@ -170,9 +165,8 @@ class Correspondence:
 
     def _welcome(self, site: SiteLetters, hello: str) -> None:
         """Send a site the job, in answer to the hello with this digest."""
-        told = welcome_text(self._job, self._spec)
-        life, roster = self._journal.life, list(self._roster)
-        welcome = WelcomeRecord(life=life, hello=hello, told=told, roster=roster)
+        life, roster = self._journal.life, self._invitation.site
+        welcome = WelcomeRecord(life=life, hello=hello, told=self._told, roster=roster)
         site.count("sent", site.box.send(0, welcome).bytes)
 
     def asked(

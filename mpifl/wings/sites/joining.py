@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from mpifl.common import lock
+from mpifl.common import InputError, Names
 from mpifl.common.machine import accelerators
 from mpifl.data.shards import FederationSpec
 from mpifl.run.job import Job
-from mpifl.training import Wing, WingsOf, agree, build
-from mpifl.wings.site import site_folder
-from mpifl.wings.sites.site_member import ASKER, SiteMember
+from mpifl.run.job.tables import Checkpoint, Tracking
+from mpifl.training import Wing, WingsOf, agree, agree_on, build
+from mpifl.wings.site import Identity, identity_of, site_folder
+from mpifl.wings.sites.consents import (
+    Invitation,
+    RunHome,
+    admitted,
+    federation_digest,
+    read_consents,
+    read_invitation,
+)
+from mpifl.wings.sites.site_member import ASKED_FOR, ASKER, SiteMember
 from mpifl.wings.sites.site_ranks import SiteRanks
-from mpifl.wings.sites.site_run import Invited, SiteRun, say
+from mpifl.wings.sites.site_run import SiteRun, say
 from mpifl.wire import Transport
 
 
 def join(
-    invited: Callable[[Path], Invited],
-    link: Path,
-    shards: Path,
-    own: Mapping[str, object],
-    transport: Transport,
-    wings_of: WingsOf,
+    link: Path, shards: Path, own: Mapping[str, object], transport: Transport, wings_of: WingsOf
 ) -> bool:
     """Take part in a run; every rank of the site's world calls this.
 
     Args:
-        invited: Reads what the site knows of the run, given its private folder; called at rank 0.
         link: The folder that carries the letters; rank 0's value counts, as of all that follows.
         shards: The folder of the site's shards.
-        own: Keys of the job that the site sets for itself.
+        own: Keys of the job that the site sets for itself, such as `device`.
         wings_of: Makes the wings that a job asks for.
 
     Returns:
@@ -44,44 +46,103 @@ def join(
     """
     with contextlib.ExitStack() as held:
         here: list[SiteRun] = []
-
-        def prepared() -> dict[str, str]:
-            folder = site_folder(ASKER, "this site's keys and what its silos keep")
-            found = invited(folder)
-            held.enter_context(lock.hold(folder / "runs" / found.run))
-            here.append(SiteRun(found, link, shards, folder, own, transport.size))
-            if not here[0].join():
-                return {}
-            silos = json.dumps([*found.silos])
-            return {"run": found.run, "silos": silos, "folder": str(here[0].folder / "training")}
-
-        told = agree(transport, prepared)
+        told = agree(transport, lambda: _prepared(link, shards, transport, here, held))
         if not told:
             return not transport.is_server
+        silos = _admit(told, link, transport)
 
         def members(job: Job) -> list[Wing]:
-            others = [wing for wing in wings_of(job) if wing.name != "site"]  # consent stands in its place
-            return [*others, SiteMember(job, told["run"], json.loads(told["silos"]))]
+            others = [
+                wing for wing in wings_of(job) if wing.name != "site"
+            ]  # the consent stands in its place
+            return [*others, SiteMember(job, told["run"], silos)]
 
         def planned() -> dict[str, str]:
-            job, spec = here[0].job, here[0].spec
-            return build.plan_of(job, spec, Path(told["folder"]), members(job))
+            keys = {"shards": str(shards), "tracking": Tracking(), "checkpoint": Checkpoint(), **own}
+            job = Job.model_validate_json(told["job"]).model_copy(update=keys)
+            return build.plan_of(job, here[0].spec(told["spec"]), Path(told["folder"]), members(job))
 
         built = build.build_planned(link, planned, transport, members)
         device = built.server.model.device
         with accelerators.watched(device), accelerators.rounding(device, tf32=False):
             if not transport.is_server:
                 return built.exchange.serve()
-            assert isinstance(built.spec, FederationSpec)
             try:
-                return _answer(here[0], built, built.spec)
+                return _answer(here[0], built, Invitation.model_validate_json(told["invitation"]))
             finally:
                 built.exchange.stop()
 
 
-def _answer(run: SiteRun, built: build.Built, spec: FederationSpec) -> bool:
+def _prepared(
+    link: Path, shards: Path, transport: Transport, here: list[SiteRun], held: contextlib.ExitStack
+) -> dict[str, str]:
+    """Begin at rank 0: look at invitation and consent, then say hello; return what all ranks must know.
+
+    Returns:
+        {} if a signal asks to end.
+    """
+    site = site_folder(ASKER, ASKED_FOR)
+    if (identity := identity_of(site)) is None:
+        raise InputError(f"{site}: has no identity; make one by `mpifl identity make NAME`")
+    invitation, silos = _invited(site, link, identity)
+    consent = admitted(site, invitation, invitation.job, silos, link)
+    home = RunHome(site, invitation.run)
+    if warning := held.enter_context(home.held()):
+        say(warning)
+    folders = {"link": link, "shards": shards, "site": site}
+    run = SiteRun(invitation, consent, identity, home, ranks=transport.size, **folders)
+    here.append(run)
+    if (welcome := run.join()) is None:
+        return {}
+    told = {"run": invitation.run, "folder": str(home.folder / "training")}
+    return {
+        **told,
+        "invitation": invitation.model_dump_json(),
+        "job": welcome["job"],
+        "spec": welcome["spec"],
+    }
+
+
+def _invited(site: Path, link: Path, identity: Identity) -> tuple[Invitation, list[str]]:
+    """Return the invitation of a coordinator to whose job the site consents, and the federation's silos."""
+    keys = dict.fromkeys(consent.coordinator for consent in read_consents(site))
+    problem = InputError(f"{link}: no job of it is in consent.toml; look at it by `mpifl consent {link}`")
+    for key in keys:
+        try:
+            found = read_invitation(link, key)
+        except InputError as error:
+            problem = error
+            continue
+        if found.member(identity.public) is None:
+            raise InputError(f"{link}: the invitation is not to {identity.name!r} ({identity.public[:8]}...)")
+        return found, [silo for member in found.site for silo in member.silos]
+    raise problem
+
+
+def _admit(told: Mapping[str, str], link: Path, transport: Transport) -> list[str]:
+    """Have each rank look at the consent before anything of the job is imported; return the site's silos.
+
+    Raises:
+        InputError: on all ranks, if a rank finds that the consent does not cover what the welcome tells.
+    """
+    invitation, problem, silos = Invitation.model_validate_json(told["invitation"]), "", list[str]()
+    names = [silo for member in invitation.site for silo in member.silos]
+    try:
+        silos = admitted(site_folder(ASKER, ASKED_FOR), invitation, told["job"], names, link).silos
+        if (digest := federation_digest(told["spec"])) != invitation.federation:
+            other = f"{digest[:8]}..., and the invitation is to {invitation.federation[:8]}..."
+            raise InputError(f"{link}: the welcome has federation {other}; nothing is answered")
+    except InputError as error:
+        problem = str(error)
+    agree_on(transport, problem, {}, Names(names))
+    return silos
+
+
+def _answer(run: SiteRun, built: build.Built, invitation: Invitation) -> bool:
     """Open the shards, and answer letters at rank 0."""
-    ranks = SiteRanks(built.exchange, run.places())
+    assert isinstance(built.spec, FederationSpec)
+    ranks, names = SiteRanks(built.exchange, run.places()), built.exchange.names
     for silo, fault in ranks.open().items():
-        say(f"silo {built.exchange.names[silo]} cannot take part while its shard is broken: {fault}")
-    return run.answer_letters(ranks, spec, sum(v.numel() for v in built.server.model.state_dict().values()))
+        say(f"silo {names[silo]} cannot take part while its shard is broken: {fault}")
+    elements = sum(value.numel() for value in built.server.model.state_dict().values())
+    return run.answer_letters(ranks, built.spec, invitation.job_digest, elements)

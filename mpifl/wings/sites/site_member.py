@@ -18,7 +18,8 @@ from mpifl.wings.sites.site_share import SiteShares
 from mpifl.wings.sites.told_job import names_of_silos
 from mpifl.wire import Transport
 
-ASKER = "mpifl join"
+ASKER, ASKED_FOR = "mpifl join", "this site's keys and what its silos keep"
+"""What asks for the site's folder, and for what."""
 
 
 class SiteMember(Wing):
@@ -47,7 +48,7 @@ class SiteMember(Wing):
             InputError: the site's folder is missing, or the site has a budget that the job does not count.
         """
         refuse_unbudgeted()
-        folder = site_folder(ASKER, "this site's keys and what its silos keep")
+        folder = site_folder(ASKER, ASKED_FOR)
         seal = SiteSeal(SiteFolder(folder).secret, self._run)
         return dataclasses.replace(context, averaging=SiteShares(), seal=seal, tells=KindsAlone)
 
@@ -55,3 +56,8 @@ class SiteMember(Wing):
 def silos_named(spec: FederationSpec, names: Sequence[str]) -> list[int]:
     """Return the numbers of the silos of these names, ascending."""
     return [silo for silo, name in enumerate(names_of_silos(spec)) if name in names]
+
+
+def others_of(wings: Sequence[Wing]) -> list[Wing]:
+    """Return the wings but that of a site's own rules: over sites, consents stand in its place."""
+    return [wing for wing in wings if wing.name != "site"]

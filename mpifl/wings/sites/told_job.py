@@ -1,15 +1,11 @@
-"""What both ends of a run over sites know of its job: names, digests, and bounds."""
+"""What both ends of a run over sites know of its job: names, texts, and bounds."""
 
 from __future__ import annotations
 
-import hashlib
 from importlib.metadata import version
 
 from mpifl.data.shards import FederationSpec
 from mpifl.run.job import Job
-
-OWN = {"shards", "device", "threads", "tracking", "checkpoint"}
-"""Keys of a job that each site sets for itself."""
 
 
 def names_of_silos(spec: FederationSpec) -> list[str]:
@@ -17,15 +13,9 @@ def names_of_silos(spec: FederationSpec) -> list[str]:
     return [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
 
 
-def digest_of_job(job: Job) -> str:
-    """Return the sha256 of a job with all defaults, but for the keys that each site sets for itself."""
-    return hashlib.sha256(job.model_dump_json(exclude_none=True, exclude=OWN).encode()).hexdigest()
-
-
 def welcome_text(job: Job, spec: FederationSpec) -> dict[str, str]:
-    """Return what a welcome tells of a job and its federation, without the server's test set."""
-    of_sites = spec.model_copy(update={"test": None})
-    return {"job": job.model_dump_json(exclude_none=True), "spec": of_sites.model_dump_json()}
+    """Return what an invitation and a welcome tell of a job and its federation."""
+    return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json()}
 
 
 def largest_letter(elements: int) -> int:
