@@ -59,7 +59,7 @@ KINDS: dict[str, Kind] = {
     "jobs": Kind(jobs, read_one_job, READ),
     "sites.toml": Kind(lists, read_sites, READ),
     "offers": Kind(offers, agree, (ValidationError, InputError)),
-    "letters": Kind(letters, read_letter, (LetterFault,)),
+    "letters": Kind(letters, read_letter, (LetterFault,), cost=2),
     "invitations": Kind(invitations, consent_to, READ),
     "terms": Kind(terms, read_terms, READ),
     "answers": Kind(answers, judge, (ValueError, InputError)),

@@ -6,6 +6,7 @@ import functools
 import json
 import struct
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from unittest import mock
@@ -13,7 +14,7 @@ from unittest import mock
 from links.memory_link import MemoryLink, Shared
 from links.two_ends import COORDINATOR, KEYS, RUN, SITE, post, records, same, vectors
 
-from fuzzing.mutations import evil, harmed_bytes, harmed_json, harmed_toml
+from fuzzing.mutations import harmed_bytes, harmed_json, harmed_toml
 from fuzzing.outcomes import Undocumented
 from mpifl.wings.sites.consents import (
     ConsentedRun,
@@ -97,32 +98,35 @@ def invitations(draw: Random, valid: Path, folder: Path) -> Path:
     """Return a folder with a harmed invitation, signed before or after the harm, and a consent to it."""
     job = harmed_json(draw, JOB.encode()).decode("utf-8", "replace") if draw.random() < 0.3 else JOB
     member = Member(name="graz", key=SITE.public, silos=["silo 1"])
-    unsigned = Invitation.model_construct(
-        **{"format": 1, "run": RUN, "mpifl": "0.2.0", "coordinator": "bern", "key": COORDINATOR.public},
-        **{"run_key": KEYS["bern"].public.hex(), "federation": federation_digest("{}"), "site": [member]},
-        **{"job": job.replace("\0", ""), "signature": "00" * 64},
+    unsigned = Invitation(
+        run=RUN,
+        mpifl="0.2.0",
+        coordinator="bern",
+        key=COORDINATOR.public,
+        run_key=KEYS["bern"].public.hex(),
+        federation=federation_digest("{}"),
+        site=[member],
+        job=job.replace("\0", ""),
+        signature="00" * 64,
     )
-    if draw.random() < 0.3:
-        key = draw.choice([*Invitation.model_fields])
-        value = evil(draw)
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            unsigned = unsigned.model_copy(update={key: value})
-    try:
-        write_invitation(folder, signed_invitation(unsigned, COORDINATOR))
-    except (ValueError, TypeError):  # nothing that TOML can say
-        write_invitation(folder, signed_invitation(unsigned.model_copy(update={"run": RUN}), COORDINATOR))
-    consent = {
-        "coordinator": COORDINATOR.public,
-        "job": job_digest(JOB),
-        "federation": federation_digest("{}"),
-    }
-    add_consent(
-        folder, ConsentedRun.model_validate({**consent, "silos": ["silo 1"], "masks": "none", "questions": 3})
+    write_invitation(folder, signed_invitation(unsigned, COORDINATOR))
+    consent = ConsentedRun(
+        coordinator=COORDINATOR.public,
+        job=job_digest(JOB),
+        federation=federation_digest("{}"),
+        silos=["silo 1"],
+        masks="none",
+        questions=3,
     )
+    add_consent(folder, consent)
     for name in ("invitation.toml", "consent.toml"):
-        if draw.random() < 0.3:
+        if draw.random() < 0.4:
             content = (folder / name).read_bytes()
             (folder / name).write_bytes(harmed_toml(draw, content, tomllib.loads(content.decode())))
+    if draw.random() < 0.5:  # signed after the harm
+        with suppress(ValueError):
+            harmed = Invitation.model_validate(tomllib.loads((folder / "invitation.toml").read_text("utf-8")))
+            write_invitation(folder, signed_invitation(harmed, COORDINATOR))
     return folder
 
 
