@@ -6,6 +6,7 @@ order, no deletions. The same seed does the same harm to the same files.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from random import Random
 
 
 class FolderFiles(MutableMapping[str, bytes]):
-    """The files of a folder by their paths in it; a file is written in place, so that others see halves."""
+    """The files of a folder by name; a file is written in place, so that others see halves."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -26,15 +27,18 @@ class FolderFiles(MutableMapping[str, bytes]):
 
     def __setitem__(self, name: str, content: bytes) -> None:
         path = self._folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True)
         path.write_bytes(content)
 
     def __delitem__(self, name: str) -> None:
         raise NotImplementedError("this provider carries no deletions")
 
     def __iter__(self) -> Iterator[str]:
-        paths = sorted(path for path in self._folder.rglob("*") if path.is_file())
-        return (str(path.relative_to(self._folder)) for path in paths)
+        found = (
+            sorted(os.scandir(self._folder), key=lambda entry: entry.name) if self._folder.exists() else []
+        )
+        return (entry.name for entry in found if entry.is_file())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -75,7 +79,8 @@ class WorstCopier:
         self._due.clear()
         for name in [*self._source]:
             with suppress(OSError, KeyError):
-                self._target[name] = self._source[name]
+                if self._there(name) != (content := self._source[name]):
+                    self._target[name] = content
 
     def _there(self, name: str) -> bytes | None:
         try:

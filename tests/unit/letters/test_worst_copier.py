@@ -17,7 +17,7 @@ from links.worst_copier import FolderFiles, WorstCopier
 from mpifl.wings.sites.letters import AnswerRecord, EndRecord, FolderLink, Journal, Mailbox, letter_format
 from mpifl.wire import Report
 
-BEATS = 4
+BEATS = 3
 SCHEDULES = 3000 if os.environ.get("MPIFL_SLOW") else 24
 
 
@@ -110,7 +110,7 @@ def run(draw: Random, folder: Path, in_memory: bool) -> dict[str, int]:
     coordinator = Coordinator(folder, links[0], COORDINATOR, SITE)
     site = Site(folder, links[1], SITE, COORDINATOR)
     over = False
-    for turn in range(400):
+    for turn in range(250):
         who = draw.choice((coordinator, site, *copiers))
         if isinstance(who, WorstCopier):
             who.step()
@@ -119,7 +119,7 @@ def run(draw: Random, folder: Path, in_memory: bool) -> dict[str, int]:
         elif who.turn() and who is site:
             over = True
             break
-        if turn > 200:  # the provider comes to its senses, and so all ends
+        if turn > 150 and turn % 8 == 0:  # the provider comes to its senses, and so all ends
             for copier in copiers:
                 copier.calm()
     assert over
