@@ -70,7 +70,7 @@ class Federation:
         timed: bool = True,
     ) -> None:
         self.names = names or Names()
-        self._faults = Judge(quorum, self.names, knowledge.sent, varied=knowledge.algorithm.varied)
+        self.judge = Judge(quorum, self.names, knowledge.sent, varied=knowledge.algorithm.varied)
         self.transport = transport
         self.ledger = ExchangeCosts()
         self.transforms = transforms
@@ -300,5 +300,5 @@ class Federation:
         """Return the verdict: the server decides which updates count, and tells all ranks."""
         told = None
         if self.transport.is_server:
-            told = self._faults.decide(request, reports, headers, self._worker.aggregation).encode()
+            told = self.judge.decide(request, reports, headers, self._worker.aggregation).encode()
         return Verdict.model_validate_json(self._broadcast.tell(told))

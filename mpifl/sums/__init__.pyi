@@ -23,7 +23,11 @@ from .mean import (
     WeightedMean as WeightedMean,
 )
 from .planning import (
+    PartialSum as PartialSum,
     Rank as Rank,
+    ReductionPlan as ReductionPlan,
+    Window as Window,
+    plan as plan,
 )
 from .vector_checks import (
     are_readable as are_readable,

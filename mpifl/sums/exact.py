@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from mpifl.sums import kernels
@@ -52,8 +53,31 @@ def anchor_of(window: int, summands: int) -> float:
         window: b.
         summands: How many numbers are added, at most 2^bits.
     """
-    bits = max(1, math.ceil(math.log2(max(summands, 1))))
-    return 1.5 * 2.0 ** (STEP * window + bits)
+    return 1.5 * 2.0 ** (STEP * window + bits_of(summands))
+
+
+def is_partial_sum(total: Tensor, window: int, summands: int, most: int) -> bool:
+    """Return whether a vector can be the sum of some summands of a window: multiples of its grid, in range.
+
+    Args:
+        total: A float64 vector on the CPU.
+        window: b; every summand is below 2^(16 b).
+        summands: How many numbers are added by all, which sets the grid; see `anchor_of`.
+        most: How many of them this sum has.
+    """
+    half = (52 - STEP * window - bits_of(summands)) / 2  # the scale itself may be beyond float64
+    scales = 2.0 ** math.floor(half), 2.0 ** math.ceil(half)
+    largest = most * 2.0 ** (52 - bits_of(summands))
+    for piece in torch.split(total, kernels.PIECE):
+        scaled = piece * scales[0] * scales[1]
+        if not bool(((scaled == scaled.round()) & (scaled.abs() <= largest)).all()):
+            return False
+    return True
+
+
+def bits_of(summands: int) -> int:
+    """Return the least number of bits, at least 1, that holds as many summands."""
+    return max(1, math.ceil(math.log2(max(summands, 1))))
 
 
 class ExactSum:
@@ -84,3 +108,13 @@ class ExactSum:
         anchor = anchor_of(window, self._summands)
         kernels.add(self.windows[window], vector, weight, anchor, fresh=fresh)
         return window
+
+    def take(self, window: int, total: Tensor) -> None:
+        """Add the sum of a window that was made elsewhere, shape [length]; the vector itself is kept.
+
+        The result is exact: both are multiples of the window's grid.
+        """
+        if window in self.windows:
+            self.windows[window] += total
+        else:
+            self.windows[window] = total

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
-from mpifl.sums.exact import ExactSum, window_of
+from mpifl.sums.exact import ExactSum, is_partial_sum, window_of
 from mpifl.sums.planning import PartialSum
 from mpifl.sums.vector_checks import checked_peak, header_of
-from mpifl.wire import Memory, Update, VectorHeader, combination, unmarked
+from mpifl.wire import Memory, Update, VectorHeader, combination, unmarked, wrong_length
 
 FEW = 3
 """The most silos of a rank whose vectors stay unweighted: their memory is that of a sum and a vector."""
@@ -60,6 +60,26 @@ class LocalSums:
         rooms = {n: self._room(n, vector, weights[n] * peaks[n]) for n, vector in vectors.items()}
         windows = {n: self._add(n, vector, weights[n], peaks[n], rooms[n]) for n, vector in vectors.items()}
         return {name: header_of(update, name, window) for name, window in windows.items()}
+
+    def take(self, made: Mapping[tuple[str, int], tuple[Tensor, int]]) -> None:
+        """Add sums of several updates that were made elsewhere, for the same number of summands in all.
+
+        Args:
+            made: By vector's name and window the sum, float64 on the CPU, shape [n], and how many updates it
+                is of. The sums belong to this object from now on.
+
+        Raises:
+            ValueError: one of them cannot be such a sum. Nothing has been added.
+        """
+        for (name, window), (total, most) in made.items():
+            if not is_partial_sum(total, window, self.summands, most):
+                raise ValueError(f"its sum of '{name}' in window {window} is none of {most} updates")
+            if name in self._sums and self._sums[name].length != len(total):
+                raise ValueError(wrong_length(name, len(total), self._sums[name].length))
+        for (name, window), (total, _) in made.items():
+            sums = self._sums.setdefault(name, ExactSum(len(total), self.summands))
+            fresh = window not in sums.windows
+            sums.take(window, self._memory.move_to_shared_memory(total) if fresh else total)
 
     def _peak(self, name: str, vector: Tensor, weight: float) -> float:
         before = [len(vector) for _, vector, _ in self._stayed.get(name, [])[:1]]

@@ -92,6 +92,10 @@ class WeightedMean:
         refuse_noise(update)
         return self._here.add(update)
 
+    def take(self, made: Mapping[tuple[str, int], tuple[Tensor, int]]) -> None:
+        """Add sums that were made elsewhere; see `LocalSums.take`."""
+        self._here.take(made)
+
     def parts(self) -> list[PartialSum]:
         """Return this rank's sums; see `LocalSums.parts`."""
         return self._here.parts()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -80,12 +80,25 @@ def build(
     Raises:
         InputError: on all ranks if anything is wrong on any of them, with the line to show.
     """
+    plan = functools.partial(_plan, job, out, overrides, resume, force, wings_of)
+    return build_planned(job, plan, transport, wings_of)
+
+
+def build_planned(
+    given: Given, planned: Callable[[], Plan], transport: Transport, wings_of: WingsOf
+) -> Built:
+    """Build a training of a plan that rank 0 makes; see `build`.
+
+    Args:
+        given: What the plan was made of, for the names of errors.
+        planned: Makes the plan; called at rank 0.
+    """
     allow_many_open_files()
     before, prepared = transport.agreed, None
     while transport.agreed == before:
         try:
             prepared = None
-            prepared = _prepared(job, out, overrides, resume, transport, force=force, wings_of=wings_of)
+            prepared = _prepared(given, planned, transport, wings_of)
             agree_on(transport, prepared.problem, prepared.alignments, prepared.names)
         except RankLost:
             ranks = transport.recover()
@@ -122,15 +135,9 @@ class _Prepared:
 
 
 def _prepared(
-    given: Given,
-    out: Path,
-    overrides: tuple[str, ...],
-    resume: bool,
-    transport: Transport,
-    force: bool,
-    wings_of: WingsOf,
+    given: Given, planned: Callable[[], Plan], transport: Transport, wings_of: WingsOf
 ) -> _Prepared:
-    plan = agree(transport, lambda: _plan(given, out, overrides, resume, force, wings_of))
+    plan = agree(transport, planned)
     job = Job.model_validate_json(plan["job"])
     spec = parse_any(plan["spec"])
     built, wings, problem, tags = None, list[Wing](), "", dict[int, str]()
@@ -162,6 +169,11 @@ def _plan(
     lock.check(out)
     check_run(out, job, resume, force, spec)
     plan_wings(job, spec, source_of(given), wings)
+    return plan_of(job, spec, out, wings)
+
+
+def plan_of(job: Job, spec: AnySpec, out: Path, wings: Sequence[Wing]) -> Plan:
+    """Return the plan of a training, with the texts of the wings that all ranks have."""
     told = {wing.name: wing.told(spec, out) for wing in wings if not wing.of_rank}
     plan = {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
     return {**plan, "wings": json.dumps(told)}
@@ -171,7 +183,7 @@ def _assembled(
     job: Job, spec: AnySpec, run: Path, transport: Transport, plan: Plan, wings: Sequence[Wing]
 ) -> tuple[Server, Federation]:
     """Build what a rank needs: by a wing, if one builds the whole training, else by the core."""
-    transport.server_hosts = isinstance(spec, VerticalSpec)
+    transport.server_hosts = isinstance(spec, VerticalSpec) or any(wing.at_server for wing in wings)
     changed = functools.partial(_changed, transport, _told(plan, wings, transport.rank), wings)
     if own := of_one(wings, lambda wing: wing.assembled(spec, run, transport, changed), "the whole training"):
         return own
@@ -219,7 +231,8 @@ def _assemble(
     algorithm.task.metrics()  # import the metrics' library now, not in the first evaluation
     rule, transforms = _changing(job, algorithm, spec, run, wings)
     public = batches_of(folder, spec, spec.public, "public", device)
-    placed = _placed(job, spec, transport)
+    placed = of_one(wings, lambda wing: wing.placed(spec, transport), "the ranks of silos")
+    placed = _placed(job, spec, transport) if placed is None else placed
     context = WorkerContext(
         open=lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task),
         run=run,

@@ -10,7 +10,7 @@ import torch
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError
-from mpifl.data.shards import AnySpec
+from mpifl.data.shards import AnySpec, FederationSpec
 from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import Worker, WorkerContext
 from mpifl.run.job import Job
@@ -32,6 +32,9 @@ class Wing:
     """The wing's name in a job and in the registry; also the name of its folder."""
     of_rank: ClassVar[bool] = False
     """Whether each rank decides for itself to use the wing, so that other ranks may not have it."""
+
+    at_server: ClassVar[bool] = False
+    """Whether the server's rank hosts silos, too."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -63,6 +66,10 @@ class Wing:
         Raises:
             InputError: the job does not fit this rank's data.
         """
+        return None
+
+    def placed(self, spec: FederationSpec, transport: Transport) -> Mapping[int, Sequence[int]] | None:
+        """Return the silos of each worker, if the wing places them; None leaves it to the core."""
         return None
 
     def alignments(self, spec: AnySpec, transport: Transport) -> dict[int, str]:

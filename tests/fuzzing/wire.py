@@ -58,7 +58,7 @@ def take_report(given: tuple[str, bytes]) -> None:
     request, expected = REQUESTS[given[0]], ExpectedUpdates({0: 12.0}, 20, {})
     mean = WeightedMean(torch.device("cpu"), Memory(shared=False))
     accept = functools.partial(mean.accept, artefacts.TwoNodes(), 1)
-    taken = screened(came, request, 1, {0, 1}, expected, accept)
+    taken = screened(came, request, "rank 1", {0, 1}, expected, accept)
     other = Report(
         serial=4,
         headers=[Header(silo=2, weight=3.0, vectors=artefacts.reports()["compute"].headers[0].vectors)],

@@ -5,6 +5,7 @@ from . import (
 from .admission import (
     ExpectedUpdates as ExpectedUpdates,
     Knowledge as Knowledge,
+    screened as screened,
 )
 from .cohort import (
     ServerCohort as ServerCohort,

@@ -134,7 +134,7 @@ class Knowledge:
 def screened(
     came: Report | Refused,
     request: Request,
-    rank: int,
+    who: str,
     silos: Collection[int],
     expected: ExpectedUpdates,
     accept: Callable[[Sequence[Any], Sequence[Header]], None],
@@ -144,8 +144,8 @@ def screened(
     Args:
         came: The answer of a rank.
         request: The request that it answers.
-        rank: The number by which the user knows the rank.
-        silos: The silos that the rank may answer for, and must if the request is `addressed`.
+        who: The name by which the user knows who answers, such as "rank 3".
+        silos: The silos that it may answer for, and must if the request is `addressed`.
         expected: What the server knows in advance about the updates.
         accept: The aggregator's own check of a report's parts, given the headers of silos without a fault.
     """
@@ -156,7 +156,7 @@ def screened(
         accept(came.parts, updates_of(headers))
         return came.model_copy(update={"headers": headers})
     except (Refused, ValueError) as refused:
-        why = f"the report of rank {rank} was refused: {refused}"
+        why = f"the report of {who} was refused: {refused}"
         missed = sorted(silos) if request.addressed else []
         return Refusal(headers=[Done(silo=silo, fault=why, passing=True) for silo in missed])
 

@@ -80,7 +80,8 @@ class ReportGathering:
     ) -> Report:
         silos = self._membership.answerable(request, rank)
         accept = functools.partial(aggregation.accept, self._transport, rank)
-        return screened(came, request, self._transport.origins[rank], silos, expected, accept)
+        who = f"rank {self._transport.origins[rank]}"
+        return screened(came, request, who, silos, expected, accept)
 
     def missing(self, request: Request) -> list[Reply]:
         """Return the faults of the silos whose ranks did not answer in time."""

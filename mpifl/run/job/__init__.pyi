@@ -2,6 +2,9 @@ from . import (
     fits as fits,
     outline as outline,
 )
+from .fits import (
+    why_not as why_not,
+)
 from .job import (
     Job as Job,
     check_as_read as check_as_read,

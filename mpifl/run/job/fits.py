@@ -178,8 +178,12 @@ IN_EFFECT: dict[str, Callable[[Outline], bool]] = {
 """Whether a job asks for a way; ways are checked in this order, after an algorithm's own `ways`."""
 
 
-def why_not(way: str, job: Outline) -> str:
-    """Return which key of a job a way refuses, with advice; "" if none, or if the job does not ask for it."""
+def why_not(way: str, job: Outline, fits: Fits = FITS) -> str:
+    """Return which key of a job a way refuses, with advice; "" if none, or if the job does not ask for it.
+
+    Args:
+        fits: The table that has the way as a column.
+    """
     if way in IN_EFFECT and not IN_EFFECT[way](job):
         return ""
     tables: dict[str, Any] = {f"{name}.": table for name, table in job if isinstance(table, BaseModel)}
@@ -188,8 +192,8 @@ def why_not(way: str, job: Outline) -> str:
     refused = {
         key: value
         for prefix, table in {"": job, **tables}.items()
-        for outcome, key, value in FITS.unlike(way, table, prefix)
+        for outcome, key, value in fits.unlike(way, table, prefix)
         if outcome == "-"
     }
     by = "losses" if job.cohort.select == "power-of-choice" else "examples"
-    return FITS.first(way, refused, job=job, by=by)
+    return fits.first(way, refused, job=job, by=by)

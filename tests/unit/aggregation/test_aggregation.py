@@ -15,6 +15,7 @@ from mpifl.sums import kernels, mean, node_sums
 from mpifl.sums.exact import ExactSum, is_finite, peak_of, window_of
 from mpifl.sums.mean import WeightedMean
 from mpifl.sums.planning import PartialSum, ReductionPlan, Window, WindowPart, plan
+from mpifl.wings.sites.site_share import SiteShare, window_named
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Header, Report, VectorHeader, Verdict
 from mpifl.wire.nodes import Nodes
@@ -81,19 +82,19 @@ class Rank(Transport):
         return True
 
 
-def over_ranks(silos, workers, seed):
-    """Return the mean of [(id,
+def over_ranks(silos, workers, seed, kind=WeightedMean, summands=None):
+    """Return what a kind of mean makes of [(id,
     update)] that are dealt to workers of drawn nodes and folded in a drawn order."""
     shuffle = random.Random(seed)
     silos = shuffle.sample(silos, len(silos))
     size, per_node = workers + (workers > 1), shuffle.randint(1, workers + 1)
     of, vectors, sent = [rank // per_node for rank in range(size)], [], defaultdict(deque)
     ranks = [Rank(rank, of, vectors, sent) for rank in range(size)]
-    sums = [WeightedMean(CPU, rank.memory) for rank in ranks]
+    sums = [kind(CPU, rank.memory) for rank in ranks]
     headers = defaultdict(list)
     dealt = [shuffle.choice(list(ranks[0].workers)) for _ in silos]
     for rank, one in enumerate(sums):
-        one.expect(len(silos), dealt.count(rank))
+        one.expect(summands or len(silos), dealt.count(rank))
     for rank, (silo, update) in zip(dealt, silos, strict=True):
         headers[rank].append(
             Header(silo=silo, weight=update.weight, vectors=sums[rank].accumulate(silo, update))
@@ -163,6 +164,41 @@ def test_the_mean_is_within_the_stated_error_of_the_exact_one(drawn):
     bound = error_bound(drawn)
     for found, exact_value in zip(mean_of(drawn).tolist(), fsum_mean(drawn), strict=True):
         assert abs(found - exact_value) <= bound(exact_value)
+
+
+@given(updates(), st.integers(2, 4), st.integers(1, 4), st.integers(0, 99))
+def test_sums_that_are_made_elsewhere_lead_to_the_same_bits(drawn, sites, ranks, seed):
+    """Each site adds up its silos in a world of its own; the server divides what comes."""
+    server, headers = WeightedMean(CPU, Memory(shared=False)), []
+    server.expect(len(drawn))
+    silos = [(k, Update(w, {"delta": v})) for k, (w, v) in enumerate(drawn)]
+    for nth in range(sites):
+        own = silos[nth::sites]
+        found = over_ranks(own, ranks, seed + nth, SiteShare, len(drawn)) if own else {}
+        server.take({window_named(key)[::-1]: (total, len(own)) for key, total in found.items()})
+    for silo, update in silos:
+        window = window_of(update.weight * peak_of(update.vectors["delta"]))
+        told = VectorHeader(length=len(update.vectors["delta"]), window=window)
+        headers.append(Header(silo=silo, weight=update.weight, vectors={"delta": told}))
+    pieces = server.place({0: Report(headers=headers, parts=server.parts())})
+    made = server.combine(Alone(), Verdict(ranks=[0], pieces=pieces)).vectors["delta"]
+    assert same_bits(made, mean_of(drawn))
+
+
+@pytest.mark.parametrize("wrong", ["off the grid", "too large", "nan", "of another length"])
+def test_a_sum_that_no_updates_have_is_refused_and_nothing_is_added(wrong):
+    server, good = WeightedMean(CPU, Memory(shared=False)), torch.tensor([0.5, -0.25], dtype=torch.float64)
+    server.expect(4)
+    server.take({("w", 0): (good.clone(), 2)})
+    bad = {
+        "off the grid": good + 2.0**-51,
+        "too large": good * 8,
+        "nan": good * math.nan,
+        "of another length": torch.zeros(3, dtype=torch.float64),
+    }[wrong]
+    with pytest.raises(ValueError, match="'w'"):
+        server.take({("v", 0): (good.clone(), 2), ("w", 0): (bad, 2)})
+    assert [(name, total.tolist()) for name, _, total in server._here.sums()] == [("w", [0.5, -0.25])]
 
 
 def test_ordinary_updates_are_averaged_to_the_float32_that_is_nearest():

@@ -77,7 +77,7 @@ def screen(came, silos=(0,), kind=Compute, readable=True, **fields):
     own = {"work": "train"} if kind is Compute else fields
     request = kind(cohort=list(silos), **own)
     accept = functools.partial(WeightedMean(CPU, Memory(shared=False)).accept, Elsewhere(readable), 2)
-    return screened(came, request, 2, silos, EXPECTED, accept)
+    return screened(came, request, "rank 2", silos, EXPECTED, accept)
 
 
 def faults(*arguments, **more):
@@ -357,7 +357,7 @@ def test_a_mean_without_the_vector_that_is_read_loses_the_round_in_a_line():
 
 
 def test_a_report_with_other_vectors_than_silos_were_told_is_refused():
-    told = functools.partial(screened, request=Compute(work="train", cohort=[0]), rank=2, silos=(0,))
+    told = functools.partial(screened, request=Compute(work="train", cohort=[0]), who="rank 2", silos=(0,))
     for sent, why in (
         ({"gain": "weighted"}, "it sent 'delta', other"),
         ({"delta": "uniform"}, "'delta' is weighted, and uniform"),

@@ -78,7 +78,7 @@ class World:
             if report is not None:
                 accept = functools.partial(self.scores.accept, None, rank)
                 came = report if isinstance(report, Refused) else read(report.encode())
-                screened(came, asked, rank, [], ExpectedUpdates(), accept)
+                screened(came, asked, f"rank {rank}", [], ExpectedUpdates(), accept)
 
     def score(self):
         self.wings[0].begin(self.server, self, lambda text, once=None: self.notes.append(text))

@@ -1,0 +1,201 @@
+"""The coordinator's worker: its silos are at sites, which it asks in place of training."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from mpifl.algorithms import usual_weight
+from mpifl.exchange.server_side import ExpectedUpdates, screened
+from mpifl.exchange.worker_side import Handler, Worker
+from mpifl.run.folder import CheckpointError, checkpoint
+from mpifl.sums import PartialSum, WeightedMean
+from mpifl.wings.sites.site_ranks import expected_of
+from mpifl.wire import (
+    AnyReply,
+    Compute,
+    Done,
+    FileReply,
+    Finish,
+    Header,
+    Load,
+    Open,
+    Report,
+    Request,
+    Save,
+    SaveStatus,
+)
+
+STATE = "digest"
+"""The key under which the coordinator notes, as the state of a silo, the digest of the state at its site."""
+
+
+@dataclass(frozen=True)
+class CameBack:
+    """What came back from a site.
+
+    Attributes:
+        report: The report of the site's silos.
+        sums: The name and window of each sum, in the order of the vectors.
+        vectors: The sums.
+        states: The digest of what each silo keeps now.
+    """
+
+    report: Report
+    sums: Sequence[tuple[str, int]]
+    vectors: Sequence[Tensor]
+    states: Mapping[int, str]
+
+
+class Questions(Protocol):
+    """Asks sites.
+
+    Attributes:
+        silos: The silos of each site, by the site's name.
+    """
+
+    silos: Mapping[str, frozenset[int]]
+
+    def opened(self) -> Mapping[str, str]:
+        """Wait until the sites are here; return why others are not, by the site's name."""
+
+    def asked(
+        self,
+        request: Request,
+        vectors: Mapping[str, Tensor],
+        base: Mapping[str, Mapping[int, str]],
+        named: Mapping[str, set[str]],
+    ) -> Mapping[str, CameBack | str]:
+        """Ask sites, and return what came back from each, or why nothing did.
+
+        Args:
+            base: For each asked site the digests of the states that its asked silos begin from.
+            named: For each asked site the digests of states that it must keep.
+        """
+
+
+class AskingWorker(Worker):
+    """Hosts no silo itself: it asks the sites, and adds up their sums as if they were silos' updates.
+
+    What a silo keeps is at its site. Here it is the digest of this state, which becomes final by the same
+    rules.
+    """
+
+    questions: ClassVar[Questions]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._named = _of_checkpoints(self._context.run)
+        """The digests that each checkpoint names, by round and silo."""
+
+    def _replies(
+        self, handler: Handler, mine: Sequence[int], request: Request, vectors: dict[str, Tensor]
+    ) -> list[AnyReply]:
+        if isinstance(request, Compute | Finish):
+            return self._asked_of_sites(mine, request, vectors)
+        if isinstance(request, Open):
+            return self._opened(mine)
+        if isinstance(request, Save):
+            self._named[request.round] = {}
+            for round in [one for one in self._named if one < request.oldest]:
+                del self._named[round]
+        return super()._replies(handler, mine, request, vectors)
+
+    def _opened(self, mine: Sequence[int]) -> list[AnyReply]:
+        missing = self.questions.opened()
+        why = {silo: text for name, text in missing.items() for silo in self.questions.silos[name]}
+        return [Done(silo=silo, fault=why.get(silo), passing=silo in why) for silo in mine]
+
+    def _asked_of_sites(
+        self, mine: Sequence[int], request: Compute | Finish, vectors: Mapping[str, Tensor]
+    ) -> list[AnyReply]:
+        silos = {name: sorted(own.intersection(mine)) for name, own in self.questions.silos.items()}
+        base = {name: {k: self._digest(k) for k in own} for name, own in silos.items() if own}
+        named = {name: self._named_of(self.questions.silos[name]) for name in base}
+        replies: list[AnyReply] = []
+        for name, came in self.questions.asked(request, vectors, base, named).items():
+            replies += self._taken(name, came, request, silos[name])
+        return sorted(replies, key=lambda reply: reply.silo)
+
+    def _digest(self, silo: int) -> str:
+        return str(self.states.of(silo).get(STATE, ""))
+
+    def _named_of(self, silos: frozenset[int]) -> set[str]:
+        """Return the digests of all states of silos that may be asked for again."""
+        now = [
+            state.get(silo, {}).get(STATE)
+            for state in (self.states.kept, self.states.pending)
+            for silo in silos
+        ]
+        before = [files.get(silo) for files in self._named.values() for silo in silos]
+        return {digest for digest in [*now, *before] if digest}
+
+    def _taken(
+        self, name: str, came: CameBack | str, request: Compute | Finish, silos: Sequence[int]
+    ) -> Sequence[AnyReply]:
+        """Return the replies of a site's silos after its report has been screened, and add its sums."""
+        if isinstance(came, str):
+            return [Done(silo=silo, fault=came, passing=True) for silo in silos]
+        parts = [PartialSum(name=vector, window=window) for vector, window in came.sums]
+        report = came.report.model_copy(update={"parts": parts})
+        take = functools.partial(self._take, came)
+        report = screened(report, request, f"site '{name}'", silos, self._expected(request, silos), take)
+        for reply in report.headers:
+            if reply.fault is None and (digest := came.states.get(reply.silo)):
+                self.states.keep(reply.silo, {STATE: digest})
+        return report.headers
+
+    def _expected(self, request: Compute | Finish, silos: Sequence[int]) -> ExpectedUpdates:
+        if isinstance(request, Finish):
+            return ExpectedUpdates()
+        context, weights = self._context, {}
+        for silo in silos:
+            examples = context.spec.silos[silo].examples
+            usual = usual_weight(context.weights, examples)
+            weights[silo] = context.algorithm.weight(request.work, examples, usual)
+        return expected_of(request, weights)
+
+    def _take(self, came: CameBack, parts: Sequence[Any], headers: Sequence[Header]) -> None:
+        """Check a site's sums by its headers, and add them. Raise ValueError if they do not fit."""
+        mean = self.aggregation
+        assert isinstance(mean, WeightedMean)
+        mean.accept(self._transport, self._transport.rank, parts, headers)
+        if kept := [one.silo for one in headers if one.keeps and one.silo not in came.states]:
+            raise ValueError(f"silo {kept[0]} keeps state, of which it tells no digest")
+        made = {}
+        for (vector, window), total in zip(came.sums, came.vectors, strict=True):
+            told = [one.vectors[vector] for one in headers if vector in one.vectors]
+            if any(one.length != len(total) for one in told):
+                raise ValueError(f"its sum of '{vector}' has {len(total)} elements, its silos say other")
+            made[vector, window] = total, sum(one.window == window for one in told)
+        mean.take(made)
+
+    def _save(self, id: int, request: Save, vectors: dict[str, Tensor]) -> AnyReply:
+        if not (state := self.states.kept.get(id)):
+            return FileReply(silo=id)
+        self._named[request.round][id] = state[STATE]
+        return FileReply(silo=id, writing=True)
+
+    def _save_status(self, id: int, request: SaveStatus, vectors: dict[str, Tensor]) -> AnyReply:
+        return FileReply(silo=id, sha256=self._named[request.checkpoint][id])
+
+    def _load(self, id: int, request: Load, vectors: dict[str, Tensor]) -> AnyReply:
+        self.states.kept.pop(id, None)
+        if id in request.files:
+            self.states.kept[id] = {STATE: request.files[id]}
+        return Done(silo=id, keeps=id in request.files)
+
+
+def _of_checkpoints(run: Path) -> dict[int, dict[int, str]]:
+    """Return the digests of silos' states in all checkpoints of a run that can be read, by round."""
+    found = {}
+    for round in checkpoint.committed(run):
+        with contextlib.suppress(CheckpointError):
+            found[round] = checkpoint.read(run, round)[1]
+    return found

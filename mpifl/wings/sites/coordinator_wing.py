@@ -1,0 +1,90 @@
+"""The wing of the coordinator: a training on one rank, whose silos are at sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from mpifl.algorithms import Algorithm, Server
+from mpifl.common import InputError
+from mpifl.data.shards import AnySpec, FederationSpec
+from mpifl.exchange import Federation
+from mpifl.exchange.worker_side import Worker, WorkerContext
+from mpifl.run.job import Job
+from mpifl.training import Wing
+from mpifl.wings.sites.asking_worker import AskingWorker, Questions
+from mpifl.wings.sites.what_fits import refuse_unfit
+from mpifl.wire import Transport
+
+
+class Coordinating(Questions, Protocol):
+    """Asks sites, and tells what was said."""
+
+    def begin(self, job: Job, spec: FederationSpec, elements: int) -> None:
+        """Begin for a job, before anything is asked.
+
+        Args:
+            elements: How many elements the model has.
+
+        Raises:
+            InputError: the job or the federation is not that of the invitation.
+        """
+
+    def listen(self, note: Callable[..., None]) -> None:
+        """Set the function that notes something for the user."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of each site since the last call, by the site's name."""
+
+    def told(self) -> dict[str, Any]:
+        """Return what each site says of itself, by the site's name."""
+
+
+class Coordinator(Wing):
+    """Lets a training ask sites."""
+
+    name = "sites"
+
+    def __init__(self, job: Job, questions: Coordinating) -> None:
+        super().__init__(job)
+        self._questions = questions
+
+    def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
+        """Refuse what does not go over sites.
+
+        Raises:
+            InputError: a key does not.
+        """
+        refuse_unfit(self._job)
+
+    def context(
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
+    ) -> WorkerContext:
+        """Begin to ask sites.
+
+        Raises:
+            InputError: there is more than one rank, or the job is not that of the invitation.
+        """
+        if transport.size > 1:
+            what = f"{transport.size} ranks were started, and a coordinator of sites is one"
+            raise InputError(f"{what}; start it without mpirun and --ranks")
+        assert isinstance(context.spec, FederationSpec)
+        elements = sum(value.numel() for value in context.models[0].state_dict().values())
+        self._questions.begin(self._job, context.spec, elements)
+        return context
+
+    def worker(self, kind: type[Worker]) -> type[Worker]:
+        """Return the class of the worker that asks sites."""
+        return type("AskingWorkerOfRun", (AskingWorker,), {"questions": self._questions})
+
+    def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
+        """Have notes on sites shown to the user."""
+        self._questions.listen(note)
+
+    def spent(self, server: Server) -> dict[str, Any]:
+        """Return the figures of the round's letters."""
+        return {"sites": self._questions.figures()}
+
+    def environment(self) -> dict[str, Any]:
+        """Return what sites say of themselves."""
+        return {"sites": self._questions.told()}

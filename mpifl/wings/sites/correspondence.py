@@ -1,0 +1,312 @@
+"""The coordinator's letters: it welcomes sites, asks them, waits for answers, and notes who is away."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mpifl.common import InputError, RoundLost
+from mpifl.common.machine import signals
+from mpifl.data.shards import FederationSpec
+from mpifl.run.job import Job
+from mpifl.wings.site import Exchange, Identity
+from mpifl.wings.sites.asking_worker import CameBack
+from mpifl.wings.sites.letters import (
+    AskRecord,
+    EndRecord,
+    FolderLink,
+    Journal,
+    LetterFault,
+    Mailbox,
+    Member,
+    Post,
+    WelcomeRecord,
+)
+from mpifl.wings.sites.site_letters import SiteLetters, why_not_welcome
+from mpifl.wings.sites.told_job import digest_of_job, largest_letter, names_of_silos, welcome_text
+from mpifl.wire import Compute, Finish
+
+SHORTEST, LONGEST = 0.01, 1.0
+"""Seconds between two looks at a link: they grow from the first to the second."""
+REMINDER, LEAVE_TAKING = 60.0, 60.0
+"""Seconds after which the user is told for whom the coordinator waits, and which it waits at the end."""
+
+
+class Correspondence:
+    """Asks the sites of one run by letters.
+
+    Args:
+        run: The run's id.
+        out: The run folder, which holds `sites.jsonl`, and the letters that left last.
+        link: The folder that carries the letters.
+        identity: The coordinator's identity.
+        exchange: Its run key.
+        roster: The sites.
+        deadline: Seconds after which a site that has not answered is away; None waits for all.
+
+    Attributes:
+        silos: See `Questions`.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        out: Path,
+        link: Path,
+        identity: Identity,
+        exchange: Exchange,
+        roster: Sequence[Member],
+    ) -> None:
+        self._run, self._out, self._link, self._roster = run, out, link, roster
+        self._identity, self._exchange = identity, exchange
+        self._note: Callable[..., None] = lambda text, **how: print(text, flush=True)
+        self._sites: dict[str, SiteLetters] = {}
+        self.silos: dict[str, frozenset[int]] = {}
+
+    def begin(self, job: Job, spec: FederationSpec, elements: int) -> None:
+        """Open the mailboxes, and read what was noted before.
+
+        Args:
+            elements: How many elements the model has.
+
+        Raises:
+            InputError: the roster's silos are not the federation's, or another coordinator uses the folder.
+        """
+        names = names_of_silos(spec)
+        hosted = [silo for member in self._roster for silo in member.silos]
+        if odd := sorted({*names} ^ {*hosted}):
+            where = "the federation has it, and no site" if odd[0] in names else "the federation lacks it"
+            raise InputError(f"silo '{odd[0]}': {where}; make the invitation anew by `mpifl sites init`")
+        self._job, self._spec, self._names = job, spec, names
+        self._digest, self._deadline = digest_of_job(job), job.cohort.deadline
+        self._journal = Journal(self._out / "sites.jsonl")
+        for member in self._roster:
+            silos = frozenset(names.index(silo) for silo in member.silos)
+            self._sites[member.name] = SiteLetters(member, silos, self._box(member, elements))
+        self.silos = {name: site.silos for name, site in self._sites.items()}
+        self._read_journal()
+
+    def _box(self, member: Member, elements: int) -> Mailbox:
+        outbox = self._out / "letters" / member.key[:16]
+        outbox.mkdir(parents=True, exist_ok=True, mode=0o700)
+        post = Post(self._run, self._identity, self._exchange, member.key, None, largest_letter(elements))
+        return Mailbox(post, FolderLink(self._link, member.key, "down"), outbox, say=self._say)
+
+    def _say(self, line: str) -> None:
+        self._note(line)
+
+    def _read_journal(self) -> None:
+        """Take up run keys, the last number, and which answer told which state."""
+        self._n, self._places = 0, dict[str, int]()
+        for line in self._journal.lines:
+            self._n = max(self._n, line.n)
+            if line.event == "hello" and (site := self._sites.get(line.about["site"])):
+                site.box.post.other_key = line.about["key"]
+                if line.about["job"] != self._digest or not site.box.put_again(0, "welcome"):
+                    self._welcome(site, line.about["hello"])
+            if line.event == "answered":
+                of_silos = (value for key, value in line.about.items() if key.startswith("silo "))
+                self._places |= dict.fromkeys(of_silos, line.n)
+        for site in self._sites.values():
+            if site.joined and (letter := self._newest(site, self._n, "answer", "behind")):
+                self._n = letter.n  # this folder was put back, and the site has gone on
+
+    def listen(self, note: Callable[..., None]) -> None:
+        """Set the function that notes something for the user."""
+        self._note = note
+
+    def figures(self) -> dict[str, Any]:
+        """Return letters and bytes of each site since the last call, and which are away."""
+        found = {}
+        for name, site in self._sites.items():
+            away = {} if site.awaited is None else {"away_since": site.since, "away_letter": site.awaited}
+            found[name] = {**site.figures, **away}
+            site.figures = {}
+        return found
+
+    def told(self) -> dict[str, Any]:
+        """Return what each site says of itself."""
+        return {name: {"silos": len(site.silos), **site.about} for name, site in self._sites.items()}
+
+    def opened(self) -> dict[str, str]:
+        """Welcome the sites; see `Questions.opened`. Sites that joined before are not waited for."""
+        until = time.monotonic() + (self._deadline or math.inf)
+        for _ in self._looks("the sites", lambda: [n for n, s in self._sites.items() if not s.joined], until):
+            missing = [
+                name for name, site in self._sites.items() if not (site.joined or self._welcomed(site))
+            ]
+            if not missing:
+                return {}
+        return {name: f"site '{name}' has not joined yet" for name in missing}
+
+    def _welcomed(self, site: SiteLetters) -> bool:
+        """Welcome a site if its hello is here, and return whether it was."""
+        if (letter := self._newest(site, -1, "hello")) is None:
+            return False
+        hello, name = letter.record, site.member.name
+        if why := why_not_welcome(site.member.silos, hello, self._names, self._spec):
+            self._refuse(site, letter.sha256, why)
+            return False
+        assert letter.key is not None
+        self._journal.note("hello", 0, site=name, key=letter.key, hello=letter.sha256, job=self._digest)
+        self._welcome(site, letter.sha256)
+        site.about = {"mpifl": hello.mpifl, "torch": hello.torch, **hello.about}
+        ranks = hello.about.get("ranks", "?")
+        self._note(f"{name} joined: {len(site.silos)} silos on {ranks} ranks")
+        return True
+
+    def _refuse(self, site: SiteLetters, hello: str, why: str) -> None:
+        """Tell a site once that it cannot take part by this hello; it may say another one."""
+        if hello != site.refused:
+            site.refused = hello
+            site.box.send(0, EndRecord(life=self._journal.life, why=why))
+            self._note(f"site '{site.member.name}' cannot take part: {why}")
+        site.box.post.other_key = None
+
+    def _welcome(self, site: SiteLetters, hello: str) -> None:
+        """Send a site the job, in answer to the hello with this digest."""
+        told = welcome_text(self._job, self._spec)
+        life, roster = self._journal.life, list(self._roster)
+        welcome = WelcomeRecord(life=life, hello=hello, told=told, roster=roster)
+        site.count("sent", site.box.send(0, welcome).bytes)
+
+    def asked(
+        self,
+        request: Compute | Finish,
+        vectors: Mapping[str, Tensor],
+        base: Mapping[str, Mapping[int, str]],
+        named: Mapping[str, set[str]],
+    ) -> dict[str, CameBack | str]:
+        """Ask sites; see `Questions.asked`."""
+        self._n += 1
+        work = request.work if isinstance(request, Compute) else request.kind
+        self._journal.note("asked", self._n, round=str(request.round), work=work)
+        waiting, came = dict[str, str](), dict[str, CameBack | str]()
+        for name in base:
+            if why := self._why_absent(self._sites[name]):
+                came[name] = why
+            else:
+                waiting[name] = self._ask(name, request, vectors, base[name], named[name])
+        return came | self._answers(waiting, isinstance(request, Finish))
+
+    def _ask(
+        self,
+        name: str,
+        request: Compute | Finish,
+        vectors: Mapping[str, Tensor],
+        base: Mapping[int, str],
+        named: set[str],
+    ) -> str:
+        """Send a question to a site; return the question's digest."""
+        keep_from = min((self._places[one] for one in named if one in self._places), default=self._n)
+        site = self._sites[name]
+        told = request.model_copy(update={"serial": 0, "resting": None, "direct": False})
+        record = AskRecord(
+            life=self._journal.life,
+            request=told,
+            job=self._digest,
+            base={self._names[silo]: digest for silo, digest in base.items()},
+            keep_from=keep_from,
+        )
+        on_host = {key: vector.cpu() for key, vector in vectors.items()}
+        sealed = site.box.send(self._n, record, on_host)
+        site.count("sent", sealed.bytes)
+        return record.question(on_host)
+
+    def _answers(self, waiting: dict[str, str], last: bool) -> dict[str, CameBack | str]:
+        """Wait for the answers to questions, whose digests are given by site. After the deadline the rest is
+        away.
+
+        Raises:
+            RoundLost: a signal asks the coordinator to end.
+        """
+        came, patience = dict[str, CameBack | str](), self._deadline or math.inf
+        until = time.monotonic() + (min(patience, LEAVE_TAKING) if last else patience)
+        for _ in self._looks(f"letter {self._n}", lambda: [*waiting], until):
+            for name in [*waiting]:
+                if (found := self._answer(name, waiting[name])) is not None:
+                    came[name] = found
+                    del waiting[name]
+            if not waiting:
+                return came
+        for name in waiting:
+            site = self._sites[name]
+            site.awaited, site.since = self._n, time.strftime("%Y-%m-%d %H:%M:%S")
+            came[name] = f"site '{name}' has not answered letter {self._n} in time"
+            if last:
+                where = f"its letter {self._n} lies in {self._link}"
+                self._note(f"site '{name}' has not taken the model yet; {where}")
+        return came
+
+    def _answer(self, name: str, asked: str) -> CameBack | str | None:
+        """Return a site's answer to the question of this number, None if there is none yet."""
+        site = self._sites[name]
+        try:
+            letter = site.box.newest("answer", "no", after=self._n - 1)
+        except LetterFault as fault:
+            return f"site '{name}': {fault}"
+        if letter is None or letter.n != self._n:
+            return None
+        site.count("received", letter.bytes)
+        site.box.forget(self._n)  # not before: until it answers, the site may not have read its welcome
+        record = letter.record
+        if record.kind == "no":
+            return f"site '{name}' answers nothing: {record.why}"
+        if record.asked != asked:
+            return f"site '{name}' answers another question than letter {self._n}"
+        told = {silo: record.states.get(self._names[silo], ("", ""))[1] for silo in site.silos}
+        states = {silo: digest for silo, digest in told.items() if digest}
+        noted = {f"silo {self._names[silo]}": digest for silo, digest in states.items()}
+        self._journal.note("answered", self._n, site=name, **noted)
+        self._places |= dict.fromkeys(states.values(), self._n)
+        if len(record.sums) != len(letter.vectors) or any(one.window is None for one in record.sums):
+            return f"site '{name}' sends other vectors than it names"
+        sums = [(one.name, one.window) for one in record.sums]
+        return CameBack(record.report, sums, [*letter.vectors.values()], states)
+
+    def _why_absent(self, site: SiteLetters) -> str:
+        """Return why a site is not asked, "" if it is."""
+        name = site.member.name
+        if not site.joined and not self._welcomed(site):
+            return f"site '{name}' has not joined yet"
+        if site.awaited is None:
+            return ""
+        letter = self._newest(site, site.awaited - 1, "answer", "no")
+        if letter is None:
+            return f"site '{name}' is away since {site.since} (letter {site.awaited})"
+        self._note(f"{name} is back (its answer to letter {site.awaited} came too late to count)")
+        site.awaited = None
+        return ""
+
+    def _newest(self, site: SiteLetters, after: int, *kinds: str) -> Any:
+        """Return the newest letter of some kinds; what is wrong with one is told."""
+        try:
+            return site.box.newest(*kinds, after=after)
+        except LetterFault as fault:
+            self._note(f"site '{site.member.name}': {fault}", once=(site.member.name, str(fault)))
+            return None
+
+    def _looks(self, what: str, missing: Callable[[], list[str]], until: float) -> Iterator[int]:
+        """Yield whenever it is time for another look, until a time is over; see `LONGEST`.
+
+        Raises:
+            RoundLost: a signal asks the coordinator to end.
+        """
+        pause, remind = SHORTEST, time.monotonic() + REMINDER
+        nth = 0
+        yield nth
+        while time.monotonic() < until:
+            if signals.pending():
+                raise RoundLost(f"a signal came while {', '.join(missing())} had not answered", in_vain=True)
+            if time.monotonic() > remind:
+                self._note(f"waiting for {', '.join(missing())} ({what})")
+                remind = math.inf
+            time.sleep(pause)
+            pause = min(pause * 1.2, LONGEST)
+            nth += 1
+            yield nth

@@ -1,0 +1,67 @@
+"""The coordinator's letters to and from one site, and why a site may not take part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mpifl import __version__
+from mpifl.data.shards import FederationSpec
+from mpifl.wings.sites.letters import HelloRecord, Mailbox, Member
+from mpifl.wings.sites.told_job import torch_version
+
+
+@dataclass
+class SiteLetters:
+    """The letters to and from one site.
+
+    Attributes:
+        silos: The numbers of its silos.
+        box: Its mailbox.
+        about: What the site says of itself.
+        awaited: The number of the question that it has not answered in time; None if it is not away.
+        since: When it was noted as away, for people.
+        figures: Letters and bytes since they were told last.
+        refused: The digest of a hello by which it cannot take part.
+    """
+
+    member: Member
+    silos: frozenset[int]
+    box: Mailbox
+    about: dict[str, str] = field(default_factory=dict)
+    awaited: int | None = None
+    since: str = ""
+    figures: dict[str, int] = field(default_factory=dict)
+    refused: str = ""
+
+    @property
+    def joined(self) -> bool:
+        """Whether the site has said hello in this run."""
+        return self.box.post.other_key is not None
+
+    def count(self, way: str, size: int) -> None:
+        """Count a letter that was sent or received."""
+        for name, more in ((f"letters_{way}", 1), (f"bytes_{way}", size)):
+            self.figures[name] = self.figures.get(name, 0) + more
+
+
+def why_not_welcome(
+    silos: Sequence[str], hello: HelloRecord, names: Sequence[str], spec: FederationSpec
+) -> str:
+    """Return why a site cannot take part, "" if it can.
+
+    Args:
+        silos: Its silos, by the invitation.
+        names: The names of all silos of the federation.
+    """
+    for what, here, there in (("mpifl", __version__, hello.mpifl), ("torch", torch_version(), hello.torch)):
+        if here != there:
+            return f"it has {what} {there}, the coordinator {here}; install the same version"
+    sizes = {name: dict(entry.examples) for name, entry in zip(names, spec.silos, strict=True)}
+    told = {one.name: dict(one.sizes) for one in hello.silos}
+    if odd := sorted({*silos} ^ told.keys()):
+        return f"silo '{odd[0]}' is named by the invitation or by its hello alone"
+    if odd := [name for name, of in told.items() if of != sizes[name]]:
+        has = f"has examples {told[odd[0]]}, and {sizes[odd[0]]} by the coordinator's federation.json"
+        return f"silo '{odd[0]}' {has}; let both have the same federation.json"
+    return ""

@@ -1,0 +1,57 @@
+"""The wing of a site's ranks: they host the site's own silos alone, and end exchanges with its sums."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from mpifl.data.shards import FederationSpec
+from mpifl.exchange import KindsAlone
+from mpifl.exchange.server_side import place
+from mpifl.exchange.worker_side import WorkerContext
+from mpifl.run.job import Job
+from mpifl.training import Wing
+from mpifl.wings.privacy import SiteFolder
+from mpifl.wings.site import SiteSeal, refuse_unbudgeted, site_folder
+from mpifl.wings.sites.site_share import SiteShares
+from mpifl.wings.sites.told_job import names_of_silos
+from mpifl.wire import Transport
+
+ASKER = "mpifl join"
+
+
+class SiteMember(Wing):
+    """Lets a rank take part as one of a site's."""
+
+    at_server: ClassVar[bool] = True
+    name = "sites"
+
+    def __init__(self, job: Job, run: str, silos: Sequence[str]) -> None:
+        """Take part in a run by some silos of the federation, which are given by their names."""
+        super().__init__(job)
+        self._run, self._silos = run, silos
+
+    def placed(self, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
+        """Return the site's own silos, spread evenly over its ranks."""
+        own = silos_named(spec, self._silos)
+        found = place([spec.silos[silo].examples["train"] for silo in own], transport.workers)
+        return {rank: [own[nth] for nth in some] for rank, some in found.items()}
+
+    def context(
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
+    ) -> WorkerContext:
+        """Make the context end exchanges with sums, seal states, and tell kinds of faults alone.
+
+        Raises:
+            InputError: the site's folder is missing, or the site has a budget that the job does not count.
+        """
+        refuse_unbudgeted()
+        folder = site_folder(ASKER, "this site's keys and what its silos keep")
+        seal = SiteSeal(SiteFolder(folder).secret, self._run)
+        return dataclasses.replace(context, averaging=SiteShares(), seal=seal, tells=KindsAlone)
+
+
+def silos_named(spec: FederationSpec, names: Sequence[str]) -> list[int]:
+    """Return the numbers of the silos of these names, ascending."""
+    return [silo for silo, name in enumerate(names_of_silos(spec)) if name in names]

@@ -1,0 +1,179 @@
+"""What a site's rank 0 does with a question: it has its ranks carry it out, and puts the answer together."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from mpifl.common import InputError, RoundLost
+from mpifl.exchange import Federation, first_of
+from mpifl.exchange.server_side import ExpectedUpdates, Judge, Outcome
+from mpifl.wings.sites.site_share import window_named
+from mpifl.wire import (
+    AnyReply,
+    Compute,
+    Done,
+    FileReply,
+    FinishReply,
+    Header,
+    Load,
+    Open,
+    Reply,
+    Request,
+    Save,
+    SaveStatus,
+)
+
+KEPT_AT = 10**9
+"""Letter n's states lie in the folder of round KEPT_AT + n: no round of a training has such a number. So each
+request to write or to read states also makes final what silos kept before it."""
+
+FAULT = "its site cannot read or keep what silos keep"
+"""The fault of all asked silos, of which the site prints the reason."""
+UNKNOWN = "unknown"
+"""Stands for the digest of a state in memory after an error."""
+
+
+class Unjudged(Judge):
+    """A site's judge: nothing is lost for want of answers, since the coordinator decides.
+
+    Attributes:
+        headers: The replies to the latest request.
+    """
+
+    headers: Sequence[AnyReply] = ()
+
+    def reason_to_lose(self, request: Request, headers: Sequence[Reply]) -> None:
+        """Lose nothing, and note the replies."""
+        self.headers = [
+            header for header in headers if isinstance(header, Done | FileReply | FinishReply | Header)
+        ]
+
+
+@dataclass(frozen=True)
+class SiteAnswer:
+    """The answer to a question.
+
+    Attributes:
+        replies: The replies of the site's silos that were asked.
+        sums: The exact sums by window and vector, float64.
+        states: The digest of the state that each silo keeps now, for silos that keep one.
+    """
+
+    replies: Sequence[AnyReply]
+    sums: Mapping[tuple[int, str], Tensor] = field(default_factory=dict)
+    states: Mapping[int, str] = field(default_factory=dict)
+
+
+class SiteRanks:
+    """Carries out questions on a site's ranks.
+
+    Args:
+        exchange: The exchange of the site's ranks.
+        places: For each known digest of a state the number of the letter whose answer told it.
+    """
+
+    def __init__(self, exchange: Federation, places: Mapping[str, int]) -> None:
+        self._exchange, self._places = exchange, dict(places)
+        self._judge = exchange.judge = Unjudged(0.0, exchange.names)
+        self._own = sorted(exchange.membership.homes)
+        self._held: dict[int, str] = {}
+        """The digest of the state that each silo has in memory; none has one at the start."""
+
+    @property
+    def silos(self) -> list[int]:
+        """The site's silos."""
+        return self._own
+
+    def open(self) -> dict[int, str]:
+        """Open and verify all shards; return why silos cannot take part."""
+        outcome = self._exchange.exchange(Open(cohort=self._own))
+        assert outcome is not None
+        return outcome.faults
+
+    def answer(
+        self, n: int, request: Request, vectors: Mapping[str, Tensor], base: Mapping[int, str], keep_from: int
+    ) -> SiteAnswer:
+        """Carry out a question.
+
+        Args:
+            n: The number of its letter.
+            request: The request.
+            vectors: The vectors of the request.
+            base: The digest of the state that each asked silo begins from; "" for none.
+            keep_from: The oldest number whose states must stay.
+
+        Returns:
+            The answer. If a state cannot be read or kept, it has a fault of each asked silo and no sums: the
+            sums would have updates in them whose states are lost.
+        """
+        asked = sorted(set(self._own).intersection(request.cohort))
+        try:
+            self._begin_from({silo: base.get(silo, "") for silo in asked})
+            sums = self._carried_out(request, vectors)
+            replies = [reply for reply in self._judge.headers if reply.silo in asked]
+            return SiteAnswer(replies, sums, self._kept(n, replies, keep_from))
+        except (InputError, RoundLost) as error:
+            print(f"letter {n}: {error}", file=sys.stderr, flush=True)
+            self._held |= dict.fromkeys(asked, UNKNOWN)
+            return SiteAnswer([Done(silo=silo, fault=FAULT, passing=True) for silo in asked])
+
+    def _begin_from(self, wanted: Mapping[int, str]) -> None:
+        """Have silos hold these states in memory. Raise InputError if a state is not here."""
+        moves: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        for silo, digest in wanted.items():
+            if self._held.get(silo, "") != digest:
+                if digest and digest not in self._places:
+                    raise InputError(self._put_back(silo, digest))
+                moves[self._places[digest] if digest else 0][silo] = digest
+        for place, digests in moves.items():
+            files = {silo: digest for silo, digest in digests.items() if digest}
+            self._exchanged(Load(round=KEPT_AT + place, cohort=sorted(digests), files=files))
+            self._held |= digests
+
+    def _put_back(self, silo: int, digest: str) -> str:
+        latest = max(self._places.values(), default=0)
+        here = f"this folder knows no such state up to letter {latest}"
+        begins = f"silo {self._exchange.names[silo]} is to begin from {digest[:8]}..., and {here}"
+        return f"{begins}; it was put back from a copy, or another `mpifl join` of this site runs"
+
+    def _carried_out(self, request: Request, vectors: Mapping[str, Tensor]) -> dict[tuple[int, str], Tensor]:
+        """Have the ranks carry out a request; return the sums."""
+        knowledge, expected = self._exchange.knowledge, ExpectedUpdates()
+        if isinstance(request, Compute):
+            weights = {silo: knowledge.weight(request.work, silo) for silo in self._own}
+            expected = expected_of(request, weights, knowledge.budgets)
+        outcome = self._exchange.exchange(request, vectors, expected)
+        assert outcome is not None
+        return {window_named(name): vector for name, vector in outcome.vectors.items()}
+
+    def _kept(self, n: int, replies: Sequence[Reply], keep_from: int) -> dict[int, str]:
+        """Have the states written of silos that keep one; return their digests when they are on the disk."""
+        keeping = [reply.silo for reply in replies if reply.keeps and reply.fault is None]
+        if not keeping:
+            return {}
+        at, oldest = KEPT_AT + n, KEPT_AT + keep_from
+        self._exchanged(Save(round=at, cohort=keeping, oldest=oldest))
+        written = self._exchanged(SaveStatus(round=at, cohort=keeping, checkpoint=at, wait=True))
+        digests = {silo: reply.sha256 or "" for silo, reply in written.of(FileReply).items()}
+        self._held |= digests
+        self._places |= dict.fromkeys(digests.values(), n)
+        return digests
+
+    def _exchanged(self, request: Request) -> Outcome:
+        """Return the outcome of a request about states. Raise InputError if a silo fails."""
+        outcome = self._exchange.exchange(request)
+        assert outcome is not None
+        if outcome.faults:
+            raise InputError(first_of(outcome.faults, self._exchange.names))
+        return outcome
+
+
+def expected_of(request: Compute, weights: Mapping[int, float], budgets: bool = False) -> ExpectedUpdates:
+    """Return the updates that a question asks for, given the silos' weights."""
+    parameters = request.parameters or 0
+    return ExpectedUpdates(weights, parameters, request.lengths, budgets, request.sent)

@@ -1,0 +1,269 @@
+"""A site's end of a run at its rank 0: its private folder, its hello, and the letters that it answers."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from mpifl import __version__
+from mpifl.common import InputError, write_atomic
+from mpifl.common.machine import signals
+from mpifl.data.shards import FederationSpec, ShardEntry, read_federation
+from mpifl.run.job import Job
+from mpifl.run.job.tables import Checkpoint, Tracking
+from mpifl.wings.privacy import SiteFolder
+from mpifl.wings.site import Exchange, Identity, make_once
+from mpifl.wings.sites.letters import (
+    AnswerRecord,
+    FolderLink,
+    HelloRecord,
+    HelloSilo,
+    Journal,
+    Letter,
+    Mailbox,
+    NoRecord,
+    Post,
+    SumHeader,
+)
+from mpifl.wings.sites.site_ranks import SiteAnswer, SiteRanks
+from mpifl.wings.sites.told_job import digest_of_job, largest_letter, names_of_silos, torch_version
+from mpifl.wire import Finish, Report
+
+SHORTEST, LONGEST = 0.01, 1.0
+"""Seconds between two looks at the link: they grow from the first to the second."""
+
+
+@dataclass(frozen=True)
+class Invited:
+    """What a site knows of a run before its coordinator's first letter.
+
+    Attributes:
+        run: The run's id.
+        coordinator: The public key of the coordinator's identity.
+        key: The coordinator's run key, public.
+        identity: The site's identity.
+        silos: The site's silos, by name.
+        check: Raises InputError if the site does not agree to a job. It is called with the texts of a welcome
+            before anything that they name is imported.
+    """
+
+    run: str
+    coordinator: str
+    key: str
+    identity: Identity
+    silos: Sequence[str]
+    check: Callable[[Mapping[str, str]], None]
+
+
+class SiteRun:
+    """One site in one run.
+
+    Args:
+        invited: What the site knows of the run.
+        link: The folder that carries the letters.
+        shards: The folder of the site's shards.
+        site: The site's private folder.
+        own: Keys of the job that the site sets for itself, such as `device`.
+        ranks: How many ranks the site has.
+
+    Attributes:
+        folder: The run's folder at the site.
+    """
+
+    def __init__(
+        self, invited: Invited, link: Path, shards: Path, site: Path, own: Mapping[str, object], ranks: int
+    ) -> None:
+        self._invited, self._link, self._shards = invited, link, shards
+        self._own = {"shards": str(shards), "tracking": Tracking(), "checkpoint": Checkpoint(), **own}
+        self._ranks = ranks
+        self.folder = site / "runs" / invited.run
+        (self.folder / "outbox").mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._secret = SiteFolder(site).secret
+        make_once(self.folder / "run.key", os.urandom(32))
+        self._exchange = Exchange((self.folder / "run.key").read_bytes())
+        self._journal = Journal(self.folder / "journal.jsonl")
+        self._box = self._mailbox(0)
+        self._told: dict[str, str] = {}
+
+    def _mailbox(self, elements: int) -> Mailbox:
+        invited = self._invited
+        largest = largest_letter(elements) if elements else 0
+        post = Post(invited.run, invited.identity, self._exchange, invited.coordinator, invited.key, largest)
+        link = FolderLink(self._link, invited.identity.public, "up")
+        return Mailbox(post, link, self.folder / "outbox", say=say)
+
+    def join(self) -> bool:
+        """Say hello and wait for the welcome; return False if a signal asks to end.
+
+        Raises:
+            InputError: the site does not agree to the job, has other shards, or may not take part.
+        """
+        entries = self._entries(read_federation(self._shards))
+        kept = self.folder / "welcome.json"
+        if not kept.exists():
+            self._box.send(0, self._hello(entries))
+        for _ in looks():
+            letter = self._box.newest("welcome", "end", after=-1)
+            if letter is not None and letter.record.kind == "welcome":
+                write_atomic(kept, json.dumps(letter.record.told).encode())
+            if kept.exists():
+                break
+            if letter is not None:
+                what = f"the coordinator does not take this site: {letter.record.why}"
+                raise InputError(f"{self._link}: {what}")
+            if signals.pending():
+                return False
+        self._told = json.loads(kept.read_bytes())
+        self._invited.check(self._told)
+        return True
+
+    def _entries(self, spec: FederationSpec) -> dict[str, ShardEntry]:
+        """Return the entries of the site's silos, by name."""
+        found = dict(zip(names_of_silos(spec), spec.silos, strict=True))
+        if missing := [silo for silo in self._invited.silos if silo not in found]:
+            where = f"{self._shards}/federation.json has no silo '{missing[0]}'"
+            raise InputError(f"{where}, which the invitation has for this site; name its folder by --shards")
+        return {silo: found[silo] for silo in self._invited.silos}
+
+    def _hello(self, entries: Mapping[str, ShardEntry]) -> HelloRecord:
+        def shard(entry: ShardEntry) -> str:
+            return hmac.new(self._secret, entry.sha256.encode(), hashlib.sha256).hexdigest()
+
+        silos = [HelloSilo(name=k, shard=shard(e), sizes=dict(e.examples)) for k, e in entries.items()]
+        return HelloRecord(
+            life=self._journal.life,
+            name=self._invited.identity.name,
+            silos=silos,
+            mpifl=__version__,
+            torch=torch_version(),
+            about={"ranks": str(self._ranks)},
+        )
+
+    @property
+    def job(self) -> Job:
+        """The job, with the keys that the site sets for itself."""
+        return Job.model_validate_json(self._told["job"]).model_copy(update=self._own)
+
+    @property
+    def spec(self) -> FederationSpec:
+        """The federation, with the site's own entries of its silos.
+
+        Raises:
+            InputError: the coordinator has other digests or sizes for them.
+        """
+        spec = FederationSpec.model_validate_json(self._told["spec"])
+        own = self._entries(read_federation(self._shards))
+        for name, told in zip(names_of_silos(spec), spec.silos, strict=True):
+            if name in own and (own[name].sha256, own[name].examples) != (told.sha256, told.examples):
+                digests = f"{told.sha256[:8]}... at the coordinator, {own[name].sha256[:8]}... here"
+                raise InputError(f"silo '{name}': its shard is {digests}; let both have the same")
+        silos = [own.get(name, told) for name, told in zip(names_of_silos(spec), spec.silos, strict=True)]
+        return spec.model_copy(update={"silos": silos})
+
+    def places(self) -> dict[str, int]:
+        """Return for each known digest of a state the number of the letter whose answer told it."""
+        answered = [line for line in self._journal.lines if line.event == "answered"]
+        return {digest: line.n for line in answered for key, digest in line.about.items() if _of_silo(key)}
+
+    def answer_letters(self, ranks: SiteRanks, spec: FederationSpec, elements: int) -> bool:
+        """Answer letters until the end; return False if a signal asks to end before.
+
+        Args:
+            elements: How many elements the model has.
+
+        Raises:
+            InputError: a letter is of another job, or was another question before.
+        """
+        self._box, job = self._mailbox(elements), digest_of_job(self.job)
+        names = names_of_silos(spec)
+        before = self._journal.last("answered")
+        last = before.n if before else 0
+        if before is not None:
+            self._refuse_other(last, before.about["asked"])
+            self._box.put_again(last, "answer")
+        while True:
+            letter = self._next(last, ended=before is not None and "end" in before.about)
+            if letter is None:
+                return before is not None and "end" in before.about
+            if letter.record.job != job:
+                told, here = letter.record.job[:8], job[:8]
+                what = f"letter {letter.n} is of job {told}..., this site has joined for {here}..."
+                raise InputError(f"{what}; look at it by `mpifl consent`, and join again")
+            self._work(letter, ranks, names, last)
+            last, before = letter.n, self._journal.last("answered")
+
+    def _next(self, last: int, ended: bool) -> Letter | None:
+        """Return the next question. None if a signal asks to end, or at the end if there is none."""
+        for _ in looks():
+            if signals.pending():
+                return None
+            if (letter := self._box.newest("ask", after=last)) is not None:
+                return letter
+            if ended:
+                return None
+        return None
+
+    def _refuse_other(self, last: int, asked: str) -> None:
+        """Refuse to go on if the letter that was answered last has become another question."""
+        letter = self._box.newest("ask", after=last - 1)
+        if letter is not None and letter.n == last and letter.record.question(letter.vectors) != asked:
+            why = f"letter {last} was another question before"
+            self._box.send(last, NoRecord(life=self._journal.life, of=last, why=why))
+            two = "two coordinators use this run folder, or it was put back from a copy"
+            raise InputError(f"{why}; {two}: nothing is answered")
+
+    def _work(self, letter: Letter, ranks: SiteRanks, names: Sequence[str], last: int) -> None:
+        """Carry out a question, and answer it."""
+        n, ask, began = letter.n, letter.record, time.monotonic()
+        asked = ask.question(letter.vectors)
+        self._journal.note("taken", n, asked=asked)
+        base = {names.index(name): digest for name, digest in ask.base.items() if name in self._invited.silos}
+        answer = ranks.answer(n, ask.request, letter.vectors, base, ask.keep_from)
+        states = {names[silo]: digest for silo, digest in answer.states.items()}
+        record = AnswerRecord(
+            life=self._journal.life,
+            asked=asked,
+            report=Report(headers=list(answer.replies)),
+            sums=[SumHeader(name=name, window=window) for window, name in answer.sums],
+            states={name: (ask.base.get(name, ""), digest) for name, digest in states.items()},
+            last=last,
+        )
+        sealed = self._box.seal(n, record, _vectors(answer))
+        ended = {"end": "1"} if isinstance(ask.request, Finish) else {}
+        noted = {f"silo {name}": digest for name, digest in states.items()}
+        self._journal.note("answered", n, asked=asked, **noted, **ended)
+        self._box.put(sealed)
+        self._box.forget(n)
+        spent, size = time.monotonic() - began, sealed.bytes / 1000
+        what = f"{len(answer.replies)} silos worked {spent:.1f} s, {size:.1f} kB left"
+        say(f"{self._invited.identity.name}: letter {n}, round {ask.request.round}: {what}")
+
+
+def looks() -> Iterator[int]:
+    """Yield whenever it is time for another look at the link; see `LONGEST`."""
+    pause, nth = SHORTEST, 0
+    while True:
+        yield nth
+        time.sleep(pause)
+        pause, nth = min(pause * 1.2, LONGEST), nth + 1
+
+
+def say(line: str) -> None:
+    """Print a line for the people at the site."""
+    print(line, flush=True)
+
+
+def _of_silo(key: str) -> bool:
+    return key.startswith("silo ")
+
+
+def _vectors(answer: SiteAnswer) -> dict[str, Tensor]:
+    return {str(nth): vector for nth, vector in enumerate(answer.sums.values())}

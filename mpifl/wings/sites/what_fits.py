@@ -1,0 +1,60 @@
+"""Which keys of a job may go over sites. A key that is not listed is refused."""
+
+from __future__ import annotations
+
+from mpifl.common import InputError
+from mpifl.run.job import Job, why_not
+from mpifl.silo.steps import Fits
+
+_KEYS = """
+key                                                           sites
+name,shards,seed,rounds,device,threads,kernels                +
+model,data,task,algorithm,local,server_optimizer              +
+cohort,aggregation,compression,attack,evaluate                +
+checkpoint,tracking                                           +
+model.name,strict,save,buffers                                +
+data.augment,rotation,zoom,shift,brightness,contrast          +
+cohort.fraction,quorum,deadline,weights,candidates            +
+cohort.select                                                 uniform|examples|power-of-choice|own
+aggregation.rule                                              mean
+aggregation.clip                                              +
+aggregation.byzantine,pre,s,m,tau,nu,iterations,disk_buffer   +
+compression.upload                                            none
+compression.download,bits,norm,error_feedback,bucket,share    +
+attack.kind                                                   none
+attack.silos,std,factor,z,epsilon,direction                   +
+attack.mimicked,target,patch,value,share,keep_optimizer_state +
+evaluate.every,batch_size,target,target_accuracy              +
+evaluate.stop_at_target,split,patience,keep_best,silos        +
+evaluate.where                                                server
+checkpoint.every,keep,background                              +
+checkpoint.mirror                                             False
+tracking.console,jsonl,tensorboard,mlflow,wandb,observers     +
+tracking.step_losses                                          -
+"""
+_WHY = """
+sites security              [security]: sums under masks do not go over sites yet; leave it out, or start all ranks by one mpirun
+sites privacy               [privacy]: budgets and noise do not go over sites yet; leave it out, or start all ranks by one mpirun
+sites split                 [split]: each batch would be two letters; start all ranks by one mpirun
+sites clock                 [clock]: silos would hand over what they trained in earlier rounds, which does not go over sites yet; leave it out
+sites aggregation.rule      [aggregation] rule = '{value}': needs single silos' updates, and sites send sums; use 'mean'
+sites compression.upload    [compression] upload = '{value}': sites send sums, which a codec of single updates does not shrink; use 'none'
+sites attack.kind           [attack] kind = '{value}': who lies is no key of others' jobs; leave it out
+sites cohort.select         [cohort] select = '{value}': letters show who was drawn; use 'uniform'
+sites evaluate.where        [evaluate] where = '{value}': the test set would leave the coordinator; use 'server'
+sites checkpoint.mirror     [checkpoint] mirror = true: no rank of a site takes the coordinator's place; leave it out
+sites model.weights         [model] weights = '{value}': a path of one machine says nothing at another; leave it out
+sites tracking.step_losses  [tracking] step_losses = {value}: sites tell nothing of single silos' steps; leave it out
+"""  # noqa: E501
+SITES = Fits(_KEYS, _WHY)
+"""The fits of jobs over sites."""
+
+
+def refuse_unfit(job: Job) -> None:
+    """Refuse a job that does not go over sites.
+
+    Raises:
+        InputError: a key of it does not; the line names it.
+    """
+    if why := why_not("sites", job, SITES):
+        raise InputError(why)
