@@ -25,6 +25,7 @@ from fuzzing.folders import (
     watch,
 )
 from fuzzing.jobs import jobs, read_one_job
+from fuzzing.letters import consent_to, invitations, letters, read_letter
 from fuzzing.new_rows import new_rows, predict_new
 from fuzzing.outcomes import Kind
 from fuzzing.sites import agree, lists, offers
@@ -37,6 +38,7 @@ from mpifl.report.judging.evaluate import evaluate_run
 from mpifl.report.pages.run_page import write_report
 from mpifl.run.folder.checkpoint import CheckpointError
 from mpifl.wings.site import read_sites
+from mpifl.wings.sites.letters import LetterFault
 
 READ = (InputError,)
 KINDS: dict[str, Kind] = {
@@ -57,6 +59,8 @@ KINDS: dict[str, Kind] = {
     "jobs": Kind(jobs, read_one_job, READ),
     "sites.toml": Kind(lists, read_sites, READ),
     "offers": Kind(offers, agree, (ValidationError, InputError)),
+    "letters": Kind(letters, read_letter, (LetterFault,), cost=2),
+    "invitations": Kind(invitations, consent_to, READ),
     "terms": Kind(terms, read_terms, READ),
     "answers": Kind(answers, judge, (ValueError, InputError)),
     "messages": Kind(messages, decode, (ValidationError,)),

@@ -141,6 +141,7 @@ def test_a_second_hello_with_another_key_is_ignored_with_a_line(tmp_path):
             lambda told: told | {"vectors": [{"name": "w", "length": 7, "dtype": "bfloat16"}]},
             "'bfloat16'; it",
         ),
+        (lambda told: told | {"vectors": [{"name": "w", "length": 7, "dtype": ""}]}, "''; it takes"),
         (
             lambda told: told | {"vectors": [{"name": "w", "length": 1 << 60, "dtype": "uint8"}]},
             "has 1152921",

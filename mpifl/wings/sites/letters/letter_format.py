@@ -66,8 +66,8 @@ class LetterContents(Message):
         """
         if self.record.kind != name.kind or len({one.name for one in self.vectors}) != len(self.vectors):
             raise LetterFault(f"{name.file}: is a record of another kind, or names a vector twice")
-        if odd := next((one.dtype for one in self.vectors if one.dtype not in DTYPES), None):
-            raise LetterFault(f"{name.file}: a vector of {odd[:20]!r}; it takes {', '.join(DTYPES)}")
+        if odd := [one.dtype for one in self.vectors if one.dtype not in DTYPES]:
+            raise LetterFault(f"{name.file}: a vector of {odd[0][:20]!r}; it takes {', '.join(DTYPES)}")
         whole = sum(one.length * DTYPES[one.dtype].itemsize for one in self.vectors)
         if whole > most:
             what = f"has {whole} bytes of vectors, and this run has {most} at most"
