@@ -93,6 +93,11 @@ class Command:
     def session(self) -> int:
         return self._process.pid
 
+    @property
+    def ended(self) -> int | None:
+        """The exit code, None while it runs."""
+        return self._process.poll()
+
     def living(self) -> list[int]:
         """The processes of its session, and of the sessions of its ranks."""
         noted = [int(one.name) for one in self._sessions.iterdir()]

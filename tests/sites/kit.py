@@ -9,7 +9,7 @@ from pathlib import Path
 from mpifl import __version__
 from mpifl.data.shards import read_federation
 from mpifl.run.job import read_job
-from mpifl.wings.site import Identity, make_identity
+from mpifl.wings.site import Identity, identity_of, make_identity
 from mpifl.wings.sites.consents import (
     ConsentedRun,
     Invitation,
@@ -34,7 +34,7 @@ def set_up(
     """Make BASE/link with the invitation, BASE/run, and BASE/home-SITE for each; return the run's id."""
     run = os.urandom(16).hex()
     identities = {name: _identity(base, name) for name in (COORDINATOR, *sites)}
-    resolved = read_job(job, changes)
+    resolved = read_job(job)
     told = welcome_text(resolved, read_federation(Path(resolved.shards)))
     members = [
         Member(name=name, key=identities[name].public, silos=list(silos)) for name, silos in sites.items()
@@ -70,6 +70,13 @@ def set_up(
 
 def home(base: Path, name: str) -> Path:
     return base / f"home-{name}"
+
+
+def key_of(base: Path, name: str) -> str:
+    """Return a party's public key."""
+    found = identity_of(home(base, name))
+    assert found is not None
+    return found.public
 
 
 def _identity(base: Path, name: str) -> Identity:

@@ -1,0 +1,138 @@
+"""A run over sites as processes: a coordinator, sites with two ranks each, perhaps a copier between them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from conftest import ROOT, rank_environment
+from faults.processes import Command
+from sites import kit
+
+DYING = Path(__file__).with_name("dying.py")
+INTERRUPTED = 75
+
+
+class SitesRun:
+    """All processes of a run.
+
+    Args:
+        base: A folder of its own.
+        job: The job file.
+        shards: The folder of all shards.
+        copier: The seed of a bad provider between the coordinator and the sites; None: they share a folder.
+        die: For parties the points at which they kill themselves; see `dying.py`.
+    """
+
+    def __init__(
+        self,
+        base: Path,
+        job: Path,
+        shards: Path,
+        copier: int | None = None,
+        die: Mapping[str, Mapping[str, int]] | None = None,
+        sites: Mapping[str, Sequence[str]] = kit.SITES,
+        ranks: int = 2,
+    ) -> None:
+        self.base, self.job, self.shards, self.ranks, self._die = base, job, shards, ranks, die or {}
+        kit.set_up(base, job, sites)
+        self.sites, self.run, self.starts = [*sites], base / "run", 0
+        self.links = dict.fromkeys((kit.COORDINATOR, *sites), base / "link")
+        self.running: dict[str, Command] = {}
+        self._copier: subprocess.Popen[bytes] | None = None
+        if copier is not None:
+            self._start_copier(copier)
+
+    def _start_copier(self, seed: int) -> None:
+        pairs = []
+        for name in self.sites:
+            key = kit.key_of(self.base, name)[:16]
+            mine, theirs = self.base / "link" / key, self.base / f"link-{name}" / key
+            (self.base / f"link-{name}").mkdir()
+            shutil.copy(self.base / "link" / "invitation.toml", self.base / f"link-{name}")
+            self.links[name] = self.base / f"link-{name}"
+            pairs += [mine / "down", theirs / "down", theirs / "up", mine / "up"]
+            for side in ("down", "up"):
+                (mine / side).mkdir(parents=True)
+                (theirs / side).mkdir(parents=True)
+        command = [sys.executable, "-m", "links.worst_copier", str(seed), *map(str, pairs)]
+        path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        self._copier = subprocess.Popen(command, env=rank_environment() | path, start_new_session=True)
+
+    def __enter__(self) -> SitesRun:
+        for name in (kit.COORDINATOR, *self.sites):
+            self.start(name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for command in self.running.values():
+            command.kill()
+        if self._copier is not None:
+            self._copier.kill()
+            self._copier.wait()
+
+    def start(self, name: str) -> Command:
+        """Start a party, perhaps again."""
+        self.starts += 1
+        points = self._die.get(name)
+        more = {
+            "MPIFL_SITE": str(kit.home(self.base, name)),
+            "DIED": str(self.base),
+            "DIE": json.dumps(points),
+        }
+        program = [DYING] if points else ["-m", "mpifl"]
+        if name == kit.COORDINATOR:
+            words, ranks = ["train", self.job, "--out", self.run, "--resume"], 1
+        else:
+            words, ranks = ["join", self.links[name], "--shards", self.shards, "--device", "cpu"], self.ranks
+        folder = self.base / "commands" / f"{self.starts:03d}-{name}"
+        self.running[name] = Command(folder, ranks, *program, *words, **more)
+        return self.running[name]
+
+    def kill(self, name: str) -> None:
+        """Kill all processes of a party by SIGKILL."""
+        self.running[name].kill()
+
+    def revive(self) -> list[str]:
+        """Start again what has died, and return its names."""
+        died = [name for name, one in self.running.items() if one.ended not in (None, 0)]
+        for name in died:
+            self.kill(name)  # mpirun may have left a rank behind
+            self.start(name)
+        return died
+
+    def finish(self, seconds: float = 120) -> SitesRun:
+        """Wait until all have ended by themselves, and start again what dies meanwhile."""
+        deadline = time.monotonic() + seconds
+        while any(one.ended != 0 for one in self.running.values()):
+            assert time.monotonic() < deadline, f"still running after {seconds} s\n{self.said()}"
+            self.revive()
+            time.sleep(0.02)
+        return self
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run has told."""
+        path = self.run / "metrics.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    def until_round(self, wanted: int, seconds: float = 60) -> None:
+        """Wait until a round is told."""
+        deadline = time.monotonic() + seconds
+        while self.rounds < wanted:
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.01)
+
+    def said(self) -> str:
+        """What all processes said last."""
+        return "\n".join(f"{name}: {one.out[-900:]}\n{one.err[-900:]}" for name, one in self.running.items())
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
