@@ -16,7 +16,8 @@ from faults.processes import Command
 from sites import kit
 
 DYING = Path(__file__).with_name("dying.py")
-INTERRUPTED = 75
+FAULTS = (1, 2, 3)
+"""Exit codes of what has not been killed."""
 
 
 class SitesRun:
@@ -42,6 +43,8 @@ class SitesRun:
     ) -> None:
         self.base, self.job, self.shards, self.ranks, self._die = base, job, shards, ranks, die or {}
         kit.set_up(base, job, sites)
+        for name in (kit.COORDINATOR, *sites):
+            (base / f"died-{name}").mkdir()
         self.sites, self.run, self.starts = [*sites], base / "run", 0
         self.links = dict.fromkeys((kit.COORDINATOR, *sites), base / "link")
         self.running: dict[str, Command] = {}
@@ -103,6 +106,7 @@ class SitesRun:
         """Start again what has died, and return its names."""
         died = [name for name, one in self.running.items() if one.ended not in (None, 0)]
         for name in died:
+            assert self.running[name].ended not in FAULTS, self.said()
             self.kill(name)  # mpirun may have left a rank behind
             self.start(name)
         return died

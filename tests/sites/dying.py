@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from mpifl.run.folder import checkpoint
+from mpifl.wings.sites.letters import LetterRecord, Sealed
 from mpifl.wings.sites.letters.folder_link import FolderLink
 from mpifl.wings.sites.letters.mailbox import Mailbox
 from mpifl.wings.sites.letters.site_journal import Journal
@@ -39,8 +40,8 @@ def dies(kind, method, before="", after=""):
     @functools.wraps(usual)
     def wrapped(*given, **more):
         told = next((one for one in given if isinstance(one, str)), "")
-        told = next((one.name.kind for one in given if hasattr(one, "parts")), told)
-        told = next((one.kind for one in given if hasattr(one, "life") and hasattr(one, "kind")), told)
+        told = next((one.name.kind for one in given if isinstance(one, Sealed)), told)
+        told = next((one.kind for one in given if isinstance(one, LetterRecord)), told)
         passed(before.format(told))
         found = usual(*given, **more)
         passed(after.format(told))

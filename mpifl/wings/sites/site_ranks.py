@@ -123,23 +123,27 @@ class SiteRanks:
             return SiteAnswer([Done(silo=silo, fault=FAULT, passing=True) for silo in asked])
 
     def _begin_from(self, wanted: Mapping[int, str]) -> None:
-        """Have silos hold these states in memory. Raise InputError if a state is not here."""
+        """Have silos hold these states in memory. Raise InputError if a state is not here, or is another."""
         moves: defaultdict[int, dict[int, str]] = defaultdict(dict)
         for silo, digest in wanted.items():
             if self._held.get(silo, "") != digest:
                 if digest and digest not in self._places:
-                    raise InputError(self._put_back(silo, digest))
+                    raise self._put_back(silo, digest)
                 moves[self._places[digest] if digest else 0][silo] = digest
         for place, digests in moves.items():
             files = {silo: digest for silo, digest in digests.items() if digest}
-            self._exchanged(Load(round=KEPT_AT + place, cohort=sorted(digests), files=files))
+            outcome = self._exchange.exchange(
+                Load(round=KEPT_AT + place, cohort=sorted(digests), files=files)
+            )
+            for silo in outcome.faults if outcome else ():
+                raise self._put_back(silo, digests[silo])
             self._held |= digests
 
-    def _put_back(self, silo: int, digest: str) -> str:
+    def _put_back(self, silo: int, digest: str) -> InputError:
         latest = max(self._places.values(), default=0)
-        here = f"this folder knows no such state up to letter {latest}"
+        here = f"this folder has no such state up to letter {latest}"
         begins = f"silo {self._exchange.names[silo]} is to begin from {digest[:8]}..., and {here}"
-        return f"{begins}; it was put back from a copy, or another `mpifl join` of this site runs"
+        return InputError(f"{begins}; it was put back from a copy, or another `mpifl join` of this site runs")
 
     def _carried_out(self, request: Request, vectors: Mapping[str, Tensor]) -> dict[tuple[int, str], Tensor]:
         """Have the ranks carry out a request; return the sums."""

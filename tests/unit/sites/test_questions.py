@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 from unit.builders import Alone, write_folder
 
+from mpifl.algorithms.scaffold import Scaffold
+from mpifl.common.errors import InputError
 from mpifl.data.shards import read_federation
-from mpifl.run.job import check_job
+from mpifl.run.folder import read_metrics
+from mpifl.run.job import Outline, check_job
 from mpifl.training import build
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
@@ -14,6 +17,7 @@ from mpifl.wings.sites.asking_worker import CameBack
 from mpifl.wings.sites.coordinator_wing import Coordinator
 from mpifl.wings.sites.site_member import SiteMember
 from mpifl.wings.sites.site_ranks import SiteRanks
+from mpifl.wings.sites.what_fits import SITES
 from mpifl.wire import Report, read_request
 
 SITES_OF = {
@@ -26,7 +30,7 @@ SITES_OF = {
 class Here:
     """Asks sites in this process; each has its own folder and starts anew as often as it is told to."""
 
-    def __init__(self, folder, job, away=lambda site, n: False, anew=lambda site, n: False):
+    def __init__(self, folder, job, away=lambda site, asked: False, anew=lambda site, n: False):
         self.folder, self.job, self.away, self.anew = folder, job, away, anew
         self.n, self.places, self.running = 0, {}, {}
 
@@ -41,7 +45,7 @@ class Here:
         self.n += 1
         found = {}
         for site, digests in base.items():
-            if self.away(site, self.n):
+            if self.away(site, request):
                 found[site] = "away"
                 continue
             if self.anew(site, self.n):
@@ -137,3 +141,114 @@ def test_the_bits_of_one_world(made, tmp_path, tables):
     assert bits(tmp_path / "run") == bits(tmp_path / "one")
     over_sites(job, tmp_path / "anew", anew=lambda site, n: n % 2 == len(site) % 2)
     assert bits(tmp_path / "anew") == bits(tmp_path / "one")
+
+
+AWAY = {1, 2}
+
+
+class Failing(Scaffold):
+    """SCAFFOLD whose silos 2 and 4, those of the site west, fail in some rounds."""
+
+    def train_corrected(self, silo, w, c):
+        if silo.round in AWAY and silo.id in (2, 4):
+            raise OSError("away")
+        return super().train_corrected(silo, w, c)
+
+
+def is_away(site, asked):
+    return site == "west" and getattr(asked, "work", "") == "train_corrected" and asked.round in AWAY
+
+
+def test_a_site_that_is_away_equals_silos_that_fail(made, tmp_path):
+    quorum = {"cohort": {"quorum": 0.5}}
+    failing = made(algorithm={"name": "unit.sites.test_questions:Failing"}, **quorum)
+    train(failing, tmp_path / "one", (), False, Alone(), wings_of=of_core)
+    job = made(algorithm={"name": "scaffold"}, **quorum)
+    over_sites(job, tmp_path / "run", away=is_away)
+    assert bits(tmp_path / "run") == bits(tmp_path / "one")
+    told = read_metrics(tmp_path / "run")
+    assert [sorted(record["faults"]) for record in told] == [[], ["2", "4"], ["2", "4"], []]
+
+
+def test_a_coordinator_that_goes_on_from_a_checkpoint_has_the_same_bits(made, tmp_path):
+    """What sites have kept since the checkpoint is not what the coordinator asks them to begin from."""
+    job = made(algorithm={"name": "scaffold"}, checkpoint={"every": 2})
+    train(job, tmp_path / "one", (), False, Alone(), wings_of=of_core)
+    here = Here(tmp_path / "sites", job)
+    wings = lambda job: [*of_core(job), Coordinator(job, here)]  # noqa: E731
+
+    def dies(record):
+        if record["round"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(job, tmp_path / "run", (), False, Alone(), on_round=dies, wings_of=wings)
+    train(job, tmp_path / "run", (), True, Alone(), wings_of=wings)
+    assert bits(tmp_path / "run") == bits(tmp_path / "one")
+
+
+def test_a_state_that_is_not_at_the_site_fails_its_silos_and_no_other(made, tmp_path, capsys):
+    job = made(algorithm={"name": "scaffold"}, cohort={"quorum": 0.5})
+
+    class PutBack(Here):
+        def asked(self, request, vectors, base, named):
+            if self.n == 3:
+                self.places["west"] = dict.fromkeys(self.places["west"], 0)
+                self.running.pop("west")
+            return super().asked(request, vectors, base, named)
+
+    here = PutBack(tmp_path / "sites", job)
+    train(
+        job,
+        tmp_path / "run",
+        (),
+        False,
+        Alone(),
+        wings_of=lambda job: [*of_core(job), Coordinator(job, here)],
+    )
+    faults = [record["faults"] for record in read_metrics(tmp_path / "run")]
+    assert faults[0] == {}
+    assert sorted(faults[2]) == ["2", "4"]
+    assert "it was put back from a copy, or another `mpifl join` of this site runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tables", "line"),
+    [
+        (
+            {"aggregation": {"rule": "median"}},
+            r"\[aggregation\] rule = 'median': needs single silos' updates",
+        ),
+        ({"security": {}}, r"\[security\]: sums under masks do not go over sites yet"),
+        ({"compression": {"upload": "qsgd"}}, r"\[compression\] upload = 'qsgd'"),
+        ({"checkpoint": {"mirror": True}}, r"\[checkpoint\] mirror = true"),
+        ({"evaluate": {"where": "workers"}}, r"\[evaluate\] where = 'workers'"),
+        ({"tracking": {"step_losses": 1}}, r"\[tracking\] step_losses = 1"),
+    ],
+    ids=lambda one: next(iter(one)) if isinstance(one, dict) else "",
+)
+def test_what_does_not_go_over_sites_is_refused_by_name(made, tmp_path, tables, line):
+    job = made(**tables)
+    with pytest.raises(InputError, match=f"^the job: {line}"):
+        over_sites(job, tmp_path / "run")
+
+
+def test_every_key_of_a_job_is_known_over_sites_or_refused():
+    """A key that the table has and no job is a typing error; the rest is refused by the table itself."""
+    known = {"": {*Outline.model_fields}}
+    known |= {
+        f"{name}.": {*getattr(field.annotation, "model_fields", {})}
+        for name, field in Outline.model_fields.items()
+    }
+    for key in SITES.cells["sites"]:
+        table, dot, last = key.rpartition(".")
+        assert last in known[table + dot], key
+
+
+def test_a_coordinator_is_one_rank(made, tmp_path):
+    class Two(Alone):
+        size = property(lambda self: 2, lambda self, size: None)
+
+    wing = Coordinator(made(), Here(tmp_path, made()))
+    with pytest.raises(InputError, match="2 ranks were started, and a coordinator of sites is one"):
+        wing.context(None, {}, Two(), "")

@@ -1,0 +1,127 @@
+"""Kill the parties of runs over sites by SIGKILL, and compare the model with that of one world.
+
+python -m scripts.site_kills FOLDER --runs 9 --kills 8 --seed 1     # at random instants
+python -m scripts.site_kills FOLDER --named                         # at each named point, each party
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "mpi")]
+
+from conftest import _write_shards  # noqa: E402
+from sites import kit  # noqa: E402
+from sites.driver import SitesRun, sha256  # noqa: E402
+from sites.test_site_runs import SITES, in_one_world, job_of  # noqa: E402
+
+ALGORITHMS = ("scaffold", "fedavg", "ditto")
+AT_SITES = (
+    "before taken is noted",
+    "taken is noted",
+    "silos have worked",
+    "states are kept",
+    "answer is sealed",
+    "before answered is noted",
+    "answered is noted",
+    "a file is put",
+    "answer is put",
+)
+AT_COORDINATOR = (
+    "before asked is noted",
+    "asked is noted",
+    "ask is sealed",
+    "a file is put",
+    "ask is put",
+    "before answered is noted",
+    "answered is noted",
+    "before the checkpoint",
+    "after the checkpoint",
+    "hello is noted",
+    "welcome is put",
+)
+"""Points of `tests/sites/dying.py`."""
+
+
+def at_random(run: SitesRun, kills: int, draw: random.Random) -> list[str]:
+    """Kill parties at random instants, and start them again; return whom."""
+    done = []
+    for _ in range(kills):
+        time.sleep(draw.uniform(0.2, 3.0))
+        name = draw.choice([kit.COORDINATOR, *run.sites])
+        if run.running[kit.COORDINATOR].ended == 0:
+            break
+        run.kill(name)
+        done.append(name)
+        time.sleep(draw.uniform(0, 1.0))
+        run.start(name)
+    return done
+
+
+def named(draw: random.Random) -> dict[str, dict[str, int]]:
+    """Return every named point for each party, each at a drawn pass."""
+    found = {name: {point: draw.randint(1, 4) for point in AT_SITES} for name in SITES}
+    of_start = {
+        "hello is noted": 1,
+        "welcome is put": 1,
+        "before the checkpoint": 1,
+        "after the checkpoint": 1,
+    }
+    points = {point: of_start.get(point, draw.randint(1, 4)) for point in AT_COORDINATOR}
+    return {kit.COORDINATOR: points, **found}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--kills", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--named", action="store_true")
+    given = parser.parse_args()
+    shards = given.folder / "shards"
+    if not shards.exists():
+        shards.mkdir(parents=True)
+        _write_shards(shards)
+    wrong, whole, killed = 0, dict[str, str](), 0
+    for nth in range(given.runs):
+        draw = random.Random(given.seed + nth)
+        algorithm = ALGORITHMS[nth % len(ALGORITHMS)]
+        job = job_of(given.folder, shards / "many", algorithm, given.rounds)
+        if algorithm not in whole:
+            shutil.rmtree(given.folder / "one", ignore_errors=True)
+            whole[algorithm] = in_one_world(given.folder, job)
+        base = given.folder / f"run-{nth}"
+        shutil.rmtree(base, ignore_errors=True)
+        die = named(draw) if given.named else {}
+        with SitesRun(base, job, shards / "many", copier=given.seed + nth, die=die, sites=SITES) as run:
+            done = [] if given.named else at_random(run, given.kills, draw)
+            run.finish(400)
+            marks = len(
+                [
+                    *base.glob("*is-*"),
+                    *base.glob("*-checkpoint"),
+                    *base.glob("*-are-kept"),
+                    *base.glob("*-worked"),
+                ]
+            )
+            same = sha256(run.run / "model.safetensors") == whole[algorithm]
+        deaths = run.starts - 1 - len(SITES)
+        killed, wrong = killed + deaths, wrong + (not same)
+        print(
+            f"{nth}: {algorithm}: {'the same bits' if same else 'OTHER BITS'} after {deaths} kills {done or marks}",
+            flush=True,
+        )
+    print(f"{given.runs} runs, {killed} kills, {wrong} with other bits")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
