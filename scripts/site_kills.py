@@ -104,21 +104,12 @@ def main() -> int:
         with SitesRun(base, job, shards / "many", copier=given.seed + nth, die=die, sites=SITES) as run:
             done = [] if given.named else at_random(run, given.kills, draw)
             run.finish(400)
-            marks = len(
-                [
-                    *base.glob("*is-*"),
-                    *base.glob("*-checkpoint"),
-                    *base.glob("*-are-kept"),
-                    *base.glob("*-worked"),
-                ]
-            )
+            at = [f"{path.parent.name[5:]}: {path.name}" for path in sorted(base.glob("died-*/*"))]
             same = sha256(run.run / "model.safetensors") == whole[algorithm]
         deaths = run.starts - 1 - len(SITES)
         killed, wrong = killed + deaths, wrong + (not same)
-        print(
-            f"{nth}: {algorithm}: {'the same bits' if same else 'OTHER BITS'} after {deaths} kills {done or marks}",
-            flush=True,
-        )
+        said = "the same bits" if same else "OTHER BITS"
+        print(f"{nth}: {algorithm}: {said} after {deaths} kills: {', '.join(done or at)}", flush=True)
     print(f"{given.runs} runs, {killed} kills, {wrong} with other bits")
     return int(wrong > 0)
 
