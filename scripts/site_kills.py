@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -86,6 +88,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--named", action="store_true")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     shards = given.folder / "shards"
     if not shards.exists():
         shards.mkdir(parents=True)
@@ -98,13 +101,14 @@ def main() -> int:
         if algorithm not in whole:
             shutil.rmtree(given.folder / "one", ignore_errors=True)
             whole[algorithm] = in_one_world(given.folder, job)
-        base = given.folder / f"run-{nth}"
-        shutil.rmtree(base, ignore_errors=True)
+        base = Path(tempfile.mkdtemp(dir=given.folder))
         die = named(draw) if given.named else {}
-        with SitesRun(base, job, shards / "many", copier=given.seed + nth, die=die, sites=SITES) as run:
+        with SitesRun(
+            base / "run", job, shards / "many", copier=given.seed + nth, die=die, sites=SITES
+        ) as run:
             done = [] if given.named else at_random(run, given.kills, draw)
             run.finish(400)
-            at = [f"{path.parent.name[5:]}: {path.name}" for path in sorted(base.glob("died-*/*"))]
+            at = [f"{path.parent.name[5:]}: {path.name}" for path in sorted(run.base.glob("died-*/*"))]
             same = sha256(run.run / "model.safetensors") == whole[algorithm]
         deaths = run.starts - 1 - len(SITES)
         killed, wrong = killed + deaths, wrong + (not same)

@@ -49,8 +49,7 @@ class SitesRun:
         self.links = dict.fromkeys((kit.COORDINATOR, *sites), base / "link")
         self.running: dict[str, Command] = {}
         self._copier: subprocess.Popen[bytes] | None = None
-        if copier is not None:
-            self._start_copier(copier)
+        self._seed = copier
 
     def _start_copier(self, seed: int) -> None:
         pairs = []
@@ -69,6 +68,8 @@ class SitesRun:
         self._copier = subprocess.Popen(command, env=rank_environment() | path, start_new_session=True)
 
     def __enter__(self) -> SitesRun:
+        if self._seed is not None:
+            self._start_copier(self._seed)
         for name in (kit.COORDINATOR, *self.sites):
             self.start(name)
         return self

@@ -28,3 +28,7 @@ from .progress import (
     best_round as best_round,
     stopped_early as stopped_early,
 )
+from .site_figures import (
+    away_in as away_in,
+    sites_of as sites_of,
+)

@@ -21,6 +21,7 @@ from rich.progress import (
 from mpifl.common import Names
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.observers.observer import TOGETHER, Observer, Record, judged, worst_silo
+from mpifl.report.observers.site_figures import sites_said
 from mpifl.run.folder import number
 
 MOST_LINES = 100
@@ -175,6 +176,7 @@ def figures_of(
               if (value := number(record, key)) is not None]  # fmt: skip
     if parties := int(number(record, "parties") or 0):
         parts.append(f"{parties} {'parties' if parties != 1 else 'party'}")
+    parts += sites_said(record)
     if faults := record.get("faults"):
         parts.append(without(list(faults), names))
     return "  ".join(parts)

@@ -8,6 +8,7 @@ from typing import Any
 from mpifl.common import Names
 from mpifl.common.pages import Block, Fold, Said, Table
 from mpifl.report.judging import edges_of_silos, weights_of_silos
+from mpifl.report.observers import away_in, sites_of
 from mpifl.report.runs import Summary
 from mpifl.run.folder import number
 
@@ -19,6 +20,7 @@ OF_LABELS = (
     "Silos receive gradients, and gradient norms can reveal labels. AUC 50% means that they reveal none, "
     "AUC 100% that they reveal all."
 )
+OF_SITES = ("letters_sent", "letters_received", "bytes_sent", "bytes_received", "away")
 LABELS = {
     "none": "not protected",
     "max-norm": "noise hides the norms of gradients, without a guarantee",
@@ -28,9 +30,15 @@ OF_SILOS = "Epsilon covers all that this run's server has released. Another run 
 
 
 def trust(summary: Summary, names: Names, groups: str = "") -> Fold | None:
-    """Return the section; None of a run whose job names nothing of privacy, security, rules and liars.
-    `groups` says what an epsilon of one example is to groups of examples."""
-    body = [*_liars(summary, names), *_masks(summary), *_privacy(summary, groups), *_labels(summary)]
+    """Return the section; None of a run without sites, whose job names nothing of privacy, security, rules
+    and liars. `groups` says what an epsilon of one example is to groups of examples."""
+    body = [
+        *_liars(summary, names),
+        *_sites(summary),
+        *_masks(summary),
+        *_privacy(summary, groups),
+        *_labels(summary),
+    ]
     rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
     body += _listed(f"Weights of silos ({len(rows)})", ("weight (mean 1)", "not chosen"), rows)
     rows = edges_of_silos(summary.records, names)
@@ -54,6 +62,23 @@ def _listed(title: str, heads: tuple[str, str], rows: list[list[str]]) -> list[B
     """List what a rule found of each silo, if the run has such a rule."""
     table = Table.of(["silo", "rounds", *heads, ""], rows[:MOST_SILOS])
     return [Said(title, "title"), table] if rows else []
+
+
+def _sites(summary: Summary) -> list[Block]:
+    """List the sites of a run, their letters, and in how many rounds each was away."""
+    found: dict[str, list[float]] = {}
+    for record in summary.records:
+        for name, one in sites_of(record).items():
+            count = found.setdefault(name, [0.0] * len(OF_SITES))
+            for nth, key in enumerate(OF_SITES):
+                count[nth] += number(one, key) or 0
+            count[-1] += name in away_in(record)
+    rows = [
+        [name, f"{sent:.0f}", f"{came:.0f}", f"{down / 1000:,.0f}", f"{up / 1000:,.0f}", f"{away:.0f}"]
+        for name, (sent, came, down, up, away) in [*found.items()][:MOST_SILOS]
+    ]
+    heads = ["site", "letters to it", "letters from it", "kB to it", "kB from it", "rounds away"]
+    return [Said(f"Sites ({len(found)})", "title"), Table.of(heads, rows)] if rows else []
 
 
 def _masks(summary: Summary) -> list[Block]:

@@ -21,7 +21,7 @@ HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
 BYTES = ("bytes_sent", "bytes_received")
 NUMBERS = ("test_loss", "train_loss", "seconds", *BYTES)
 """Figures of a round that must be numbers, or null, in what this program wrote; the main metric's, too."""
-TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos", "final", "answers")
+TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos", "final", "answers", "sites")
 RANK = re.compile("[0-9]{1,9}")
 
 

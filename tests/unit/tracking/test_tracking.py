@@ -74,6 +74,23 @@ def make_job(**more):
         ({"clipped_examples": 1.0, "suspected": []}, "clipped 100%"),
         ({"parties": 1}, "1 party"),
         ({"parties": 5}, "5 parties"),
+        (
+            {
+                "sites": {
+                    "ulm": {
+                        "letters_sent": 2,
+                        "letters_received": 1,
+                        "bytes_sent": 9e4,
+                        "bytes_received": 2e4,
+                    }
+                }
+            },
+            "1 sites (2 letters down, 1 up, 90 and 20 kB)",
+        ),
+        (
+            {"sites": {"ulm": {"away_since": "2026-11-28 01:02:03", "away_letter": 7}, "bonn": {}}},
+            "2 sites (0 letters down, 0 up, 0 and 0 kB)  ulm away since 2026-11-28 01:02:03",
+        ),
         ({"train_loss": None, "test_accuracy": None, "silo_accuracy_worst": None}, ""),
     ],
     ids=str,
