@@ -14,14 +14,13 @@ from mpifl.cli import (
     completing,
     demo as of_demo,
     ending,
-    identity_command,
     job_commands,
-    join_command,
     listing,
     look_commands,
     model_commands,
     new_command as of_new,
     privacy_command as of_privacy,
+    sites_commands,
 )
 from mpifl.cli.command_options import Elsewhere, JobFile, Out, Ranks, Set, write_text
 from mpifl.common import CommandLine, InputError
@@ -123,7 +122,8 @@ def _again(job: Path, set_: list[str], run: Path, ranks: int | None, survive: bo
     return runnable(f"{shlex.join(command)} --resume")
 
 
-app.command()(join_command.join)
+app.command()(sites_commands.consent)
+app.command()(sites_commands.join)
 app.command()(job_commands.check)
 app.command()(job_commands.submit)
 app.command()(model_commands.evaluate)
@@ -238,7 +238,8 @@ app.command()(of_new.new)
 app.command()(of_demo.demo)
 app.command()(of_align.align)
 app.command()(of_privacy.privacy)
-app.add_typer(identity_command.app, name="identity")
+app.add_typer(sites_commands.app, name="identity")
+app.add_typer(sites_commands.sites, name="sites")
 
 
 def main() -> None:

@@ -59,7 +59,7 @@ def letters(draw: Random, valid: Path, folder: Path) -> tuple[str, str, Shared, 
         mock.patch.object(sealed_letter.os, "urandom", bytes),
         mock.patch.object(sealed_letter, "padded", inside),
     ):
-        mailbox.send(7, _records()[kind], vectors(3, 40))
+        mailbox.dispatch(7, _records()[kind], vectors(3, 40))
     files = shared[side]
     if harm == "header":
         _harm_header(draw, files, f"000007-{kind}.msg", own)

@@ -6,6 +6,9 @@ from .coordinating import (
     over_sites as over_sites,
     point_to as point_to,
 )
+from .inviting import (
+    invite as invite,
+)
 from .joining import (
     join as join,
 )

@@ -159,7 +159,7 @@ class Correspondence:
         """Tell a site once that it cannot take part by this hello; it may say another one."""
         if hello != site.refused:
             site.refused = hello
-            site.box.send(0, EndRecord(life=self._journal.life, why=why))
+            site.box.dispatch(0, EndRecord(life=self._journal.life, why=why))
             self._note(f"site '{site.member.name}' cannot take part: {why}")
         site.box.post.other_key = None
 
@@ -167,7 +167,7 @@ class Correspondence:
         """Send a site the job, in answer to the hello with this digest."""
         life, roster = self._journal.life, self._invitation.site
         welcome = WelcomeRecord(life=life, hello=hello, told=self._told, roster=roster)
-        site.count("sent", site.box.send(0, welcome).bytes)
+        site.count("sent", site.box.dispatch(0, welcome).bytes)
 
     def asked(
         self,
@@ -208,7 +208,7 @@ class Correspondence:
             keep_from=keep_from,
         )
         on_host = {key: vector.cpu() for key, vector in vectors.items()}
-        sealed = site.box.send(self._n, record, on_host)
+        sealed = site.box.dispatch(self._n, record, on_host)
         site.count("sent", sealed.bytes)
         return record.question(on_host)
 

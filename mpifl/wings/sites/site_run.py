@@ -87,7 +87,7 @@ class SiteRun:
         entries = self._entries(read_federation(self._shards))
         kept = self._home.folder / "welcome.json"
         if not kept.exists():
-            self._box.send(0, self._hello(entries))
+            self._box.dispatch(0, self._hello(entries))
         for _ in looks():
             letter = self._box.newest("welcome", "end", after=-1)
             if letter is not None and letter.record.kind == "welcome":
@@ -187,7 +187,7 @@ class SiteRun:
         letter = self._box.newest("ask", after=last - 1)
         if letter is not None and letter.n == last and letter.record.question(letter.vectors) != asked:
             why = f"letter {last} was another question before"
-            self._box.send(last, NoRecord(life=self._journal.life, of=last, why=why))
+            self._box.dispatch(last, NoRecord(life=self._journal.life, of=last, why=why))
             two = "two coordinators use this run folder, or it was put back from a copy"
             raise InputError(f"{why}; {two}: nothing is answered")
 

@@ -265,9 +265,7 @@ def test_without_a_consent_that_fits_nothing_is_admitted(tmp_path):
         with pytest.raises(InputError, match=line):
             admitted(tmp_path, told, text, SILOS, Path("/mnt/heart"))
 
-    missing = (
-        rf"/mnt/heart: job {job_digest(TEXT)[:8]} is not in .*; look at it by `mpifl consent /mnt/heart`"
-    )
+    missing = rf"/mnt/heart: job {job_digest(TEXT)[:8]} is not in .*; .* `mpifl consent /mnt/heart --coor"
     refused(missing)
     add_consent(tmp_path, consent(coordinator=SITE.public))
     refused(missing)
@@ -282,6 +280,9 @@ def test_without_a_consent_that_fits_nothing_is_admitted(tmp_path):
     for text in (masked, TEXT):
         add_consent(tmp_path, consent(text, masks="required"))
     refused(r"masks = 'required', and the job has no \[security\]")
+    bare = job(security={"masks": False})
+    add_consent(tmp_path, consent(bare, masks="required"))
+    refused(r"masks = 'required', and the job has no \[security\]", bare)
     assert admitted(tmp_path, told, masked, SILOS, tmp_path)
     swapped = told.model_copy(update={"site": told.site[:2]})
     refused(r"the invitation lacks silo '.*', .*sites\.toml at", masked, swapped)
@@ -340,8 +341,8 @@ def test_numbers_of_single_silos_leave_as_the_consent_names_them():
 def test_all_that_leaves_has_a_line_before(tmp_path):
     ends = TwoEnds(tmp_path, in_memory=True)
     ends.site._leaves = SentFile(tmp_path, RUN).note
-    ends.site.send(0, NoRecord(life=LIFE, of=4, why="no"))
-    sealed = ends.site.send(4, records()["answer"], vectors(), {"round": 3, "work": "train"})
+    ends.site.dispatch(0, NoRecord(life=LIFE, of=4, why="no"))
+    sealed = ends.site.dispatch(4, records()["answer"], vectors(), {"round": 3, "work": "train"})
     first, second = SentFile(tmp_path, RUN).lines
     assert (first.n, first.kind, first.vectors, first.numbers, first.round) == (0, "no", {}, [], None)
     assert second.vectors == {name: len(vector) for name, vector in vectors().items()}

@@ -17,7 +17,7 @@ NAME = "000007-ask.msg"
 @pytest.fixture
 def ends(tmp_path) -> TwoEnds:
     made = TwoEnds(tmp_path)
-    made.coordinator.send(7, ask(), vectors())
+    made.coordinator.dispatch(7, ask(), vectors())
     return made
 
 
@@ -92,7 +92,7 @@ def test_a_folder_that_is_a_link_is_not_written_through(tmp_path, place):
     else:
         ends.up.parent.symlink_to(mine)
     with pytest.raises(InputError, match=r"000007-.*: cannot be written \(.*\); make .*/up writable"):
-        ends.site.send(7, ask(), vectors())
+        ends.site.dispatch(7, ask(), vectors())
     assert [*mine.iterdir()] == []
 
 
@@ -103,7 +103,7 @@ def test_a_file_of_a_file_system_without_rename_is_written_at_once(tmp_path, mon
         raise OSError(38, os.strerror(38))
 
     monkeypatch.setattr(folder_link.os, "rename", refused)
-    sealed = ends.coordinator.send(7, ask(), vectors())
+    sealed = ends.coordinator.dispatch(7, ask(), vectors())
     assert sorted(path.name for path in ends.down.iterdir()) == sorted(sealed.files)
     assert ends.site.newest("ask").n == 7
 
@@ -138,7 +138,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     with pytest.raises(
         InputError, match=r"/down/000007-ask.*: cannot be written \(.*\); make .*/down writable"
     ):
-        ends.coordinator.send(7, ask(), vectors())
+        ends.coordinator.dispatch(7, ask(), vectors())
     missing = FolderLink(tmp_path / "away", COORDINATOR.public, "down")
     with pytest.raises(InputError, match=r"away/.*: cannot be written \(No such file or directory\)"):
         missing.put(NAME, Path(__file__))

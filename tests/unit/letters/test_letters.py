@@ -55,7 +55,7 @@ def test_each_kind_arrives_as_it_was_sent(tmp_path, monkeypatch, in_memory, piec
     for n, (kind, record) in enumerate(records().items()):
         sender, reader = (ends.site, ends.coordinator) if n % 2 == 0 else (ends.coordinator, ends.site)
         given = vectors(n) if kind in ("ask", "answer", "share", "end") else {}
-        sealed = sender.send(n, record, given)
+        sealed = sender.dispatch(n, record, given)
         letter = reader.newest(kind)
         assert letter is not None
         assert (letter.n, letter.record) == (n, record)
@@ -74,7 +74,7 @@ def test_a_record_has_a_padded_length(ends):
 
 def test_a_letter_that_was_changed_is_not_there(ends):
     """Each byte of header and signature, some of the contents and pieces: none is read as another letter."""
-    ends.coordinator.send(7, ask(), vectors())
+    ends.coordinator.dispatch(7, ask(), vectors())
     down = ends.shared["down"]
     (part,) = [name for name in down if name.endswith(".part")]
     for name, step in ((part, 97), ("000007-ask.msg", 1)):
@@ -98,10 +98,10 @@ def test_a_letter_of_another_run_party_number_or_kind_is_not_there(ends):
         ends.mailbox(STRANGER, SITE),
         Mailbox(post(COORDINATOR, STRANGER), ends.link(COORDINATOR), ends.folder / "outbox-bern-graz-abab"),
     ):
-        wrong.send(7, ask())
+        wrong.dispatch(7, ask())
         assert ends.site.newest("ask") is None
         wrong.forget(99)
-    ends.coordinator.send(7, ask())
+    ends.coordinator.dispatch(7, ask())
     down["000008-ask.msg"] = down["000007-ask.msg"]
     down["000009-end.msg"] = down.pop("000007-ask.msg")
     assert ends.site.newest("ask", "end") is None
@@ -112,17 +112,17 @@ def test_a_letter_of_another_run_party_number_or_kind_is_not_there(ends):
 def test_another_run_key_opens_nothing(ends):
     """A letter that the coordinator has signed and sealed for another key is its fault."""
     ends.coordinator.post.other_key = KEYS["wien"].public.hex()
-    ends.coordinator.send(7, ask())
+    ends.coordinator.dispatch(7, ask())
     with pytest.raises(LetterFault, match=r"000007-ask\.msg: is sealed with another key than this run's"):
         ends.site.newest("ask")
 
 
 def test_a_second_hello_with_another_key_is_ignored_with_a_line(tmp_path):
     ends = TwoEnds(tmp_path, in_memory=True, knows=False)
-    ends.site.send(0, HELLO)
+    ends.site.dispatch(0, HELLO)
     assert ends.coordinator.newest("hello").key == KEYS["graz"].public.hex()
     ends.site.post._exchange = Exchange(bytes([77] * 32))  # a site that has lost its folder
-    ends.site.send(0, HELLO)
+    ends.site.dispatch(0, HELLO)
     assert ends.coordinator.newest("hello") is None
     assert ends.lines == ["000000-hello.msg: is a hello with another run key; it is ignored"]
 
@@ -159,7 +159,7 @@ def test_a_signed_letter_with_nonsense_inside_is_a_fault_of_its_sender(ends, mon
 
     whole = sealed_letter.padded
     monkeypatch.setattr(sealed_letter, "padded", padded)
-    ends.coordinator.send(7, ask(), {"w": torch.zeros(7)})
+    ends.coordinator.dispatch(7, ask(), {"w": torch.zeros(7)})
     with pytest.raises(LetterFault, match=line):
         ends.site.newest("ask")
     assert ends.site.newest("ask", after=7) is None
@@ -169,7 +169,7 @@ def test_a_signed_letter_with_nonsense_inside_is_a_fault_of_its_sender(ends, mon
 def test_a_signed_header_that_is_none_is_refused(ends, harm):
     """Nothing but what the name of the file says is read."""
     name, down = "000007-ask.msg", ends.shared["down"]
-    ends.coordinator.send(7, ask())
+    ends.coordinator.dispatch(7, ask())
     (length,) = struct.unpack("<I", down[name][8:12])
     told = json.loads(down[name][12 : 12 + length])
     header = json.dumps(told | harm).encode()
@@ -187,15 +187,15 @@ def test_a_signed_header_that_is_none_is_refused(ends, harm):
 def test_a_key_of_a_small_subgroup_seals_nothing(ends):
     ends.site.post.other_key = "00" * 32
     with pytest.raises(LetterFault, match=r"the run key 00000000\.\.\. gives a secret that all know"):
-        ends.site.send(4, TakenRecord(life=LIFE, of=4))
+        ends.site.dispatch(4, TakenRecord(life=LIFE, of=4))
 
 
 def test_what_is_too_large_is_not_sent(ends):
     with pytest.raises(ValueError, match=r"numbers up to 999999, 1048576 bytes of JSON and 256 vectors"):
-        ends.coordinator.send(10**6, ask())
+        ends.coordinator.dispatch(10**6, ask())
     with pytest.raises(ValueError, match=r"1048576 bytes of JSON"):
-        ends.coordinator.send(7, ask().model_copy(update={"mark": "a" * (1 << 20)}))
-    ends.coordinator.send(7, ask(), {"w": torch.zeros(300_000)})
+        ends.coordinator.dispatch(7, ask().model_copy(update={"mark": "a" * (1 << 20)}))
+    ends.coordinator.dispatch(7, ask(), {"w": torch.zeros(300_000)})
     with pytest.raises(LetterFault, match="has 1200000 bytes of vectors, and this run has 1048576 at most"):
         ends.site.newest("ask")
 
@@ -215,7 +215,7 @@ def test_a_signature_for_a_letter_is_none_for_a_session(tmp_path):
 
 
 def test_a_header_that_is_passed_on_is_checked(ends):
-    ends.site.send(4, records()["answer"])
+    ends.site.dispatch(4, records()["answer"])
     signed = ends.coordinator.newest("answer").signed
     assert header_of(RUN, "answer", SITE.public, signed).n == 4
     for run, kind, key, line in (
@@ -230,8 +230,8 @@ def test_a_header_that_is_passed_on_is_checked(ends):
 def test_the_newest_wins_and_an_older_one_is_not_worked_for_beside_it(ends, monkeypatch):
     monkeypatch.setattr("mpifl.wings.sites.letters.letter_format.PIECE", 1000)
     down = ends.shared["down"]
-    ends.coordinator.send(7, ask(), vectors())
-    ends.coordinator.send(9, ask(), vectors(1))
+    ends.coordinator.dispatch(7, ask(), vectors())
+    ends.coordinator.dispatch(9, ask(), vectors(1))
     part = next(name for name in down if name.startswith("000009") and name.endswith(".part"))
     content = down.pop(part)
     for _ in range(40):
@@ -247,7 +247,7 @@ def test_the_newest_wins_and_an_older_one_is_not_worked_for_beside_it(ends, monk
 
 
 def test_a_file_that_is_wrong_is_not_read_at_each_look_and_is_found_when_it_is_whole(ends, monkeypatch):
-    ends.coordinator.send(7, ask())
+    ends.coordinator.dispatch(7, ask())
     ends.coordinator._put.clear()
     down, reads = ends.shared["down"], []
     get = ends.site._link.get
@@ -263,7 +263,7 @@ def test_a_file_that_is_wrong_is_not_read_at_each_look_and_is_found_when_it_is_w
 
 def test_after_ten_minutes_a_line_says_what_is_missing(ends, monkeypatch):
     monkeypatch.setattr(mailbox, "PATIENCE", -1.0)
-    ends.coordinator.send(7, ask(), vectors())
+    ends.coordinator.dispatch(7, ask(), vectors())
     ends.coordinator._put.clear()
     part = next(name for name in ends.shared["down"] if name.endswith(".part"))
     ends.shared["down"][part] = ends.shared["down"][part][:2048]
@@ -275,7 +275,7 @@ def test_after_ten_minutes_a_line_says_what_is_missing(ends, monkeypatch):
 
 def test_what_vanished_or_was_put_back_is_put_again_until_it_is_forgotten(ends):
     down = ends.shared["down"]
-    old = ends.coordinator.send(7, ask(), vectors())
+    old = ends.coordinator.dispatch(7, ask(), vectors())
     assert ends.site.newest("ask").n == 7
     down.clear()
     ends.coordinator.newest("answer")
@@ -285,9 +285,9 @@ def test_what_vanished_or_was_put_back_is_put_again_until_it_is_forgotten(ends):
     assert again.coordinator.put_again(7, "ask")
     assert not again.coordinator.put_again(7, "end")
     assert again.site.newest("ask").n == 7
-    new = again.coordinator.send(7, ask(), vectors(1))  # another sealing takes the place of the old one
+    new = again.coordinator.dispatch(7, ask(), vectors(1))  # another sealing takes the place of the old one
     assert sorted(down) == sorted(new.files)
-    again.coordinator.send(8, EndRecord(life=LIFE))
+    again.coordinator.dispatch(8, EndRecord(life=LIFE))
     again.coordinator.forget(8)
     again.coordinator.newest("answer")
     assert [*down] == ["000008-end.msg"]
@@ -304,11 +304,11 @@ def test_a_letter_leaves_only_after_it_is_noted(ends):
             raise InputError("sent.jsonl: cannot be written")
 
     ends.site._leaves = leaves
-    ends.site.send(4, records()["answer"], vectors(), {"round": 3})
+    ends.site.dispatch(4, records()["answer"], vectors(), {"round": 3})
     assert noted == [("000004-answer.msg", 1554, 3)]
     ends.site.forget(9)
     with pytest.raises(InputError, match=r"sent\.jsonl"):
-        ends.site.send(5, records()["answer"], vectors(), {"round": 4})
+        ends.site.dispatch(5, records()["answer"], vectors(), {"round": 4})
     assert ends.shared["up"] == {}
 
 
@@ -320,7 +320,7 @@ def test_a_letter_takes_a_few_pieces_of_memory(tmp_path, monkeypatch):
     large = {"w": torch.arange(2_000_000, dtype=torch.float32)}
     tracemalloc.start()
     try:
-        ends.coordinator.send(7, ask(), large)
+        ends.coordinator.dispatch(7, ask(), large)
         letter = ends.site.newest("ask")
         _, peak = tracemalloc.get_traced_memory()
     finally:

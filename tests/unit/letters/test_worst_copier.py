@@ -48,17 +48,17 @@ class Coordinator(Party):
         if n == answered and answered < BEATS:
             self.journal.note("asked", n + 1)
             self.mailbox.forget(n)
-            self.mailbox.send(n + 1, ask(), question(n + 1))
+            self.mailbox.dispatch(n + 1, ask(), question(n + 1))
         elif n > answered:
             if not self.mailbox.put_again(n, "ask"):
-                self.mailbox.send(n, ask(), question(n))
+                self.mailbox.dispatch(n, ask(), question(n))
             letter = self.mailbox.newest("answer", after=answered)
             if letter is not None:
                 assert letter.n == n
                 assert torch.equal(letter.vectors["sum"], question(n)["w"] + n)
                 self.journal.note("taken", n)
         elif not self.mailbox.put_again(BEATS + 1, "end"):
-            self.mailbox.send(BEATS + 1, EndRecord(life=LIFE))
+            self.mailbox.dispatch(BEATS + 1, EndRecord(life=LIFE))
         return n == answered == BEATS
 
 

@@ -5,7 +5,13 @@ from .consent_file import (
     admitted as admitted,
     read_consents as read_consents,
 )
+from .consenting import (
+    consent_to as consent_to,
+    shown as shown,
+)
 from .invitation import (
+    FEWEST_DIGITS as FEWEST_DIGITS,
+    FILE as FILE,
     Invitation as Invitation,
     check_members as check_members,
     read_invitation as read_invitation,

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from mpifl.common import InputError, tables, write_atomic
 from mpifl.wings.site import PublicKey, SiloName, SiteLedger, sites_of
 from mpifl.wings.sites.consents.invitation import Invitation
-from mpifl.wings.sites.consents.job_digest import code_in, job_digest, paths_in, shared_job
+from mpifl.wings.sites.consents.job_digest import code_in, job_digest, masks_of, paths_in, shared_job
 from mpifl.wings.sites.consents.own_code import check_code
 from mpifl.wings.sites.consents.roster import check_roster
 from mpifl.wings.sites.letters import AskRecord, RunId
@@ -139,7 +139,7 @@ def admitted(
         (one for one in read_consents(site) if (one.coordinator, one.job) == (invitation.key, digest)), None
     )
     if entry is None:
-        look = f"look at it by `mpifl consent {link}`"
+        look = f"look at it by `mpifl consent {link} --coordinator KEY`"
         raise InputError(f"{link}: job {digest[:8]} is not in {where}; {look}")
     if entry.federation != invitation.federation:
         other = f"{entry.federation[:8]}... there, and is {invitation.federation[:8]}... now"
@@ -148,7 +148,7 @@ def admitted(
         sites = sites_of(site)
         if sites is None:
             raise InputError(f"{where}: masks = 'required' needs {site / 'sites.toml'}, which is not there")
-        if not table.get("security"):
+        if not masks_of(table):
             raise InputError(f"{where}: masks = 'required', and the job has no [security] with masks")
         check_roster(sites, invitation.site, list(silos), "the invitation")
     if unnamed := [path for path in paths_in(table) if path not in entry.paths]:

@@ -59,6 +59,12 @@ def paths_in(job: Mapping[str, Any]) -> list[str]:
     return sorted({text for key, text in named if "/" in text or key.rpartition(".")[2] in _PATHS})
 
 
+def masks_of(job: Mapping[str, Any]) -> bool:
+    """Return whether a job asks for masked sums."""
+    security = job.get("security")
+    return isinstance(security, dict) and bool(security.get("masks"))
+
+
 def federation_digest(text: str) -> str:
     """Return the digest of a federation, as rank 0 tells it to all ranks."""
     return hashlib.sha256(text.encode()).hexdigest()

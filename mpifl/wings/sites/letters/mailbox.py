@@ -20,7 +20,7 @@ PATIENCE = 600.0
 _LOOKS, _MOST_LINES = 16, 1000
 """A wrong file is read again when its mark changes, and once in so many looks. So many lines are told."""
 Leaves = Callable[[Sealed, Mapping[str, str | int]], None]
-"""Notes a letter before it leaves: the letter, and what `send` was told about it."""
+"""Notes a letter before it leaves: the letter, and what `dispatch` was told about it."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Mailbox:
     Example:
         post = Post(run, identity, run_key, other, other_key, largest)
         mailbox = Mailbox(post, FolderLink(link, site_key, "up"), outbox)
-        mailbox.send(0, HelloRecord(life=life, ...))
+        mailbox.dispatch(0, HelloRecord(life=life, ...))
         letter = mailbox.newest("ask", "sum", "end", after=n)   # None: nothing new that is whole
         sealed = mailbox.seal(letter.n, AnswerRecord(life=life, ...), sums)
         ...                                                     # the journal has it on the disk
@@ -108,7 +108,7 @@ class Mailbox:
         self._leaves(sealed, about or {})
         self._put_files(sealed.name, sealed.files)
 
-    def send(
+    def dispatch(
         self,
         n: int,
         record: LetterRecord,

@@ -1,0 +1,110 @@
+"""What a person at a site is shown before a consent, and the consent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mpifl.common import InputError, visible
+from mpifl.wings.site import Identity, identity_of, sites_of
+from mpifl.wings.sites.consents.consent_file import ConsentedRun
+from mpifl.wings.sites.consents.invitation import Invitation
+from mpifl.wings.sites.consents.job_digest import code_in, masks_of, paths_in, shared_job
+from mpifl.wings.sites.consents.own_code import code_digest
+from mpifl.wings.sites.consents.roster import check_roster, in_fours, number_of
+
+USUAL = 3
+"""Questions for each round of the job, unless the person says another number: training, evaluation, and a
+round that is asked again."""
+
+
+def consent_to(
+    invitation: Invitation,
+    folder: Path,
+    link: Path,
+    figures: Sequence[str] = (),
+    questions: int | None = None,
+    runs: int = 1,
+) -> ConsentedRun:
+    """Return a consent to a run as it is now, to be shown and written.
+
+    Args:
+        folder: This site's folder.
+        link: The folder of the invitation, for errors.
+        figures: The numbers of single silos that may leave.
+        questions: How many questions may be asked; by default three for each round.
+        runs: How many runs may be made of the job.
+
+    Raises:
+        InputError: this site is not invited, its `sites.toml` has another roster, or code is not installed.
+    """
+    member = invitation.member(_identity(folder).public)
+    if member is None:
+        what = "does not invite this site's key; send the coordinator what `mpifl identity show` prints"
+        raise InputError(f"{link}: {what}")
+    job, sites = shared_job(invitation.job), sites_of(folder)
+    if sites is not None:
+        silos = [silo for one in invitation.site for silo in one.silos]
+        check_roster(sites, invitation.site, silos, "the invitation")
+    elif masks_of(job):
+        what = "is not there, and under masks it says who takes part; write it with all sites"
+        raise InputError(f"{folder / 'sites.toml'}: {what}")
+    rounds = job.get("rounds")
+    return ConsentedRun(
+        coordinator=invitation.key,
+        job=invitation.job_digest,
+        federation=invitation.federation,
+        silos=member.silos,
+        masks="required" if masks_of(job) else "none",
+        figures=[*figures],
+        code={name: code_digest(name) for name in code_in(job)},
+        paths=paths_in(job),
+        runs=runs,
+        questions=questions or USUAL * max(rounds if isinstance(rounds, int) else 1, 1),
+    )
+
+
+def shown(invitation: Invitation, consent: ConsentedRun, folder: Path) -> Iterator[str]:
+    """Yield the lines that a person reads before the consent is written: the job, and what would leave.
+
+    Raises:
+        InputError: this site's `sites.toml` is wrong.
+    """
+    job, sites = shared_job(invitation.job), sites_of(folder)
+    names = [f"{_said(job, table, 'name')} ({table})" for table in ("algorithm", "model", "task")]
+    yield f"job {_said(job, 'name')} ({consent.job[:8]}) of {invitation.coordinator}: {', '.join(names)}"
+    yield f"rounds: {_said(job, 'rounds')}; at most {consent.questions} questions and {consent.runs} runs"
+    sites_of_run = [f"{one.name} ({', '.join(map(visible, one.silos))})" for one in invitation.site]
+    yield f"sites: {', '.join(sites_of_run)}"
+    yield f"yours: {', '.join(map(visible, consent.silos))}"
+    if consent.masks == "required":
+        least = _said(job, "security", "least")
+        yield f"leaves in a round: this site's masked sum; the coordinator sees sums of {least} sites or more"
+    else:
+        yield "leaves in a round: this site's sum of its silos' updates, which the coordinator sees"
+    yield "leaves for each silo: its weight, its state's digest, and " + (
+        ", ".join(consent.figures) or "no figure"
+    )
+    noise = "no noise is added" if "privacy" not in job else f"epsilon {_said(job, 'privacy', 'epsilon')}"
+    yield f"privacy: {noise}"
+    for name, digest in consent.code.items():
+        yield f"code that would run here: {visible(name)}, sha256 {digest[:16]}...; look at it"
+    for path in consent.paths:
+        yield f"file that would be read here: {visible(path)}"
+    if sites is not None:
+        yield f"number of sites.toml: {in_fours(number_of(sites))}; it must be the same at each site"
+
+
+def _identity(folder: Path) -> Identity:
+    identity = identity_of(folder)
+    if identity is None:
+        raise InputError(f"{folder}: has no identity.key; make it by `mpifl identity make`")
+    return identity
+
+
+def _said(job: Any, *keys: str) -> str:
+    """Return a value of a job as a text that a terminal can show, `none` if it is not there."""
+    for key in keys:
+        job = job.get(key) if isinstance(job, dict) else None
+    return "none" if job is None else visible(str(job)[:200])

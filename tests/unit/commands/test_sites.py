@@ -1,0 +1,147 @@
+"""The commands `sites init`, `sites entry` and `consent`: an invitation, and how a site agrees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+from unit.builders import write_folder
+
+from mpifl.cli import app
+from mpifl.common import InputError
+from mpifl.data.shards import read_federation
+from mpifl.run.job import read_job
+from mpifl.wings import OVER_SITES
+from mpifl.wings.site import identity_of
+from mpifl.wings.sites.consents import admitted, read_consents, read_invitation
+from mpifl.wings.sites.told_job import names_of_silos, welcome_text
+
+JOB = """
+name = "heart"
+shards = "{shards}"
+rounds = 4
+[model]
+name = "mlp"
+hidden = [3]
+[algorithm]
+name = "fedavg"
+[local]
+lr = 0.1
+[evaluate]
+every = 2
+"""
+
+
+class Places:
+    """A coordinator `bern` and the sites `north` and `south`, each with a folder of its own."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self._patch = folder, monkeypatch
+        write_folder(folder / "shards", [12, 12, 12])
+        self.silos = names_of_silos(read_federation(folder / "shards"))
+        (folder / "job.toml").write_text(JOB.format(shards=folder / "shards"))
+        entries = ""
+        for name, silos in (("bern", []), ("north", self.silos[:2]), ("south", self.silos[2:])):
+            self.at(name, "identity", "make", name)
+            given = [word for silo in silos for word in ("--silos", silo)]
+            entries += self.at(name, "sites", "entry", *given).stdout if silos else ""
+        (folder / "sites.toml").write_text(entries)
+        self.link, self.run = folder / "heart", folder / "runs" / "heart"
+
+    def at(self, name: str, *arguments: object, given: str = "") -> Result:
+        self._patch.setenv("MPIFL_SITE", str(self.folder / name))
+        return CliRunner().invoke(app, list(map(str, arguments)), input=given, catch_exceptions=False)
+
+    def init(self, *more: object, out: str = "runs/heart") -> Result:
+        link = ("--link", self.link, "--out", self.folder / out)
+        return self.at("bern", "sites", "init", self.folder / "job.toml", *link, *self.sites(), *more)
+
+    def sites(self) -> tuple[object, ...]:
+        return "--sites", self.folder / "sites.toml"
+
+    @property
+    def key(self) -> str:
+        return identity_of(self.folder / "bern").public
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+    return Places(tmp_path, monkeypatch)
+
+
+def test_an_invitation_is_made_looked_at_and_consented_to(places):
+    done = places.init()
+    digits = "-".join(places.key[k : k + 4] for k in range(0, 32, 4))
+    assert "heart/invitation.toml is written: 2 sites, 3 silos, job " in done.stdout
+    assert f"Your key: {digits}; say it to each site by another way" in done.stdout
+    invitation = read_invitation(places.link, digits)
+    assert read_invitation(places.run, places.key) == invitation
+    assert (places.run / OVER_SITES).read_text() == f"{places.link}\n"
+    job = done.stdout.split("job ")[1][:8]
+    assert invitation.job_digest.startswith(job)
+
+    north = places.folder / "north"
+    refused = places.at("north", "consent", places.link, "--coordinator", digits, given="n\n")
+    assert (refused.exit_code, read_consents(north)) == (1, [])
+    (north / "sites.toml").write_text((places.folder / "sites.toml").read_text())
+    asked = ("consent", places.link, "--coordinator", digits, "--figures", "loss")
+    agreed = places.at("north", *asked, given="y\n")
+    for part in (
+        f"job heart ({job}) of bern: fedavg (algorithm), mlp (model), classification (task)",
+        "rounds: 4; at most 12 questions and 1 runs",
+        f"yours: {', '.join(places.silos[:2])}",
+        "leaves in a round: this site's sum of its silos' updates, which the coordinator sees",
+        "leaves for each silo: its weight, its state's digest, and loss",
+        "privacy: no noise is added",
+        "number of sites.toml: ",
+        f"consent.toml has job {job}; take part by `mpifl join {places.link} --shards DIR`",
+    ):
+        assert part in agreed.stdout, agreed.stdout
+    (entry,) = read_consents(north)
+    assert (entry.silos, entry.questions, entry.figures) == (places.silos[:2], 12, ["loss"])
+
+    spec, job = read_federation(places.folder / "shards"), read_job(places.folder / "job.toml")
+    for changes, counts in (({"shards": "own", "device": "gpu"}, True), ({"rounds": 5}, False)):
+        told = welcome_text(job.model_copy(update=changes), spec)["job"]
+        if counts:
+            assert admitted(north, invitation, told, places.silos, places.link) == entry
+        else:
+            with pytest.raises(InputError, match=r"job .* is not in .*consent\.toml; look at it by"):
+                admitted(north, invitation, told, places.silos, places.link)
+
+
+def test_what_cannot_be_an_invitation_is_one_line(places):
+    def refused(line, *more, **given):
+        with pytest.raises(InputError, match=line):
+            places.init(*more, **given)
+
+    refused(r"\[checkpoint\] mirror = true: no rank of a site takes", "--set", "checkpoint.mirror=true")
+    refused(r"\[cohort\] select = 'poisson'", "--set", "cohort.select=poisson")
+    whole = (places.folder / "sites.toml").read_text()
+    (places.folder / "sites.toml").write_text(whole.replace(places.silos[2], "elsewhere"))
+    refused("no site has the silo '.*', which the federation has; add it to the silos of its site")
+    (places.folder / "sites.toml").write_text(whole)
+    assert not places.link.exists()
+    places.init()
+    refused(r"runs/heart/invitation\.toml: is there, and sites know a run by it; .* by --out")
+    refused(r"heart/invitation\.toml: is there, .* by --link", out="runs/other")
+    (places.folder / "bern" / "identity.key").unlink()
+    refused(r"bern: has no identity\.key; make it by `mpifl identity make`", out="runs/other")
+
+
+def test_a_consent_to_what_is_not_this_site_s_is_refused(places):
+    places.init()
+
+    def refused(line, name="north", key=None):
+        with pytest.raises(InputError, match=line):
+            places.at(name, "consent", places.link, "--coordinator", key or places.key, "--yes")
+
+    refused("takes 32 to 64 digits", key="8ddc-4241")
+    refused("the coordinator's key is abab.*; do not take part", key="ab" * 32)
+    refused("heart: does not invite this site's key", name="bern")
+    (places.folder / "north" / "sites.toml").write_text(
+        (places.folder / "sites.toml").read_text().replace('name = "south"', 'name = "west"')
+    )
+    refused(r"the invitation has silo '.*' at 'south', .*sites\.toml at 'west'; nothing is answered")
+    assert not (places.folder / "north" / "consent.toml").exists()
