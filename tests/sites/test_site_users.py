@@ -153,10 +153,9 @@ def test_four_users_train_a_model_and_no_one_reads_what_is_anothers(people, tmp_
             process.kill()
             process.wait()
     assert sha256(base / "bern" / "run" / "model.safetensors") == expected
-    foreign = [
-        path
-        for name, uid in USERS.items()
-        for path in (base / name / "site").rglob("*")
-        if path.stat().st_uid != uid or path.stat().st_mode & 0o077
-    ]
-    assert foreign == []
+    for name, uid in USERS.items():
+        site = base / name / "site"
+        assert {path.stat().st_uid for path in (site, *site.rglob("*"))} == {uid}
+        assert all(
+            not path.stat().st_mode & 0o077 for path in (site, *site.glob("runs/*"), *site.glob("*.*"))
+        )
