@@ -14,9 +14,9 @@ from mpifl.wings.sites.consents.job_digest import code_in, masks_of, paths_in, s
 from mpifl.wings.sites.consents.own_code import code_digest
 from mpifl.wings.sites.consents.roster import check_roster, in_fours, number_of
 
-USUAL = 3
-"""Questions for each round of the job, unless the person says another number: training, evaluation, and a
-round that is asked again."""
+USUAL = 4
+"""Questions for each round of the job, unless the person says another number: training, evaluation, the end,
+and rounds that are asked again."""
 
 
 def consent_to(
@@ -33,7 +33,7 @@ def consent_to(
         folder: This site's folder.
         link: The folder of the invitation, for errors.
         figures: The numbers of single silos that may leave.
-        questions: How many questions may be asked; by default three for each round.
+        questions: How many questions may be asked; by default four for each round.
         runs: How many runs may be made of the job.
 
     Raises:
