@@ -81,7 +81,7 @@ def train(
     ending.speak_if(lambda: transport.is_server)
     if transport.rank in transport.workers:
         tuning.keep_all_memory()
-    with tuning.subnormals_as_zero():
+    with tuning.subnormals_as_zero(), ending.interrupted():
         end = training.train(job, run, tuple(set_), resume, transport, force, wings_of=wings_at(run))
     if not transport.is_server:
         return

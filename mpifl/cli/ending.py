@@ -14,7 +14,7 @@ import termios
 import time
 import traceback
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import typer
@@ -111,6 +111,19 @@ def run(app: typer.Typer) -> int:
             return WRONG
         _end_all()
         return 1
+
+
+@contextlib.contextmanager
+def interrupted() -> Iterator[None]:
+    """Exit with INTERRUPTED if a round is lost after a signal came: silos may be hours away, and nobody waits
+    for them then."""
+    try:
+        yield
+    except RoundLost as lost:
+        if not signals.pending():
+            raise
+        _end_with(f"stopped by a signal: {one_line(lost)}")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _end_without(wing: str) -> None:

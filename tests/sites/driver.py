@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from conftest import ROOT, rank_environment
@@ -48,6 +50,7 @@ class SitesRun:
         self.sites, self.run, self.starts = [*sites], base / "run", 0
         self.links = dict.fromkeys((kit.COORDINATOR, *sites), base / "link")
         self.running: dict[str, Command] = {}
+        self.codes: dict[str, list[int | None]] = {}
         self._copier: subprocess.Popen[bytes] | None = None
         self._seed = copier
 
@@ -87,7 +90,7 @@ class SitesRun:
         points = self._die.get(name)
         more = {
             "MPIFL_SITE": str(kit.home(self.base, name)),
-            "DIED": str(self.base),
+            "DIED": str(self.base / f"died-{name}"),
             "DIE": json.dumps(points),
         }
         program = [DYING] if points else ["-m", "mpifl"]
@@ -103,11 +106,19 @@ class SitesRun:
         """Kill all processes of a party by SIGKILL."""
         self.running[name].kill()
 
+    def signal(self, name: str) -> None:
+        """Ask a party's first rank to end."""
+        for pid in self.running[name].living():
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if name == kit.COORDINATOR or b"OMPI_COMM_WORLD_RANK=0" in words:
+                os.kill(pid, signal.SIGTERM)
+
     def revive(self) -> list[str]:
-        """Start again what has died, and return its names."""
+        """Start again what has died or was asked to end, and return its names."""
         died = [name for name, one in self.running.items() if one.ended not in (None, 0)]
         for name in died:
             assert self.running[name].ended not in FAULTS, self.said()
+            self.codes.setdefault(name, []).append(self.running[name].ended)
             self.kill(name)  # mpirun may have left a rank behind
             self.start(name)
         return died
@@ -127,12 +138,23 @@ class SitesRun:
         path = self.run / "metrics.jsonl"
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
-    def until_round(self, wanted: int, seconds: float = 60) -> None:
+    def until_round(self, wanted: int) -> None:
         """Wait until a round is told."""
+        self.until(lambda: self.rounds >= wanted)
+
+    def until(self, happened: Callable[[], object], seconds: float = 60) -> None:
+        """Wait for something, and start again what dies meanwhile by itself."""
         deadline = time.monotonic() + seconds
-        while self.rounds < wanted:
+        while not happened():
             assert time.monotonic() < deadline, self.said()
+            if self._die:
+                self.revive()
             time.sleep(0.01)
+
+    def told(self, name: str, figure: str) -> object:
+        """What the newest round tells of a site."""
+        lines = (self.run / "metrics.jsonl").read_text().splitlines()
+        return json.loads(lines[-1])["sites"][name].get(figure)
 
     def said(self) -> str:
         """What all processes said last."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import tomli_w
 from conftest import ranks
+from sites import kit
 from sites.driver import SitesRun, sha256
 
 SITES = {"north": ["silo 0", "silo 1"], "south": ["silo 2"], "west": [f"silo {k}" for k in range(3, 7)]}
@@ -43,3 +45,45 @@ def test_the_bits_of_one_world_over_the_worst_copier(algorithm, tmp_path, digits
         run.finish()
     assert sha256(run.run / "model.safetensors") == in_one_world(tmp_path, job)
     assert run.starts == 4
+
+
+def test_parties_that_die_or_are_asked_to_end_go_on_to_the_same_bits(tmp_path, digits):
+    """Points at which random kills have never met a party, and a signal; scripts/site_kills.py has more."""
+    job = job_of(tmp_path, digits / "many", "scaffold", rounds=3)
+    die = {
+        kit.COORDINATOR: {"ask is put": 3},
+        "north": {"states are kept": 2},
+        "west": {"answered is noted": 2},
+    }
+    with SitesRun(tmp_path / "over", job, digits / "many", copier=2, die=die, sites=SITES) as run:
+        run.until_round(1)
+        run.signal("south")
+        run.finish()
+    assert sha256(run.run / "model.safetensors") == in_one_world(tmp_path, job)
+    died = sorted(f"{path.parent.name}: {path.name}" for path in run.base.glob("died-*/*"))
+    assert died == [
+        "died-bern: ask-is-put",
+        "died-north: states-are-kept",
+        "died-west: answered-is-noted",
+    ]
+    assert run.starts == 4 + len(died) + 1
+    assert run.codes["south"] == [75]
+
+
+def test_rounds_go_on_without_a_site_that_is_away_and_with_it_when_it_is_back(tmp_path, digits):
+    cohort = {"quorum": 0.5, "deadline": 4.0}
+    job = job_of(tmp_path, digits / "many", "fedavg", rounds=400, cohort=cohort)
+    with SitesRun(tmp_path / "over", job, digits / "many", sites=SITES) as run:
+        run.until_round(2)
+        run.kill("south")
+        run.until(lambda: run.told("south", "away_since"))
+        run.start("south")
+        run.until(lambda: not run.told("south", "away_since"))
+        run.signal(kit.COORDINATOR)
+        assert run.running[kit.COORDINATOR].end().code == 75
+    said = run.running[kit.COORDINATOR].err + run.running[kit.COORDINATOR].out
+    assert "south is back (its answer to letter" in said
+    records = [json.loads(line) for line in (run.run / "metrics.jsonl").read_text().splitlines()]
+    away = [one for one in records if "away_since" in one["sites"]["south"]]
+    assert away
+    assert {tuple(one["faults"]) for one in away[1:-1]} == {("3",)}
