@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import write_atomic
+from mpifl.common import InputError, write_atomic
 from mpifl.wings.site import Exchange, Identity, derived, has_signed, in_pieces
 from mpifl.wings.sites.letters.letter_format import (
     PAD,
@@ -150,13 +150,13 @@ class Post:
         """Close a letter into files of a folder.
 
         Raises:
-            ValueError: the number, the record or the vectors are beyond their bounds.
+            InputError: the number, the record or the vectors are beyond their bounds.
             OSError: the files cannot be written.
         """
         name, most = LetterName(n, record.kind), MOST_OF[record.kind]
         if not 0 <= n <= LAST_NUMBER or len(record.encode()) > most or len(vectors) > MOST_VECTORS:
             bounds = f"numbers up to {LAST_NUMBER}, {most} bytes of JSON and {MOST_VECTORS} vectors"
-            raise ValueError(f"letter {name.file}: letters of this kind have {bounds} at most")
+            raise InputError(f"letter {name.file}: letters of this kind have {bounds} at most")
         about: dict[str, str | int] = {"run": self.run, "kind": record.kind, "to": self.other}
         about |= {"sender": self._identity.public} | {"n": n, "salt": os.urandom(32).hex()}
         seal, found, size = in_pieces(self._key(about)).encrypt, list[str](), 0
