@@ -9,8 +9,8 @@ from typing import Any
 from mpifl.common import InputError, visible
 from mpifl.wings.site import Identity, identity_of, sites_of
 from mpifl.wings.sites.consents.consent_file import ConsentedRun
+from mpifl.wings.sites.consents.consented_job import code_in, masks_of, paths_in, shared_job
 from mpifl.wings.sites.consents.invitation import Invitation
-from mpifl.wings.sites.consents.job_digest import code_in, masks_of, paths_in, shared_job
 from mpifl.wings.sites.consents.own_code import code_digest
 from mpifl.wings.sites.consents.roster import check_roster, in_fours, number_of
 
