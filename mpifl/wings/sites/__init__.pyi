@@ -9,6 +9,6 @@ from .coordinating import (
 from .inviting import (
     invite as invite,
 )
-from .joining import (
+from .site_joining import (
     join as join,
 )

@@ -14,6 +14,7 @@ from mpifl.common import InputError, tables, write_atomic
 from mpifl.wings.site import PublicKey, SiloName, SiteLedger, sites_of
 from mpifl.wings.sites.consents.consented_job import code_in, job_digest, masks_of, paths_in, shared_job
 from mpifl.wings.sites.consents.invitation import Invitation
+from mpifl.wings.sites.consents.needed_numbers import needed_numbers
 from mpifl.wings.sites.consents.own_code import check_code
 from mpifl.wings.sites.consents.roster import check_roster
 from mpifl.wings.sites.letters import AskRecord, RunId
@@ -151,6 +152,9 @@ def admitted(
         if not masks_of(table):
             raise InputError(f"{where}: masks = 'required', and the job has no [security] with masks")
         check_roster(sites, invitation.site, list(silos), "the invitation")
+    if withheld := [name for name in needed_numbers(table) if name not in entry.figures]:
+        what = f"the job makes no round without {withheld[0]!r} of each silo, which `figures` there lacks"
+        raise InputError(f"{where}: {what}")
     if unnamed := [path for path in paths_in(table) if path not in entry.paths]:
         raise InputError(f"{where}: the job names the file {unnamed[0]!r}, and `paths` there does not")
     check_code(code_in(table), entry.code, str(where))

@@ -11,6 +11,7 @@ from mpifl.wings.site import Identity, identity_of, sites_of
 from mpifl.wings.sites.consents.consent_file import ConsentedRun
 from mpifl.wings.sites.consents.consented_job import code_in, masks_of, paths_in, shared_job
 from mpifl.wings.sites.consents.invitation import Invitation
+from mpifl.wings.sites.consents.needed_numbers import needed_numbers
 from mpifl.wings.sites.consents.own_code import code_digest
 from mpifl.wings.sites.consents.roster import check_roster, in_fours, number_of
 
@@ -32,7 +33,7 @@ def consent_to(
     Args:
         folder: This site's folder.
         link: The folder of the invitation, for errors.
-        figures: The numbers of single silos that may leave.
+        figures: The numbers of single silos that may leave, beside those that the algorithm needs.
         questions: How many questions may be asked; by default four for each round.
         runs: How many runs may be made of the job.
 
@@ -57,7 +58,7 @@ def consent_to(
         federation=invitation.federation,
         silos=member.silos,
         masks="required" if masks_of(job) else "none",
-        figures=[*figures],
+        figures=[*dict.fromkeys([*needed_numbers(job), *figures])],
         code={name: code_digest(name) for name in code_in(job)},
         paths=paths_in(job),
         runs=runs,

@@ -1,0 +1,37 @@
+"""The numbers of single silos without which an algorithm makes no round, so that a consent must name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_NEEDED = {
+    "fednova": ["tau_eff"],
+    "qfedavg": ["h"],
+    "qfedsgd": ["h"],
+    "fedexp": ["squared_norm"],
+}
+MOST_CLUSTERS = 64
+
+
+def needed_numbers(job: Mapping[str, Any]) -> list[str]:
+    """Return the numbers that a job needs of each silo.
+
+    Args:
+        job: The tables of the job; all defaults are filled in.
+    """
+    algorithm, cohort = (_table(job.get(key)) for key in ("algorithm", "cohort"))
+    name, clusters = str(algorithm.get("name")), algorithm.get("clusters")
+    found = [*_NEEDED.get(name, [])]
+    if name == "fedprox" and algorithm.get("adaptive"):
+        found.append("global_loss")
+    if name == "ifcasgd":
+        count = min(clusters, MOST_CLUSTERS) if isinstance(clusters, int) else 1
+        found += ["share_w", *(f"share_w_{nth}" for nth in range(1, count))]
+    if cohort.get("select") == "power-of-choice":
+        found.append("train_loss")
+    return found
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
