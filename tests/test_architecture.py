@@ -273,6 +273,30 @@ def test_a_wing_imports_only_wings_before_it():
     complain(later_wings, MPIFL)
 
 
+OF_RUNS_OVER_SITES = {"mpifl/cli/sites_commands.py", "mpifl/wings/registry.py"}
+"""What begins a run over sites: a command, or a training in a run folder that names a link."""
+
+
+def of_sites(path, tree=None):
+    """Find imports of the wing `sites` in files that other trainings read, or at once."""
+    tree = tree or TREES[path]
+    late = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    inside = {line for node in late for line in range(node.lineno, node.end_lineno + 1)}
+    return [
+        (line, f"imports {name}")
+        for line, name in imports(path, tree)
+        if wing_of(name) == "sites" and not (name_of(path) in OF_RUNS_OVER_SITES and line in inside)
+    ]
+
+
+def test_a_training_without_sites_imports_nothing_of_them():
+    complain(of_sites, [path for path in MPIFL if wing_of(module_of(path)) != "sites"])
+    late, at_once = "def f():\n    from mpifl.wings.sites import join", "from mpifl.wings.sites import join"
+    assert of_sites(ROOT / "mpifl/training/loop.py", tree_of(late))
+    assert of_sites(ROOT / "mpifl/cli/sites_commands.py", tree_of(at_once))
+    assert not of_sites(ROOT / "mpifl/cli/sites_commands.py", tree_of(late))
+
+
 def test_every_file_has_a_name_of_its_own_and_no_folder_is_long():
     names = Counter(path.stem for path in FILES)
     assert [name for name, count in names.items() if count > 1 and name not in NAMED_TWICE] == []

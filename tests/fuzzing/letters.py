@@ -124,7 +124,7 @@ def invitations(draw: Random, valid: Path, folder: Path) -> Path:
             content = (folder / name).read_bytes()
             (folder / name).write_bytes(harmed_toml(draw, content, tomllib.loads(content.decode())))
     if draw.random() < 0.5:  # signed after the harm
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             harmed = Invitation.model_validate(tomllib.loads((folder / "invitation.toml").read_text("utf-8")))
             write_invitation(folder, signed_invitation(harmed, COORDINATOR))
     return folder

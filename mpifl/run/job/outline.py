@@ -39,8 +39,8 @@ class Outline(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
-    """The name of the job: letters, digits, ".", "_" and "-"."""
+    name: Annotated[str, Field(pattern=r"^[\w.-]*[\w-][\w.-]*$")]
+    """The name of the job: letters, digits, ".", "_" and "-", and not dots alone."""
     shards: str
     """The folder of the shards, relative to the folder where the command runs."""
     seed: Annotated[int, Field(ge=0)] = 0

@@ -89,7 +89,7 @@ def test_an_invitation_is_made_looked_at_and_consented_to(places):
     agreed = places.at("north", *asked, given="y\n")
     for part in (
         f"job heart ({job}) of bern: fedavg (algorithm), mlp (model), classification (task)",
-        "rounds: 4; at most 12 questions and 1 runs",
+        "rounds: 4; at most 16 questions and 1 runs",
         f"yours: {', '.join(places.silos[:2])}",
         "leaves in a round: this site's sum of its silos' updates, which the coordinator sees",
         "leaves for each silo: its weight, its state's digest, and loss",
@@ -99,7 +99,7 @@ def test_an_invitation_is_made_looked_at_and_consented_to(places):
     ):
         assert part in agreed.stdout, agreed.stdout
     (entry,) = read_consents(north)
-    assert (entry.silos, entry.questions, entry.figures) == (places.silos[:2], 12, ["loss"])
+    assert (entry.silos, entry.questions, entry.figures) == (places.silos[:2], 16, ["loss"])
 
     spec, job = read_federation(places.folder / "shards"), read_job(places.folder / "job.toml")
     for changes, counts in (({"shards": "own", "device": "gpu"}, True), ({"rounds": 5}, False)):

@@ -191,9 +191,9 @@ def test_a_key_of_a_small_subgroup_seals_nothing(ends):
 
 
 def test_what_is_too_large_is_not_sent(ends):
-    with pytest.raises(ValueError, match=r"numbers up to 999999, 1048576 bytes of JSON and 256 vectors"):
+    with pytest.raises(InputError, match=r"numbers up to 999999, 1048576 bytes of JSON and 256 vectors"):
         ends.coordinator.dispatch(10**6, ask())
-    with pytest.raises(ValueError, match=r"1048576 bytes of JSON"):
+    with pytest.raises(InputError, match=r"1048576 bytes of JSON"):
         ends.coordinator.dispatch(7, ask().model_copy(update={"mark": "a" * (1 << 20)}))
     ends.coordinator.dispatch(7, ask(), {"w": torch.zeros(300_000)})
     with pytest.raises(LetterFault, match="has 1200000 bytes of vectors, and this run has 1048576 at most"):
@@ -309,6 +309,14 @@ def test_a_letter_leaves_only_after_it_is_noted(ends):
     ends.site.forget(9)
     with pytest.raises(InputError, match=r"sent\.jsonl"):
         ends.site.dispatch(5, records()["answer"], vectors(), {"round": 4})
+    assert ends.shared["up"] == {}
+
+
+def test_an_outbox_that_cannot_be_written_is_one_line(ends):
+    outbox = ends.folder / "outbox-graz-bern-abab"
+    (outbox / "000004-no.msg").mkdir()
+    with pytest.raises(InputError, match=r"outbox-graz-bern-abab: cannot be written \(.*\); nothing is sent"):
+        ends.site.dispatch(4, NoRecord(life=LIFE, of=4, why="no"))
     assert ends.shared["up"] == {}
 
 

@@ -110,7 +110,7 @@ def run(draw: Random, folder: Path, in_memory: bool) -> dict[str, int]:
     coordinator = Coordinator(folder, links[0], COORDINATOR, SITE)
     site = Site(folder, links[1], SITE, COORDINATOR)
     over = False
-    for turn in range(250):
+    for turn in range(600):
         who = draw.choice((coordinator, site, *copiers))
         if isinstance(who, WorstCopier):
             who.step()

@@ -281,6 +281,7 @@ WRONG = {
     "missing key of a table": (TOP + "[model]\n", "[model] needs the key 'name'"),
     "a number for a table": ("local = 3\n" + LEAST, "local = 3: should be an object"),
     "a name that is not a folder": (LEAST.replace('"toy"', '"a/b"'), 'name = "a/b"'),
+    "a name that is another folder": (LEAST.replace('"toy"', '".."'), 'name = ".."'),
     "unknown algorithm": (
         LEAST + '[algorithm]\nname = "fedavgg"\n',
         f"[algorithm] name = 'fedavgg': unknown; did you mean 'fedavg'? use {NAMES}",

@@ -5,6 +5,14 @@ from .consent_file import (
     admitted as admitted,
     read_consents as read_consents,
 )
+from .consented_job import (
+    OWN_KEYS as OWN_KEYS,
+    code_in as code_in,
+    federation_digest as federation_digest,
+    job_digest as job_digest,
+    paths_in as paths_in,
+    shared_job as shared_job,
+)
 from .consenting import (
     consent_to as consent_to,
     shown as shown,
@@ -17,14 +25,6 @@ from .invitation import (
     read_invitation as read_invitation,
     signed_invitation as signed_invitation,
     write_invitation as write_invitation,
-)
-from .job_digest import (
-    OWN_KEYS as OWN_KEYS,
-    code_in as code_in,
-    federation_digest as federation_digest,
-    job_digest as job_digest,
-    paths_in as paths_in,
-    shared_job as shared_job,
 )
 from .own_code import (
     code_digest as code_digest,

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from mpifl.common import InputError, tables, write_atomic
 from mpifl.wings.site import PublicKey, SiloName, SiteLedger, sites_of
+from mpifl.wings.sites.consents.consented_job import code_in, job_digest, masks_of, paths_in, shared_job
 from mpifl.wings.sites.consents.invitation import Invitation
-from mpifl.wings.sites.consents.job_digest import code_in, job_digest, masks_of, paths_in, shared_job
 from mpifl.wings.sites.consents.needed_numbers import needed_numbers
 from mpifl.wings.sites.consents.own_code import check_code
 from mpifl.wings.sites.consents.roster import check_roster

@@ -9,15 +9,15 @@ from typing import Any
 from mpifl.common import InputError, visible
 from mpifl.wings.site import Identity, identity_of, sites_of
 from mpifl.wings.sites.consents.consent_file import ConsentedRun
+from mpifl.wings.sites.consents.consented_job import code_in, masks_of, paths_in, shared_job
 from mpifl.wings.sites.consents.invitation import Invitation
-from mpifl.wings.sites.consents.job_digest import code_in, masks_of, paths_in, shared_job
 from mpifl.wings.sites.consents.needed_numbers import needed_numbers
 from mpifl.wings.sites.consents.own_code import code_digest
 from mpifl.wings.sites.consents.roster import check_roster, in_fours, number_of
 
-USUAL = 3
-"""Questions for each round of the job, unless the person says another number: training, evaluation, and a
-round that is asked again."""
+USUAL = 4
+"""Questions for each round of the job, unless the person says another number: training, evaluation, the end,
+and rounds that are asked again."""
 
 
 def consent_to(
@@ -34,7 +34,7 @@ def consent_to(
         folder: This site's folder.
         link: The folder of the invitation, for errors.
         figures: The numbers of single silos that may leave, beside those that the algorithm needs.
-        questions: How many questions may be asked; by default three for each round.
+        questions: How many questions may be asked; by default four for each round.
         runs: How many runs may be made of the job.
 
     Raises:

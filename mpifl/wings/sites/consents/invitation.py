@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from mpifl.common import InputError, tables, write_atomic
 from mpifl.wings.site import Identity, PublicKey, has_signed
-from mpifl.wings.sites.consents.job_digest import job_digest
+from mpifl.wings.sites.consents.consented_job import job_digest
 from mpifl.wings.sites.letters import Member, RunId
 from mpifl.wire import Digest, Message, Name
 

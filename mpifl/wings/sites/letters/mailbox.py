@@ -86,14 +86,16 @@ class Mailbox:
         """Close a letter into the outbox, in the place of an earlier one with this number and kind.
 
         Raises:
-            ValueError: number, record or vectors are beyond their bounds.
-            OSError: the outbox cannot be written.
+            InputError: number, record or vectors are beyond their bounds, or the outbox cannot be written.
         """
-        name = LetterName(n, record.kind)
-        for path in self._files(name):
-            path.unlink()
-        sealed = self.post.close(n, record, vectors or {}, self._outbox)
-        fsync_folder(self._outbox)
+        try:
+            for path in self._files(LetterName(n, record.kind)):
+                path.unlink()
+            sealed = self.post.close(n, record, vectors or {}, self._outbox)
+            fsync_folder(self._outbox)
+        except OSError as error:
+            why = error.strerror or error
+            raise InputError(f"{self._outbox}: cannot be written ({why}); nothing is sent") from None
         return sealed
 
     def put(self, sealed: Sealed, about: Mapping[str, str | int] | None = None) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import write_atomic
+from mpifl.common import InputError, write_atomic
 from mpifl.wings.site import Exchange, Identity, derived, has_signed, in_pieces
 from mpifl.wings.sites.letters.letter_format import (
     PAD,
@@ -150,21 +150,24 @@ class Post:
         """Close a letter into files of a folder.
 
         Raises:
-            ValueError: the number, the record or the vectors are beyond their bounds.
+            InputError: the number, the record or the vectors are beyond their bounds.
             OSError: the files cannot be written.
         """
         name, most = LetterName(n, record.kind), MOST_OF[record.kind]
         if not 0 <= n <= LAST_NUMBER or len(record.encode()) > most or len(vectors) > MOST_VECTORS:
             bounds = f"numbers up to {LAST_NUMBER}, {most} bytes of JSON and {MOST_VECTORS} vectors"
-            raise ValueError(f"letter {name.file}: letters of this kind have {bounds} at most")
+            raise InputError(f"letter {name.file}: letters of this kind have {bounds} at most")
         about: dict[str, str | int] = {"run": self.run, "kind": record.kind, "to": self.other}
         about |= {"sender": self._identity.public} | {"n": n, "salt": os.urandom(32).hex()}
         seal, found, size = in_pieces(self._key(about)).encrypt, list[str](), 0
         for nth, piece in enumerate(cut(vectors), 1):
             sealed = seal(nonce_of(nth), piece, None)
             found.append(hashlib.sha256(sealed).hexdigest())
-            write_atomic(folder / name.part(found[-1]), sealed, 0o600)
+            (folder / name.part(found[-1])).write_bytes(sealed)
             size += len(sealed)
+        for part in map(name.part, found):  # all are written before the first is waited for
+            with (folder / part).open("rb") as file:
+                os.fsync(file.fileno())
         contents = LetterContents.of(record, vectors, found).encode()
         body = seal(nonce_of(0), padded(contents), None)
         about |= {"length": len(body), "sha256": hashlib.sha256(body).hexdigest()}
