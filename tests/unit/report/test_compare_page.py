@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -570,7 +571,35 @@ def drawn(tmp_path, monkeypatch):
 
 
 def labels_of(figure):
-    return [(axes.get_xlabel(), axes.get_ylabel()) for axes in figure.axes]
+    return [(axes.get_xlabel(), axes.get_ylabel().replace("\n", " ")) for axes in figure.axes]
+
+
+@pytest.mark.parametrize("size", [None, (3.3, 2.5)])
+@pytest.mark.parametrize("many", [3, 11, 20])
+def test_nothing_of_a_picture_is_cut_and_no_two_settings_look_alike(tmp_path, monkeypatch, many, size):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    kept = []
+    monkeypatch.setattr(pyplot, "close", kept.append)
+    local = [{"lr": 0.001 * (nth + 1), "momentum": 0.9 - 0.01 * nth} for nth in range(many)]
+    runs = [make_run(tmp_path / f"{n}", 0.5 + n / 99, local=one) for n, one in enumerate(local)]
+    found, drawing = groups([read_run(run) for run in runs]), Drawing(panels=["test/rounds"], size=size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if size and many > 11:
+            wanted = r"--size 3.3x2.5: is too small for 1 panel and the names; use [\d.]+x[\d.]+, or fewer by"
+            with pytest.raises(InputError, match=wanted):
+                draw(found, tmp_path / "c.svg", None, drawing)
+            return
+        draw(found, tmp_path / "c.svg", None, drawing)
+    (figure,) = kept
+    (axes,), box, (width, height) = figure.axes, figure.get_tightbbox(), figure.get_size_inches()
+    assert (box.x0 >= 0, box.y0 >= 0, box.x1 <= width, box.y1 <= height) == (True,) * 4
+    assert axes.bbox.height / figure.dpi > 0.7
+    told = [text.get_text() for text in (figure.legends[0].get_texts() if figure.legends else axes.texts)]
+    assert len(set(told)) == len(told) == many
+    looks = [(line.get_color(), line.get_linestyle()) for line in axes.get_lines()]
+    assert len(set(looks)) == many
+    assert len({colour for colour, _ in looks}) == min(many, 11)
 
 
 def test_a_picture_has_the_panels_and_the_size_that_are_asked_for(drawn):
