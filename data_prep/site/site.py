@@ -11,7 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.cut import WriteOptions, keeping, numbered, of_testing, of_training, room, section_of, shard_of
+from data_prep.cut import (
+    WriteOptions,
+    keeping,
+    numbered,
+    of_testing,
+    of_training,
+    room,
+    section_of,
+    shard_of,
+    with_untested,
+)
 from data_prep.model import Dataset, padded_to
 from data_prep.schemes import Shares, check_groups
 from data_prep.site.agreement import as_agreed, describe, said_of
@@ -77,6 +87,8 @@ def import_site(
     _check(site, shares, out)
     dataset = _unscaled(fitted(keeping(read(data, seed), keep), common))
     ((shard,),) = numbered([_shard(dataset, site, shares, seed)])
+    if site.silo is not None and dataset.test is None:
+        dataset = with_untested(dataset, [shard])
     check_room(out, room([shard]))
     common = common.model_copy(update=_own_facts(source, dataset, common, shares, seed))
     with scratch(out) as folder:
