@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpifl.cli.job_tools.shipped import jobs_folder
-from mpifl.common import InputError, Names, Table, lock
+from mpifl.common import InputError, Names, ShardError, Table, lock
 from mpifl.data.shards import AnySpec, FederationSpec, VerticalSpec, group_note, read_any
 from mpifl.run.job import HARMLESS, Outline, differing_keys, read_outline
 
@@ -125,6 +125,7 @@ def whole(
         lambda: check_run(run, resolved, resume, force, spec),
         lambda: plan_wings(resolved, spec, source, wings_of(resolved)),
         lambda: found.notes.extend(_of_groups(resolved, spec)),
+        lambda: found.notes.extend(_of_units(resolved, spec, here)),
         lambda: found.notes.extend(_budgets(resolved, spec, here)),
     ]
     for look in looks:
@@ -169,6 +170,18 @@ def _of_groups(job: Job, spec: AnySpec) -> list[str]:
 
     private = job.privacy is not None and not is_silo_level(job)
     return [f"[privacy] {note}"] if private and (note := group_note(Path(job.shards), spec)) else []
+
+
+def _of_units(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
+    """Return a line for each column that a silo may have in another unit, if all shards lie here."""
+    from data_prep.model import units_told
+
+    if not isinstance(spec, FederationSpec) or len(here) < len(spec.silos):
+        return []
+    try:
+        return units_told(Path(job.shards), spec)
+    except ShardError:  # which is told where files are looked for
+        return []
 
 
 def _budgets(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
