@@ -100,9 +100,20 @@ class Checked:
 
 
 def whole(
-    job: Path, overrides: Sequence[str], run: Path, resume: bool, force: bool, elsewhere: bool
+    job: Path,
+    overrides: Sequence[str],
+    run: Path,
+    resume: bool,
+    force: bool,
+    elsewhere: bool,
+    *,
+    tries: bool = False,
 ) -> Checked:
     """Return what all checks without ranks find; see `check_whole`.
+
+    Args:
+        job, overrides, run, resume, force, elsewhere: As for `check_whole`.
+        tries: Whether an algorithm of the user's own is tried on a few rows.
 
     Raises:
         InputError: the job or the shards' `federation.json` cannot be read, or do not fit each other.
@@ -127,6 +138,7 @@ def whole(
         lambda: found.notes.extend(_of_groups(resolved, spec)),
         lambda: found.notes.extend(_of_units(resolved, spec, here)),
         lambda: found.notes.extend(_budgets(resolved, spec, here)),
+        lambda: _try(resolved, spec, here, source) if tries and not elsewhere else None,
     ]
     for look in looks:
         try:
@@ -170,6 +182,19 @@ def _of_groups(job: Job, spec: AnySpec) -> list[str]:
 
     private = job.privacy is not None and not is_silo_level(job)
     return [f"[privacy] {note}"] if private and (note := group_note(Path(job.shards), spec)) else []
+
+
+def _try(job: Job, spec: AnySpec, here: Collection[int], source: str) -> None:
+    """Try an algorithm of the user's own on a few rows of a silo that lies here."""
+    from mpifl.training.beforehand import check_first_ask
+
+    try:
+        if isinstance(spec, FederationSpec):
+            check_first_ask(job, spec, here)
+    except ShardError:  # which is told where files are looked for
+        return
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 def _of_units(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
