@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Held(NamedTuple):
+class ClassesOfUnits(NamedTuple):
     """Which classes the rows of units have: each pair of a unit and a class, int64 [pairs]."""
 
     units: np.ndarray
@@ -20,7 +20,7 @@ def drawn(
     sizes: np.ndarray,
     classes: np.ndarray,
     totals: Sequence[int],
-    held: Held | None = None,
+    held: ClassesOfUnits | None = None,
 ) -> list[np.ndarray]:
     """Draw units for splits of so many rows in all; return those of each split, in the order given.
 
@@ -54,7 +54,7 @@ def drawn(
 
 
 def _rare_first(
-    order: np.ndarray, sizes: np.ndarray, held: Held, totals: Sequence[int]
+    order: np.ndarray, sizes: np.ndarray, held: ClassesOfUnits, totals: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Deal groups of each class that two groups or more have, the class of the fewest groups first.
 

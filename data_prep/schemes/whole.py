@@ -9,7 +9,7 @@ import numpy as np
 from data_prep.model import Cut, Dataset, Groups
 from data_prep.schemes.grouping import by_owner
 from data_prep.schemes.scheme import Options, Scheme
-from data_prep.schemes.stratify import Held
+from data_prep.schemes.stratify import ClassesOfUnits
 from mpifl.common import InputError
 
 
@@ -27,7 +27,7 @@ class Units:
     members: list[np.ndarray] | np.ndarray
     sizes: np.ndarray
     classes: np.ndarray
-    held: Held | None = None
+    held: ClassesOfUnits | None = None
 
     def rows(self, chosen: np.ndarray) -> np.ndarray:
         """Return the positions of the examples of some units, in their order."""
@@ -45,7 +45,7 @@ def units_of(part: np.ndarray, groups: Groups | None, labels: np.ndarray | None)
     count = int(owners.max()) + 1 if len(owners) else 0
     members = [part[at] for at in by_owner(owners, count)] if count else []
     width = int(classes.max(initial=0)) + 1
-    held = None if labels is None else Held(*np.divmod(np.unique(owners * width + classes), width))
+    held = None if labels is None else ClassesOfUnits(*np.divmod(np.unique(owners * width + classes), width))
     return Units(members, np.bincount(owners, minlength=count), _most_common(owners, classes, count), held)
 
 

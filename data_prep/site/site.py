@@ -87,16 +87,19 @@ def import_site(
     _check(site, shares, out)
     dataset = _unscaled(fitted(keeping(read(data, seed), keep), common))
     ((shard,),) = numbered([_shard(dataset, site, shares, seed)])
-    if site.silo is not None and dataset.test is None:
-        dataset = with_untested(dataset, [shard])
     check_room(out, room([shard]))
-    common = common.model_copy(update=_own_facts(source, dataset, common, shares, seed))
+    common = common.model_copy(update=_own_facts(source, _noted(dataset, site, shard), common, shares, seed))
     with scratch(out) as folder:
         writer = Writer(folder, common.features, common.classes, common.targets, filters=filters)
         described = _written(writer, common, site, shard, manner.jobs)
         for name in (f"{site.stem}.h5", f"{site.stem}.json"):
             os.replace(folder / name, out / name)
     return described
+
+
+def _noted(data: Dataset, site: Site, shard: NewShard) -> Dataset:
+    """Note which classes a silo trains on and lacks in the test split of its own rows."""
+    return with_untested(data, [shard]) if site.silo is not None and data.test is None else data
 
 
 def _unscaled(data: Dataset) -> Dataset:

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -109,11 +110,8 @@ def whole(
     *,
     tries: bool = False,
 ) -> Checked:
-    """Return what all checks without ranks find; see `check_whole`.
-
-    Args:
-        job, overrides, run, resume, force, elsewhere: As for `check_whole`.
-        tries: Whether an algorithm of the user's own is tried on a few rows.
+    """Return what all checks without ranks find; see `check_whole`. If it `tries`, an algorithm of the user's
+    own runs on a few rows.
 
     Raises:
         InputError: the job or the shards' `federation.json` cannot be read, or do not fit each other.
@@ -138,7 +136,7 @@ def whole(
         lambda: found.notes.extend(_of_groups(resolved, spec)),
         lambda: found.notes.extend(_of_units(resolved, spec, here)),
         lambda: found.notes.extend(_budgets(resolved, spec, here)),
-        lambda: _try(resolved, spec, here, source) if tries and not elsewhere else None,
+        lambda: _try(found, here) if tries and not elsewhere else None,
     ]
     for look in looks:
         try:
@@ -184,29 +182,23 @@ def _of_groups(job: Job, spec: AnySpec) -> list[str]:
     return [f"[privacy] {note}"] if private and (note := group_note(Path(job.shards), spec)) else []
 
 
-def _try(job: Job, spec: AnySpec, here: Collection[int], source: str) -> None:
+def _try(found: Checked, here: Collection[int]) -> None:
     """Try an algorithm of the user's own on a few rows of a silo that lies here."""
     from mpifl.training.beforehand import check_first_ask
 
-    try:
-        if isinstance(spec, FederationSpec):
-            check_first_ask(job, spec, here)
-    except ShardError:  # which is told where files are looked for
-        return
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
+    with suppress(ShardError):
+        if isinstance(found.spec, FederationSpec):
+            check_first_ask(found.job, found.spec, here)
 
 
 def _of_units(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
     """Return a line for each column that a silo may have in another unit, if all shards lie here."""
     from data_prep.model import units_told
 
-    if not isinstance(spec, FederationSpec) or len(here) < len(spec.silos):
-        return []
-    try:
-        return units_told(Path(job.shards), spec)
-    except ShardError:  # which is told where files are looked for
-        return []
+    with suppress(ShardError):  # which is told where files are looked for
+        if isinstance(spec, FederationSpec) and len(here) == len(spec.silos):
+            return units_told(Path(job.shards), spec)
+    return []
 
 
 def _budgets(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:

@@ -21,7 +21,7 @@ FINE = (14,) * 2 + (12,) * 4 + (11,) * 6 + (9,) * (LOW - 12)
 
 
 @dataclass(frozen=True)
-class Places:
+class ProbabilityRanges:
     """Ranges of probabilities, numbered from the lowest up: some leading bits of the number.
 
     Places are as narrow near 1 as they are near 0: above 1/2 the distance from 1 is looked at.
@@ -34,7 +34,7 @@ class Places:
 
     @classmethod
     @cache
-    def of_columns(cls, columns: int) -> Places:
+    def of_columns(cls, columns: int) -> ProbabilityRanges:
         """Return the places of each of so many columns: FINE for one, 7 bits for ten.
 
         A state of one column has about 2^18 numbers, one of ten 2^17. More columns keep fewer bits each, at

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mpifl.learning.metrics.metric import Metric
-from mpifl.learning.metrics.places import Places
+from mpifl.learning.metrics.places import ProbabilityRanges
 from mpifl.learning.metrics.summed_metrics import Sums
 from mpifl.learning.tasks import TaskFacts
 
@@ -100,7 +100,7 @@ class Ranked:
         most = float((hits / (hits + wrong - no.repeat_interleave(each))).sum()) / total
         return max(most - self.precision(), self.precision() - least, 0.0)
 
-    def told(self, places: Places) -> list[list[float | int]]:
+    def told(self, places: ProbabilityRanges) -> list[list[float | int]]:
         """Return groups of neighbouring places, the lowest first: mean probability, positives, negatives.
 
         A group has about one of GROUPS parts of the positives, or of the negatives. No group is on both sides
@@ -117,7 +117,7 @@ class Ranked:
         each = zip(means, sums[1].tolist(), sums[2].tolist(), strict=True)
         return [[float(f"{mean:.4g}"), int(right), int(wrong)] for mean, right, wrong in each]
 
-    def confusion(self, places: Places) -> Tensor:
+    def confusion(self, places: ProbabilityRanges) -> Tensor:
         """Return no and yes by what is answered, where that is yes above 1/2, shape [2, 2]."""
         high = self.at > places.middle
         return torch.stack([torch.stack([of[~high].sum(), of[high].sum()]) for of in (self.no, self.yes)])
@@ -141,7 +141,7 @@ class RankingMetric(Sums):
 
     def __init__(self, columns: int, ignore: int | None) -> None:
         super().__init__()
-        self.places, self.ignore = Places.of_columns(columns), ignore
+        self.places, self.ignore = ProbabilityRanges.of_columns(columns), ignore
         self.sums((columns, self.places.count, 2), "counts")
 
     def update(self, predictions: Tensor, y: Tensor) -> None:

@@ -227,7 +227,7 @@ def test_check_tries_the_client_method_of_an_algorithm_of_ones_own(own_job, monk
     code, _, noted = checked(own_job, *own)
     assert (code, len(noted)) == ((0, 0) if said is None else (2, 1))
     if said is not None:
-        where = rf"error: own.toml: \[algorithm\] name = '{module}:Own': .*{said.replace('OWN', module)}"
+        where = rf"error: \[algorithm\] name = '{module}:Own': .*{said.replace('OWN', module)}"
         assert re.match(where, noted[0]), noted[0]
 
 
