@@ -105,10 +105,8 @@ def silos_of_settings(
             change = "" if gain.seen is False else f" {gain.write(metric)}"
             cells.append(Cell(metric.write(served) + change, served, gain.look))
         rows.append(cells)
-    note = f"{_whose(found)}{_of_seeds(found)}. Changes are against {called_in_words(against)}. "
+    note = f"{_whose(found)}{_of_seeds(found)}. The first column is the reference of all changes. "
     note += held_against(gain for of in over for gain in of.values())
-    other = f" The table of settings compares with {found[0].name}, which has the best mean."
-    note += "" if against is found[0] or len(found[0].ends) < 2 else other
     table = Table(["silo", called_in_words(against), *(one.name for one in shown)], rows, sort=True)
     return Figure("Which silos gain?", note, [table], wide=True), over[0] if shown[0] is found[0] else {}
 

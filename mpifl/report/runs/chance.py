@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, variance
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers
 from mpifl.run.folder import number
@@ -23,8 +23,43 @@ Z = 1.96
 GUESSED = {"auroc": 0.5}
 """What guessing gives by metrics that do not depend on how common a class is."""
 NO_BETTER = "no better than guessing"
-GREW = 1.5
-"""A loss that ends above so many times its first value has grown."""
+GREW, BLEW = 1.5, 10
+"""A loss that ends above so many times its first value has grown, or diverged."""
+LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
+DIVERGED = ("not finite", "NaN or Inf", "diverged")
+"""What messages on a training that diverged say."""
+
+
+def names_divergence(text: str) -> bool:
+    """Return whether a message says that a training diverged."""
+    return any(word in text for word in DIVERGED)
+
+
+class Grown(NamedTuple):
+    """A loss that ended far above its first value: by how much, and since which round it is above GREW times.
+
+    Rounds and values are those of its beginning and its end.
+    """
+
+    since: int
+    first: tuple[int, float]
+    last: tuple[int, float]
+
+    def words(self) -> str:
+        """Say by how much it grew."""
+        (begun, low), (ended, high) = self.first, self.last
+        return (
+            f"grew {high / low:,.3g}-fold, from {low:.4g} in round {begun:,} to {high:.4g} in round {ended:,}"
+        )
+
+
+def grown(records: Sequence[Mapping[str, object]], key: str) -> Grown | None:
+    """Return how a loss grew, None of one that did not."""
+    told = [(int(str(r["round"])), one) for r in records if (one := number(r, key)) is not None]
+    if not told or not told[-1][1] > GREW * told[0][1] > 0:
+        return None
+    below = [nth for nth, (_, one) in enumerate(told) if one <= GREW * told[0][1]]
+    return Grown(told[below[-1] + 1][0], told[0], told[-1])
 
 
 def guess_of(summary: Summary) -> float | None:
@@ -48,10 +83,9 @@ def unlearnt(summary: Summary) -> Iterator[str]:
     if summary.main and guesses(summary, value := summary.main[1]):
         metric, guess = summary.metric, guess_of(summary) or 0.0
         yield f"{NO_BETTER}: {metric.label} is {metric.write(value)}, guessing gives {metric.write(guess)}"
-    for name in ("train_loss", "test_loss"):
-        told = [one for record in summary.records if (one := number(record, name)) is not None]
-        if told and told[-1] > GREW * told[0] > 0:
-            yield f"its {name.replace('_', ' ')} grew from {told[0]:.4g} to {told[-1]:.4g}"
+    for key, name in LOSSES.items():
+        if (of := grown(summary.records, key)) is not None:
+            yield f"{'diverged: ' * (of.last[1] > BLEW * of.first[1])}its {name} {of.words()}"
 
 
 def interval(share: float, examples: int) -> tuple[float, float]:
@@ -61,15 +95,21 @@ def interval(share: float, examples: int) -> tuple[float, float]:
     return (middle - apart) / (1 + z2), (middle + apart) / (1 + z2)
 
 
-def differ(one: float, other: float, examples: int) -> bool:
-    """Return whether two shares of so many examples lie farther apart than chance brings them, with 95 %.
+def apart(one: float, other: float, examples: int) -> tuple[float, float]:
+    """Return where the difference of two shares of so many examples, one less other, lies with 95 %.
 
-    The interval of their difference is Newcombe's (1998, method 10), of the interval of each. It takes them
-    as of different examples. Where both are of the same ones it is too wide rather than too narrow.
+    The interval is Newcombe's (1998, method 10), of the interval of each. It takes them as of different
+    examples. Where both are of the same ones it is too wide rather than too narrow.
     """
-    low, high = min(one, other), max(one, other)
-    up, down = interval(low, examples)[1] - low, high - interval(high, examples)[0]
-    return high - low > sqrt(up * up + down * down)
+    (low, high), (least, most) = interval(one, examples), interval(other, examples)
+    down = sqrt((one - low) ** 2 + (most - other) ** 2)
+    return one - other - down, one - other + sqrt((high - one) ** 2 + (other - least) ** 2)
+
+
+def differ(one: float, other: float, examples: int) -> bool:
+    """Return whether two shares of so many examples lie farther apart than chance brings them, with 95 %."""
+    low, high = apart(one, other, examples)
+    return low > 0 or high < 0
 
 
 def counts(metric: MetricInfo) -> bool:
