@@ -185,8 +185,13 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
     rows = []
     for one, rival in zip(found, [None, *others], strict=True):
         best = best_run(one.group.runs)
-        ends = (place(one.mean - one.deviation), place(one.mean + one.deviation)) if one.deviation else None
-        dots = Cell("; ".join(map(metric.write, one.ends)), dots=list(map(place, one.ends)), span=ends)
+        low, high = (min(max(place(one.mean + by), 0.0), 100.0)
+                     for by in (-(one.deviation or 0.0), one.deviation or 0.0))  # fmt: skip
+        ends = [at for end in one.ends if 0 <= (at := place(end)) <= 100]
+        dots = Cell(
+            "; ".join(map(metric.write, one.ends)), dots=ends, span=(low, high) if low < high else None
+        )
+        dots = dots if ends else Cell("off the axis", "")
         row = [Cell(one.name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
         row += _against(rival) if tested else []
         row.append(Cell(metric.write(fmean(one.worst)), fmean(one.worst)) if one.worst else Cell("–", ""))
@@ -212,12 +217,12 @@ def _against(rival: Rival | None) -> list[Cell]:
 
 
 def _places(found: Sequence[Standing]) -> tuple[Callable[[float], float], list[str]]:
-    """Return what places a value, in per cent, and the ends of this axis; a wild one lies at the edge."""
+    """Return what places a value, in per cent, and the ends of this axis; wild ones lie beyond these."""
     ends = sorted(end for one in found for end in one.ends)
     low, high = ends[len(ends) // 4], ends[-1 - len(ends) // 4]
     near = [end for end in ends if low - 3 * (high - low) <= end <= high + 3 * (high - low)]
     scale, axis = charts.axis(near, found[0].metric.write_briefly)
-    return lambda value: 100 * min(max(scale(value), 0.0), 1.0), axis
+    return lambda value: 100 * scale(value), axis
 
 
 def _to_target(one: Standing, target: float) -> Cell:
@@ -251,7 +256,10 @@ def _grid(found: Sequence[Standing], path: Path) -> Figure | None:
         job, best = settings(one.group.runs[0].job), best_run(one.group.runs)
         words = tuple(curve_legends.value(job.get(key)) for key in keys)
         tried.append(Tried(words, one.mean, _link(best, path) if best else ""))
-    metric, named = found[0].metric, [curve_legends.short(key, keys) or key for key in keys]
+    metric, named = (
+        found[0].metric,
+        [curve_legends.short(key, keys) or key.removesuffix(".name") for key in keys],
+    )
     return grid(named, tried, metric.title, metric.write, metric.best)
 
 
@@ -301,7 +309,7 @@ def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fo
             rounds = each["rounds_to_target"]
             row.append(Cell(to_target(run, each), "" if rounds is None else rounds))
         rows.append(row)
-    named = [curve_legends.short(key, keys) or key for key in keys]
+    named = [curve_legends.short(key, keys) or key.removesuffix(".name") for key in keys]
     heads = [*(column.heading for column in columns), *([f"to {level}"] if level else [])]
     found: list[Block] = [Table(["run", *named, "rounds", *heads], rows, sort=True)]
     if len(columns) < len(offered):

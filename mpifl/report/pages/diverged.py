@@ -75,8 +75,8 @@ def _not_finite(summary: Summary) -> Iterator[Event]:
 def _grown(summary: Summary) -> Iterator[Event]:
     """Yield the round from which on each loss that grew stays grown."""
     for key, name in chance.LOSSES.items():
-        if (of := chance.grown(summary.records, key)) is not None:
-            yield Event(of.since, f"The {name} {of.words()}", _highest(summary, of))
+        if (of := chance.grown(summary, key)) is not None:
+            yield Event(of.since, f"The {name} {of.words}", _highest(summary, of))
 
 
 def _highest(summary: Summary, of: chance.Grown) -> str:

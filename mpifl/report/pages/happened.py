@@ -119,17 +119,16 @@ def minded(summary: Summary, names: Names, held: Mapping[str, Held] = MappingPro
 def _below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[str]:
     """Say which silos do worse than the most common class of their training rows as the only answer."""
     metric, found = summary.metric, []
+    if summary.main and chance.guesses(summary, summary.main[1]):
+        return []  # which is said of the run
     for name, value in ranked(scores(summary), metric):
         guess = of.commonest if (of := held.get(name)) else None
         if metric.name == ACCURACY.name and value is not None and guess is not None and value < guess:
-            found.append((name, value, guess))
-    said = [
-        f"silo {name} has {metric.write(value)}, below the {metric.write(guess)} of always answering its "
-        "most common class, by its training rows"
-        for name, value, guess in found[:MOST_MINDED]
-    ]
-    more = len(found) - len(said)
-    return [*said, *([f"{more:,} more silos are below this guess of their own"] if more else [])]
+            found.append(f"{name} ({metric.write(value)}, below {metric.write(guess)})")
+    who = f"silo{'s' * (len(found) > 1)} {', '.join(found[:MOST_MINDED])}"
+    who += f" and {len(found) - MOST_MINDED:,} more" if len(found) > MOST_MINDED else ""
+    said = "lower than by always answering the silo's most common class, by its training rows"
+    return [f"{metric.label} of {who} is {said}"] if found else []
 
 
 def events(summary: Summary, names: Names, more: Sequence[Event] = (), going: bool = False) -> list[Event]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import log, sqrt
 from statistics import fmean, variance
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,30 +36,37 @@ def names_divergence(text: str) -> bool:
 
 
 class Grown(NamedTuple):
-    """A loss that ended far above its first value: by how much, and since which round it is above GREW times.
-
-    Rounds and values are those of its beginning and its end.
-    """
+    """A loss far above where it should be: since which round, in words, and whether a training diverged so."""
 
     since: int
-    first: tuple[int, float]
-    last: tuple[int, float]
+    words: str
+    diverged: bool
 
-    def words(self) -> str:
-        """Say by how much it grew."""
-        (begun, low), (ended, high) = self.first, self.last
-        return (
+
+def grown(summary: Summary, key: str) -> Grown | None:
+    """Return how a loss grew, None of one that did not.
+
+    It is held against its first value. Where a run is no better than guessing, it is also held against the
+    loss of equal chances for every class, which a first round that diverged has already left behind.
+    """
+    told = [(int(r["round"]), one) for r in summary.records if (one := number(r, key)) is not None]
+    if not told:
+        return None
+    (begun, low), (ended, high) = told[0], told[-1]
+    if high > GREW * low > 0:
+        since = max(nth for nth, (_, one) in enumerate(told) if one <= GREW * low) + 1
+        words = (
             f"grew {high / low:,.3g}-fold, from {low:.4g} in round {begun:,} to {high:.4g} in round {ended:,}"
         )
-
-
-def grown(records: Sequence[Mapping[str, object]], key: str) -> Grown | None:
-    """Return how a loss grew, None of one that did not."""
-    told = [(int(str(r["round"])), one) for r in records if (one := number(r, key)) is not None]
-    if not told or not told[-1][1] > GREW * told[0][1] > 0:
+        return Grown(told[since][0], words, high > BLEW * low)
+    equal = log(max((len(of.confusion) for of in summary.answers.values()), default=0) or 1)
+    above = [(at, one) for at, one in told if one > GREW * equal > 0]
+    if not above or not summary.main or not guesses(summary, summary.main[1]):
         return None
-    below = [nth for nth, (_, one) in enumerate(told) if one <= GREW * told[0][1]]
-    return Grown(told[below[-1] + 1][0], told[0], told[-1])
+    at, one = above[0]
+    return Grown(
+        at, f"was {one:.4g} in round {at:,}, and equal chances for every class give {equal:.4g}", True
+    )
 
 
 def guess_of(summary: Summary) -> float | None:
@@ -84,8 +91,8 @@ def unlearnt(summary: Summary) -> Iterator[str]:
         metric, guess = summary.metric, guess_of(summary) or 0.0
         yield f"{NO_BETTER}: {metric.label} is {metric.write(value)}, guessing gives {metric.write(guess)}"
     for key, name in LOSSES.items():
-        if (of := grown(summary.records, key)) is not None:
-            yield f"{'diverged: ' * (of.last[1] > BLEW * of.first[1])}its {name} {of.words()}"
+        if (of := grown(summary, key)) is not None:
+            yield f"{'diverged: ' * of.diverged}its {name} {of.words}"
 
 
 def interval(share: float, examples: int) -> tuple[float, float]:

@@ -206,7 +206,7 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
     several = sum(len(one.ends) > 1 for one in found)
     by = (
         f", corrected by Holm for all {several * (several - 1) // 2:,} pairs of settings"
-        if len(others) > 1
+        if several > 2
         else ""
     )
     equal = "p " if second.p < units.LEAST else "p = "
@@ -223,7 +223,7 @@ def _head(first: Standing, others: Sequence[Rival]) -> str:
     if any(one.seen for one in others):
         return f"No single setting is best. {first.name} has the best mean: {figure}."
     many = f"the {len(others) + 1:,} settings" if len(others) > 1 else "the two settings"
-    tested = any(one.test for one in others)
+    tested = all(one.test for one in others)
     told = f"No difference is seen between {many}" if tested else "No setting is known to be best"
     return f"{told}. {first.name} has the best {'mean' if seeds > 1 else 'figure'}: {figure}."
 
