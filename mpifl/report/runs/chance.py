@@ -36,7 +36,7 @@ def names_divergence(text: str) -> bool:
 
 
 class Grown(NamedTuple):
-    """A loss far above where it should be: since which round, in words, and whether a training diverged so."""
+    """A loss that is far too high: since which round, in words, and whether a training diverged so."""
 
     since: int
     words: str
@@ -59,7 +59,7 @@ def grown(summary: Summary, key: str) -> Grown | None:
             f"grew {high / low:,.3g}-fold, from {low:.4g} in round {begun:,} to {high:.4g} in round {ended:,}"
         )
         return Grown(told[since][0], words, high > BLEW * low)
-    equal = log(max((len(of.confusion) for of in summary.answers.values()), default=0) or 1)
+    equal = log(summary.classes or 1)
     above = [(at, one) for at, one in told if one > GREW * equal > 0]
     if not above or not summary.main or not guesses(summary, summary.main[1]):
         return None

@@ -82,6 +82,9 @@ def test_runs_are_called_by_the_fewest_settings_that_tell_them_apart(tmp_path):
     other = {"name": "fedprox", "mu": 0.1}
     few = [make_run(tmp_path / "a", 0.5, name="x"), make_run(tmp_path / "b", 0.5, algorithm=other, name="y")]
     assert legends(groups([read_run(run) for run in few])) == ["fedavg", "fedprox"]
+    own = [make_run(tmp_path / f"d{n}", 0.5, algorithm={"name": "ditto", "lambda": n}) for n in (0.0, 1.0)]
+    assert legends(groups([read_run(run) for run in [few[0], *own]])) == [
+        "fedavg", "ditto, lambda 0.0", "ditto, lambda 1.0"]  # fmt: skip
     same = [make_run(tmp_path / name, 0.5, seed=3) for name in ("c", "d")]
     assert legends(groups([read_run(run) for run in same])) == ["c", "d"]
     long = [make_run(tmp_path / f"{'x' * 50}{end}", 0.5, seed=3) for end in "yz"]
