@@ -111,12 +111,10 @@ class Place(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A path in the units of its drawing, which stretch; what it says if it is rested on."""
+    """A path in the units of its drawing, which stretch."""
 
     look: str
     path: str
-    title: str = ""
-    strength: float = 1.0
 
 
 @dataclass(frozen=True)
