@@ -98,8 +98,6 @@ class Key(NamedTuple):
     look: str
     name: str
     last: str = ""
-    fill: str = ""
-    """A colour of its own, where no look has it."""
 
 
 class Place(NamedTuple):
@@ -156,24 +154,6 @@ class SplitBars(Block):
 
     kind = "split"
     rows: Sequence[tuple[str, Sequence[tuple[str, float, float, str]], str]]
-
-
-@dataclass(frozen=True)
-class Pictures(Block):
-    """Small images with names below."""
-
-    kind = "pictures"
-    images: Sequence[tuple[str, str]]
-    """The address and the name of each."""
-
-
-@dataclass(frozen=True)
-class Image(Block):
-    """An image of its own sides."""
-
-    kind = "image"
-    address: str
-    what: str
 
 
 @dataclass(frozen=True)
