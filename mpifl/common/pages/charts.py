@@ -83,12 +83,6 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
     return [step * n for n in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
 
 
-def axis(values: Sequence[float], write: Write) -> tuple[Scale, list[str]]:
-    """Return the scale of values on one line, and what is written at its two ends, which are round."""
-    marks = ticks(min(values, default=0.0), max(values, default=1.0), 3)
-    return Scale(marks[0], marks[-1]), [write(marks[0]), write(marks[-1])]
-
-
 def ticks_log(low: float, high: float) -> list[float]:
     """Return powers of ten, or 1, 2 and 5 times them where few lie between; they enclose both ends."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

@@ -219,7 +219,7 @@ def _places(found: Sequence[Standing]) -> tuple[Callable[[float], float], list[s
     ends = sorted(end for one in found for end in one.ends)
     low, high = ends[len(ends) // 4], ends[-1 - len(ends) // 4]
     near = [end for end in ends if low - 3 * (high - low) <= end <= high + 3 * (high - low)]
-    scale, axis = charts.axis(near, found[0].metric.write_briefly)
+    scale, axis = units.axis(near, found[0].metric)
     return lambda value: 100 * scale(value), axis
 
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from mpifl.common import InputError
-from mpifl.learning.metrics import MetricInfo
+from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.judging import ranked, scores
 from mpifl.report.runs import Difference, Held, Summary, chance, units
 from mpifl.run.folder import same_data
@@ -17,6 +17,8 @@ SEEDS, EXAMPLES = "the seeds", "the held-out examples"
 """What chance comes from."""
 NO_CHANGE = "No silo's change exceeds chance by itself."
 ALONE = "a model trained alone"
+MOST_NAMED = 3
+"""Silos that are named as below guessing."""
 
 
 class Gain(NamedTuple):
@@ -176,3 +178,18 @@ def _singly(found: Mapping[str, Gain]) -> str:
         return "How much of that is chance is not known."
     rest = len(looks) - better - worse
     return f"Beyond chance, {better:,} do better, {worse:,} do worse, and {rest:,} show no difference."
+
+
+def below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[str]:
+    """Say which silos do worse than the most common class of their training rows as the only answer."""
+    metric, found = summary.metric, []
+    if summary.main and chance.guesses(summary, summary.main[1]):
+        return []  # which is said of the run
+    for name, value in ranked(scores(summary), metric):
+        guess = of.commonest if (of := held.get(name)) else None
+        if metric.name == ACCURACY.name and value is not None and guess is not None and value < guess:
+            found.append(f"{name} ({metric.write(value)}, below {metric.write(guess)})")
+    who = f"silo{'s' * (len(found) > 1)} {', '.join(found[:MOST_NAMED])}"
+    who += f" and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
+    said = "lower than by always answering the silo's most common class, by its training rows"
+    return [f"{metric.label} of {who} is {said}"] if found else []

@@ -12,11 +12,11 @@ import numpy as np
 
 from mpifl.common import Names
 from mpifl.common.pages import Figure, Table
-from mpifl.learning.metrics import ACCURACY
 from mpifl.report.judging import NAMES, ranked, scores
 from mpifl.report.observers import HELD_OUT, best_round
 from mpifl.report.pages import diverged
 from mpifl.report.pages.diverged import Event
+from mpifl.report.pages.gains import below_guessing
 from mpifl.report.runs import Held, Summary, chance, units
 from mpifl.run.folder import number, why_lost
 
@@ -24,7 +24,7 @@ USUAL, SHARE = 6, 0.05
 """A fall is a step down of more than so many times the usual step, and of this share of the whole span."""
 LATE = 0.1
 """The first share of the rounds, in which steps are large, has no falls."""
-MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT, MOST_MINDED, MOST_NAMED = 3, 3, 6, 20, 3, 10
+MOST_FALLS, MOST_BLAMED, MOST_LEFT_OUT, MOST_MINDED, MOST_NAMED = 3, 3, 20, 3, 10
 MOST_LOOKED = 200
 """The largest falls of silos of which some may exceed chance."""
 NO_FAULT = "No silo was left out of a round, and no rank was lost."
@@ -100,8 +100,7 @@ def _of_silos(summary: Summary) -> str:
 
 
 def minded(summary: Summary, names: Names, held: Mapping[str, Held] = MappingProxyType({})) -> list[str]:
-    """Return what is to be minded: what speaks against a run, silos no better than one answer for all of
-    their rows, and the silos that it left out."""
+    """Return what is to be minded: what speaks against a run, and silos below guessing or left out."""
     absent = _together(summary.records)
     found = [
         f"{names.listed(silos, MOST_NAMED)} {'were' if len(silos) > 1 else 'was'} left out of {_many(at)}"
@@ -111,24 +110,9 @@ def minded(summary: Summary, names: Names, held: Mapping[str, Held] = MappingPro
         found.append(f"{others:,} more silos were left out of some rounds")
     if summary.model_round and not summary.by_valid:
         found.append("the best round was chosen on the rows that score it, so its figures are optimistic")
-    said = (one for one in summary.remarks if not one.startswith("without test"))
-    said = (one for one in said if not chance.names_divergence(one))  # the verdict says these
-    return [*said, *_below_guessing(summary, held), *found]
-
-
-def _below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[str]:
-    """Say which silos do worse than the most common class of their training rows as the only answer."""
-    metric, found = summary.metric, []
-    if summary.main and chance.guesses(summary, summary.main[1]):
-        return []  # which is said of the run
-    for name, value in ranked(scores(summary), metric):
-        guess = of.commonest if (of := held.get(name)) else None
-        if metric.name == ACCURACY.name and value is not None and guess is not None and value < guess:
-            found.append(f"{name} ({metric.write(value)}, below {metric.write(guess)})")
-    who = f"silo{'s' * (len(found) > 1)} {', '.join(found[:MOST_MINDED])}"
-    who += f" and {len(found) - MOST_MINDED:,} more" if len(found) > MOST_MINDED else ""
-    said = "lower than by always answering the silo's most common class, by its training rows"
-    return [f"{metric.label} of {who} is {said}"] if found else []
+    said = [one for one in summary.remarks
+            if not one.startswith("without test") and not chance.names_divergence(one)]  # fmt: skip
+    return [*said, *below_guessing(summary, held), *found]
 
 
 def events(summary: Summary, names: Names, more: Sequence[Event] = (), going: bool = False) -> list[Event]:
@@ -215,10 +199,9 @@ def _falls(summary: Summary, names: Names) -> list[Event]:
 
 def _beside(record: Mapping[str, object], names: Names) -> str:
     """Say what else happened in a round in which the model fell."""
-    faults, lost = record.get("faults"), record.get("ranks_lost")
-    out = list(faults) if isinstance(faults, dict) else []
-    said = [f"the round left out {names.listed(out, MOST_NAMED)}"] if out else []
-    return " and ".join([*said, *["the round lost ranks"] * bool(lost)]) or "not known"
+    out = list(found) if isinstance(found := record.get("faults"), dict) else []
+    said = f"the round left out {names.listed(out, MOST_NAMED)}" if out else ""
+    return said or ("the round lost ranks" if record.get("ranks_lost") else "not known")
 
 
 def silo_falls(
@@ -301,7 +284,7 @@ def _together(records: Sequence[Mapping[str, object]]) -> list[tuple[list[str], 
 
 
 def _many(at: Sequence[int]) -> str:
-    return f"{len(at):,} rounds: {spans(at)}" if len(at) > 1 else f"round {at[0]:,}"
+    return f"{len(at):,} rounds: {units.spans(at)}" if len(at) > 1 else f"round {at[0]:,}"
 
 
 def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Event]:
@@ -317,15 +300,3 @@ def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Eve
             Event(min(at[0] for _, at, _ in others), f"{many:,} more silos are left out of some rounds")
         )
     return found
-
-
-def spans(rounds: Sequence[int]) -> str:
-    """Write rounds as `17-24, 31`; of very many the first."""
-    found: list[list[int]] = []
-    for at in rounds:
-        if found and at == found[-1][1] + 1:
-            found[-1][1] = at
-        else:
-            found.append([at, at])
-    said = [str(one) if one == other else f"{one}-{other}" for one, other in found[:MOST_SPANS]]
-    return ", ".join(said) + (", ..." if len(found) > MOST_SPANS else "")

@@ -70,14 +70,12 @@ def silos(
         *_gained(called, gained, metric),
         *_traced(rounds, values, main),
     ]
-    columns += _sizes(called, held) + _others(called, found, summary)
-    columns.append(("missed", [_missed(len(out.get(name, ()))) for name in called]))
+    columns += [*_sizes(called, held), *_others(called, found, summary),
+                ("missed", [_missed(len(out.get(name, ()))) for name in called])]  # fmt: skip
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
     note = _whose(summary, len(rounds) > 0)
-    note += (
-        f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." if len(order) > MOST_ROWS else ""
-    )
+    note += f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." * (len(order) > MOST_ROWS)
     table = Table([head for head, _ in shown], rows, sort=True, silos=True, axes={INTERVAL: axis})
     note += _noted(shown)
     if len(order) > 1 and not gained and not trains_alone(summary):
@@ -157,7 +155,7 @@ def _chance(
         else None
         for name, value in order[:MOST_ROWS]
     ]
-    scale, axis = charts.axis([end for place in places if place for end in place], metric.write_briefly)
+    scale, axis = units.axis([end for place in places if place for end in place], metric)
     cells = []
     for place in places:
         if place is None:

@@ -9,7 +9,8 @@ from statistics import fmean, variance
 from typing import TYPE_CHECKING, NamedTuple
 
 from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers
-from mpifl.run.folder import number
+from mpifl.report.runs.kept_job import classes_of
+from mpifl.run.folder import number, read_environment
 
 if TYPE_CHECKING:
     from mpifl.report.runs.runs import Summary
@@ -59,9 +60,10 @@ def grown(summary: Summary, key: str) -> Grown | None:
             f"grew {high / low:,.3g}-fold, from {low:.4g} in round {begun:,} to {high:.4g} in round {ended:,}"
         )
         return Grown(told[since][0], words, high > BLEW * low)
-    equal = log(summary.classes or 1)
-    above = [(at, one) for at, one in told if one > GREW * equal > 0]
-    if not above or not summary.main or not guesses(summary, summary.main[1]):
+    if not summary.main or not guesses(summary, summary.main[1]):
+        return None
+    equal = log(classes_of(read_environment(summary.run)) or 1)
+    if not (above := [(at, one) for at, one in told if one > GREW * equal > 0]):
         return None
     at, one = above[0]
     return Grown(

@@ -58,8 +58,6 @@ class Summary:
     """The others, as far as it notes them."""
     own_models: bool = False
     """Whether its silos are scored with models of their own."""
-    classes: int = 0
-    """How many classes its task has, 0 where that is not known."""
     search: bool = False
     """Whether it is looked at as one of a search, which ranks by the rows that rounds are scored on."""
 
@@ -263,16 +261,10 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         metric=metric,
         beside=infos_of(environment.get("metrics", ())),
         own_models=environment.get("own_models") is True,
-        classes=_classes(environment.get("federation")),
     )
     version = environment.get("versions", {}).get("mpifl")
     remarks = (*_gaps(summary), *wrong, *_remarks(summary, lost, version))
     return replace(summary, remarks=tuple(map(one_line, remarks)))
-
-
-def _classes(federation: object) -> int:
-    found = federation.get("classes") if isinstance(federation, Mapping) else None
-    return found if type(found) is int and found > 1 else 0
 
 
 def _gaps(summary: Summary) -> list[str]:

@@ -6,8 +6,9 @@ from unit.builders import write_folder
 from unit.report.test_report_page import make_run, record, silos
 
 from mpifl.common import Names
-from mpifl.report.pages.happened import events, spans, verdict
+from mpifl.report.pages.happened import events, verdict
 from mpifl.report.pages.run_page import write_report
+from mpifl.report.runs import units
 from mpifl.report.runs.compared_runs import compare_runs, show_run
 from mpifl.report.runs.runs import read_run
 from mpifl.run.folder.environment import write_environment
@@ -223,9 +224,9 @@ def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
 
 
 def test_spans_are_short():
-    assert spans([1]) == "1"
-    assert spans([1, 2, 3, 7, 9, 10]) == "1-3, 7, 9-10"
-    assert spans(range(1, 40, 2)) == "1, 3, 5, 7, 9, 11, ..."
+    assert units.spans([1]) == "1"
+    assert units.spans([1, 2, 3, 7, 9, 10]) == "1-3, 7, 9-10"
+    assert units.spans(range(1, 40, 2)) == "1, 3, 5, 7, 9, 11, ..."
 
 
 @pytest.mark.parametrize(("over", "said"), [(False, "was not reached yet."), (True, "was not reached.")])
