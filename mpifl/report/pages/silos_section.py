@@ -171,8 +171,10 @@ def _gained(called: Sequence[str], gained: Mapping[str, Gain], metric: MetricInf
     """Return what each silo reaches alone, and what it gains over that."""
     each = [gained.get(name) for name in called]
     own = [Cell(metric.write(gain.other), gain.other) if gain else Cell() for gain in each]
-    reach = [Cell(units.between(*gain.reach, metric), gain.reach[0]) if gain and gain.reach else Cell()
-             for gain in each]  # fmt: skip
+    reach = [
+        Cell(units.between(*gain.reach, metric).removesuffix(" points"), gain.reach[0])
+        if gain and gain.reach else Cell() for gain in each
+    ]  # fmt: skip
     return [
         ("alone", own),
         ("gain", [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each]),

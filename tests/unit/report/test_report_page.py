@@ -570,9 +570,9 @@ def test_a_gain_that_chance_may_have_made_is_no_difference_seen(tmp_path):
     run, alone = held_against(tmp_path, [0.9, 0.7, 0.55], [0.7, 0.9, 0.5])
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
     assert "Beyond chance, 1 do better, 1 do worse, and 1 show no difference." in words
-    assert "70.00% +20.00 9.00 to 30.58 points" in words
-    assert "90.00% −20.00 −30.58 to −9.00 points" in words
-    assert "50.00% no difference seen −8.70 to 18.44 points" in words
+    assert "70.00% +20.00 9.00 to 30.58" in words
+    assert "90.00% −20.00 −30.58 to −9.00" in words
+    assert "50.00% no difference seen −8.70 to 18.44" in words
     lost = "−20.00 points, 95% interval −30.58 to −9.00 points (4 training examples, 100 held out)"
     assert f"Silo 1 loses most beyond chance: {lost}. Why is not known." in words
     run, alone = held_against(tmp_path / "few", [0.9, 0.7, 0.55], [0.7, 0.9, 0.5], out=10)
