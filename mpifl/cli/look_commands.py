@@ -19,9 +19,14 @@ Every = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Between 
 
 Panel = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="With --plot: over rounds, bytes, seconds or virtual, alone."),
+    typer.Option(
+        metavar="NAME", help="With --plot: test, pooled, silos, loss; rounds, bytes, ...; test/rounds."
+    ),
 ]
 Size = Annotated[str | None, typer.Option(metavar="WxH", help="With --plot: inches, such as 3.5x2.5.")]
+Style = Annotated[
+    str | None, typer.Option(metavar="NAME", help="With --plot: a style of matplotlib, or its file.")
+]
 
 
 def watch(
@@ -68,8 +73,12 @@ def compare(
         typer.Option(metavar="SETTING", help="With --page: what silos are held against, by its name there."),
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
+    all_panels: Annotated[
+        bool, typer.Option("--all-panels", help="With --plot: the silos' mean and the loss, too.")
+    ] = False,
     panel: Panel = None,
     size: Size = None,
+    style: Style = None,
     latex: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a row for every setting (booktabs).")
     ] = None,
@@ -81,7 +90,7 @@ def compare(
     Runs that differ only by seed also stand in a second table, as their mean."""
     from mpifl.report.runs import Drawing, Output, compare_runs
 
-    drawing = Drawing(panel or (), _inches(size))
+    drawing = Drawing(all_panels, panel or (), _inches(size), style)
     compare_runs(runs, target, Output(plot, csv, json, page, latex, drawing=drawing, against=against))
 
 

@@ -1,8 +1,9 @@
-"""The main metric of several runs in one picture file, by matplotlib: over rounds, bytes or seconds."""
+"""The curves of several runs in one picture file, by matplotlib: over rounds, bytes or seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,25 +11,61 @@ import numpy as np
 
 from mpifl.common import InputError, suggested
 from mpifl.common.machine import floors
+from mpifl.common.pages import charts
 from mpifl.report.pages.curves import AXES, Curve, GroupLook, curve, group_looks
 from mpifl.report.runs import Drawing, Group, judged_by_all, legends
 
+MOST_LINES = 10
+"""Lines that have a name at their end."""
+ROOM = 7.0
+"""Per cent of a panel's height that a name takes."""
 ALONG = ("rounds", "bytes", "seconds", "virtual")
 """What --panel calls AXES."""
+KINDS = ("test", "pooled", "silos", "loss", *ALONG)
+"""What --panel takes, of other runs at least."""
 SETTINGS = {"pdf.fonttype": 42, "axes.formatter.useoffset": False, "axes.formatter.limits": (-5, 9)}
 """Fonts that printers take, and numbers in full on the axes."""
 DEFAULT = Drawing()
-Lines = list[tuple[str, GroupLook, Curve]]
-"""What each line is called, how it is drawn, and where it lies."""
 
 
-class Pictured(NamedTuple):
-    """What a picture has: what its values are, its lines, the best first, and the target."""
+class PictureRow(NamedTuple):
+    """A row of the picture: what --panel calls it, its label, its figure, the figure's scale."""
 
+    kind: str
     label: str
-    lines: Lines
-    target: float | None
-    unit: str
+    figure: str
+    scale: float
+
+
+class DrawnLine(NamedTuple):
+    """A line: what it is called, how it is drawn, and where it lies."""
+
+    called: str
+    look: GroupLook
+    curve: Curve | None
+
+
+LOSS = PictureRow("loss", "training loss", "train_loss", 1.0)
+
+
+def rows_of(groups: Sequence[Group]) -> list[PictureRow]:
+    """Return the rows that a picture may have: of each metric first what judges."""
+    found = []
+    for metric in dict.fromkeys(run.metric for group in groups for run in group.runs):
+        of = [group for group in groups if group.runs[0].metric == metric]
+        judged, by_valid = judged_by_all(of), any(run.by_valid for group in of for run in group.runs)
+        unit, scale = (" (%)", 100.0) if metric.share else ("", 1.0)
+        where = ", validation rows" if by_valid else ""
+        held = "all validation rows" if by_valid else "all that silos hold out"
+        rows = [
+            PictureRow("test", f"test {metric.label}{unit}", metric.test, scale),
+            PictureRow("silos", f"silos' mean {metric.label}{where}{unit}", f"{metric.silo}_mean", scale),
+        ]
+        if judged and (figure := judged.curve()) != metric.test:
+            mean = "" if figure == metric.pooled else ", mean by examples"
+            rows.insert(0, PictureRow("pooled", f"{metric.label} on {held}{mean}{unit}", figure, scale))
+        found += rows
+    return [*found, LOSS]
 
 
 def draw(
@@ -40,59 +77,38 @@ def draw(
         groups: A line for each.
         path: A PNG, SVG or PDF.
         target: A value of the main metric to mark.
-        drawing: Which panels, how wide and high.
+        drawing: Which panels, how wide and high, in which of matplotlib's styles.
 
     Raises:
-        InputError: matplotlib is not there, no run has a panel, or the file cannot be written.
+        InputError: matplotlib or the style is not there, no run has a panel, or the file cannot be written.
     """
     check_picture(path)
-    pyplot = _pyplot()
-    shown = _pictured(groups, target)
-    along = _chosen(shown.lines, drawing.panels)
-    rows = 0.22 * -(-len(shown.lines) // 2)  # of the legend
-    with pyplot.rc_context(SETTINGS):
-        figure, (panels,) = pyplot.subplots(
-            1, len(along), figsize=drawing.size or (13 / 3 * len(along), 3.2 + rows),
+    pyplot = pyplot_of("--plot")
+    named = zip(group_looks(groups), legends(groups), groups, strict=True)
+    ranked = sorted(named, key=lambda one: one[0].rank)
+    targets = {run.judged_by for group in groups for run in group.runs}
+    offered = [
+        (row, [DrawnLine(name, look, curve(group, row.figure, row.scale)) for look, name, group in ranked])
+        for row in rows_of(groups)
+    ]
+    rows, along = _chosen(offered, drawing)
+    with _styled(pyplot, drawing.style):
+        figure, grid = pyplot.subplots(
+            len(rows), len(along), figsize=_size(drawing, len(rows), len(along), len(groups)),
             layout="constrained", squeeze=False,
         )  # fmt: skip
-        for axes, (name, which) in zip(panels, along, strict=True):
-            _panel(axes, shown, which)
-            axes.set(xlabel=name)
-        panels[0].set_ylabel(f"{shown.label}{f' ({shown.unit})' if shown.unit else ''}")
-        legend = figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2,
-                               frameon=False)  # fmt: skip
-        for text in legend.get_texts():
-            text.set_parse_math(False)  # a name with dollars is no formula
+        for axes, (row, lines) in zip(grid, rows, strict=True):
+            marked = row.scale * target if row.figure in targets and target is not None else None
+            _row(axes, along, row, lines, marked)
+        figure.align_ylabels(grid[:, 0])
+        if len(groups) > MOST_LINES:
+            _legend(figure, grid)
         try:
             figure.savefig(path, dpi=144)
         except OSError as error:
             raise InputError(f"--plot {path}: cannot be written ({error.strerror})") from None
         finally:
             pyplot.close(figure)
-
-
-def _pictured(groups: Sequence[Group], target: float | None) -> Pictured:
-    """Return what judges the runs; of runs that nothing judges the training loss."""
-    metric = groups[0].runs[0].metric
-    judged = judged_by_all([group for group in groups if group.runs[0].metric == metric])
-    figure = judged.curve() if judged else metric.test
-    unit, scale = ("%", 100.0) if metric.share else ("", 1.0)
-    by_valid = any(run.by_valid for group in groups for run in group.runs)
-    held = "all validation rows" if by_valid else "all held-out rows"
-    label = f"{metric.label} on {held}{'' if figure == metric.pooled else ', mean by examples'}"
-    label = f"test {metric.label}" if figure == metric.test else label
-    targets = {run.judged_by for group in groups for run in group.runs}
-    target = scale * target if target is not None and figure in targets else None
-    lines = _lines(groups, figure, scale)
-    if lines:
-        return Pictured(label, lines, target, unit)
-    return Pictured("training loss", _lines(groups, "train_loss", 1.0), None, "")
-
-
-def _lines(groups: Sequence[Group], figure: str, scale: float) -> Lines:
-    named = zip(legends(groups), group_looks(groups), groups, strict=True)
-    found = [(name, look, curve(group, figure, scale)) for name, look, group in named]
-    return sorted(((name, look, of) for name, look, of in found if of), key=lambda one: one[1].rank)
 
 
 def check_picture(path: Path) -> None:
@@ -105,12 +121,12 @@ def check_picture(path: Path) -> None:
         raise InputError(f"--plot {path}: ends in '{path.suffix}'; it must be .png, .svg or .pdf")
 
 
-def _pyplot() -> Any:
+def pyplot_of(option: str) -> Any:
     """Return matplotlib's pyplot, for files alone; raise InputError if it is not there."""
     try:
         import matplotlib
     except ImportError:
-        raise InputError("--plot: needs matplotlib; pip install 'mpifl[plots]'") from None
+        raise InputError(f"{option}: needs matplotlib; pip install 'mpifl[plots]'") from None
     floors.hold("plots")
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -118,31 +134,127 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _chosen(lines: Lines, panels: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the axes that are wanted, of those that a run has."""
-    there = [axis for axis in AXES if any(np.isfinite(of.at[axis[1]]).any() for _, _, of in lines)]
-    offered = [ALONG[which] for _, which in there or AXES[:1]]
-    for panel in panels:
-        if panel not in offered:
-            hint = suggested(panel, offered) or f"; they are {', '.join(offered)}"
-            raise InputError(f"--panel {panel}: is not a panel of these runs{hint}")
-    return [axis for axis in there or AXES[:1] if not panels or ALONG[axis[1]] in panels]
+@contextlib.contextmanager
+def _styled(pyplot: Any, style: str | None) -> Iterator[None]:
+    """Draw in one of matplotlib's styles, or in that of a .mplstyle file."""
+    try:
+        context = pyplot.style.context([SETTINGS, style] if style else SETTINGS)
+        context.__enter__()
+    except OSError:
+        known = ["default", *pyplot.style.available]
+        hint = suggested(style, known) or f"; there are {', '.join(known)}"
+        raise InputError(f"--style {style}: is not a style of matplotlib{hint}") from None
+    with contextlib.ExitStack() as stack:
+        stack.push(context)
+        yield
 
 
-def _panel(axes: Any, shown: Pictured, which: int) -> None:
-    """Draw all lines over one of AXES, and the target."""
-    for name, look, of in shown.lines:
-        marker, colour = "o" if len(of.mean) == 1 else "", look.colour
-        axes.plot(of.at[which], of.mean, look.style, color=colour, label=name, marker=marker, linewidth=1.5)
-        if of.deviation.any():
-            low, high = of.mean - of.deviation, of.mean + of.deviation
-            axes.fill_between(of.at[which], low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    if which == 0:
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    if (target := shown.target) is not None:
-        axes.axhline(target, color="grey", linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.annotate(f"target {target:g}{shown.unit}", (0.01, target), color="grey", fontsize="x-small",
-                      xytext=(0, 2), textcoords="offset points",
-                      xycoords=axes.get_yaxis_transform())  # fmt: skip
+def _size(drawing: Drawing, rows: int, columns: int, lines: int) -> tuple[float, float]:
+    """Return the width and the height in inches."""
+    legend = 0.22 * -(-lines // 2) if lines > MOST_LINES else 0.0
+    return drawing.size or (13 / 3 * columns, 3.2 * rows + legend)
+
+
+Offered = Sequence[tuple[PictureRow, Sequence[DrawnLine]]]
+Axis = tuple[str, int]
+
+
+def _chosen(offered: Offered, drawing: Drawing) -> tuple[Offered, list[Axis]]:
+    """Return the rows and the axes that are wanted, of those that a run has."""
+    there = [each for each in offered if any(line.curve for line in each[1])] or list(offered[-1:])
+    found = [line.curve for _, lines in there for line in lines if line.curve is not None]
+    along = [axis for axis in AXES if any(np.isfinite(each.at[axis[1]]).any() for each in found)]
+    along = along or [*AXES[:1]]
+    if not drawing.panels:
+        return (there if drawing.all_panels else there[:1]), along
+    kinds, over = {row.kind for row, _ in there}, {ALONG[which] for _, which in along}
+    wanted: tuple[set[str], set[str]] = (set(), set())
+    for panel in drawing.panels:
+        for part in panel.split("/"):
+            if part not in kinds | over:
+                named = list(dict.fromkeys(row.kind for row, _ in there))
+                offer = ", ".join(named + [one for one in ALONG if one in over])
+                guess = "" if part in KINDS else suggested(part, kinds | over)
+                hint = f"; they are {offer}, or two of them as {named[0]}/{ALONG[along[0][1]]}{guess}"
+                raise InputError(f"--panel {panel}: '{part}' is not one of the panels of these runs{hint}")
+            wanted[part in over].add(part)
+    rows = [each for each in there if each[0].kind in wanted[0]] if wanted[0] else there[:1]
+    return rows, [axis for axis in along if not wanted[1] or ALONG[axis[1]] in wanted[1]]
+
+
+def _row(
+    panels: np.ndarray,
+    over: Sequence[Axis],
+    row: PictureRow,
+    lines: Sequence[DrawnLine],
+    marked: float | None,
+) -> None:
+    """Draw one figure of all groups over some of AXES; `marked` is its target."""
+    values = [line.curve.mean for line in lines if line.curve is not None]
+    scale, levels = charts.levelled(np.concatenate(values).tolist() if values else [], row is LOSS)
+    for axes, (along, which) in zip(panels, over, strict=True):
+        for line in lines:
+            _line(axes, line, which)
+        axes.set(xlabel=along)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        if scale.log:
+            axes.set_yscale("log")
+            axes.set_yticks(levels, [f"{level:g}" for level in levels])
+            axes.set_yticks([], minor=True)
+        if which == 0:
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        if marked is not None:
+            _mark(axes, marked, f"target {marked:g}{'%' if row.scale > 1 else ''}")
+    panels[0].set_ylabel(row.label)
+    if 1 < len(lines) <= MOST_LINES:
+        _name_ends(panels[-1], lines)
+
+
+def _mark(axes: Any, target: float, called: str) -> None:
+    axes.axhline(target, color="grey", linewidth=0.8, linestyle=(0, (4, 3)))
+    axes.annotate(called, (0.01, target), xycoords=axes.get_yaxis_transform(), xytext=(0, 2),
+                  textcoords="offset points", color="grey", fontsize="x-small")  # fmt: skip
+
+
+def _name_ends(axes: Any, lines: Sequence[DrawnLine]) -> None:
+    """Write the names of lines beside the panel, as high as they end, none over another."""
+    scale = axes.transData + axes.transAxes.inverted()
+    axes.autoscale_view()
+    ends = [(scale.transform((1.0, line.curve.mean[-1]))[1], line)
+            for line in lines if line.curve is not None]  # fmt: skip
+    ends.sort(key=lambda one: -one[0])
+    tops = apart([100 - 100 * float(min(max(up, 0.0), 1.0)) for up, _ in ends], ROOM)
+    for top, (_, line) in zip(tops, ends, strict=True):
+        text = axes.annotate(line.called, (1.02, 1 - top / 100), xycoords="axes fraction", va="center",
+                             color=line.look.colour, fontsize="small", annotation_clip=False)  # fmt: skip
+        text.set_parse_math(False)  # a name with dollars is no formula
+
+
+def _legend(figure: Any, grid: np.ndarray) -> None:
+    lines = {str(line.get_label()): line for axes in grid.flat for line in axes.get_lines()}
+    named = {label: line for label, line in lines.items() if not label.startswith("_")}
+    legend = figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=2, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _line(axes: Any, line: DrawnLine, which: int) -> None:
+    if (found := line.curve) is None:
+        return
+    colour, marker = line.look.colour, "o" if len(found.mean) == 1 else ""
+    axes.plot(found.at[which], found.mean, line.look.style, color=colour, label=line.called, marker=marker,
+              linewidth=1.5)  # fmt: skip
+    if found.deviation.any():
+        low, high = found.mean - found.deviation, found.mean + found.deviation
+        axes.fill_between(found.at[which], low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def apart(tops: Sequence[float], gap: float) -> list[float]:
+    """Return sorted places from 0 to 100, moved as little as need be to lie a gap apart."""
+    found = list(tops)
+    for nth in range(1, len(found)):
+        found[nth] = max(found[nth], found[nth - 1] + gap)
+    for nth in range(len(found) - 1, -1, -1):
+        found[nth] = min(found[nth], 100 - gap * (len(found) - 1 - nth))
+    return found

@@ -186,12 +186,17 @@ class Drawing:
     """What is drawn of a comparison by matplotlib, and how.
 
     Attributes:
-        panels: Over what it is drawn: `rounds`, `bytes`, `seconds`, `virtual`; by default over all.
+        all_panels: Whether also the silos' mean and the loss are drawn.
+        panels: Which panels are: `test`, `silos`, `loss`; `rounds`, `bytes`, `seconds`, `virtual`; or one of
+            both as `test/rounds`.
         size: Width and height in inches.
+        style: The name of a style of matplotlib, or its file.
     """
 
+    all_panels: bool = False
     panels: Sequence[str] = ()
     size: tuple[float, float] | None = None
+    style: str | None = None
 
 
 @dataclass(frozen=True)
@@ -231,7 +236,7 @@ def check_outputs(output: Output) -> None:
 
         check_picture(output.plot)
     elif output.drawing != Drawing():
-        raise InputError("--panel and --size: are for --plot FILE; give that, too")
+        raise InputError("--panel, --all-panels, --size and --style: are for --plot FILE; give that, too")
     if output.against is not None and output.page is None:
         raise InputError(f"--against {output.against}: is for --page FILE; give that, too")
     taken: dict[Path, str] = {}

@@ -588,36 +588,46 @@ def labels_of(figure):
 
 
 def test_a_picture_has_the_panels_and_the_size_that_are_asked_for(drawn):
-    labels = [("round", "test accuracy (%)"), ("MB between server and silos", ""), ("seconds", "")]
-    assert labels_of(drawn()) == labels
-    figure = drawn(panels=["rounds"], size=(3.5, 2.5))
-    assert labels_of(figure) == labels[:1]
+    figure = drawn(all_panels=True)
+    assert labels_of(figure)[::3] == [("round", "test accuracy (%)"), ("round", "training loss")]
+    assert len({round(axes.yaxis.label.get_window_extent().x0) for axes in figure.axes[::3]}) == 1, "aligned"
+    figure = drawn(panels=["test/rounds"], size=(3.5, 2.5))
+    assert labels_of(figure) == [("round", "test accuracy (%)")]
     assert figure.get_size_inches().tolist() == [3.5, 2.5]
     assert "target 50%" in [text.get_text() for text in figure.axes[0].texts]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["lr 0.1", "lr 0.2"]
-    assert all(label.get_text().isdecimal() for label in figure.axes[0].get_xticklabels())
-    with pytest.raises(InputError, match=r"--panel virtual: is not .*; they are rounds, bytes, seconds$"):
+    figure = drawn(panels=["loss", "bytes", "seconds"])
+    assert labels_of(figure) == [("MB between server and silos", "training loss"), ("seconds", "")]
+    with pytest.raises(
+        InputError, match=r"--panel virtual: .* they are test, loss, rounds, bytes, seconds, or"
+    ):
         drawn(panels=["virtual"])
-    with pytest.raises(InputError, match=r"--panel byte: is not .* did you mean 'bytes'\?"):
-        drawn(panels=["byte"])
+    with pytest.raises(InputError, match=r"--panel tset: 'tset' is not one .* did you mean 'test'\?"):
+        drawn(panels=["tset"])
 
 
-def test_a_picture_is_of_what_judges_and_without_a_score_of_the_loss(tmp_path, monkeypatch):
+def test_without_a_test_set_a_picture_begins_with_what_judges(tmp_path, monkeypatch):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     kept = []
     monkeypatch.setattr(pyplot, "close", kept.append)
     run = scored_at_end(tmp_path / "one", [0.9, 0.8], [0.6, 0.7])
-    draw(groups([read_run(run)]), tmp_path / "c.svg", 0.5)
+    found = groups([read_run(run)])
+    draw(found, tmp_path / "c.svg", 0.5)
     assert labels_of(kept[0])[0] == ("round", "accuracy on all validation rows (%)")
     assert "target 50%" in [text.get_text() for text in kept[0].axes[0].texts]
-    (run / "metrics.jsonl").write_bytes(encode_record({"round": 1, "train_loss": 1.0}))
-    draw(groups([read_run(run)]), tmp_path / "c.svg", 0.5)
-    assert labels_of(kept[1])[0] == ("round", "training loss")
+    draw(found, tmp_path / "c.svg", None, Drawing(panels=["pooled/rounds", "silos"]))
+    assert labels_of(kept[1]) == [
+        ("round", "accuracy on all validation rows (%)"),
+        ("round", "silos' mean accuracy, validation rows (%)"),
+    ]
+    there = "they are pooled, silos, loss, rounds, bytes, seconds, or two of them as pooled/rounds"
+    with pytest.raises(InputError, match=f"'test' is not one of the panels of these runs; {there}$"):
+        draw(found, tmp_path / "c.svg", None, Drawing(panels=["test/rounds"]))
 
 
 WRONG = [
     ({"plot": "c.gif"}, "--plot .*: ends in '.gif'"),
     ({"plot": "c.svg", "drawing": Drawing(panels=["none"])}, "--panel none: "),
+    ({"plot": "c.svg", "drawing": Drawing(style="none")}, "--style none: "),
     ({"page": "c.pdf"}, "--page .*: ends in '.pdf'"),
     ({"page": "c.html", "against": "none"}, "--against none: is not a setting"),
     ({"against": "lr 0.1"}, "--against lr 0.1: is for --page FILE; give that, too"),
@@ -641,12 +651,33 @@ def test_all_outputs_are_checked_before_the_first_is_written(tmp_path, given, sa
     assert not list(out.iterdir())
 
 
+def test_the_marks_of_a_picture_are_plain_numbers(drawn):
+    (axes,) = drawn(panels=["loss/rounds"]).axes
+    assert axes.get_yscale() == "log"
+    marks = [label.get_text() for label in axes.get_yticklabels()]
+    assert marks == ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2", "5"]
+    assert not axes.get_yticklabels(minor=True)
+    assert all(label.get_text().isdecimal() for label in axes.get_xticklabels())
+
+
+def test_a_picture_is_drawn_in_a_style_of_matplotlib(drawn, tmp_path):
+    before = dict(pytest.importorskip("matplotlib").rcParams)
+    assert drawn(style="dark_background").get_facecolor()[:3] == (0, 0, 0)
+    (tmp_path / "own.mplstyle").write_text("figure.facecolor: red\n")
+    assert drawn(style=str(tmp_path / "own.mplstyle")).get_facecolor()[:3] == (1, 0, 0)
+    with pytest.raises(
+        InputError, match=r"--style ggplo: is not a style of matplotlib; did you mean 'ggplot'\?"
+    ):
+        drawn(style="ggplo")
+    assert dict(pytest.importorskip("matplotlib").rcParams) == before
+
+
 def test_how_a_picture_is_drawn_is_told_by_options(tmp_path, monkeypatch):
     given = []
     monkeypatch.setattr("mpifl.report.runs.compare_runs", lambda *all: given.append(all[2]))
-    how = ["--panel", "bytes", "--panel", "rounds", "--size", "3.5x2"]
+    how = ["--panel", "test", "--panel", "rounds", "--size", "3.5x2", "--style", "x"]
     app(["compare", "a", "--plot", "c.pdf", *how], standalone_mode=False)
-    assert given[0] == Output(Path("c.pdf"), drawing=Drawing(["bytes", "rounds"], (3.5, 2.0)))
+    assert given[0] == Output(Path("c.pdf"), drawing=Drawing(False, ["test", "rounds"], (3.5, 2.0), "x"))
     for wrong in ("3", "3x", "0.5x2", "ax2", "100x2"):
         with pytest.raises(
             InputError, match=f"--size {wrong}: is not a width and height from 1 to 99 inches"

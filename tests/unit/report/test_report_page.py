@@ -19,6 +19,7 @@ from mpifl.common.errors import InputError
 from mpifl.common.pages import charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.gains import Gain, gained, gains
+from mpifl.report.pages.picture import apart
 from mpifl.report.pages.run_figures import over_steps
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import Held, chance, data, read_run, units
@@ -256,6 +257,15 @@ def test_scores_that_masks_withhold_are_said_to_be_withheld(tmp_path):
     words = " ".join(read(run)[1].titles())
     assert "Silos Withheld: sums are masked" in words
     assert "Every silo in every round" not in words
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=9))
+def test_labels_at_the_ends_of_lines_do_not_lie_over_each_other(tops):
+    found = apart(sorted(tops), 11.0)
+    assert all(later - one >= 11.0 - 1e-9 for one, later in pairwise(found))
+    assert -1e-9 <= found[0] <= found[-1] <= 100 + 1e-9
+    if all(b - a >= 11 for a, b in pairwise(sorted(tops))):
+        assert found == sorted(tops)
 
 
 def test_lines_are_to_scale():
