@@ -121,12 +121,17 @@ def report(
     scores: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Written by evaluate --json: curves of silos.")
     ] = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write ROC, calibration, ... as PDF and SVG, too.")
+    ] = None,
 ) -> None:
     """Write a run's page: one HTML file that opens anywhere."""
     from mpifl.report.pages import keep_report, write_report
 
-    if watch and scores:
-        raise InputError("--scores: is for a run that has ended; leave --watch out")
+    if watch and (scores or plots):
+        raise InputError("--scores and --plots: are for a run that has ended; leave --watch out")
     if watch:
         _end(keep_report(run, out, every, alone))
-    typer.echo(f"report: {write_report(run, out, alone, scores or ())}")
+    typer.echo(f"report: {write_report(run, out, alone, scores or (), plots)}")
+    if plots is not None:
+        typer.echo(f"plots: {plots}")

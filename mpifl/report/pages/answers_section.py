@@ -1,10 +1,10 @@
-"""How a model answers, on a run's page: ROC, precision over recall, calibration, confusion."""
+"""How a model answers: ROC, precision over recall, calibration, confusion, on a run's page and as files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -13,18 +13,22 @@ from mpifl.common import LARGEST_FILE, InputError, read_whole
 from mpifl.common.pages import Figure, Grid, Said, charts, there
 from mpifl.learning.metrics import AnswerColumn, ToldAnswers, base_rate, calibration, precision_recall, roc
 from mpifl.report.judging import NAMES, why_none
+from mpifl.report.pages.picture import pyplot_of
 from mpifl.report.runs import Summary
 
 TEST, SILOS = "test set", "all silos together"
 OF_SILOS = ("s1", "s3", "s4", "s5")
 """Looks of single silos that are few; more have one look together."""
 SHADES = 5
-KINDS: Sequence[tuple[str, str, str, Callable[[AnswerColumn], list[tuple[float, float]]]]] = (
-    ("ROC curve", "false positive rate", "true positive rate", roc),
-    ("Precision-recall curve", "recall", "precision", precision_recall),
-    ("Calibration", "predicted probability", "observed frequency", calibration),
+FORMATS = (".pdf", ".svg")
+KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[float, float]]]]] = (
+    ("roc", "ROC curve", "false positive rate", "true positive rate", roc),
+    ("precision-recall", "Precision-recall curve", "recall", "precision", precision_recall),
+    ("calibration", "Calibration", "predicted probability", "observed frequency", calibration),
 )
-"""The charts: title, what lies along and beside, and where the points of a column lie."""
+"""The charts: file, title, what lies along and beside, and where the points of a column lie."""
+DRAWN = ("binary", "classification")
+TO_SCORE = "the run tells no answers; give --scores FILE of mpifl evaluate RUN --silos --json FILE"
 NO_PLOTS = (
     "the task {} has no such plots: ROC, calibration and confusion are of binary, of classification of up to"
     " 20 classes, and of multilabel with the metric auroc; mpifl compare {} --plot FILE draws the rounds"
@@ -33,11 +37,23 @@ NO_PLOTS = (
 
 
 class Answered(NamedTuple):
-    """The answers that are known: of whose rows, of which silos, and why of no more."""
+    """The answers that are known: of whose rows, of which silos, why of no more, and what to do."""
 
     rows: Mapping[str, ToldAnswers]
     silos: Mapping[str, ToldAnswers]
     withheld: str = ""
+    hint: str = ""
+
+
+class AnswerChart(NamedTuple):
+    """A chart of answers: its file, its title, what lies along and beside, and its lines."""
+
+    file: str
+    title: str
+    along: str
+    beside: str
+    note: str
+    lines: Sequence[charts.Line]
 
 
 def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
@@ -57,7 +73,14 @@ def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
     rows = {name: of for name, of in rows.items() if of.columns or of.confusion}
     if (why := why_none(summary.job)).startswith("withheld"):
         return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why)
-    return Answered(rows, silos)
+    kind = _kind(summary)
+    drawn = kind in DRAWN or ":" in kind
+    return Answered(rows, silos, hint=TO_SCORE if drawn else NO_PLOTS.format(kind, summary.run))
+
+
+def _kind(summary: Summary) -> str:
+    """Return the name of the task of a run."""
+    return str(summary.job.get("task", {}).get("name", "classification"))
 
 
 def _scores(file: Path, summary: Summary) -> dict[str, ToldAnswers]:
@@ -83,29 +106,28 @@ def _scores(file: Path, summary: Summary) -> dict[str, ToldAnswers]:
     if of != run.absolute().name:
         raise InputError(f"--scores {file}: is of the run {of}, not of {run}; write it by {made}")
     if not any(parts.values()):
-        kind = summary.job.get("task", {}).get("name", "classification")
-        raise InputError(f"--scores {file}: holds no answers; {NO_PLOTS.format(kind, run)}")
+        raise InputError(f"--scores {file}: holds no answers; {NO_PLOTS.format(_kind(summary), run)}")
     return found
 
 
-def _charts(found: Answered, classes: Sequence[str]) -> list[Figure | None]:
-    """Draw the charts: a line for each class, or for all silos together and for each silo."""
+def answer_charts(found: Answered, classes: Sequence[str]) -> list[AnswerChart]:
+    """Return the charts: a line for each class, or for all silos together and for each silo."""
     drawn, by = _columns(found, classes), _of_class(found)
     areas = [(name, of.intervals["auroc"]) for name, of in found.rows.items() if "auroc" in of.intervals]
     ends = ", ".join(f"{name} {low:.2%} to {high:.2%}" for name, (low, high) in areas)
     rates = [rate for _, look, column in drawn if look != "each" and (rate := base_rate(column)) is not None]
     behind = [("chance", 0.0, 1.0), ("chance", rates[-1], rates[-1]) if rates and not by else None,
               ("perfect calibration", 0.0, 1.0)]  # fmt: skip
-    drawn_charts = list[Figure | None]()
-    for (title, along, beside, points), level in zip(KINDS, behind, strict=True):
+    charted = []
+    for (file, title, along, beside, points), level in zip(KINDS, behind, strict=True):
         lines = [charts.Line(name, of, look, "") for name, look, column in drawn if (of := points(column))]
         said = f"{beside[:1].upper()}{beside[1:]} over {along}{by}."
-        said += f" AUROC, 95% interval: {ends}." if ends and points is roc else ""
+        said += f" AUROC, 95% interval: {ends}." if ends and file == "roc" else ""
         if level and lines:
             lines = [charts.Line(level[0], [(0.0, level[1]), (1.0, level[2])], "target", ""), *lines]
-        write = "{:.3g}".format
-        drawn_charts.append(charts.lines(title, lines, write=write, along=along, note=said, high=280))
-    return drawn_charts
+        if lines:
+            charted.append(AnswerChart(file, title, along, beside, said, lines))
+    return charted
 
 
 def _of_class(found: Answered) -> str:
@@ -141,20 +163,24 @@ def _named(classes: Sequence[str], many: int) -> list[str]:
 
 def answers_section(found: Answered, classes: Sequence[str]) -> list[Figure]:
     """Return the charts on a page, and the confusion matrix."""
-    shown = there([*_charts(found, classes), _confusion(found, classes)])
+    drawn = [
+        charts.lines(one.title, one.lines, write="{:.3g}".format, along=one.along, note=one.note, high=280)
+        for one in answer_charts(found, classes)
+    ]
+    shown = there([*drawn, _confusion(found, classes)])
     if found.withheld and shown:
         shown.append(Figure("Predictions at the silos", "", [Said(f"{found.withheld.capitalize()}.")]))
     return shown
 
 
-def _confusion_of(found: Answered) -> tuple[str, list[list[int]]]:
+def confusion_of(found: Answered) -> tuple[str, list[list[int]]]:
     """Return whose rows are told by class and by what was answered, and how many of each; of none nothing."""
     each = ((name, of.confusion) for name, of in found.rows.items() if of.confusion)
     return next(each, ("", []))
 
 
 def _confusion(found: Answered, classes: Sequence[str]) -> Figure | None:
-    rows, counts = _confusion_of(found)
+    rows, counts = confusion_of(found)
     if not counts or {len(row) for row in counts} != {len(counts)}:
         return None
     names = _named(classes, len(counts))
@@ -171,3 +197,52 @@ def _confusion(found: Answered, classes: Sequence[str]) -> Figure | None:
     note = f"Examples: {rows}. Rows are true classes, columns are predicted ones. "
     note += "Correct predictions are framed."
     return Figure("Confusion matrix", note, [Grid("true / predicted", names, cells)], wide=len(counts) > 8)
+
+
+def draw_answers(found: Answered, classes: Sequence[str], folder: Path) -> None:
+    """Draw the charts and the confusion matrix by matplotlib, each as PDF and SVG.
+
+    Raises:
+        InputError: nothing is known of answers, matplotlib is not there, or a file cannot be written.
+    """
+    pyplot = pyplot_of("--plots")
+    charted, (rows, counts) = answer_charts(found, classes), confusion_of(found)
+    if not charted and not counts:
+        raise InputError(f"--plots {folder}: {found.withheld or found.hint}")
+    for one in charted:
+        figure, axes = pyplot.subplots(figsize=(4, 4), layout="constrained")
+        for line in one.lines:
+            faint = {"target": "grey", "each": "#b0b8c0"}.get(line.look)
+            axes.plot(*zip(*line.points, strict=True), "--" if line.look == "target" else "-", color=faint,
+                      label=line.name or "_", linewidth=1.3)  # fmt: skip
+        axes.set(xlabel=one.along, ylabel=one.beside, xlim=(0, 1), ylim=(0, 1.01))
+        for text in axes.legend(frameon=False, fontsize="small").get_texts():
+            text.set_parse_math(False)  # a name with dollars is no formula
+        _save(figure, folder, one.file)
+    if counts:
+        figure, axes = pyplot.subplots(figsize=(4, 4), layout="constrained")
+        _matrix(axes, counts, _named(classes, len(counts)), rows)
+        _save(figure, folder, "confusion")
+    pyplot.close("all")
+
+
+def _matrix(axes: Any, counts: Sequence[Sequence[int]], names: Sequence[str], rows: str) -> None:
+    axes.imshow(
+        [[count / max(sum(row), 1) for count in row] for row in counts], cmap="Blues", vmin=0, vmax=1.4
+    )
+    for y, row in enumerate(counts):
+        for x, count in enumerate(row):
+            axes.text(x, y, f"{count:,}", ha="center", va="center", fontsize=9)
+    ticks = [name.replace("$", r"\$") for name in names]
+    axes.set_xticks(range(len(names)), ticks, rotation=45 if max(map(len, names)) > 4 else 0)
+    axes.set_yticks(range(len(names)), ticks)
+    axes.set(xlabel="predicted", ylabel=f"true class, {rows}")
+
+
+def _save(figure: Any, folder: Path, name: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for ending in FORMATS:
+            figure.savefig(folder / f"{name}{ending}")
+    except OSError as error:
+        raise InputError(f"--plots {folder}: cannot be written ({error.strerror})") from None

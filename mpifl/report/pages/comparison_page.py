@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from urllib.parse import quote
 
-from mpifl.common.pages import Cell, Figure, Fold, Said, Table, charts, render, there
+from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.judging import scores
 from mpifl.report.pages.compared_silos import called_in_words, held_by, reference_of, silos_of_settings
 from mpifl.report.pages.curves import AXES, curve, group_looks
@@ -17,13 +17,13 @@ from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import (
-    NARROW,
     Group,
     Rival,
     Standing,
     Summary,
     columns_of,
     curve_legends,
+    fitting,
     headline,
     judged_by_all,
     level_of,
@@ -38,6 +38,8 @@ from mpifl.report.runs import (
     verdict,
 )
 
+ROOM, LONGEST, BESIDE = 120, 28, 9
+"""Characters of a row of all runs on a desk, of a run's name there at most, and of a setting."""
 DOTS = "one dot per seed"
 TESTED = ("behind the first", "95% interval, not corrected", "p, corrected")
 HOLM = (
@@ -287,14 +289,15 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
 
 
 def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fold:
-    """Return a row for each run: its settings that differ, and the figures that matter most."""
+    """Return a row for each run: its settings that differ, and all figures."""
     summaries = sorted(summaries, key=_place)
     figures = [run.figures(target) for run in summaries]
     keys = curve_legends.telling_keys([Group(str(run.run), [run]) for run in summaries])
     level, rows = level_of(summaries, target), []
-    narrow = {name.format(metric.name) for name in NARROW for metric in metrics_of(summaries)}
-    offered = [column for column in columns_of(summaries) if column.figure not in narrow]
-    columns = [c for c in offered if any(each.get(c.figure) is not None for each in figures)]
+    offered = [c for c in columns_of(summaries) if any(each.get(c.figure) is not None for each in figures)]
+    name = min(max(len(called(run)) for run in summaries), LONGEST)
+    room = ROOM - name - BESIDE * (len(keys) + 3 * (level is not None))
+    columns = fitting(offered, figures, room, metrics_of(summaries))
     for run, each in zip(summaries, figures, strict=True):
         job, row = settings(run.job), [Cell(called(run), str(run.run), link=_link(run, path))]
         row += [Cell(curve_legends.value(job.get(key)), str(job.get(key, ""))) for key in keys]
@@ -308,5 +311,8 @@ def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fo
         rows.append(row)
     named = [curve_legends.short(key, keys) or key.removesuffix(".name") for key in keys]
     heads = [*(column.heading for column in columns), *([f"to {level}"] if level else [])]
-    table = Table(["run", *named, "rounds", *heads], rows, sort=True)
-    return Fold("Every run", [table, Said("The files of --csv and --json have all figures.", "soft")])
+    found: list[Block] = [Table(["run", *named, "rounds", *heads], rows, sort=True)]
+    if len(columns) < len(offered):
+        more = ", ".join(column.heading for column in offered if column not in columns)
+        found.append(Said(f"Not shown for lack of space: {more}. The file of --csv has them.", "soft"))
+    return Fold("Every run", found)

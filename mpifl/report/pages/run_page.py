@@ -11,7 +11,7 @@ from mpifl.common.pages import Block, Fold, Table, check_page, render, there, wr
 from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
-from mpifl.report.pages.answers_section import Answered, answered, answers_section
+from mpifl.report.pages.answers_section import Answered, answered, answers_section, draw_answers
 from mpifl.report.pages.diverged import has_diverged
 from mpifl.report.pages.gains import Gain, check_alone, gained, gains, largest_loss, values
 from mpifl.report.pages.happened import happened, minded, verdict
@@ -54,6 +54,7 @@ def write_report(
     out: Path | None = None,
     alone: Path | None = None,
     scores: Sequence[Path] = (),
+    plots: Path | None = None,
 ) -> Path:
     """Write a run's page and return where it is.
 
@@ -62,6 +63,7 @@ def write_report(
         out: The page; by default report.html in the run folder.
         alone: A run of the same silos, each of which trained by itself.
         scores: Files of `mpifl evaluate --json` for this run.
+        plots: A folder for the charts of answers as files.
 
     Raises:
         InputError: a run or a file cannot be read, `alone` is none to be held against, or a file cannot be
@@ -76,8 +78,11 @@ def write_report(
         )
         return path
     summary = read_run(run)
-    beside = read_run(alone) if alone else None
-    write_page("--out", path, page(summary, alone=beside, found=answered(summary, scores)))
+    found = answered(summary, scores)
+    content = page(summary, alone=read_run(alone) if alone else None, found=found)
+    if plots is not None:
+        draw_answers(found, _classes(trained_on(summary, read_environment(run))), plots)
+    write_page("--out", path, content)
     return path
 
 
@@ -90,6 +95,11 @@ def place(run: Path, out: Path | None) -> Path:
     path = out or run / "report.html"
     check_page("--out", path)
     return path
+
+
+def _classes(spec: object) -> Sequence[str]:
+    """Return the names of the classes, if a shard folder has told them."""
+    return getattr(spec, "class_names", None) or ()
 
 
 def page(
@@ -118,8 +128,7 @@ def page(
     over = gains(values(summary), values(alone), summary.metric, held) if alone is not None else {}
     drawn, fallen = silos(summary, names, held, main, over)
     figures = [main, happened(summary, names, fallen, every is not None), *drawn]
-    classes = getattr(spec, "class_names", None) or ()
-    figures += answers_section(answered(summary) if found is None else found, classes)
+    figures += answers_section(answered(summary) if found is None else found, _classes(spec))
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary)]
     if not summary.missing:  # in sum: none may be missing
         figures.append(run_figures.time(summary))

@@ -10,8 +10,8 @@ from .chance import (
     Difference as Difference,
 )
 from .compared_columns import (
-    NARROW as NARROW,
     columns_of as columns_of,
+    fitting as fitting,
     level_of as level_of,
     metrics_of as metrics_of,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mpifl.learning.metrics import ACCURACY, MetricInfo
@@ -87,6 +87,32 @@ def columns_of(summaries: Sequence[Summary]) -> list[ComparedColumn]:
     apart = {summary.metric for summary in summaries if summary.together == summary.metric.weighted}
     by_examples = [_column(*BY_EXAMPLES, metric, len(metrics) > 1) for metric in metrics if metric in apart]
     return [*of(TESTED), KEPT, EPSILON, LOSS, *of(AT_SILOS), *by_examples, *COSTS]
+
+
+def fitting(
+    columns: Sequence[ComparedColumn],
+    figures: Sequence[Mapping[str, float | None]],
+    room: int,
+    metrics: Sequence[MetricInfo],
+) -> list[ComparedColumn]:
+    """Return the columns for which there is room, without those that matter least.
+
+    Args:
+        columns: What is offered.
+        figures: The figures of each row.
+        room: Characters of a row, two of them between columns.
+        metrics: The main metrics of the runs.
+    """
+    left = list(columns)
+    for name in (name.format(metric.name) for name in NARROW for metric in metrics):
+        widths = [
+            max(len(word) for word in (*c.heading.split(), *(c.show(each.get(c.figure)) for each in figures)))
+            for c in left
+        ]
+        if sum(widths) + 2 * len(widths) <= room:
+            break
+        left = [column for column in left if column.figure != name]
+    return left
 
 
 def metrics_of(summaries: Sequence[Summary]) -> list[MetricInfo]:

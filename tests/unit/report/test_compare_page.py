@@ -22,6 +22,7 @@ from mpifl.report.pages.grid import Tried, grid, ordered
 from mpifl.report.pages.picture import draw
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import chance
+from mpifl.report.runs.compared_columns import NARROW, columns_of, fitting
 from mpifl.report.runs.compared_files import Drawing, Output, escaped
 from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
@@ -686,3 +687,27 @@ def test_how_a_picture_is_drawn_is_told_by_options(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(InputError, match="are for --plot FILE; give that, too"):
         compare_runs([tmp_path], output=Output(drawing=Drawing(size=(1, 1))))
+
+
+def test_a_table_of_all_runs_has_the_columns_for_which_a_desk_has_room(tmp_path):
+    """What matters least is left out first, and is named."""
+    each = {"silo_accuracy_mean": 0.5, "silo_accuracy_pooled": 0.5, "silo_accuracy_worst": 0.25}
+    record = {"round": 1, "test_accuracy": 0.5, "test_loss": 1.0, "seconds": 1.0, "bytes_sent": 1e6, **each}
+    keys, runs = ("lr", "momentum", "weight_decay"), []
+    for nth, values in enumerate(itertools.product((0.1, 0.2), repeat=3)):
+        runs.append(make_run(tmp_path / f"{nth}{'x' * 40}", 0.5, local=dict(zip(keys, values, strict=True))))
+        (runs[-1] / "metrics.jsonl").write_bytes(encode_record(record))
+    columns = columns_of([read_run(run) for run in runs])
+    figures = [read_run(run).figures(None) for run in runs]
+    assert fitting(columns, figures, 1000, [ACCURACY]) == columns
+    few = fitting(columns, figures, 80, [ACCURACY])
+    gone = {column.figure for column in columns if column not in few}
+    assert gone
+    assert gone == {name.format("accuracy") for name in NARROW if name.format("accuracy") in gone}
+    assert "accuracy" in {column.heading for column in fitting(columns, figures, 0, [ACCURACY])}
+    words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
+    gone = re.search("Not shown for lack of space: (.*). The file of --csv", words)[1].split(", ")
+    assert "MB received" in gone
+    assert not {"accuracy", "worst silo"} & {*gone}
+    words = " ".join(written(runs[:2], tmp_path / "c.html")[1].titles())
+    assert "Left out" not in words, "one key tells them apart"

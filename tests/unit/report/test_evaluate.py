@@ -242,7 +242,7 @@ def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
     with (run / "job.toml").open("a") as file:
         file.write(tables.get(how, ""))
     withheld = how in ("masked", "private")
-    page = write_report(run, scores=[run / "scores.json", run / "test.json"])
+    page = write_report(run, scores=[run / "scores.json", run / "test.json"], plots=tmp_path / "plots")
     keys = re.findall("<bdi>(.*?)</bdi>", page.read_text())
     words = " ".join(Reader(page.read_text()).titles())
     for title in ("ROC curve", "Precision-recall curve", "Calibration", "Confusion matrix"):
@@ -253,6 +253,9 @@ def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
     assert f"Always predicting the most common class of {rows} gives " in words, "beside the accuracy"
     assert ("all silos together" in keys, "silo 1" in keys) == (not withheld,) * 2
     assert ("Withheld: " in words) == withheld
+    names = {path.name for path in (tmp_path / "plots").iterdir()}
+    kinds = ("roc", "precision-recall", "calibration", "confusion")
+    assert names == {f"{kind}.{ending}" for kind in kinds for ending in ("pdf", "svg")}
 
 
 def test_answers_of_an_earlier_round_are_not_told_of_the_model_that_was_best(tmp_path):
@@ -273,6 +276,8 @@ def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refuse
         f"always predicting the most common class of these rows gives {max(labels) / 40:.2%}"
         in write_report(run).read_text()
     )
+    with pytest.raises(InputError, match=r"--plots .*: the run tells no answers; give --scores FILE"):
+        write_report(run, plots=tmp_path / "plots")
     for content, said in (
         ("{}", "holds no answers"),
         ("[3]", "holds no answers"),
@@ -290,5 +295,6 @@ def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refuse
     kept = (run / "job.toml").read_text()
     (run / "job.toml").write_text(kept.replace('"classification"', '"segmentation"'))
     (tmp_path / "scores.json").write_text('{"run": "a/run", "silos": {"a": {"examples": 3}}, "answers": {}}')
-    with pytest.raises(InputError, match=r"segmentation has no such plots: .* mpifl compare .* --plot"):
-        write_report(run, scores=[tmp_path / "scores.json"])
+    for more in ({"plots": tmp_path / "plots"}, {"scores": [tmp_path / "scores.json"]}):
+        with pytest.raises(InputError, match=r"segmentation has no such plots: .* mpifl compare .* --plot"):
+            write_report(run, **more)
