@@ -169,6 +169,7 @@ PAGES = {
     "masked": lambda folder: write_report(masked(folder / "run")),
     "going-on": lambda folder: going_on(folder / "run"),
     "sweep-of-two": lambda folder: sweep(folder / "sweep", "lr", "momentum"),
+    "sweep-of-three": lambda folder: sweep(folder / "sweep", "lr", "momentum", "weight_decay"),
     "settings": lambda folder: compared(folder / "runs"),
     "federation": lambda folder: federation(folder / "shards"),
     "split": lambda folder: write_report(split(folder / "run")),

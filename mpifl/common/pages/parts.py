@@ -109,10 +109,12 @@ class Place(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A path in the units of its drawing, which stretch."""
+    """A path in the units of its drawing, which stretch; what it says if it is rested on."""
 
     look: str
     path: str
+    title: str = ""
+    strength: float = 1.0
 
 
 @dataclass(frozen=True)

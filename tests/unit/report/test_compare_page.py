@@ -14,7 +14,7 @@ from unit.builders import write_folder
 
 from mpifl.cli import app
 from mpifl.common import InputError
-from mpifl.common.pages import charts
+from mpifl.common.pages import Mark, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.comparison_page import write_best
 from mpifl.report.pages.curves import COLOURS, _look, group_looks
@@ -95,15 +95,17 @@ def test_runs_are_called_by_the_fewest_settings_that_tell_them_apart(tmp_path):
     assert len({*told}) == len(told)
 
 
-def test_two_keys_are_a_map_and_a_lower_value_may_be_the_better():
-    tried = [Tried(pair, float(n)) for n, pair in enumerate(itertools.product("12", "ab"))]
-    (drawn,) = grid(["x", "y"], tried[:3], "error", "{:g}".format, min).blocks
-    assert drawn.heads == ["a", "b"]
-    assert drawn.rows == [
-        ("1", [("0", 4, True, ""), ("1", 2, False, "")]),
-        ("2", [("2", 0, False, ""), ("–", None, False, "")]),
-    ]
-    assert grid(["x"], tried, "error", "{:g}".format, min) is None, "a row of the table says as much"
+def test_more_keys_are_parallel_axes_and_a_lower_value_may_be_the_better():
+    tried = [Tried((a, b, c), float(n)) for n, (a, b, c) in enumerate(itertools.product("12", "12", "12"))]
+    drawn = grid(["a", "b", "c"], tried, "error", "{:g}".format, min)
+    (plot,) = drawn.blocks
+    assert [tick.text for tick in plot.ticks] == ["a", "b", "c", "result"]
+    assert len(plot.marks) == 8
+    best = Mark("line best", "M0 100.0L333 100.0L667 100.0L1000 100.0", "a 1, b 1, c 1: 0", 1.0)
+    assert plot.marks[-1] == best
+    assert "a 2, b 2, c 2: 7" in [mark.title for mark in plot.marks]
+    assert grid(["a", "b", "c"], tried[:7], "error", "{:g}".format, min) is None, "the table says as much"
+    assert grid(["a"], tried, "error", "{:g}".format, min) is None, "a row of the table says as much"
     assert ordered(["10", "9", "adam", "1e-3", "sgd"]) == ["1e-3", "9", "10", "adam", "sgd"]
 
 
