@@ -12,7 +12,18 @@ from mpifl.training import Wing
 
 ALWAYS = "fast"
 """The wing that takes part in every job if it is installed: it makes steps faster."""
-WINGS = ("site", "dpsgd", ALWAYS, "compression", "scoring", "masked", "robust", "attacks", "split")
+WINGS = (
+    "site",
+    "dpsgd",
+    ALWAYS,
+    "compression",
+    "scoring",
+    "masked",
+    "robust",
+    "attacks",
+    "split",
+    "analysis",
+)
 """The wings, in the order in which they act. Each is a folder whose face has `wing(job)`."""
 
 
