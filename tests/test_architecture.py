@@ -41,6 +41,7 @@ WINGS = [
     "robust",
     "attacks",
     "split",
+    "analysis",
 ]
 """A wing imports only wings before it. No room of the core imports one."""
 DATA_FLOORS = [

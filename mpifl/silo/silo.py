@@ -300,10 +300,6 @@ class Silo(Lent):
         """Return a split's examples as a torch `Dataset`; InputError if the silo has no such split."""
         return Examples(self._examples(name))
 
-    def in_order(self, split: str, size: int) -> Iterator[Batch]:
-        """Yield a split's examples once, in the shard's order, at most `size` at a time."""
-        return self._examples(split).in_order(size)
-
     def predict(self, split: str) -> Tensor:
         """Return the module's outputs for a split's examples, shape [n, ...], on the CPU; see `module`.
 

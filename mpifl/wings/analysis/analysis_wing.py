@@ -10,7 +10,6 @@ from mpifl.exchange import Federation
 from mpifl.training import Wing
 from mpifl.wings.analysis.newton import Newton
 
-
 SETTLED = 1e-8
 """Newton's decrement, twice the log-likelihood that the last step may gain, below which digits stand."""
 UNSETTLED = (

@@ -84,7 +84,7 @@ def independent(information: Tensor) -> Tensor:
     scale = information.diag().sqrt()
     kept = scale > 0
     unit = information / torch.outer(scale, scale).clamp(min=torch.finfo(torch.float64).tiny)
-    while bool(kept.any()):
+    for _ in range(int(kept.sum())):
         places = kept.nonzero().flatten()
         root, failed = torch.linalg.cholesky_ex(unit[places][:, places])
         rest = root.diag().square()

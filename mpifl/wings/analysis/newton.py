@@ -22,7 +22,7 @@ from mpifl.wire import Mean, Update, summed
 
 INTERCEPT = "(intercept)"
 TASKS = " or ".join(f"'{name}'" for name in FAMILIES)
-CHANGED = ("loss", "weights", "gamma", "mean", "deviation", "delta")
+CHANGED = frozenset({"loss", "weights", "gamma", "mean", "deviation", "delta"})
 """Keys of tasks by which the loss is no likelihood of the outcome, or of another outcome."""
 
 
@@ -66,16 +66,14 @@ class Newton(Algorithm):
         Raises:
             InputError: there is not.
         """
+        where = "[algorithm] name = 'newton'"
         shapes = [tuple(p.shape) for p in module.parameters()]
         if len(shapes) != 2 or shapes != [(1, shapes[0][-1]), (1,)]:
-            what = "fits one coefficient for each column and an intercept; use [model] name = 'logreg'"
-            raise InputError(
-                f"[algorithm] name = 'newton': {what}, with [task] name = 'binary' or 'regression'"
-            )
-        task = self.task.model_dump(exclude_defaults=True)
-        if self.task.kind not in FAMILIES or task.keys() & {"weights", "gamma", "loss", "mean", "deviation"}:
-            what = "has [task] name = 'binary' or 'regression' with its own loss, without weights or scaling"
-            raise InputError(f"[algorithm] name = 'newton': {what}")
+            what = "fits a coefficient for each column, and an intercept, to one outcome"
+            raise InputError(f"{where}: {what}; use [model] name = 'logreg' with [task] name = {TASKS}")
+        if _kind(self.task) not in FAMILIES or self.task.model_dump(exclude_defaults=True).keys() & CHANGED:
+            what = f"takes the likelihood of its family; use [task] name = {TASKS}"
+            raise InputError(f"{where}: {what}, without {', '.join(sorted(CHANGED))}")
 
     @property
     def family(self) -> Family:
@@ -176,6 +174,6 @@ def _of_all(cohort: Cohort, mean: Mean, name: str) -> Tensor:
 
 def _design(silo: Silo) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the training examples in blocks; see `Blocks`."""
-    for x, y in silo.in_order("train", exact.BLOCK):
-        columns = x.cpu().double().flatten(1)
-        yield torch.cat([columns.new_ones(len(columns), 1), columns], 1), y.cpu().double().reshape(len(y))
+    for x, y in silo.split("train").in_order(exact.BLOCK):
+        columns = x.double().flatten(1)
+        yield torch.cat([columns.new_ones(len(columns), 1), columns], 1), y.double().reshape(len(y))
