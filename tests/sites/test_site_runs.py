@@ -11,6 +11,8 @@ from conftest import ranks
 from sites import kit
 from sites.driver import SitesRun, sha256
 
+from mpifl.wings.sites.consents import add_consent, read_consents
+
 SITES = {"north": ["silo 0", "silo 1"], "south": ["silo 2"], "west": [f"silo {k}" for k in range(3, 7)]}
 
 
@@ -38,9 +40,15 @@ def in_one_world(folder: Path, job: Path) -> str:
     return sha256(folder / "one" / "model.safetensors")
 
 
-@pytest.mark.parametrize("algorithm", ["scaffold", "ditto"])
+def records_of(run):
+    return [json.loads(line) for line in (run.run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["ditto", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fedavg", "scaffold"))]
+)
 def test_the_bits_of_one_world_over_the_worst_copier(algorithm, tmp_path, digits):
-    job = job_of(tmp_path, digits / "many", algorithm)
+    job = job_of(tmp_path, digits / "many", algorithm, rounds=3)
     with SitesRun(tmp_path / "over", job, digits / "many", copier=1, sites=SITES) as run:
         run.finish()
     assert sha256(run.run / "model.safetensors") == in_one_world(tmp_path, job)
@@ -70,6 +78,7 @@ def test_parties_that_die_or_are_asked_to_end_go_on_to_the_same_bits(tmp_path, d
     assert run.codes["south"] == [75]
 
 
+@pytest.mark.slow
 def test_rounds_go_on_without_a_site_that_is_away_and_with_it_when_it_is_back(tmp_path, digits):
     cohort = {"quorum": 0.5, "deadline": 4.0}
     job = job_of(tmp_path, digits / "many", "fedavg", rounds=400, cohort=cohort)
@@ -83,7 +92,22 @@ def test_rounds_go_on_without_a_site_that_is_away_and_with_it_when_it_is_back(tm
         assert run.running[kit.COORDINATOR].end().code == 75
     said = run.running[kit.COORDINATOR].err + run.running[kit.COORDINATOR].out
     assert "south is back (its answer to letter" in said
-    records = [json.loads(line) for line in (run.run / "metrics.jsonl").read_text().splitlines()]
-    away = [one for one in records if "away_since" in one["sites"]["south"]]
+    away = [one for one in records_of(run) if "away_since" in one["sites"]["south"]]
     assert away
-    assert {tuple(one["faults"]) for one in away[1:-1]} == {("3",)}
+    assert {tuple(one["faults"]) for one in away[1:-1]} == {("2",)}
+
+
+@pytest.mark.slow
+def test_a_site_whose_consent_is_used_up_says_no_and_ends(tmp_path, digits):
+    job = job_of(tmp_path, digits / "many", "fedavg", cohort={"quorum": 0.5})
+    run = SitesRun(tmp_path / "over", job, digits / "many", sites=SITES)
+    (consent,) = read_consents(kit.home(run.base, "south"))
+    add_consent(kit.home(run.base, "south"), consent.model_copy(update={"questions": 3}))
+    with run:
+        assert run.running["south"].end().code == 2
+        assert run.running[kit.COORDINATOR].end().code == 0
+    told = run.running["south"].err
+    assert "consent.toml: questions = 3 for job" in told
+    assert "Consent to more, or stop" in told
+    why = "site 'south' answers nothing any more: its consent does not cover the question"
+    assert [one["faults"] for one in records_of(run)] == [{}, {}, {"2": why}, {"2": why}]

@@ -250,7 +250,8 @@ class Correspondence:
         site.box.forget(self._n)  # not before: until it answers, the site may not have read its welcome
         record = letter.record
         if record.kind == "no":
-            return f"site '{name}' answers nothing: {record.why}"
+            site.no = f"site '{name}' answers nothing any more: {record.why}"
+            return site.no
         if record.asked != asked:
             return f"site '{name}' answers another question than letter {self._n}"
         told = {silo: record.states.get(self._names[silo], ("", ""))[1] for silo in site.silos}
@@ -266,6 +267,8 @@ class Correspondence:
     def _why_absent(self, site: SiteLetters) -> str:
         """Return why a site is not asked, "" if it is."""
         name = site.member.name
+        if site.no:
+            return site.no
         if not site.joined and not self._welcomed(site):
             return f"site '{name}' has not joined yet"
         if site.awaited is None:

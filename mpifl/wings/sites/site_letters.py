@@ -23,6 +23,7 @@ class SiteLetters:
         since: When it was noted as away, for people.
         figures: Letters and bytes since they were told last.
         refused: The digest of a hello by which it cannot take part.
+        no: Why it answers nothing any more, until the coordinator starts again.
     """
 
     member: Member
@@ -33,6 +34,7 @@ class SiteLetters:
     since: str = ""
     figures: dict[str, int] = field(default_factory=dict)
     refused: str = ""
+    no: str = ""
 
     @property
     def joined(self) -> bool:

@@ -36,6 +36,9 @@ from mpifl.wire import Finish, Report
 
 SHORTEST, LONGEST = 0.01, 1.0
 """Seconds between two looks at the link: they grow from the first to the second."""
+ANOTHER_JOB = "it has joined for another job"
+NOT_COVERED = "its consent does not cover the question"
+"""What the coordinator learns of a refusal; the rest stays at the site."""
 
 
 class SiteRun:
@@ -165,6 +168,7 @@ class SiteRun:
             if letter is None:
                 return before is not None and "end" in before.about
             if letter.record.job != job:
+                self._refuse(letter.n, ANOTHER_JOB)
                 told, here = letter.record.job[:8], job[:8]
                 what = f"letter {letter.n} is of job {told}..., this site has joined for {here}..."
                 raise InputError(f"{what}; look at it by `mpifl consent`, and join again")
@@ -187,15 +191,23 @@ class SiteRun:
         letter = self._box.newest("ask", after=last - 1)
         if letter is not None and letter.n == last and letter.record.question(letter.vectors) != asked:
             why = f"letter {last} was another question before"
-            self._box.dispatch(last, NoRecord(life=self._journal.life, of=last, why=why))
+            self._refuse(last, why)
             two = "two coordinators use this run folder, or it was put back from a copy"
             raise InputError(f"{why}; {two}: nothing is answered")
+
+    def _refuse(self, n: int, why: str) -> None:
+        """Tell the coordinator why this site answers nothing any more."""
+        self._box.dispatch(n, NoRecord(life=self._journal.life, of=n, why=why))
 
     def _work(self, letter: Letter, ranks: SiteRanks, names: Sequence[str], last: int) -> None:
         """Carry out a question, and answer it."""
         n, ask, began = letter.n, letter.record, time.monotonic()
         asked = ask.question(letter.vectors)
-        self._ledger.count(self._invitation.run, ask, asked)
+        try:
+            self._ledger.count(self._invitation.run, ask, asked)
+        except InputError:
+            self._refuse(n, NOT_COVERED)
+            raise
         self._journal.note("taken", n, asked=asked)
         base = {names.index(name): digest for name, digest in ask.base.items() if name in self._consent.silos}
         answer = ranks.answer(n, ask.request, letter.vectors, base, ask.keep_from)
