@@ -11,7 +11,7 @@ import matplotlib.scale
 import numpy as np
 from algorithm_tables import LABELS, TARGET
 
-from mpifl.report.pages.curves import curve
+from mpifl.report.pictures import curve
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group
 

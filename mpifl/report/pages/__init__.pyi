@@ -5,10 +5,6 @@ from .comparison_page import (
 from .live_page import (
     keep_report as keep_report,
 )
-from .picture import (
-    check_picture as check_picture,
-    draw as draw,
-)
 from .run_page import (
     write_report as write_report,
 )

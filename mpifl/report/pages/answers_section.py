@@ -13,9 +13,7 @@ from mpifl.common import LARGEST_FILE, InputError, read_whole
 from mpifl.common.pages import Figure, Grid, Said, charts, there
 from mpifl.learning.metrics import AnswerColumn, ToldAnswers, base_rate, calibration, precision_recall, roc
 from mpifl.report.judging import NAMES, why_none
-from mpifl.report.pages.curves import line_look
-from mpifl.report.pages.fitted_names import put_legend, saying_once
-from mpifl.report.pages.picture import pyplot_of
+from mpifl.report.pictures import line_look, put_legend, pyplot_of, saying_once
 from mpifl.report.runs import Summary
 
 TEST, SILOS = "test set", "all silos together"

@@ -11,11 +11,11 @@ from urllib.parse import quote
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.judging import scores
 from mpifl.report.pages.compared_silos import called_in_words, held_by, reference_of, silos_of_settings
-from mpifl.report.pages.curves import AXES, curve, group_looks
 from mpifl.report.pages.diverged import has_diverged
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
+from mpifl.report.pictures import AXES, curve, group_looks
 from mpifl.report.runs import (
     Group,
     Rival,

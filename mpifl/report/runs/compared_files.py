@@ -232,7 +232,7 @@ def check_outputs(output: Output) -> None:
     if output.page is not None:
         check_page("--page", output.page)
     if output.plot is not None:
-        from mpifl.report.pages import check_picture
+        from mpifl.report.pictures import check_picture
 
         check_picture(output.plot)
     elif output.drawing != Drawing():
@@ -285,7 +285,7 @@ def write_outputs(
 
         page = compare_page(summaries, left_out, target, output.page, title, output.against)
     if output.plot is not None:
-        from mpifl.report.pages import draw
+        from mpifl.report.pictures import draw
 
         draw(groups(summaries), output.plot, target, output.drawing)
     for option, content in contents.items():

@@ -18,10 +18,10 @@ from mpifl.common import InputError
 from mpifl.common.pages import Mark, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.comparison_page import write_best
-from mpifl.report.pages.curves import COLOURS, _look, group_looks
 from mpifl.report.pages.grid import Tried, grid, ordered
-from mpifl.report.pages.picture import draw
 from mpifl.report.pages.run_page import write_report
+from mpifl.report.pictures.curves import COLOURS, _look, group_looks
+from mpifl.report.pictures.picture import draw
 from mpifl.report.runs import chance
 from mpifl.report.runs.compared_columns import NARROW, columns_of, fitting
 from mpifl.report.runs.compared_files import Drawing, Output, escaped

@@ -20,9 +20,9 @@ from mpifl.common.errors import InputError
 from mpifl.learning import models
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging.evaluate import evaluate_run
-from mpifl.report.pages.curves import curve
-from mpifl.report.pages.picture import draw
 from mpifl.report.pages.run_page import write_report
+from mpifl.report.pictures.curves import curve
+from mpifl.report.pictures.picture import draw
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs, show_run
 from mpifl.report.runs.runs import Summary, read_run

@@ -18,10 +18,10 @@ from unit.builders import write_folder, write_vertical_folder
 from mpifl.common.errors import InputError
 from mpifl.common.pages import charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
-from mpifl.report.pages.fitted_names import apart
 from mpifl.report.pages.gains import Gain, gained, gains
 from mpifl.report.pages.run_figures import over_steps
 from mpifl.report.pages.run_page import write_report
+from mpifl.report.pictures.fitted_names import apart
 from mpifl.report.runs import Held, chance, data, read_run, units
 from mpifl.run.folder.environment import note_lost, write_environment
 from mpifl.run.folder.metrics_file import encode_record

@@ -12,8 +12,8 @@ import numpy as np
 from mpifl.common import InputError, suggested
 from mpifl.common.machine import floors
 from mpifl.common.pages import charts
-from mpifl.report.pages.curves import AXES, Curve, GroupLook, curve, group_looks
-from mpifl.report.pages.fitted_names import LineEnd, check_whole, put_names, saying_once
+from mpifl.report.pictures.curves import AXES, Curve, GroupLook, curve, group_looks
+from mpifl.report.pictures.fitted_names import LineEnd, check_whole, put_names, saying_once
 from mpifl.report.runs import Drawing, Group, judged_by_all, legends
 
 ALONG = ("rounds", "bytes", "seconds", "virtual")

@@ -1,0 +1,5 @@
+"""Curves over rounds, bytes and seconds, and pictures of them by matplotlib."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
