@@ -41,6 +41,7 @@ WINGS = [
     "robust",
     "attacks",
     "split",
+    "analysis",
     "sites",
 ]
 """A wing imports only wings before it. No room of the core imports one."""
@@ -69,9 +70,11 @@ JOINED = {
     "mpifl.cli.job_tools.language_runs": {"data_prep.sources"},
     "mpifl.cli.job_tools.predict_files": {"data_prep.sources", "data_prep.tables"},
     "mpifl.cli.job_tools.new_data": {"data_prep.sources", "data_prep.tables"},
+    "mpifl.cli.job_tools.beforehand": {"data_prep.model"},
 }
 """What a command may import of `data_prep`: where a party's table meets the ranks, both are told of, a job
-begins with a table or with masks, or new examples are to become the numbers that a model has learned from."""
+begins with a table or with masks, new examples are to become the numbers that a model has learned from, or
+silos may differ in a unit."""
 FORBIDDEN = {
     "mpifl.data": {"mpifl.wire", "torch"},
     "mpifl.sums": {"mpifl.data"},

@@ -16,7 +16,7 @@ from data_prep.commands.holding_options import Group, Keep, Order, Stratify, Tes
 from data_prep.commands.source_flags import with_source_options, words_of
 from data_prep.model import changes_of
 from data_prep.schemes import Shares
-from data_prep.sources import SOURCES, kept_words, scale_of
+from data_prep.sources import SOURCES, kept_words, scale_of, units_of_tables
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import CommandLine, InputError, choices, one_line, visible, write_atomic
 from mpifl.data.shards import FederationSpec, encoding_of, is_vertical, read_spec
@@ -184,7 +184,7 @@ def draft(
     _write_spec(spec, drafted.text)
     read = "the table" if len(tables) == 1 else f"{len(tables)} tables"
     typer.echo(f"{spec}: guessed from {read}; read it through before you partition")
-    for line in drafted.told:
+    for line in [*drafted.told, *units_of_tables(tables, drafted.text)]:
         typer.echo(one_line(line))
 
 

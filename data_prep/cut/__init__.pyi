@@ -11,4 +11,5 @@ from .partitioning import (
     WriteOptions as WriteOptions,
     partition as partition,
     room as room,
+    with_untested as with_untested,
 )

@@ -92,7 +92,7 @@ def partition(
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
     shards, shared = numbered(shards, _shared(dataset, public))
     train = [one.ids for shard in shards for one in shard.sections if one.split == "train"]
-    dataset = _with_untested(dataset.fitted(np.concatenate(train)), shards)
+    dataset = with_untested(dataset.fitted(np.concatenate(train)), shards)
     cut_by = {"name": scheme, **chosen, **cut.told, **shares.told(dataset)}
     # the record of what was asked for has the files' digests; else they come while shards are written
     files = dataset.files if manner.resume else {}
@@ -105,7 +105,7 @@ def partition(
     return write_folder(out, spec, shards, shared, writer, manner, files=dataset.files)
 
 
-def _with_untested(data: Dataset, shards: Sequence[NewShard]) -> Dataset:
+def with_untested(data: Dataset, shards: Sequence[NewShard]) -> Dataset:
     """Return data that notes which classes silos train on, by two examples or more, and lack in their test
     split."""
     told = []

@@ -1,14 +1,13 @@
-"""A page of one vertical folder, or of two side by side."""
+"""A page of a vertical folder."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from data_prep.inspect import figures
 from data_prep.inspect.advice import section
 from data_prep.inspect.column_advice import TITLE, column_advice
-from data_prep.inspect.columns_summary import ColumnsSummary, compared_columns
+from data_prep.inspect.columns_summary import ColumnsSummary
 from data_prep.inspect.overview import chosen_rows, first_of
 from data_prep.inspect.page import MOST_ROWS, FolderOnPage, document, features, silo_table, sized
 from mpifl.common.pages import Block, Cell, Figure, charts
@@ -21,31 +20,25 @@ MOST_CLASSES = 1000
 """Classes whose labels are drawn."""
 
 
-def column_page(folders: Sequence[ColumnsSummary]) -> str:
-    """Return the page of one vertical folder or two."""
-    most = max(int(one.widths.max()) for one in folders)
-    parts = []
-    for one in folders:
-        body = [*section(TITLE, column_advice(one)), *_figures(one, most), _silos(one, most)]
-        parts.append(FolderOnPage(one.spec.name, one.title, one.held, one.measures, body))
-    return document(parts, compared_columns(*folders) if len(folders) == 2 else [])
+def column_page(columns: ColumnsSummary) -> str:
+    """Return the page of a vertical folder."""
+    most = int(columns.widths.max())
+    body = [*section(TITLE, column_advice(columns)), *_figures(columns, most), _silos(columns, most)]
+    return document(FolderOnPage(columns.spec.name, columns.title, columns.held, columns.measures, body))
 
 
 def _figures(columns: ColumnsSummary, most: int) -> list[Figure]:
     spec = columns.spec
-    names = [entry.name for entry in spec.silos]
     own = [entry.columns for entry in spec.silos]
     found = [Figure("Columns", "", [charts.columns(columns.widths.tolist(), "Columns", most)])]
     if len(own) * math.prod(spec.features.shape) <= MOST_DRAWN:
-        found.append(figures.owners(own, names, spec.features.shape, "Who has which column"))
+        drawn = figures.owners(own, math.prod(spec.features.shape))
+        found.append(Figure("Who has which column", "", [drawn]))
     unit = f"class; from the left {first_of(spec.class_names)}" if spec.class_names else "class"
     for entry in spec.silos:
         if entry.labels and len(entry.labels) <= MOST_CLASSES:
             drawn = charts.columns(entry.labels, "Labels", max(entry.labels), unit)
             found.append(Figure(f"Training labels, at {entry.name}", "", [drawn]))
-    if columns.correlated is not None:
-        title = "Correlation of the silos’ columns (Pcor)"
-        found.append(Figure(title, "", [figures.square(columns.correlated)]))
     if columns.moments:
         found.append(features(columns.moments))
     return found

@@ -12,14 +12,8 @@ from data_prep.inspect.summary import FolderSummary
 from mpifl.common.pages import (
     BLUES,
     DIVERGING,
-    GREYS,
-    MANY,
     Block,
-    Figure,
-    Image,
-    Key,
     Mark,
-    Pictures,
     Place,
     Plot,
     address,
@@ -29,9 +23,7 @@ from mpifl.common.pages import (
     ramp,
 )
 
-MOST_KEYS = 12
 MOST_FEATURES = 128
-MOST_FACES = 24
 
 
 def labels(summary: FolderSummary, most: float) -> list[Block]:
@@ -92,63 +84,18 @@ def shifts(summary: FolderSummary) -> list[Block]:
     return [drawn, ramp("−2", DIVERGING, "+2 deviations from the mean of all silos")]
 
 
-def square(found: np.ndarray) -> Plot:
-    """Draw a number of each pair of silos, [silos, silos]; the first silo is the lowest row."""
-    turned = found.T[::-1]
-    texts = [[f"{value:.3f}" for value in row] for row in turned.tolist()]
-    names = [str(silo) for silo in range(len(found))][::-1]
-    shades = turned / max(float(found.max()), 1e-9)
-    return heat(shades, BLUES, "Correlation of each pair of silos", names, texts=texts)
-
-
-def owners(
-    columns: Sequence[Sequence[int]], names: Sequence[str], shape: Sequence[int], title: str
-) -> Figure:
-    """Draw which silo has which column of an example of a shape: a map of an image's pixels, by the first
-    silo that has each, or a row for each silo."""
-    width, many = math.prod(shape), len(columns)
-    if len(shape) in (2, 3) and min(shape[-2:]) > 1:
-        of_column = np.zeros(width)
-        for silo in reversed(range(many)):
-            of_column[list(columns[silo])] = silo
-        pixels = coloured(of_column.reshape(-1, *shape[-2:])[0] / max(many - 1, 1), MANY)
-        colours = coloured(np.arange(many) / max(many - 1, 1), MANY).tolist()
-        fills = [f"rgb({red},{green},{blue})" for red, green, blue in colours]
-        keys = [Key("", name, fill=fill) for name, fill in zip(names, fills, strict=True)]
-        image = Image(address(pixels), "Which silo has which pixel")
-        return Figure(title, "", [image], keys if many <= MOST_KEYS else ())
-    has = np.zeros((many, width))
+def owners(columns: Sequence[Sequence[int]], width: int) -> Plot:
+    """Draw which silo has which of an example's `width` columns: a row for each silo."""
+    has = np.zeros((len(columns), width))
     for silo, own in enumerate(columns):
         has[silo, list(own)] = 1
-    drawn = heat(has, BLUES[:4], "Which silo has which column", [str(n) for n in range(many)], "column")
-    return Figure(title, "", [drawn])
-
-
-def faces(summary: FolderSummary) -> Pictures:
-    """Show the mean image of the first silos, and of some more where there are many,
-    as grey or colour images."""
-    kept = summary.moments or []
-    chosen = np.unique(np.linspace(0, len(kept) - 1, min(len(kept), MOST_FACES)).astype(int)).tolist()
-    shape = summary.spec.single.shape
-    images = np.stack([kept[silo].mean.reshape((1, *shape)[-3:]) for silo in chosen])
-    low, high = images.min(), images.max()
-    images = (images - low) / (high - low or 1)
-    shown = [coloured(one[0], GREYS) if len(one) == 1 else _colour(one) for one in images]
-    names = [summary.spec.silos[silo].name for silo in chosen]
-    return Pictures([(address(pixels), name) for pixels, name in zip(shown, names, strict=True)])
+    names = [str(silo) for silo in range(len(columns))]
+    return heat(has, BLUES[:4], "Which silo has which column", names, "column")
 
 
 def strip(shares: np.ndarray, most: float) -> str:
     """Return the address of a row of cells: the labels of one silo."""
     return address(coloured(shares[None] / max(most, 1e-9), BLUES))
-
-
-def is_image(summary: FolderSummary) -> bool:
-    """Tell whether an example is an image [height, width] or [1 or 3,
-    height, width] whose means were kept."""
-    shape = summary.spec.single.shape
-    flat = len(shape) == 2 or (len(shape) == 3 and shape[0] in (1, 3))
-    return flat and min(shape[-2:]) > 1 and _kept(summary) == int(np.prod(shape))
 
 
 def is_table(summary: FolderSummary) -> bool:
@@ -158,7 +105,3 @@ def is_table(summary: FolderSummary) -> bool:
 
 def _kept(summary: FolderSummary) -> int:
     return len(summary.moments[0].mean) if summary.moments else 0
-
-
-def _colour(image: np.ndarray) -> np.ndarray:
-    return np.asarray(np.rint(255 * image.transpose(1, 2, 0)), dtype=np.uint8)

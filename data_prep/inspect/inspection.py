@@ -1,4 +1,4 @@
-"""The command `inspect`: one shard folder, or two compared, in the terminal and as a page."""
+"""The command `inspect`: one shard folder in the terminal and as a page, or two compared."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def inspect(folders: Sequence[Path], page: Path | None, *, features: bool, every
         raise InputError(f"DIR: {len(folders)} folders given; inspect one, or compare two")
     if page is not None:
         check_page("--page", page)
+        if len(folders) > 1:
+            raise InputError(f"--page {page}: is of one folder; two are compared here, or have a page each")
     console = Console(width=None if sys.stdout.isatty() else 120)
     if vertical := [folder for folder in folders if is_vertical(folder)]:
         if len(vertical) < len(folders):
@@ -42,7 +44,7 @@ def inspect(folders: Sequence[Path], page: Path | None, *, features: bool, every
     if page is not None:
         from data_prep.inspect.page import page as page_of
 
-        write_page("--page", page, page_of(summaries))
+        write_page("--page", page, page_of(summaries[0]))
         print(f"Written to {page}")
 
 
@@ -66,7 +68,7 @@ def _inspect_columns(
     if page is not None:
         from data_prep.inspect.column_page import column_page
 
-        write_page("--page", page, column_page(found))
+        write_page("--page", page, column_page(found[0]))
         print(f"Written to {page}")
 
 

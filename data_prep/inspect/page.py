@@ -1,4 +1,4 @@
-"""A page of one shard folder, or of two side by side: one HTML file, nothing fetched."""
+"""A page of one shard folder: one HTML file, nothing fetched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from data_prep.inspect import figures
 from data_prep.inspect.advice import advice, section
 from data_prep.inspect.feature_moments import FeatureMoments
-from data_prep.inspect.overview import chosen_rows, compared, grouped, totals
+from data_prep.inspect.overview import chosen_rows, grouped, totals
 from data_prep.inspect.summary import FolderSummary, Measure
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render
 
@@ -23,14 +23,14 @@ PLAIN = ("target", "targets")
 
 
 class Most(NamedTuple):
-    """What has the full height, or the darkest colour, on the whole page."""
+    """What has the full height, or the darkest colour."""
 
     examples: int
     share: float
 
 
 class FolderOnPage(NamedTuple):
-    """One folder on a page: its name, what was cut and how, what is held, how much silos differ, figures."""
+    """A folder on its page: its name, what was cut and how, what is held, how much silos differ, figures."""
 
     name: str
     title: str
@@ -39,30 +39,18 @@ class FolderOnPage(NamedTuple):
     blocks: Sequence[Block]
 
 
-Differences = Sequence[tuple[str, str, str, str]]
-"""What, of the first folder, of the second, by how much they differ."""
-
-
-def page(summaries: Sequence[FolderSummary]) -> str:
-    """Return the page of one folder or two."""
-    most = Most(max(int(one.sizes.max()) for one in summaries), max(one.darkest for one in summaries))
-    parts = []
-    for one in summaries:
-        held = ". ".join(filter(None, (totals(one.spec), grouped(one.spec))))
-        parts.append(FolderOnPage(one.spec.name, one.title, held, one.measures, _folder(one, most)))
-    return document(parts, compared(*summaries) if len(summaries) == 2 else [])
-
-
-def document(parts: Sequence[FolderOnPage], differences: Differences) -> str:
-    """Return a page of one part, or of two and their differences."""
-    return render(
-        "inspect.html",
-        title=" and ".join(part.name for part in parts),
-        every=None,
-        broad=len(parts) > 1,
-        parts=parts,
-        differences=Table.of(["", "A", "B", "B − A"], differences),
+def page(summary: FolderSummary) -> str:
+    """Return the page of a folder."""
+    most = Most(int(summary.sizes.max()), summary.darkest)
+    held = ". ".join(filter(None, (totals(summary.spec), grouped(summary.spec))))
+    return document(
+        FolderOnPage(summary.spec.name, summary.title, held, summary.measures, _folder(summary, most))
     )
+
+
+def document(part: FolderOnPage) -> str:
+    """Return a page."""
+    return render("inspect.html", title=part.name, every=None, broad=False, part=part)
 
 
 def _folder(summary: FolderSummary, most: Most) -> list[Block]:
@@ -78,8 +66,6 @@ def _folder(summary: FolderSummary, most: Most) -> list[Block]:
         found.append(features(summary.moments))
         if figures.is_table(summary):
             found.append(Figure("Features, one by one", "", figures.shifts(summary)))
-        if figures.is_image(summary):
-            found.append(Figure("Mean image of a silo", "", [figures.faces(summary)]))
     advised = section("What is skewed, and what that suggests", advice(summary))
     return [*advised, *found, _silos(summary, most)]
 

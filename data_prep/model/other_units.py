@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,20 +25,55 @@ BY_SITE = ("natural", "import")
 """Schemes whose silos are sites; those of others are parts of one table, with one unit."""
 
 
+KNOWN = {
+    "lb beside kg": 2.2046,
+    "cm beside inches": 2.54,
+    "cm beside feet": 30.48,
+    "mm beside cm": 10.0,
+    "g/l beside g/dl, or % beside shares": 100.0,
+    "grams beside kg": 1000.0,
+    "glucose in mg/dl beside mmol/l": 18.016,
+    "cholesterol in mg/dl beside mmol/l": 38.67,
+    "triglycerides in mg/dl beside mmol/l": 88.57,
+    "creatinine in umol/l beside mg/dl": 88.42,
+    "bilirubin in umol/l beside mg/dl": 17.1,
+    "uric acid in umol/l beside mg/dl": 59.48,
+    "urea in mg/dl beside mmol/l": 6.006,
+    "calcium in mg/dl beside mmol/l": 4.008,
+    "mmHg beside kPa": 7.5006,
+    "months beside years": 12.0,
+    "days beside years": 365.25,
+}
+"""How many times as large numbers are in another unit."""
+FIT, ENOUGH = 0.12, 20
+"""How far all three quartiles may be off such a factor, as a share, and the rows that a silo needs for it."""
+
+
 class Spread(NamedTuple):
-    """The median of a column at a silo, and the difference of its quartiles."""
+    """The quartiles of a column at a silo, and how many rows they are of."""
 
     silo: str
+    low: float
     median: float
-    width: float
+    high: float
+    rows: int
+
+    @classmethod
+    def of(cls, silo: str, values: np.ndarray) -> Spread:
+        """Return those of some values, none of which is missing."""
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
+        return cls(silo, low, middle, high, len(values))
+
+    @property
+    def width(self) -> float:
+        """The difference of the quartiles."""
+        return self.high - self.low
 
 
 def units_told(folder: Path, spec: FederationSpec) -> list[str]:
     """Return a line for each column of numbers that a silo may have in another unit than the others.
 
-    Two medians differ by a factor of more than 5, and the quartiles of both silos lie closer together than
-    their median is large. Or the medians lie over 4 times as far apart as the quartiles of either silo. Means
-    and deviations of a table that are known are taken back.
+    What differs so is said by `spreads_told`. Means and deviations of a table that are known are taken back.
 
     Raises:
         ShardError: a shard cannot be read.
@@ -53,8 +88,20 @@ def units_told(folder: Path, spec: FederationSpec) -> list[str]:
             continue
         rows = np.asarray(x[:: -(-len(x) // MOST_ROWS)][:, [*columns]], np.float64)
         for of, values in zip(found.values(), _in_units(rows, spec, [*found]).T, strict=True):
-            low, middle, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
-            of.append(Spread(entry.name, middle, high - low))
+            of.append(Spread.of(entry.name, values))
+    return spreads_told(found)
+
+
+def spreads_told(found: Mapping[str, Sequence[Spread]]) -> list[str]:
+    """Return a line for each column that a silo may have in another unit than the others.
+
+    Two medians differ by a factor of more than 5, and the quartiles of both silos lie closer together than
+    their median is large. Or the medians lie over 4 times as far apart as the quartiles of either silo. Or
+    both quartiles and the median differ by one of the factors in KNOWN, however much the values overlap.
+
+    Args:
+        found: The spreads of each column at the silos that have FEWEST rows or more.
+    """
     told = [line for name, spreads in found.items() for line in _of_column(name, spreads)]
     more = [f"{len(told) - MOST_NAMED:,} more columns differ as much between silos"]
     return told[:MOST_NAMED] + (more if len(told) > MOST_NAMED else [])
@@ -97,7 +144,7 @@ def _in_units(rows: np.ndarray, spec: FederationSpec, names: list[str]) -> np.nd
     return np.asarray(rows * deviation + mean)
 
 
-def _of_column(name: str, spreads: list[Spread]) -> Iterator[str]:
+def _of_column(name: str, spreads: Sequence[Spread]) -> Iterator[str]:
     """Yield a line about the silo whose median is farthest off, if it may have another unit."""
     if len(spreads) < 2:
         return
@@ -107,8 +154,9 @@ def _of_column(name: str, spreads: list[Spread]) -> Iterator[str]:
         far = max(odd, key=lambda one: abs(one.median - middle.median))
         medians = ", ".join(f"{one.median:.3g} at {one.silo}" for one in (middle, far))
         more = f" and {len(odd) - 1:,} more" if len(odd) > 1 else ""
+        known = f"; the factor is that of {unit}" if (unit := _known_factor(far, middle)) else ""
         remedy = f"{name} = {{ kind = 'numeric', factor = ... }} in a site's spec converts"
-        yield f"column {name}: median {medians}{more}; are the units the same? {remedy}"
+        yield f"column {name}: median {medians}{more}; are the units the same? {remedy}{known}"
 
 
 def _differ(one: Spread, other: Spread) -> bool:
@@ -117,4 +165,16 @@ def _differ(one: Spread, other: Spread) -> bool:
     steady = all(0 < spread.width < abs(spread.median) for spread in (one, other))
     scaled = one.median * other.median > 0 and steady and most > RATIO * least
     widest = max(one.width, other.width)
-    return scaled or (widest > 0 and abs(one.median - other.median) > APART * widest)
+    apart = widest > 0 and abs(one.median - other.median) > APART * widest
+    return scaled or apart or bool(_known_factor(one, other))
+
+
+def _known_factor(one: Spread, other: Spread) -> str:
+    """Return the units of which two silos may have a column, by a factor of all quartiles; "" if none."""
+    less, more = sorted((one, other), key=lambda spread: abs(spread.median))
+    if min(one.rows, other.rows) < ENOUGH or 0 in less[1:4] or not less.width:
+        return ""
+    factors = np.array(more[1:4]) / less[1:4]
+    off = {unit: float(np.abs(factors / factor - 1).max()) for unit, factor in KNOWN.items()}
+    unit = min(off, key=lambda one: off[one])
+    return unit if off[unit] <= FIT else ""

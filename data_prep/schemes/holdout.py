@@ -121,7 +121,7 @@ class Shares:
             return {"train": rest, "test": last} if len(last) else {"train": part}
         by = silo if name in (None, f"silo {silo}") or (data and data.by_rows) else name
         order = numpy_stream(seed, f"hold out:{by}").permutation(len(units.sizes))
-        taken = drawn(order, units.sizes, units.classes, [valid, test])
+        taken = drawn(order, units.sizes, units.classes, [valid, test], units.held)
         for name, total, own in zip(("valid", "test"), (valid, test), taken, strict=True):
             if groups:
                 _check_taken(name, getattr(self, name), total, own, units, f"silo {silo}")

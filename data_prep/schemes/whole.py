@@ -9,6 +9,7 @@ import numpy as np
 from data_prep.model import Cut, Dataset, Groups
 from data_prep.schemes.grouping import by_owner
 from data_prep.schemes.scheme import Options, Scheme
+from data_prep.schemes.stratify import ClassesOfUnits
 from mpifl.common import InputError
 
 
@@ -20,11 +21,13 @@ class Units:
         members: The positions of each one's examples [units].
         sizes: How many these are, int64 [units].
         classes: The class that most examples of each have, of equally many the lowest; 0 without classes.
+        held: All classes that each one's examples have; None of single examples.
     """
 
     members: list[np.ndarray] | np.ndarray
     sizes: np.ndarray
     classes: np.ndarray
+    held: ClassesOfUnits | None = None
 
     def rows(self, chosen: np.ndarray) -> np.ndarray:
         """Return the positions of the examples of some units, in their order."""
@@ -41,7 +44,9 @@ def units_of(part: np.ndarray, groups: Groups | None, labels: np.ndarray | None)
     _, owners = np.unique(groups.of[part], return_inverse=True)
     count = int(owners.max()) + 1 if len(owners) else 0
     members = [part[at] for at in by_owner(owners, count)] if count else []
-    return Units(members, np.bincount(owners, minlength=count), _most_common(owners, classes, count))
+    width = int(classes.max(initial=0)) + 1
+    held = None if labels is None else ClassesOfUnits(*np.divmod(np.unique(owners * width + classes), width))
+    return Units(members, np.bincount(owners, minlength=count), _most_common(owners, classes, count), held)
 
 
 def _most_common(owners: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:

@@ -11,7 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.cut import WriteOptions, keeping, numbered, of_testing, of_training, room, section_of, shard_of
+from data_prep.cut import (
+    WriteOptions,
+    keeping,
+    numbered,
+    of_testing,
+    of_training,
+    room,
+    section_of,
+    shard_of,
+    with_untested,
+)
 from data_prep.model import Dataset, padded_to
 from data_prep.schemes import Shares, check_groups
 from data_prep.site.agreement import as_agreed, describe, said_of
@@ -78,13 +88,18 @@ def import_site(
     dataset = _unscaled(fitted(keeping(read(data, seed), keep), common))
     ((shard,),) = numbered([_shard(dataset, site, shares, seed)])
     check_room(out, room([shard]))
-    common = common.model_copy(update=_own_facts(source, dataset, common, shares, seed))
+    common = common.model_copy(update=_own_facts(source, _noted(dataset, site, shard), common, shares, seed))
     with scratch(out) as folder:
         writer = Writer(folder, common.features, common.classes, common.targets, filters=filters)
         described = _written(writer, common, site, shard, manner.jobs)
         for name in (f"{site.stem}.h5", f"{site.stem}.json"):
             os.replace(folder / name, out / name)
     return described
+
+
+def _noted(data: Dataset, site: Site, shard: NewShard) -> Dataset:
+    """Note which classes a silo trains on and lacks in the test split of its own rows."""
+    return with_untested(data, [shard]) if site.silo is not None and data.test is None else data
 
 
 def _unscaled(data: Dataset) -> Dataset:

@@ -13,6 +13,7 @@ from .source_registry import (
     kept_words as kept_words,
 )
 from .table import identified_table as identified_table, write_statistics as write_statistics
+from .table_units import units_of_tables as units_of_tables
 from .tokens import tokens_by as tokens_by
 from .unlabelled_images import UnlabelledImages as UnlabelledImages
 from .unlabelled_texts import texts_in as texts_in

@@ -14,6 +14,7 @@ from .files import (
     is_table as is_table,
     kind_of as kind_of,
     opened_zip as opened_zip,
+    pieces as pieces,
     size_of_array as size_of_array,
     spec_beside as spec_beside,
 )

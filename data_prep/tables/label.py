@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from data_prep.tables.values import Piece, Rounding, meaning
+from data_prep.tables.values import AS_NUMBERS, Piece, Rounding, meaning
 from mpifl.common import InputError
 from mpifl.data import Targets
 
@@ -150,7 +150,7 @@ def _numbers(piece: Piece, name: str, rounding: Rounding) -> np.ndarray:
 
 def _marks(piece: Piece, name: str) -> np.ndarray:
     """Return a column of 0 and 1, float32 [m]; Parquet's bools are true and false."""
-    found = piece.columns[name].spelled({"false": "0", "true": "1"})
+    found = piece.columns[name].spelled(AS_NUMBERS)
     marks = replace(piece, columns={name: found}).numbers(name).astype(np.float32)
     if (wrong := (marks != 0) & (marks != 1)).any():
         row = int(np.argmax(wrong))

@@ -29,7 +29,7 @@ from mpifl.algorithms.pfedme import PFedMe
 from mpifl.algorithms.qffl import QFedAvg, QFedSGD
 from mpifl.algorithms.scaffold import Scaffold
 
-_OF_WINGS = {"splitnn": ("mpifl.wings.split", "SplitNN")}
+_OF_WINGS = {"splitnn": ("mpifl.wings.split", "SplitNN"), "newton": ("mpifl.wings.analysis", "Newton")}
 """The wings that have an algorithm: module and class."""
 
 

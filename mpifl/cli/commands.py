@@ -136,6 +136,7 @@ app.command()(model_commands.baseline)
 app.command()(look_commands.watch)
 app.command()(look_commands.report)
 app.command()(look_commands.compare)
+app.command()(look_commands.coefficients)
 
 
 @app.command()

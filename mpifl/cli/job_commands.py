@@ -26,7 +26,7 @@ def check(
     from mpifl.cli.job_tools import summary_of, whole
 
     run = out or Path("runs") / job.stem
-    found = whole(job, set_, run, resume, force, elsewhere)
+    found = whole(job, set_, run, resume, force, elsewhere, tries=True)
     for note in found.notes:
         typer.echo(note, err=True)
     for problem in found.problems:

@@ -1,4 +1,4 @@
-"""The commands that look at runs: `watch`, `report` and `compare`."""
+"""The commands that look at runs: `watch`, `report`, `compare` and `coefficients`."""
 
 from __future__ import annotations
 
@@ -135,3 +135,13 @@ def report(
     typer.echo(f"report: {write_report(run, out, alone, scores or (), plots)}")
     if plots is not None:
         typer.echo(f"plots: {plots}")
+
+
+def coefficients(
+    run: Run,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write them with all digits.")] = None,
+) -> None:
+    """Show a regression's coefficients: estimates, standard errors, tests and intervals."""
+    from mpifl.report.terminal import show_coefficients
+
+    show_coefficients(run, csv)

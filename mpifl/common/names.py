@@ -29,6 +29,8 @@ class Names:
         name = self._names[number] if 0 <= number < len(self._names) else ""
         if not _tells(name, number):
             return str(number)
+        if more := re.fullmatch(rf"silo[ _-]?0*{number}, (.+)", name):
+            return f"{number} ({more[1]})"
         shown = name if re.fullmatch(r"[^\W\d][\w.+-]*", name) else f"'{name}'"
         return f"{shown} ({number})" if self._times[name] > 1 or name.isdigit() else shown
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -180,7 +180,6 @@ class Scoring:
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._count: Tensor | int = 0
         self._metrics = {name: _placed(metric, device) for name, metric in task.metrics().items()}
-        self._empty = {name: _copied(read_states(metric)) for name, metric in self._metrics.items()}
 
     def add(self, outputs: Tensor, y: Tensor) -> None:
         """Add a batch: a model's outputs, and the targets."""
@@ -195,8 +194,8 @@ class Scoring:
         metrics' states. All states must be sums."""
         found = self._loss, self._count, pack_states(self._metrics)
         self._loss, self._count = torch.zeros_like(self._loss), 0
-        for name, metric in self._metrics.items():
-            write_states(metric, _copied(self._empty[name]))
+        for metric in self._metrics.values():
+            write_states(metric, {name: torch.zeros_like(of) for name, of in read_states(metric).items()})
         return found
 
     def score(self, loss: float | None = None) -> Score:
@@ -232,10 +231,6 @@ def short_of_memory(error: BaseException) -> bool:
     message."""
     kinds = (MemoryError, torch.cuda.OutOfMemoryError)
     return isinstance(error, kinds) or "can't allocate memory" in str(error)
-
-
-def _copied(states: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: state.detach().clone() for name, state in states.items()}
 
 
 def _placed(metric: Metric, device: torch.device) -> Metric:

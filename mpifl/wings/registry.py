@@ -13,7 +13,18 @@ from mpifl.training import Wing, WingsOf
 
 ALWAYS = "fast"
 """The wing that takes part in every job if it is installed: it makes steps faster."""
-WINGS = ("site", "dpsgd", ALWAYS, "compression", "scoring", "masked", "robust", "attacks", "split")
+WINGS = (
+    "site",
+    "dpsgd",
+    ALWAYS,
+    "compression",
+    "scoring",
+    "masked",
+    "robust",
+    "attacks",
+    "split",
+    "analysis",
+)
 """The wings, in the order in which they act. Each is a folder whose face has `wing(job)`."""
 OVER_SITES = "sites.link"
 """A file of a run folder whose silos are at sites: then the wing `sites` takes part, too."""

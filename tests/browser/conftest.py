@@ -120,7 +120,7 @@ def compared(folder: Path) -> Path:
 def federation(folder: Path) -> Path:
     """Write the page of a federation whose labels and sizes are skewed."""
     write_folder(folder, [30, 90, 12, 400], classes=3, test=20)
-    (folder.parent / "page.html").write_text(inspect_page([summarise(folder, features=True)]))
+    (folder.parent / "page.html").write_text(inspect_page(summarise(folder, features=True)))
     return folder.parent / "page.html"
 
 
@@ -153,7 +153,7 @@ def columns(folder: Path, *names: str) -> Path:
     spec = write_vertical_folder(folder, {"train": 5000, "test": 20}, (1, 9, 3), holder=1)
     told = dict(enumerate(names))
     silos = [one.model_copy(update={"name": told.get(one.silo, one.name)}) for one in spec.silos]
-    page = column_page([ColumnsSummary(spec.model_copy(update={"silos": silos}))])
+    page = column_page(ColumnsSummary(spec.model_copy(update={"silos": silos})))
     (folder.parent / "columns.html").write_text(page)
     return folder.parent / "columns.html"
 

@@ -107,8 +107,8 @@ def test_corrected_silos_are_said_to_take_a_lower_rate():
 
 
 def test_the_page_says_what_is_found_and_why():
-    words = " ".join(Reader(page([summary(APART)])).titles())
+    words = " ".join(Reader(page(summary(APART))).titles())
     assert "Labels differ strongly: 57% of a silo's labels would have to move" in words
     assert "scaffold" in words
     assert "Rules of thumb" in words
-    assert "Rules of thumb" not in page([summary([[9, 1]])])
+    assert "Rules of thumb" not in page(summary([[9, 1]]))

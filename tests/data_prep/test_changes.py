@@ -232,3 +232,33 @@ def test_a_table_index_that_is_a_feature_is_told(tmp_path, capsys):
     assert (
         "warning: features 'Unnamed: 0': programs give a table's index such a name" in capsys.readouterr().err
     )
+
+
+def test_an_import_and_labels_of_several_columns_tell_what_partition_tells(tmp_path, capsys):
+    """Marks in two spellings, a factor of the spec, and classes without a test row."""
+    rows = [f"{at},{[0, 1, '1.0', 'true'][at % 4]},{at % 2},{'n' if at < 38 else 'y'}" for at in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["kg,cough,fever,ill", *rows]) + "\n")
+    features = '[features]\nkg = { kind = "numeric", factor = 0.4536 }\n'
+    of = {
+        "several": f'label = {{ kind = "multilabel", columns = ["cough", "fever"] }}\n{features}',
+        "one": f'label = "ill"\nclasses = ["n", "y"]\n{features}',
+    }
+    wanted = {
+        "several": ["20 values were read as another spelling: cough 10 '1.0' as '1', cough 10 'true' as '1'"],
+        "one": ["has 2 training examples of class 'y', and its test split has none"],
+    }
+    for name, text in of.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+        words = "--data", tmp_path / "t.csv", "--option", f"spec={tmp_path / name}.toml", "--test", "0.1"
+        held = [*words, *(["--no-stratify", "--seed", 3] if name == "one" else [])]
+        out = tmp_path / name
+        assert command("spec", tmp_path / f"{name}.json", "--table", tmp_path / f"{name}.toml") == 0
+        capsys.readouterr()
+        assert command("partition", "csv", *held, "--out", out, "--scheme", "iid", "--silos", 1) == 0
+        cut = capsys.readouterr().err
+        site = "--spec", tmp_path / f"{name}.json", "--silo", 0
+        assert command("import", "csv", *held, "--out", tmp_path / f"{name}-site", *site) == 0
+        own = capsys.readouterr().err
+        for line in [*wanted[name], "columns that were multiplied, by the spec: kg by 0.4536"]:
+            assert line in cut
+            assert line in own

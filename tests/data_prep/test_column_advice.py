@@ -71,7 +71,7 @@ def test_the_terminal_and_the_page_have_it(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["inspect", str(tmp_path)])
     assert "party 0 holds the labels" in re.sub(r"\s+", " ", capsys.readouterr().out)
-    page = column_page([summarise_columns(tmp_path)])
+    page = column_page(summarise_columns(tmp_path))
     assert "What the columns suggest" in page
     assert "<code>[algorithm] name = &#34;splitnn&#34;</code>" in page
 

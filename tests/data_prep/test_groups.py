@@ -111,7 +111,52 @@ def test_a_share_of_whole_persons_is_never_too_much_and_no_person_that_fits_is_l
         return
     room = int(share * len(data)) - len(splits["test"])
     assert room >= 0
-    assert np.unique(data.groups.of[splits["train"]], return_counts=True)[1].min() > room
+    left = np.unique(data.groups.of[splits["train"]], return_counts=True)[1]
+    assert np.count_nonzero(left <= room) <= data.classes, "but for one of each class that is trained on"
+
+
+@given(
+    counts=st.lists(st.integers(1, 12), min_size=2, max_size=5),
+    seed=st.integers(0, 1 << 32),
+    shares=st.sampled_from([(0.0, 0.2), (0.2, 0.2), (0.1, 0.4), (0.3, 0.0)]),
+    mixed=st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_every_class_of_two_groups_is_trained_on_and_tested(counts, seed, shares, mixed):
+    """Classes of few groups are dealt first; rows of a person may be of another class, too."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, sum(counts))
+    whose = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    y = np.repeat(np.arange(len(counts)), counts)[whose]
+    y = np.where(mixed & (rng.random(len(y)) < 0.2), rng.integers(0, len(counts), len(y)), y)
+    x = np.zeros((len(y), 1), "float32")
+    data = Dataset("drawn", x, y, len(counts), {}, groups=Groups("person", whose))
+    try:
+        splits = Shares(*shares).split(np.arange(len(y)), seed, 0, data)
+    except InputError:
+        return
+    of = {label: set(whose[y == label].tolist()) for label in range(len(counts))}
+    dealt = {name: set(whose[rows].tolist()) for name, rows in splits.items()}
+    share_of = dict(zip(("valid", "test"), shares, strict=True))
+    asked = [name for name in ("test", "valid") if share_of[name]]
+    largest = {label: max((sizes[one] for one in of[label]), default=0) for label in of}
+    for label, persons in of.items():
+        if len(persons) > 1:
+            assert persons & dealt["train"], "a class is left to train on"
+        for nth, name in enumerate(asked):
+            fits = sum(largest.values()) <= int(share_of[name] * len(y))
+            if fits and not mixed and len(persons) > nth + 1:
+                assert persons & dealt[name], (name, label)
+
+
+def test_a_rare_outcome_of_few_patients_is_in_the_test_rows():
+    """Of 60 patients three are ill, and the share of a split is less than one of them."""
+    whose = np.repeat(np.arange(60), 5)
+    y = (whose < 3).astype("int64")
+    data = Dataset("drawn", np.zeros((300, 1), "float32"), y, 2, {}, groups=Groups("patient", whose))
+    for seed in range(20):
+        splits = Shares(0.1, 0.1).split(np.arange(300), seed, 0, data)
+        assert {name: int(y[rows].sum()) for name, rows in splits.items()} == dict.fromkeys(splits, 5)
 
 
 def write_npz(folder, seed=3, rename=lambda person: person, persons=80, **more):

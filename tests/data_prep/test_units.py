@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from data_prep.cli import app
 from data_prep.model import units_told
 from mpifl.data.shards import read_federation
 
+HEART = Path(os.environ.get("MPIFL_DATA", "no-data-folder")) / "heart-disease"
 SPEC = 'label = "ill"\nsilo = "site"\nstandardise = "own"\n[features]\nglucose = "numeric"\nsex = "numeric"\n'
 
 
@@ -42,9 +44,23 @@ UNITS = {
     "one of three": (drawn(a=(98, 18), b=(97, 18), c=(5.4, 1)), ["at c"]),
     "two of five": (drawn(a=(98, 9), b=(97, 9), c=(96, 9), d=(5.4, 1), e=(5.3, 1)), ["and 1 more"]),
     "degrees": (drawn(a=(37, 0.4), b=(98.6, 0.7)), ["at a", "at b"]),
+    "kg beside lb": (
+        drawn(a=(78, 14), b=(172, 31), c=(80, 15)),
+        ["at b", "the factor is that of lb beside kg"],
+    ),
+    "many overlap": (drawn(a=(78, 14), b=(100, 16), c=(60, 15)), []),
     "what varies much": (drawn(a=(5, 30), b=(60, 30)), []),
     "zeros": (drawn(a=(0, 0), b=(3, 0)), []),
 }
+
+
+def apart(folder: Path) -> list[Path]:
+    """Write the table of each site of a table of all."""
+    head, *rows = [line.rpartition(",") for line in (folder / "t.csv").read_text().splitlines()]
+    sites = {site: [line for line, _, of in rows if of == site] for _, _, site in rows}
+    for site, lines in sites.items():
+        (folder / f"{site}.csv").write_text("\n".join([head[0], *lines]) + "\n")
+    return [folder / f"{site}.csv" for site in sites]
 
 
 @pytest.mark.parametrize("what", UNITS)
@@ -59,9 +75,27 @@ def test_another_unit_is_seen_by_medians_in_the_unit_of_the_table(tmp_path: Path
         assert all(word in line for word in words)
 
 
+@pytest.mark.skipif(not HEART.is_dir(), reason="set MPIFL_DATA to a folder that has heart-disease/")
+def test_four_real_hospitals_differ_in_no_unit(tmp_path: Path) -> None:
+    """Neither as a table of each, with its gaps, nor as shards."""
+    tables = []
+    for file in sorted(HEART.glob("processed.*.data")):
+        tables.append(tmp_path / f"{file.name.split('.')[1]}.csv")
+        tables[-1].write_text(",".join([*(f"c{at}" for at in range(13)), "ill"]) + "\n" + file.read_text())
+    assert len(tables) == 4
+    said = run("draft", *tables, "--label", "ill", "--out", tmp_path / "h.toml")
+    assert "c0" in (tmp_path / "h.toml").read_text()
+    assert "are the units" not in said
+    words = "--data", HEART, "--scheme", "natural", "--out", tmp_path / "out"
+    assert "are the units" not in run("partition", "heart-disease", *words)
+
+
 def test_the_commands_tell_of_it_and_schemes_that_mix_all_rows_do_not(tmp_path: Path) -> None:
     folder = made(tmp_path, drawn(a=(5.4, 1), b=(98, 18)))
     asked = "are the units the same?"
+    for tables, words in (([tmp_path / "t.csv"], ["--silo", "site"]), (apart(tmp_path), [])):
+        said = run("draft", *tables, "--label", "ill", *words, "--out", tmp_path / "drafted.toml", "--force")
+        assert asked in said
     assert asked in run("check", folder)
     assert asked in run("inspect", folder, "--features")
     assert asked not in run("inspect", folder)

@@ -66,7 +66,7 @@ def read_folder(folder: Path) -> None:
 
 def check_folder(folder: Path) -> None:
     if is_vertical(folder):
-        column_page([summarise_columns(folder)])
+        column_page(summarise_columns(folder))
         check_columns(folder)
     else:
         read_spec(folder / "federation.json")

@@ -272,6 +272,16 @@ ALGORITHMS = [
         "name": "all-fedsam-clock",
     },
 ]
+ALGORITHMS += [
+    job(
+        "all-newton",
+        shards="yes",
+        model={"name": "logreg"},
+        task={"name": "binary"},
+        algorithm={"name": "newton", "ridge": 0.5},
+        local={},
+    )
+]
 """One line an algorithm gets it the whole suite."""
 JOBS += ALGORITHMS
 

@@ -26,6 +26,13 @@ def values(seed: int) -> dict[str, np.ndarray]:
     return {"x": x[:60], "y": y[:60], "x_test": x[60:], "y_test": y[60:]}
 
 
+def yes(seed: int) -> dict[str, np.ndarray]:
+    """Yes or no of each example."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(120, 4)).astype(np.float32)
+    return {"x": x, "y": (draw.random(120) < 1 / (1 + np.exp(-x[:, 0]))).astype(np.int64)}
+
+
 class Failing(nn.Sequential):
     """Scores nothing on one rank that is not the server's."""
 

@@ -23,6 +23,7 @@ from .piece import (
 )
 from .rounding import Rounding as Rounding
 from .spellings import (
+    AS_NUMBERS as AS_NUMBERS,
     check_spellings as check_spellings,
     likely as likely,
     listed as listed,

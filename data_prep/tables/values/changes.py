@@ -12,6 +12,7 @@ from data_prep.tables import MISSING_LEVEL, Column, Spelled, TableSpec
 from data_prep.tables.values.gaps import Gaps
 from data_prep.tables.values.id_columns import is_index
 from data_prep.tables.values.piece import Piece, is_zoned
+from data_prep.tables.values.spellings import AS_NUMBERS, meaning
 
 BLANKS, ZONE = "blanks behind it", "another zone than UTC"
 Owners = Counter[str | None]
@@ -53,6 +54,9 @@ class Changes:
         names = [*levels, *of_label, *([] if spec.silo is None else [spec.silo])]
         self._bare: dict[str, set[str]] = {name: set() for name in names}
         self._padded: dict[str, defaultdict[str, Owners]] = {name: defaultdict(Counter) for name in names}
+        marked = {"multilabel": spec.label.read, "survival": spec.label.read[1:]}.get(spec.label.kind, ())
+        self._marks: dict[str, dict[Any, dict[str, Owners]]] = {name: {} for name in marked}
+        """The spellings of each mark of yes and no, in the order in which they came."""
 
     def look(self, piece: Piece) -> None:
         """Count what is done to some rows, none of which is left out."""
@@ -72,6 +76,13 @@ class Changes:
                     self._respelled.found[name, ZONE] += self._owners(piece, zoned)
         for name in self._bare:
             self._look_at_ends(piece, name)
+        for name, marks in self._marks.items():
+            different, codes = piece.columns[name].different
+            for code in np.unique(codes[codes >= 0]).tolist():
+                text = different[code]
+                mark = meaning(AS_NUMBERS.get(text, text), piece.notation)
+                owners = marks.setdefault(mark, {}).setdefault(text, Owners())
+                owners += self._owners(piece, np.flatnonzero(codes == code))
 
     def told(self) -> dict[str, Any]:
         """Return what `federation.json` says of it, by what was done."""
@@ -79,7 +90,14 @@ class Changes:
             both = [owners for text, owners in padded.items() if text in self._bare[name]]
             if both:
                 self._respelled.found[name, BLANKS] = sum(both, Owners())
+        for name, marks in self._marks.items():
+            for spelled in marks.values():
+                first, *others = spelled
+                self._respelled.found |= {(name, f"'{one}' as '{first}'"): spelled[one] for one in others}
+        factors = [f"{name} by {one.factor:g}" for name, one in self._spec.features.items() if one.factor]
+        line = f"columns that were multiplied, by the spec: {', '.join(factors)}"
         told = {
+            "notes": {"units": line} if factors else {},
             "dropped": self.dropped.told(),
             "filled": self.filled.told(),
             "respelled": self._respelled.told(),
@@ -130,5 +148,6 @@ def _filling(column: Column) -> str:
 def told_of(changes: Changes, of_test: Changes) -> dict[str, Any]:
     """Return what `federation.json` says of a table, and of that of the server's test set."""
     told = changes.told()
-    tested = {what: how for what, how in of_test.told().items() if isinstance(how, dict)}
+    counted = ((what, how) for what, how in of_test.told().items() if what != "notes")
+    tested = {what: how for what, how in counted if isinstance(how, dict)}
     return told | {what: {**told.get(what, {}), "test": how} for what, how in tested.items()}

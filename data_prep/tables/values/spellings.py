@@ -10,6 +10,8 @@ from pathlib import Path
 from data_prep.tables.values.notation import Notation
 from mpifl.common import InputError
 
+AS_NUMBERS = {"false": "0", "true": "1"}
+"""What Parquet's bools are among marks of 0 and 1."""
 BOOLS = ("true", "false")
 MOST_SHOWN = 8
 """Values that a message writes out."""

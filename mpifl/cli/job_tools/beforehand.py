@@ -12,13 +12,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpifl.cli.job_tools.shipped import jobs_folder
-from mpifl.common import InputError, Names, Table, lock
+from mpifl.common import InputError, Names, ShardError, Table, lock
 from mpifl.data.shards import AnySpec, FederationSpec, VerticalSpec, group_note, read_any
 from mpifl.run.job import HARMLESS, Outline, differing_keys, read_outline
 
@@ -100,9 +101,17 @@ class Checked:
 
 
 def whole(
-    job: Path, overrides: Sequence[str], run: Path, resume: bool, force: bool, elsewhere: bool
+    job: Path,
+    overrides: Sequence[str],
+    run: Path,
+    resume: bool,
+    force: bool,
+    elsewhere: bool,
+    *,
+    tries: bool = False,
 ) -> Checked:
-    """Return what all checks without ranks find; see `check_whole`.
+    """Return what all checks without ranks find; see `check_whole`. If it `tries`, an algorithm of the user's
+    own runs on a few rows.
 
     Raises:
         InputError: the job or the shards' `federation.json` cannot be read, or do not fit each other.
@@ -125,7 +134,9 @@ def whole(
         lambda: check_run(run, resolved, resume, force, spec),
         lambda: plan_wings(resolved, spec, source, wings_of(resolved)),
         lambda: found.notes.extend(_of_groups(resolved, spec)),
+        lambda: found.notes.extend(_of_units(resolved, spec, here)),
         lambda: found.notes.extend(_budgets(resolved, spec, here)),
+        lambda: _try(found, here) if tries and not elsewhere else None,
     ]
     for look in looks:
         try:
@@ -169,6 +180,25 @@ def _of_groups(job: Job, spec: AnySpec) -> list[str]:
 
     private = job.privacy is not None and not is_silo_level(job)
     return [f"[privacy] {note}"] if private and (note := group_note(Path(job.shards), spec)) else []
+
+
+def _try(found: Checked, here: Collection[int]) -> None:
+    """Try an algorithm of the user's own on a few rows of a silo that lies here."""
+    from mpifl.training.beforehand import check_first_ask
+
+    with suppress(ShardError):
+        if isinstance(found.spec, FederationSpec):
+            check_first_ask(found.job, found.spec, here)
+
+
+def _of_units(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
+    """Return a line for each column that a silo may have in another unit, if all shards lie here."""
+    from data_prep.model import units_told
+
+    with suppress(ShardError):  # which is told where files are looked for
+        if isinstance(spec, FederationSpec) and len(here) == len(spec.silos):
+            return units_told(Path(job.shards), spec)
+    return []
 
 
 def _budgets(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:

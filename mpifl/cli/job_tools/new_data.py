@@ -121,6 +121,7 @@ def _drawn(answers: Answers) -> tuple[str, ...]:
 
 def _of_tables(answers: Answers, encoding: str) -> NewData:
     """Look through tables: draft their spec, and see what their label is."""
+    from data_prep.sources import units_of_tables
     from data_prep.tables import Learned, check_encoding, draft, kind_of, label_moments, spec_beside
 
     paths, kind = [Path(path) for path in answers.data], answers.template.label
@@ -131,7 +132,7 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
     silo = answers.silos if answers.silos and not answers.silos.isdecimal() else None
     columns = tuple(name.strip() for name in answers.label.split(","))
     drafted = draft(paths, Learned(kind, columns, silo, encoding=encoding))
-    told = list(drafted.told)
+    told = [*drafted.told, *units_of_tables(paths, drafted.text)]
     if kind == "numeric":
         moments = tuple(label_moments(paths, name, encoding) for name in columns)
         answers = replace(answers, moments=moments)

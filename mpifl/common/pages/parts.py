@@ -37,6 +37,7 @@ class Cell:
         image: The address of a picture in place of the text.
         dots: Places of dots, per cent from the left; the text says which.
         span: The ends of a line behind them.
+        beside: Whether the text stands beside them.
         path: A small curve in the units of a chart.
     """
 
@@ -48,19 +49,22 @@ class Cell:
     image: str = ""
     dots: Sequence[float] = ()
     span: tuple[float, float] | None = None
+    beside: bool = False
     path: str = ""
 
 
 @dataclass(frozen=True)
 class Table(Block):
     """A table; the first cell of each row names it. Headings of one that is to `sort` sort it. One of `silos`
-    is searched, and the row that is chosen is drawn in the first chart."""
+    is searched, and the row that is chosen is drawn in the first chart. A heading of `axes` has these ends of
+    the axis of its dots below it."""
 
     kind = "table"
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     sort: bool = False
     silos: bool = False
+    axes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, heads: Sequence[str], rows: Iterable[Sequence[str]], text: int | None = None) -> Table:
@@ -94,8 +98,6 @@ class Key(NamedTuple):
     look: str
     name: str
     last: str = ""
-    fill: str = ""
-    """A colour of its own, where no look has it."""
 
 
 class Place(NamedTuple):
@@ -154,24 +156,6 @@ class SplitBars(Block):
 
     kind = "split"
     rows: Sequence[tuple[str, Sequence[tuple[str, float, float, str]], str]]
-
-
-@dataclass(frozen=True)
-class Pictures(Block):
-    """Small images with names below."""
-
-    kind = "pictures"
-    images: Sequence[tuple[str, str]]
-    """The address and the name of each."""
-
-
-@dataclass(frozen=True)
-class Image(Block):
-    """An image of its own sides."""
-
-    kind = "image"
-    address: str
-    what: str
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import NoReturn
 
@@ -42,6 +42,10 @@ class Examples(Dataset[tuple[Tensors, Tensors]]):
         """Return several examples, gathered at once; a DataLoader calls this for a batch."""
         x, y = self._batches.take(torch.arange(len(self))[torch.as_tensor(indices)])  # -1 is the last
         return [(each(itemgetter(i), x), each(itemgetter(i), y)) for i in range(len(indices))]
+
+    def in_order(self, size: int) -> Iterator[tuple[Tensors, Tensors]]:
+        """Yield all examples once, in the shard's order, at most `size` at a time."""
+        return self._batches.in_order(size)
 
     def cut(self, index: int, box: Sequence[slice]) -> tuple[Tensors, Tensors]:
         """Return a part of an example, and read only that part.

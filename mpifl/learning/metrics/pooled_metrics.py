@@ -28,7 +28,8 @@ def pack_states(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:
     """
     states = _states(metrics)
     counts = [state for state in states.values() if not state.is_floating_point()]
-    vectors = {COUNTS: torch.cat([_flat(state) for state in counts])} if counts else {}
+    flat = [_flat(state) for state in counts]
+    vectors = {COUNTS: torch.cat(flat) if len(flat) > 1 else flat[0]} if flat else {}
     return vectors | {name: part.double() for name, part in _parts(states).items()}
 
 
@@ -80,14 +81,14 @@ def answers_told(task: Task, sums: Mapping[str, Tensor]) -> dict[str, Any]:
     tables = (getattr(one, name, None) for one in metrics for name in ("confusion", "confmat"))
     confusion: Any = next((of for of in tables if isinstance(of, Tensor) and of.dim() == 2), None)
     if confusion is None and len(columns) == 1 and task.choices == 2:
-        confusion = columns[0].confusion(ranking.bits)
+        confusion = columns[0].confusion(ranking.places)
     labels = [int(one.yes.sum()) for one in columns] if task.choices == len(columns) else []
     labels = labels if confusion is None else confusion.sum(1).tolist()
     if len(columns) > MOST_COLUMNS:
         columns = [columns[0].with_others(columns[1:])]
     found: dict[str, Any] = {"intervals": ends} if ends else {}
     found |= {"commonest": max(labels) / sum(labels)} if task.choices and sum(labels) else {}
-    found |= {"columns": [one.told(ranking.bits) for one in columns]} if ranking else {}
+    found |= {"columns": [one.told(ranking.places) for one in columns]} if ranking else {}
     few = confusion is not None and len(confusion) <= MOST_CLASSES
     return found | ({"confusion": confusion.long().tolist()} if few else {})
 
@@ -107,8 +108,8 @@ def real_states(task: Task) -> dict[str, Tensor]:
 
 
 def fill(metrics: Mapping[str, Metric], sums: Mapping[str, Tensor]) -> None:
-    """Put sums of the vectors of `pack_states` into new metrics whose states add up."""
-    states = _states(metrics)
+    """Put sums of the vectors of `pack_states` into new metrics whose states add up; they may be sparse."""
+    states, sums = _states(metrics), {name: of.to_dense() for name, of in sums.items()}
     counts, begin = sums.get(COUNTS), 0
     for name, state in states.items():
         if state.is_floating_point():

@@ -1,8 +1,7 @@
 """Areas under curves from counts over fine places, which add up over silos.
 
-A place is a range of probabilities: some leading bits of the number. Examples at one place count as equal, as
-examples of one probability do. So an area differs from that of all single examples by a bound that the
-counts tell.
+Examples at one place count as equal, as examples of one probability do. So an area differs from that of all
+single examples by a bound that the counts tell. `places.py` has what a place is.
 """
 
 from __future__ import annotations
@@ -15,13 +14,10 @@ import torch
 from torch import Tensor
 
 from mpifl.learning.metrics.metric import Metric
+from mpifl.learning.metrics.places import ProbabilityRanges
 from mpifl.learning.metrics.summed_metrics import Sums
 from mpifl.learning.tasks import TaskFacts
 
-LOW, HIGH = 40, 24
-"""Halvings of 1/2 that places tell apart: of a probability below 1/2, and of its distance from 1 above."""
-HALF = 126
-"""The biased exponent of 1/2 as a float32."""
 GROUPS = 50
 """Parts of the positives, and of the negatives, that a curve is told by."""
 NORMAL = 1.959963984540054
@@ -30,10 +26,23 @@ NORMAL = 1.959963984540054
 
 @dataclass(frozen=True)
 class Ranked:
-    """Counts of one column by place, from the lowest probability up, float64 of shape [places]."""
+    """Counts of one column at the n places that have examples, from the lowest probability up.
 
+    Attributes:
+        at: The places, int64 [n].
+        yes, no: How many positives and negatives each has, float64 [n].
+    """
+
+    at: Tensor
     yes: Tensor
     no: Tensor
+
+    @classmethod
+    def of(cls, counts: Tensor) -> Ranked:
+        """Return the counts of one column, given negatives and positives at all places, [places, 2]."""
+        at = torch.unique_consecutive(counts.flatten().nonzero().flatten() // 2)
+        no, yes = counts[at].double().T
+        return cls(at, yes, no)
 
     @property
     def below(self) -> Tensor:
@@ -42,7 +51,11 @@ class Ranked:
 
     def with_others(self, others: Sequence[Ranked]) -> Ranked:
         """Return the counts of several columns together."""
-        return Ranked(self.yes + sum(one.yes for one in others), self.no + sum(one.no for one in others))
+        every = [self, *others]
+        at, place = torch.unique(torch.cat([one.at for one in every]), return_inverse=True)
+        yes, no = (torch.zeros(len(at), dtype=torch.float64).index_add(0, place, torch.cat(of))
+                   for of in ([one.yes for one in every], [one.no for one in every]))  # fmt: skip
+        return Ranked(at, yes, no)
 
     def area(self) -> float:
         """Return the area under the ROC curve, NaN without positives or without negatives."""
@@ -87,31 +100,27 @@ class Ranked:
         most = float((hits / (hits + wrong - no.repeat_interleave(each))).sum()) / total
         return max(most - self.precision(), self.precision() - least, 0.0)
 
-    def told(self, bits: int) -> list[list[float | int]]:
+    def told(self, places: ProbabilityRanges) -> list[list[float | int]]:
         """Return groups of neighbouring places, the lowest first: mean probability, positives, negatives.
 
         A group has about one of GROUPS parts of the positives, or of the negatives. No group is on both sides
         of 1/2.
-
-        Args:
-            bits: How fine places are.
         """
-        at = (self.yes + self.no).nonzero().flatten()
-        yes, no, p = self.yes[at], self.no[at], probabilities_of(at, bits)
+        yes, no, p = self.yes, self.no, places.probabilities(self.at)
         parts = [(GROUPS * (of.cumsum(0) - of) / of.sum().clamp(min=1)).floor() for of in (yes, no)]
-        _, group = torch.unique_consecutive(parts[0] + parts[1] + (at > LOW << bits), return_inverse=True)
+        _, group = torch.unique_consecutive(
+            parts[0] + parts[1] + (self.at > places.middle), return_inverse=True
+        )
         sums = [torch.zeros(int(group[-1]) + 1, dtype=torch.float64).index_add(0, group, of)
                 for of in (p * (yes + no), yes, no)]  # fmt: skip
         means = (sums[0] / (sums[1] + sums[2])).tolist()
         each = zip(means, sums[1].tolist(), sums[2].tolist(), strict=True)
         return [[float(f"{mean:.4g}"), int(right), int(wrong)] for mean, right, wrong in each]
 
-    def confusion(self, bits: int) -> Tensor:
+    def confusion(self, places: ProbabilityRanges) -> Tensor:
         """Return no and yes by what is answered, where that is yes above 1/2, shape [2, 2]."""
-        middle = (LOW << bits) + 1
-        return torch.stack(
-            [torch.stack([of[:middle].sum(), of[middle:].sum()]) for of in (self.no, self.yes)]
-        )
+        high = self.at > places.middle
+        return torch.stack([torch.stack([of[~high].sum(), of[high].sum()]) for of in (self.no, self.yes)])
 
     def _from_the_top(self) -> tuple[Tensor, Tensor]:
         """Return how many are rightly called, and how many are called, down to each place."""
@@ -132,8 +141,8 @@ class RankingMetric(Sums):
 
     def __init__(self, columns: int, ignore: int | None) -> None:
         super().__init__()
-        self.bits, self.ignore = bits_of(columns), ignore
-        self.sums((columns, ((LOW + HIGH) << self.bits) + 1, 2), "counts")
+        self.places, self.ignore = ProbabilityRanges.of_columns(columns), ignore
+        self.sums((columns, self.places.count, 2), "counts")
 
     def update(self, predictions: Tensor, y: Tensor) -> None:
         """Add probabilities, shape [n] or [n, C], and 0 and 1 of that shape or the true column, shape [n]."""
@@ -141,13 +150,13 @@ class RankingMetric(Sums):
         columns, places = self.counts.shape[:2]
         each = torch.arange(columns, device=wide.device)
         yes = (y if y.shape == predictions.shape else y.unsqueeze(1) == each).reshape(wide.shape)
-        key = (each * places + places_of(wide, self.bits)) * 2 + yes
+        key = (each * places + self.places.of(wide)) * 2 + yes
         kept = key.reshape(-1) if self.ignore is None or yes.dtype == torch.bool else key[yes != self.ignore]
-        self.counts += torch.bincount(kept.long(), minlength=self.counts.numel()).view_as(self.counts)
+        self.counts.view(-1).index_add_(0, kept, torch.ones_like(kept))
 
     def ranked(self) -> list[Ranked]:
         """Return the counts of each column."""
-        return [Ranked(of[:, 1], of[:, 0]) for of in self.counts.cpu().double()]
+        return [Ranked.of(counts) for counts in self.counts.cpu()]
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -185,38 +194,6 @@ class AveragePrecision(RankingMetric):
     def within(self) -> float:
         """How far the value may be from that of all single examples."""
         return float(_mean([one.precision_within() for one in self.ranked()]))
-
-
-def bits_of(columns: int) -> int:
-    """Return how many bits of a probability's mantissa tell places apart: 9 for one column, 7 for ten.
-
-    A state of one column has 2^16 numbers, one of ten about 2^17. More columns keep fewer bits each, at least
-    2: an average over columns needs less of each.
-    """
-    return max(2, 9 - math.ceil(0.6 * math.log2(max(columns, 1))))
-
-
-def places_of(probabilities: Tensor, bits: int) -> Tensor:
-    """Return the place of each probability, whole numbers of the same shape.
-
-    Places are as fine near 1 as they are near 0: above 1/2 the distance from 1 is looked at. NaN is at the
-    lowest place.
-    """
-    p = probabilities.float().nan_to_num(nan=0.0).clamp(0.0, 1.0)
-    drop, half = 23 - bits, HALF << bits
-    low = (p.contiguous().view(torch.int32) >> drop) - half + (LOW << bits)
-    high = half - ((1.0 - p).contiguous().view(torch.int32) >> drop) + (LOW << bits)
-    return torch.where(p > 0.5, high, low).clamp(0, (LOW + HIGH) << bits)
-
-
-def probabilities_of(places: Tensor, bits: int) -> Tensor:
-    """Return the middle of the probabilities at each place, float64 of the same shape."""
-    drop, middle = 23 - bits, LOW << bits
-    steps = (HALF << bits) - (places - middle).abs()
-    bounds = [(steps + one).clamp(min=0).to(torch.int32).bitwise_left_shift(drop).view(torch.float32).double()
-              for one in (0, 1)]  # fmt: skip
-    mean = torch.where(places == middle, 0.5, (bounds[0] + bounds[1]) / 2)
-    return torch.where(places > middle, 1 - mean, mean)
 
 
 def auroc(form: str, facts: TaskFacts) -> Metric:

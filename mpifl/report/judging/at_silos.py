@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import torch
@@ -89,8 +89,11 @@ class SilosScored:
     @property
     def sums(self) -> dict[str, torch.Tensor]:
         """The sums of all silos' states."""
-        scores = [score.states for _, score in self.silos.values()]
-        return {name: torch.stack([states[name] for states in scores]).sum(0) for name in scores[0]}
+        sums: dict[str, torch.Tensor] = {}
+        for _, score in self.silos.values():
+            for name, of in score.states.items():
+                sums[name] = sums[name].add_(of) if name in sums else of.to_dense().clone()
+        return sums
 
     @property
     def counted(self) -> dict[str, int]:
@@ -193,7 +196,9 @@ def score_silos(
         except ShardError as error:
             left_out[name] = str(error)
         else:
-            silos[name] = which, trained.evaluate(model, shard[which])
+            score = trained.evaluate(model, shard[which])
+            few = {key: of.to_sparse() for key, of in score.states.items()}  # of few rows mostly zeros
+            silos[name] = which, replace(score, states=few)
     if not silos:
         first, why = next(iter(left_out.items()))
         raise InputError(f"no silo's shard can be read here; silo {first}: {why}")

@@ -13,6 +13,8 @@ from mpifl.common import LARGEST_FILE, InputError, read_whole
 from mpifl.common.pages import Figure, Grid, Said, charts, there
 from mpifl.learning.metrics import AnswerColumn, ToldAnswers, base_rate, calibration, precision_recall, roc
 from mpifl.report.judging import NAMES, why_none
+from mpifl.report.pages.curves import line_look
+from mpifl.report.pages.fitted_names import put_legend, saying_once
 from mpifl.report.pages.picture import pyplot_of
 from mpifl.report.runs import Summary
 
@@ -21,6 +23,8 @@ OF_SILOS = ("s1", "s3", "s4", "s5")
 """Looks of single silos that are few; more have one look together."""
 SHADES = 5
 FORMATS = (".pdf", ".svg")
+FAINT = {"target": ("grey", "--"), "each": ("#b0b8c0", "-")}
+"""The colour and the style of lines that stand behind the others."""
 KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[float, float]]]]] = (
     ("roc", "ROC curve", "false positive rate", "true positive rate", roc),
     ("precision-recall", "Precision-recall curve", "recall", "precision", precision_recall),
@@ -29,6 +33,9 @@ KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[fl
 """The charts: file, title, what lies along and beside, and where the points of a column lie."""
 DRAWN = ("binary", "classification")
 TO_SCORE = "the run tells no answers; give --scores FILE of mpifl evaluate RUN --silos --json FILE"
+OF_TEST = (
+    "such a run is drawn on the server's test set alone; give --scores FILE of mpifl evaluate {} --json FILE"
+)
 NO_PLOTS = (
     "the task {} has no such plots: ROC, calibration and confusion are of binary, of classification of up to"
     " 20 classes, and of multilabel with the metric auroc; mpifl compare {} --plot FILE draws the rounds"
@@ -72,7 +79,8 @@ def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
         silos |= {NAMES[name[5:]]: of for name, of in found.items() if name.startswith("silo ")}
     rows = {name: of for name, of in rows.items() if of.columns or of.confusion}
     if (why := why_none(summary.job)).startswith("withheld"):
-        return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why)
+        hint = OF_TEST.format(summary.run)
+        return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why, hint)
     kind = _kind(summary)
     drawn = kind in DRAWN or ":" in kind
     return Answered(rows, silos, hint=TO_SCORE if drawn else NO_PLOTS.format(kind, summary.run))
@@ -208,20 +216,22 @@ def draw_answers(found: Answered, classes: Sequence[str], folder: Path) -> None:
     pyplot = pyplot_of("--plots")
     charted, (rows, counts) = answer_charts(found, classes), confusion_of(found)
     if not charted and not counts:
-        raise InputError(f"--plots {folder}: {found.withheld or found.hint}")
+        raise InputError(f"--plots {folder}: {'; '.join(filter(None, (found.withheld, found.hint)))}")
     for one in charted:
         figure, axes = pyplot.subplots(figsize=(4, 4), layout="constrained")
-        for line in one.lines:
-            faint = {"target": "grey", "each": "#b0b8c0"}.get(line.look)
-            axes.plot(*zip(*line.points, strict=True), "--" if line.look == "target" else "-", color=faint,
-                      label=line.name or "_", linewidth=1.3)  # fmt: skip
+        named: dict[str, Any] = {}
+        for nth, line in enumerate(one.lines):
+            colour, style = FAINT.get(line.look) or line_look(nth)
+            (drawn,) = axes.plot(*zip(*line.points, strict=True), style, color=colour, linewidth=1.3)
+            named |= {line.name: drawn} if line.name else {}
         axes.set(xlabel=one.along, ylabel=one.beside, xlim=(0, 1), ylim=(0, 1.01))
-        for text in axes.legend(frameon=False, fontsize="small").get_texts():
-            text.set_parse_math(False)  # a name with dollars is no formula
+        put_legend(figure, named, grows=True)
         _save(figure, folder, one.file)
     if counts:
-        figure, axes = pyplot.subplots(figsize=(4, 4), layout="constrained")
-        _matrix(axes, counts, _named(classes, len(counts)), rows)
+        names = _named(classes, len(counts))
+        side = max(4.0, 0.45 * len(counts) + 0.08 * max(map(len, names)) + 0.8)
+        figure, axes = pyplot.subplots(figsize=(side, side), layout="constrained")
+        _matrix(axes, counts, names, rows)
         _save(figure, folder, "confusion")
     pyplot.close("all")
 
@@ -242,7 +252,8 @@ def _matrix(axes: Any, counts: Sequence[Sequence[int]], names: Sequence[str], ro
 def _save(figure: Any, folder: Path, name: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for ending in FORMATS:
-            figure.savefig(folder / f"{name}{ending}")
+        for nth, ending in enumerate(FORMATS):
+            with saying_once("--plots", folder, tells=not nth):
+                figure.savefig(folder / f"{name}{ending}")
     except OSError as error:
         raise InputError(f"--plots {folder}: cannot be written ({error.strerror})") from None

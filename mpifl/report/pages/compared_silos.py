@@ -87,46 +87,31 @@ def silos_of_settings(
         against: The reference, if there is one.
         held: What each silo holds, as far as that is known.
     """
-    if against is None:
-        return _without_reference(found), {}
-    metric, base = against.metric, _means(against)
+    metric, base = found[0].metric, {} if against is None else _means(against)
     shown = [one for one in found if one is not against][: len(charts.COLOURS)]
-    over = [_over(one, against, held) for one in shown]
-    if not base or not any(over):
+    over = [_over(one, against, held) if against else {} for one in shown]
+    means = [_means(one) for one in shown]
+    if (not base or not any(over)) if against else sum(map(bool, means)) < 2:
         return None, {}
-    sign, rows = 1 if metric.higher_is_better else -1, []
-    for name, value in list(base.items())[:MOST_SILOS]:
-        cells = [Cell(name), Cell(metric.write(value), value)]
-        for gain in (of.get(name) for of in over):
-            if gain is None:
+    rows = []
+    for name in list(base or dict.fromkeys(name for of in means for name in of))[:MOST_SILOS]:
+        cells = [Cell(name), *([Cell(metric.write(base[name]), base[name])] if against else [])]
+        for of, gains_of in zip(means, over, strict=True):
+            served, gain = of.get(name), gains_of.get(name)
+            if served is None or (against and gain is None):
                 cells.append(Cell("–", ""))
                 continue
-            served = value + sign * gain.by
-            change = "" if gain.seen is False else f" {gain.write(metric)}"
-            cells.append(Cell(metric.write(served) + change, served, gain.look))
+            change = f" {gain.write(metric)}" if gain and gain.seen is not False else ""
+            cells.append(Cell(metric.write(served) + change, served, gain.look if gain else ""))
         rows.append(cells)
-    note = f"{_whose(found)}{_of_seeds(found)}. Changes are against {called_in_words(against)}. "
+    note, heads = f"{_whose(found)}{_of_seeds(found)}. ", [one.name for one in shown]
+    if against is None:
+        table = Table(["silo", *heads], rows, sort=True)
+        return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), {}
+    note += "The first column is the reference of all changes. "
     note += held_against(gain for of in over for gain in of.values())
-    other = f" The table of settings compares with {found[0].name}, which has the best mean."
-    note += "" if against is found[0] or len(found[0].ends) < 2 else other
-    table = Table(["silo", called_in_words(against), *(one.name for one in shown)], rows, sort=True)
+    table = Table(["silo", called_in_words(against), *heads], rows, sort=True)
     return Figure("Which silos gain?", note, [table], wide=True), over[0] if shown[0] is found[0] else {}
-
-
-def _without_reference(found: Sequence[Standing]) -> Figure | None:
-    """Return what each silo has by each of the best settings, where nothing is to hold that against."""
-    shown = [(one.name, means) for one in found[: len(charts.COLOURS)] if (means := _means(one))]
-    if len(shown) < 2:
-        return None
-    metric, names = found[0].metric, list(dict.fromkeys(name for _, of in shown for name in of))[:MOST_SILOS]
-    each = [[of.get(name) for _, of in shown] for name in names]
-    rows = [
-        [Cell(name), *(Cell("–", "") if one is None else Cell(metric.write(one), one) for one in row)]
-        for name, row in zip(names, each, strict=True)
-    ]
-    note = f"{_whose(found)}{_of_seeds(found)}. {NO_REFERENCE}"
-    table = Table(["silo", *(name for name, _ in shown)], rows, sort=True)
-    return Figure("Scores of each silo", note, [table], wide=True)
 
 
 def _whose(found: Sequence[Standing]) -> str:

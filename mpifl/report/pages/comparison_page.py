@@ -12,6 +12,7 @@ from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, r
 from mpifl.report.judging import scores
 from mpifl.report.pages.compared_silos import called_in_words, held_by, reference_of, silos_of_settings
 from mpifl.report.pages.curves import AXES, curve, group_looks
+from mpifl.report.pages.diverged import has_diverged
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
@@ -26,6 +27,7 @@ from mpifl.report.runs import (
     headline,
     judged_by_all,
     level_of,
+    listed,
     metrics_of,
     read_runs,
     rivals,
@@ -38,6 +40,7 @@ from mpifl.report.runs import (
 
 ROOM, LONGEST, BESIDE = 120, 28, 9
 """Characters of a row of all runs on a desk, of a run's name there at most, and of a setting."""
+DOTS = "one dot per seed"
 TESTED = ("behind the first", "95% interval, not corrected", "p, corrected")
 HOLM = (
     "A t-test over the seeds compares each setting with the first. It is paired where both have the same "
@@ -74,11 +77,9 @@ def compare_page(
         reference = reference_of(found, against)
         silos, over = silos_of_settings(found, reference, held_by(summaries))
         drawn.append(silos)
-        said += (
-            [gained(over, found[0].metric, called_in_words(reference), found[0].name)]
-            if reference and over
-            else []
-        )
+        if reference and over:
+            said.append(gained(over, found[0].metric, called_in_words(reference), found[0].name))
+    said.append(_accounted(summaries, left_out, found))
     return render(
         "compare.html",
         title=title,
@@ -102,6 +103,27 @@ def _words(summaries: Sequence[Summary], settings: int) -> list[str]:
         *(word for word in each[0] if all(word in words for words in each)),
         *([_many(silos.pop(), "silo")] if len(silos) == 1 else []),
     ]
+
+
+def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found: Sequence[Standing]) -> str:
+    """Say how many runs are ranked, which others are not, and which are although something went wrong."""
+    lacking = found[0].judged.without if found and found[0].judged else ()
+    ranked = {run.run for one in found for run in one.group.runs} - {run.run for run in lacking}
+    named = {run.run for run in lacking}  # the verdict names these
+    out = [f"{run.name} (cannot be read)" for run in left_out]
+    out += [f"{called(run)} (repeats a seed)" for run in summaries
+            if found and run.run not in ranked | named]  # fmt: skip
+    wrong = [(run, "diverged" if has_diverged(run) else "" if run.finished else "not finished")
+             for run in summaries if run.run in ranked]  # fmt: skip
+    warned = [f"{called(run)} ({why})" for run, why in wrong if why]
+    many = len(summaries) + len(left_out)
+    if not found:
+        return "No run is ranked: no main metric was scored in all of them."
+    said = f"{len(ranked):,} of {many:,} runs are ranked."
+    if len(ranked) == many:
+        said = f"All {many:,} runs are ranked; none was left out."
+    said += f" Left out: {', '.join(out)}." if out else ""
+    return said + (f" Ranked all the same: {', '.join(warned)}." if warned else "")
 
 
 def _many(number: int, what: str) -> str:
@@ -153,28 +175,33 @@ def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> Fold
 
 def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Figure:
     """Return a row for each setting, the best first: its mean, a dot a seed, what it cost."""
-    metric, place = found[0].metric, _places(found)
+    metric, (place, axis) = found[0].metric, _places(found)
     others = rivals(found)
     tested = any(one.test for one in others)
     several, worst = any(len(one.ends) > 1 for one in found), found[0].worst_head
     worst += ", mean" if several else ""
-    heads = [metric.label, "one dot per seed", *(TESTED if tested else ()), worst]
+    heads = [metric.label, DOTS, *(TESTED if tested else ()), worst]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
     for one, rival in zip(found, [None, *others], strict=True):
         best = best_run(one.group.runs)
-        ends = (place(one.mean - one.deviation), place(one.mean + one.deviation)) if one.deviation else None
-        dots = Cell("; ".join(map(metric.write, one.ends)), dots=list(map(place, one.ends)), span=ends)
+        low, high = (min(max(place(one.mean + by), 0.0), 100.0)
+                     for by in (-(one.deviation or 0.0), one.deviation or 0.0))  # fmt: skip
+        ends = [at for end in one.ends if 0 <= (at := place(end)) <= 100]
+        dots = Cell(
+            "; ".join(map(metric.write, one.ends)), dots=ends, span=(low, high) if low < high else None
+        )
+        dots = dots if ends else Cell("off the axis", "")
         row = [Cell(one.name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
         row += _against(rival) if tested else []
         row.append(Cell(metric.write(fmean(one.worst)), fmean(one.worst)) if one.worst else Cell("–", ""))
-        row += [] if target is None else [_mean(one, target, "{:.0f}".format, "rounds_to_target")]
+        row += [] if target is None else [_to_target(one, target)]
         row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
     note = "Each dot is a run with its own seed. The line is mean ± standard deviation over the seeds."
     note += f" {HOLM}" if tested else ""
     note += " Time is without scoring and checkpoints." + " Traffic and time are means per run." * several
-    table = Table(["setting", *heads, "traffic", "time"], rows, sort=True)
+    table = Table(["setting", *heads, "traffic", "time"], rows, sort=True, axes={DOTS: axis})
     return Figure("Settings, the best first", note, [table], wide=True)
 
 
@@ -189,13 +216,30 @@ def _against(rival: Rival | None) -> list[Cell]:
     return [Cell(behind, rival.behind, look), Cell(reach, rival.test.low), Cell(f"{p} {name}", rival.p, look)]
 
 
-def _places(found: Sequence[Standing]) -> Callable[[float], float]:
-    """Return what places a value, in per cent; a wild one lies at the edge."""
+def _places(found: Sequence[Standing]) -> tuple[Callable[[float], float], list[str]]:
+    """Return what places a value, in per cent, and the ends of this axis; wild ones lie beyond these."""
     ends = sorted(end for one in found for end in one.ends)
     low, high = ends[len(ends) // 4], ends[-1 - len(ends) // 4]
     near = [end for end in ends if low - 3 * (high - low) <= end <= high + 3 * (high - low)]
-    span = near[-1] - near[0] or 1.0
-    return lambda value: min(max(6 + 88 * (value - near[0]) / span, 4.0), 96.0)
+    scale, axis = units.axis(near, found[0].metric)
+    return lambda value: 100 * scale(value), axis
+
+
+def _to_target(one: Standing, target: float) -> Cell:
+    """Return the mean round of the target, or how many seeds have missed it."""
+    many = len(one.group.runs)
+    at = [at for run in one.group.runs if (at := run.reached(target)) is not None]
+    if any(run.missing for run in one.group.runs):
+        return Cell("–", "")
+    if len(at) < many:
+        return Cell("not reached" if not at else f"reached by {len(at)} of {many} seeds", "")
+    return Cell(f"{fmean(at):.0f}", fmean(at))
+
+
+def _missed(found: Sequence[Standing], target: float | None) -> str:
+    """Say which settings miss the target; "" where none does."""
+    missed = [one.name for one in found if target is not None and not _to_target(one, target).value]
+    return f" The target is missed by {listed(missed)}." if missed else ""
 
 
 def _mean(one: Standing, target: float | None, write: Callable[[float], str], *figures: str) -> Cell:
@@ -212,7 +256,10 @@ def _grid(found: Sequence[Standing], path: Path) -> Figure | None:
         job, best = settings(one.group.runs[0].job), best_run(one.group.runs)
         words = tuple(curve_legends.value(job.get(key)) for key in keys)
         tried.append(Tried(words, one.mean, _link(best, path) if best else ""))
-    metric, named = found[0].metric, [curve_legends.short(key, keys) or key for key in keys]
+    metric, named = (
+        found[0].metric,
+        [curve_legends.short(key, keys) or key.removesuffix(".name") for key in keys],
+    )
     return grid(named, tried, metric.title, metric.write, metric.best)
 
 
@@ -235,6 +282,7 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
         ]
         title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
         said = f"{note} Values beside names are of the last round." if which == 0 else note
+        said += _missed(found, target) * (which == 0)
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=said, along=along,
                                    wide=which == 0))  # fmt: skip
     return panels
@@ -261,7 +309,7 @@ def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fo
             rounds = each["rounds_to_target"]
             row.append(Cell(to_target(run, each), "" if rounds is None else rounds))
         rows.append(row)
-    named = [curve_legends.short(key, keys) or key for key in keys]
+    named = [curve_legends.short(key, keys) or key.removesuffix(".name") for key in keys]
     heads = [*(column.heading for column in columns), *([f"to {level}"] if level else [])]
     found: list[Block] = [Table(["run", *named, "rounds", *heads], rows, sort=True)]
     if len(columns) < len(offered):

@@ -17,6 +17,8 @@ from mpifl.run.folder import number
 AXES = (("round", 0), ("MB between server and silos", 1), ("seconds", 2), ("virtual seconds", 3))
 COLOURS = ("#0b5cad", "#c25700", "#00876c", "#8e44ad", "#a08000", "#5d6d7e")
 """Of charts.COLOURS, as page.css has them on a light page."""
+PALETTE = (*COLOURS, "#e0409a", "#38a8e8", "#7ab51d", "#7a3b12", "#111111")
+"""Of the lines of a picture; pages have at most as many lines as COLOURS."""
 STYLES = ("-", "--", ":", "-.")
 CYCLE = 3
 """Neighbours on a page differ by their dashes, too, which repeat after so many."""
@@ -83,5 +85,12 @@ def group_looks(found: Sequence[Group]) -> list[GroupLook]:
 
 
 def _look(rank: int) -> GroupLook:
-    turn, nth = divmod(rank, len(COLOURS))
-    return GroupLook(rank, charts.COLOURS[nth], COLOURS[nth], STYLES[(nth % CYCLE + turn) % len(STYLES)])
+    turn, nth = divmod(rank, len(PALETTE))
+    page = charts.COLOURS[rank % len(COLOURS)]
+    return GroupLook(rank, page, PALETTE[nth], STYLES[(nth % CYCLE + turn) % len(STYLES)])
+
+
+def line_look(nth: int) -> tuple[str, str]:
+    """Return the colour and the style of the nth line of a picture."""
+    look = _look(nth)
+    return look.colour, look.style

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import comb
 from statistics import fmean
 from typing import NamedTuple
 
 from mpifl.common import InputError
-from mpifl.learning.metrics import MetricInfo
+from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.judging import ranked, scores
 from mpifl.report.runs import Difference, Held, Summary, chance, units
 from mpifl.run.folder import same_data
@@ -18,6 +17,8 @@ SEEDS, EXAMPLES = "the seeds", "the held-out examples"
 """What chance comes from."""
 NO_CHANGE = "No silo's change exceeds chance by itself."
 ALONE = "a model trained alone"
+MOST_NAMED = 3
+"""Silos that are named as below guessing."""
 
 
 class Gain(NamedTuple):
@@ -31,6 +32,8 @@ class Gain(NamedTuple):
     by: float
     seen: bool | None
     held: tuple[str, ...] = ()
+    reach: tuple[float, float] | None = None
+    """Where `by` lies with 95 % by the held-out examples, where that is known."""
 
     @property
     def look(self) -> str:
@@ -64,12 +67,14 @@ def gains(
     sign, found = 1 if metric.higher_is_better else -1, {}
     for name in (name for name in served if name in beside):
         of, (one, other) = held.get(name), (served[name], beside[name])
-        seen = {}
+        seen, reach = {}, None
         if test := (over_seeds or {}).get(name):
             seen[SEEDS] = test.seen
         if chance.counts(metric) and of is not None and of.out > 0:
-            seen[EXAMPLES] = chance.differ(one, other, of.out)
-        found[name] = Gain(other, sign * (one - other), all(seen.values()) if seen else None, tuple(seen))
+            reach = chance.apart(one, other, of.out)
+            seen[EXAMPLES] = reach[0] > 0 or reach[1] < 0
+        told = all(seen.values()) if seen else None
+        found[name] = Gain(other, sign * (one - other), told, tuple(seen), reach)
     return found
 
 
@@ -123,19 +128,36 @@ def check_alone(summary: Summary, alone: Summary) -> None:
 
 
 def _together(found: Mapping[str, Gain], metric: MetricInfo, against: str, setting: str) -> str:
-    """Say what the silos gain as a whole: their means, and the exact sign test over them."""
+    """Say what the silos gain as a whole: their means, and a paired t-test over them."""
     by, other = (
         fmean(each) for each in zip(*((gain.by, gain.other) for gain in found.values()), strict=True)
     )
     up, down = (sum(sign * gain.by > 0 for gain in found.values()) for sign in (1, -1))
-    mean = Gain(other, by, None).write(metric) + (" points" if metric.share else "")
     served = other + (by if metric.higher_is_better else -by)
-    tails = 2 * sum(comb(up + down, n) for n in range(min(up, down) + 1)) / 2 ** (up + down)
-    p = units.probability(min(1.0, tails))
+    change = Gain(other, by, None).write(metric) + (" points" if metric.share else "")
+    test = chance.over_seeds({name: gain.by for name, gain in found.items()}, dict.fromkeys(found, 0.0))
+    if test is not None:  # of several silos
+        p = units.probability(test.p)
+        change += (
+            f"; 95% interval {units.between(test.low, test.high, metric)}, p {p if '<' in p else f'= {p}'}"
+        )
+        change += " by a paired t-test over the silos"
     return (
         f"The silos' mean is {metric.write(served)} with {setting} and {metric.write(other)} with {against} "
-        f"({mean}). {up:,} of {len(found):,} silos gain and {down:,} lose, p {p if '<' in p else f'= {p}'} "
-        "by a sign test over the silos."
+        f"({change}). {up:,} of {len(found):,} silos gain and {down:,} lose."
+    )
+
+
+def largest_loss(found: Mapping[str, Gain], metric: MetricInfo, held: Mapping[str, Held]) -> str:
+    """Say which silo loses most beyond chance, and what is known of why; "" where none does."""
+    lose = [(gain.by, name) for name, gain in found.items() if gain.look == "worst" and gain.reach]
+    if not lose:
+        return ""
+    by, name = min(lose)
+    reach = units.between(*(found[name].reach or (by, by)), metric)
+    return (
+        f"Silo {name} loses most beyond chance: {units.points(by, metric)}, 95% interval {reach} "
+        f"({held[name].words()}). Why is not known."
     )
 
 
@@ -143,17 +165,31 @@ def gained(
     found: Mapping[str, Gain], metric: MetricInfo, against: str = ALONE, setting: str = "this model"
 ) -> str:
     """Say what silos gain together, and at how many of them the change exceeds chance; by which setting."""
-    return f"{_together(found, metric, against, setting)} {_singly(found, against, setting)}"
+    return f"{_together(found, metric, against, setting)} {_singly(found)}"
 
 
-def _singly(found: Mapping[str, Gain], against: str, setting: str) -> str:
+def _singly(found: Mapping[str, Gain]) -> str:
     """Say how many silos gain, how many lose, and of how many no difference is seen."""
     looks = [gain.look for gain in found.values()]
     better, worse = looks.count("best"), looks.count("worst")
     if not better + worse and all(gain.seen is not None for gain in found.values()):
         return NO_CHANGE
-    than = f"with {setting} than with {against}"
-    said = f"{better:,} of {len(looks):,} silos do better {than}, and {worse:,} do worse."
     if any(gain.seen is None for gain in found.values()):
-        return f"{said} How much of that is chance is not known."
-    return f"{said} The other {len(looks) - better - worse:,} show no difference."
+        return "How much of that is chance is not known."
+    rest = len(looks) - better - worse
+    return f"Beyond chance, {better:,} do better, {worse:,} do worse, and {rest:,} show no difference."
+
+
+def below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[str]:
+    """Say which silos do worse than the most common class of their training rows as the only answer."""
+    metric, found = summary.metric, []
+    if summary.main and chance.guesses(summary, summary.main[1]):
+        return []  # which is said of the run
+    for name, value in ranked(scores(summary), metric):
+        guess = of.commonest if (of := held.get(name)) else None
+        if metric.name == ACCURACY.name and value is not None and guess is not None and value < guess:
+            found.append(f"{name} ({metric.write(value)}, below {metric.write(guess)})")
+    who = f"silo{'s' * (len(found) > 1)} {', '.join(found[:MOST_NAMED])}"
+    who += f" and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
+    said = "lower than by always answering the silo's most common class, by its training rows"
+    return [f"{metric.label} of {who} is {said}"] if found else []

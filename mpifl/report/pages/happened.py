@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from statistics import median
-from typing import NamedTuple
+from statistics import fmean, median
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,32 +14,28 @@ from mpifl.common import Names
 from mpifl.common.pages import Figure, Table
 from mpifl.report.judging import NAMES, ranked, scores
 from mpifl.report.observers import HELD_OUT, best_round
+from mpifl.report.pages import diverged
+from mpifl.report.pages.diverged import Event
+from mpifl.report.pages.gains import below_guessing
 from mpifl.report.runs import Held, Summary, chance, units
 from mpifl.run.folder import number, why_lost
-
-
-class Event(NamedTuple):
-    """What happened in a round, and the reason where one was told."""
-
-    round: int
-    what: str
-    reason: str = ""
-
 
 USUAL, SHARE = 6, 0.05
 """A fall is a step down of more than so many times the usual step, and of this share of the whole span."""
 LATE = 0.1
 """The first share of the rounds, in which steps are large, has no falls."""
-MOST_FALLS, MOST_BLAMED, MOST_SPANS, MOST_LEFT_OUT, MOST_MINDED, MOST_NAMED = 3, 3, 6, 20, 3, 10
+MOST_FALLS, MOST_BLAMED, MOST_LEFT_OUT, MOST_MINDED, MOST_NAMED = 3, 3, 20, 3, 10
 MOST_LOOKED = 200
 """The largest falls of silos of which some may exceed chance."""
 NO_FAULT = "No silo was left out of a round, and no rank was lost."
 
 
-def verdict(summary: Summary) -> list[str]:
+def verdict(summary: Summary, names: Names = NAMES) -> list[str]:
     """Return what came of a run, in a sentence or two."""
     stopped = f"{summary.stopped[:1].upper()}{summary.stopped[1:]}." if summary.stopped else ""
-    return [one for one in (_reached(summary), stopped, _of_silos(summary)) if one]
+    return [
+        one for one in (diverged.told(summary, names), _reached(summary), stopped, _of_silos(summary)) if one
+    ]
 
 
 def _reached(summary: Summary) -> str:
@@ -54,7 +50,8 @@ def _reached(summary: Summary) -> str:
         return f"{said}{_of_target(summary, None)}."
     if judged is None or (value := summary.figure(judged)) is None:
         return "No round was scored."
-    held = "on the silos' validation rows" if summary.by_valid else f"on {HELD_OUT}"
+    held = "the silos' validation rows" if summary.by_valid else HELD_OUT
+    held = f"on {held}, taken together as one set"
     of = {metric.test: f"on {tested}", metric.pooled: held}
     mean = f"as the silos' mean, weighted by {'validation rows' if summary.by_valid else 'examples'}"
     said = f"{metric.title} is {metric.write(value, summary.target)} {of.get(judged, mean)}{by}"
@@ -94,14 +91,16 @@ def _of_silos(summary: Summary) -> str:
     without = [name for name, value in each if value is None]
     kind = ", since they hold one class" if summary.metric.name == "auroc" else ""
     lacks = f" The rows of {NAMES.listed(without, MOST_NAMED)} have no {summary.metric.label}{kind}."
+    mean = write(fmean(value for _, value in found))
     return (
-        f"{who[:1].upper()}{who[1:]} the worst of {len(found):,} silos{where}, with {write(low)}. Silo "
-        f"{best} is the best, with {write(high)}. The median is {write(half)}.{own}{lacks * bool(without)}"
+        f"The mean over silos, each counted once, is {mean}{where}. {who[:1].upper()}{who[1:]} the worst of "
+        f"{len(found):,} silos, with {write(low)}. Silo {best} is the best, with {write(high)}. "
+        f"The median is {write(half)}.{own}{lacks * bool(without)}"
     )
 
 
-def minded(summary: Summary, names: Names) -> list[str]:
-    """Return what is to be minded: what speaks against a run, and the silos that it left out."""
+def minded(summary: Summary, names: Names, held: Mapping[str, Held] = MappingProxyType({})) -> list[str]:
+    """Return what is to be minded: what speaks against a run, and silos below guessing or left out."""
     absent = _together(summary.records)
     found = [
         f"{names.listed(silos, MOST_NAMED)} {'were' if len(silos) > 1 else 'was'} left out of {_many(at)}"
@@ -111,13 +110,16 @@ def minded(summary: Summary, names: Names) -> list[str]:
         found.append(f"{others:,} more silos were left out of some rounds")
     if summary.model_round and not summary.by_valid:
         found.append("the best round was chosen on the rows that score it, so its figures are optimistic")
-    return [*(one for one in summary.remarks if not one.startswith("without test")), *found]
+    said = [one for one in summary.remarks
+            if not one.startswith("without test") and not chance.names_divergence(one)]  # fmt: skip
+    return [*said, *below_guessing(summary, held), *found]
 
 
 def events(summary: Summary, names: Names, more: Sequence[Event] = (), going: bool = False) -> list[Event]:
     """Return what happened, in the order of rounds: the target, the best round, falls, silos left out, ranks
     lost, `more`, and where a run ended that is neither finished nor still `going`."""
-    found = [*_marks(summary), *_falls(summary), *more, *_left_out(summary.records, names)]
+    found = [*_marks(summary), *diverged.divergence(summary, names), *_falls(summary, names), *more]
+    found += _left_out(summary.records, names)
     if not summary.finished and not going:
         found.append(_broken_off(summary))
     for record in summary.records:
@@ -184,13 +186,22 @@ def falls(summary: Summary) -> list[tuple[int, float]]:
     return sorted(found, key=lambda one: -one[1])[:MOST_FALLS]
 
 
-def _falls(summary: Summary) -> list[Event]:
-    """Return the largest falls, each with the silos that fell most."""
+def _falls(summary: Summary, names: Names) -> list[Event]:
+    """Return the largest falls, each with the silos that fell most, and what else happened in the round."""
     metric, verb = summary.metric, "falls" if summary.metric.higher_is_better else "rises"
+    of_round = {record["round"]: record for record in summary.records}
     return [
-        Event(at, f"{metric.title} {verb} by {units.points(by, metric)}{_blamed(summary, at)}")
+        Event(at, f"{metric.title} {verb} by {units.points(by, metric)}{_blamed(summary, at)}",
+              _beside(of_round[at], names))
         for at, by in falls(summary)
-    ]
+    ]  # fmt: skip
+
+
+def _beside(record: Mapping[str, object], names: Names) -> str:
+    """Say what else happened in a round in which the model fell."""
+    out = list(found) if isinstance(found := record.get("faults"), dict) else []
+    said = f"the round left out {names.listed(out, MOST_NAMED)}" if out else ""
+    return said or ("the round lost ranks" if record.get("ranks_lost") else "not known")
 
 
 def silo_falls(
@@ -211,12 +222,19 @@ def silo_falls(
         row, nth = divmod(place, drops.shape[1])
         old, new = values[row, nth : nth + 2].tolist()
         of, at = held.get(called[row]), rounds[nth + 1]
-        seen = of is not None and of.out and drops[row, nth] > usual[row] and chance.differ(old, new, of.out)
-        if seen and at > late and at not in {one for one, _ in falls(summary)} and len(found) < MOST_FALLS:
+        seen = of and of.out and drops[row, nth] > usual[row] and chance.differ(old, new, of.out)
+        if (
+            of
+            and seen
+            and at > late
+            and at not in {one for one, _ in falls(summary)}
+            and len(found) < MOST_FALLS
+        ):
             verb, by = "falls" if metric.higher_is_better else "rises", units.points(drops[row, nth], metric)
-            found.append(
-                Event(at, f"{metric.title} of silo {called[row]} {verb} by {by} to {metric.write(new)}")
-            )
+            said = f"{metric.title} of silo {called[row]} {verb} by {by} to {metric.write(new)}"
+            reach = units.between(*chance.apart(new, old, of.out), metric)
+            why = f"not known; the change is {reach} with 95% ({of.words()})"
+            found.append(Event(at, said, why))
     return found
 
 
@@ -266,7 +284,7 @@ def _together(records: Sequence[Mapping[str, object]]) -> list[tuple[list[str], 
 
 
 def _many(at: Sequence[int]) -> str:
-    return f"{len(at):,} rounds: {spans(at)}" if len(at) > 1 else f"round {at[0]:,}"
+    return f"{len(at):,} rounds: {units.spans(at)}" if len(at) > 1 else f"round {at[0]:,}"
 
 
 def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Event]:
@@ -282,15 +300,3 @@ def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Eve
             Event(min(at[0] for _, at, _ in others), f"{many:,} more silos are left out of some rounds")
         )
     return found
-
-
-def spans(rounds: Sequence[int]) -> str:
-    """Write rounds as `17-24, 31`; of very many the first."""
-    found: list[list[int]] = []
-    for at in rounds:
-        if found and at == found[-1][1] + 1:
-            found[-1][1] = at
-        else:
-            found.append([at, at])
-    said = [str(one) if one == other else f"{one}-{other}" for one, other in found[:MOST_SPANS]]
-    return ", ".join(said) + (", ..." if len(found) > MOST_SPANS else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,18 +13,17 @@ from mpifl.common import InputError, suggested
 from mpifl.common.machine import floors
 from mpifl.common.pages import charts
 from mpifl.report.pages.curves import AXES, Curve, GroupLook, curve, group_looks
+from mpifl.report.pages.fitted_names import LineEnd, check_whole, put_names, saying_once
 from mpifl.report.runs import Drawing, Group, judged_by_all, legends
 
-MOST_LINES = 10
-"""Lines that have a name at their end."""
-ROOM = 7.0
-"""Per cent of a panel's height that a name takes."""
 ALONG = ("rounds", "bytes", "seconds", "virtual")
 """What --panel calls AXES."""
 KINDS = ("test", "pooled", "silos", "loss", *ALONG)
 """What --panel takes, of other runs at least."""
 SETTINGS = {"pdf.fonttype": 42, "axes.formatter.useoffset": False, "axes.formatter.limits": (-5, 9)}
 """Fonts that printers take, and numbers in full on the axes."""
+NARROW, SMALL = 4.0, {"font.size": 8}
+"""The width below which a panel has small text, in inches, and how that is set."""
 DEFAULT = Drawing()
 
 
@@ -92,19 +91,22 @@ def draw(
         for row in rows_of(groups)
     ]
     rows, along = _chosen(offered, drawing)
-    with _styled(pyplot, drawing.style):
+    grows, wide = drawing.size is None, _size(drawing, len(rows), len(along))[0] / len(along)
+    with _styled(pyplot, drawing.style, SMALL if wide < NARROW else {}):
         figure, grid = pyplot.subplots(
-            len(rows), len(along), figsize=_size(drawing, len(rows), len(along), len(groups)),
+            len(rows), len(along), figsize=_size(drawing, len(rows), len(along)),
             layout="constrained", squeeze=False,
         )  # fmt: skip
         for axes, (row, lines) in zip(grid, rows, strict=True):
             marked = row.scale * target if row.figure in targets and target is not None else None
             _row(axes, along, row, lines, marked)
         figure.align_ylabels(grid[:, 0])
-        if len(groups) > MOST_LINES:
-            _legend(figure, grid)
         try:
-            figure.savefig(path, dpi=144)
+            put_names(figure, grid, [[one for line in lines for one in _ends(line)] for _, lines in rows],
+                      grows=grows)  # fmt: skip
+            check_whole(figure, grid, "--size {:g}x{:g}".format(*figure.get_size_inches()), grows=grows)
+            with saying_once("--plot", path):
+                figure.savefig(path, dpi=144)
         except OSError as error:
             raise InputError(f"--plot {path}: cannot be written ({error.strerror})") from None
         finally:
@@ -135,10 +137,11 @@ def pyplot_of(option: str) -> Any:
 
 
 @contextlib.contextmanager
-def _styled(pyplot: Any, style: str | None) -> Iterator[None]:
-    """Draw in one of matplotlib's styles, or in that of a .mplstyle file."""
+def _styled(pyplot: Any, style: str | None, more: Mapping[str, float]) -> Iterator[None]:
+    """Draw in one of matplotlib's styles, or in that of a .mplstyle file, which has the last word."""
     try:
-        context = pyplot.style.context([SETTINGS, style] if style else SETTINGS)
+        usual = {**SETTINGS, **more}
+        context = pyplot.style.context([usual, style] if style else usual)
         context.__enter__()
     except OSError:
         known = ["default", *pyplot.style.available]
@@ -149,10 +152,9 @@ def _styled(pyplot: Any, style: str | None) -> Iterator[None]:
         yield
 
 
-def _size(drawing: Drawing, rows: int, columns: int, lines: int) -> tuple[float, float]:
+def _size(drawing: Drawing, rows: int, columns: int) -> tuple[float, float]:
     """Return the width and the height in inches."""
-    legend = 0.22 * -(-lines // 2) if lines > MOST_LINES else 0.0
-    return drawing.size or (13 / 3 * columns, 3.2 * rows + legend)
+    return drawing.size or (13 / 3 * columns, 3.2 * rows)
 
 
 Offered = Sequence[tuple[PictureRow, Sequence[DrawnLine]]]
@@ -207,8 +209,6 @@ def _row(
         if marked is not None:
             _mark(axes, marked, f"target {marked:g}{'%' if row.scale > 1 else ''}")
     panels[0].set_ylabel(row.label)
-    if 1 < len(lines) <= MOST_LINES:
-        _name_ends(panels[-1], lines)
 
 
 def _mark(axes: Any, target: float, called: str) -> None:
@@ -217,26 +217,10 @@ def _mark(axes: Any, target: float, called: str) -> None:
                   textcoords="offset points", color="grey", fontsize="x-small")  # fmt: skip
 
 
-def _name_ends(axes: Any, lines: Sequence[DrawnLine]) -> None:
-    """Write the names of lines beside the panel, as high as they end, none over another."""
-    scale = axes.transData + axes.transAxes.inverted()
-    axes.autoscale_view()
-    ends = [(scale.transform((1.0, line.curve.mean[-1]))[1], line)
-            for line in lines if line.curve is not None]  # fmt: skip
-    ends.sort(key=lambda one: -one[0])
-    tops = apart([100 - 100 * float(min(max(up, 0.0), 1.0)) for up, _ in ends], ROOM)
-    for top, (_, line) in zip(tops, ends, strict=True):
-        text = axes.annotate(line.called, (1.02, 1 - top / 100), xycoords="axes fraction", va="center",
-                             color=line.look.colour, fontsize="small", annotation_clip=False)  # fmt: skip
-        text.set_parse_math(False)  # a name with dollars is no formula
-
-
-def _legend(figure: Any, grid: np.ndarray) -> None:
-    lines = {str(line.get_label()): line for axes in grid.flat for line in axes.get_lines()}
-    named = {label: line for label, line in lines.items() if not label.startswith("_")}
-    legend = figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=2, frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+def _ends(line: DrawnLine) -> Iterator[LineEnd]:
+    """Yield where a line ends, if it has a curve."""
+    if line.curve is not None:
+        yield LineEnd(line.called, line.look.colour, float(line.curve.mean[-1]))
 
 
 def _line(axes: Any, line: DrawnLine, which: int) -> None:
@@ -248,13 +232,3 @@ def _line(axes: Any, line: DrawnLine, which: int) -> None:
     if found.deviation.any():
         low, high = found.mean - found.deviation, found.mean + found.deviation
         axes.fill_between(found.at[which], low, high, color=colour, alpha=0.15, linewidth=0)
-
-
-def apart(tops: Sequence[float], gap: float) -> list[float]:
-    """Return sorted places from 0 to 100, moved as little as need be to lie a gap apart."""
-    found = list(tops)
-    for nth in range(1, len(found)):
-        found[nth] = max(found[nth], found[nth - 1] + gap)
-    for nth in range(len(found) - 1, -1, -1):
-        found[nth] = min(found[nth], 100 - gap * (len(found) - 1 - nth))
-    return found

@@ -12,11 +12,13 @@ from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
 from mpifl.report.pages.answers_section import Answered, answered, answers_section, draw_answers
-from mpifl.report.pages.gains import Gain, check_alone, gained, gains, values
+from mpifl.report.pages.diverged import has_diverged
+from mpifl.report.pages.gains import Gain, check_alone, gained, gains, largest_loss, values
 from mpifl.report.pages.happened import happened, minded, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
 from mpifl.report.runs import (
+    Held,
     Summary,
     chance,
     data,
@@ -36,8 +38,6 @@ OF_SILOS = "_silos"
 """What the names of tables of single silos' figures end with."""
 ELSEWHERE = ("epsilon_silos",)
 """Such tables that another section shows."""
-NOT_FINITE = "not finite"
-"""What remarks on a run that has diverged say."""
 LOSSES = (
     ("test loss", "test_loss", "{:.4f}".format),
     ("training loss", "train_loss", "{:.4f}".format),
@@ -71,8 +71,8 @@ def write_report(
     """
     path = place(run, out)
     if (lost := why_lost(run)) and not read_metrics(run):
-        diverged = "diverged" if NOT_FINITE in lost else "lost"
-        head = [("bad", f"Warning: {lost}.")]
+        diverged = "diverged" if chance.names_divergence(lost) else "lost"
+        head = [("bad", f"Warning: {lost}."), ("lead", "No round was finished, so there is no model of use.")]
         write_page(
             "--out", path, bare_page(run, read_tables(run / "job.toml")[0], (diverged, "bad", str(run)), head)
         )
@@ -141,7 +141,7 @@ def page(
         every=every,
         broad=alone is not None,  # its table of silos has two more columns
         state=_state(summary, every),
-        head=_head(summary, environment, names, every, over),
+        head=_head(summary, environment, names, every, over, held),
         cards=_cards(summary, judging(summary, spec, held)),
         figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
@@ -175,7 +175,7 @@ def _state(summary: Summary, every: float | None) -> tuple[str, str, str]:
     """Return how a run has ended, the look of that, and when and where it was."""
     when = units.moment(number(summary.records[-1], "time"))
     when += ", " if when else ""
-    if any(NOT_FINITE in remark for remark in summary.remarks):
+    if has_diverged(summary):
         word, look = "diverged", "bad"
     else:
         ended = ("stopped early" if summary.stopped else "finished", "good")
@@ -191,6 +191,7 @@ def _head(
     names: Names,
     every: float | None,
     over: Mapping[str, Gain],
+    held: Mapping[str, Held],
 ) -> list[tuple[str, str]]:
     """Return what stands below the name: the look and the words of each paragraph."""
     words = headline(summary.job)
@@ -203,11 +204,13 @@ def _head(
     planned = summary.job.get("rounds", summary.rounds)
     words.append(f"{summary.rounds:,} of {planned:,} round{'s' * (planned > 1)}")
     remarks = [
-        remark for remark in minded(summary, names) if not every or not remark.startswith("unfinished")
+        remark for remark in minded(summary, names, held) if not every or not remark.startswith("unfinished")
     ]
     setting = "personal models" if summary.personal else "this model"
-    lead = [*verdict(summary), *([gained(over, summary.metric, setting=setting)] if over else [])]
-    said = [("lead", one) for one in lead] + [("bad", f"Warning: {one}.") for one in remarks]
+    lead = verdict(summary, names)
+    if over:
+        lead += [gained(over, summary.metric, setting=setting), largest_loss(over, summary.metric, held)]
+    said = [("lead", one) for one in lead if one] + [("bad", f"Warning: {one}.") for one in remarks]
     return [("", " · ".join(words)), *said, *([("", loads_itself(every))] if every else [])]
 
 
@@ -231,7 +234,7 @@ def _cards(summary: Summary, rows: int) -> list[tuple[str, str, str]]:
         who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""
         more = f"; {summary.silo_rows}" if summary.silo_rows else ""
         more += ", each silo with a model of its own" if summary.personal else ""
-        cards.append(("worst silo", write(worst), f"{who}the mean is {mean}{more}"))
+        cards.append(("worst silo", write(worst), f"{who}the mean over silos is {mean}{more}"))
     if summary.target is not None and not summary.missing:
         at, clock = values["rounds_to_target"], values.get("virtual_seconds_to_target")
         cost = [

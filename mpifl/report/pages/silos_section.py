@@ -24,9 +24,10 @@ from mpifl.common.pages import (
 )
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, ranked, scores, why_none
+from mpifl.report.pages.diverged import Event
 from mpifl.report.pages.gains import NONE_SEEN, Gain, trains_alone
-from mpifl.report.pages.happened import Event, missed, silo_falls
-from mpifl.report.runs import TEST_ROWS, Held, Summary, chance
+from mpifl.report.pages.happened import missed, silo_falls
+from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, units
 from mpifl.run.folder import number
 
 MOST_ROWS, MOST_TRACED, SHORT, LONGEST = 1000, 200, 6, 18
@@ -61,23 +62,24 @@ def silos(
     called = [name for name, _ in order[:MOST_ROWS]]
     rounds, values = _over_rounds(summary, called)
     out = {names[silo]: at for silo, at, _ in missed(summary.records)}
+    intervals, axis = _chance(order, metric, held)
     columns = [
         ("silo", [Cell(name, name) for name in called]),
         (metric.label, [_written(value, metric) for _, value in order[:MOST_ROWS]]),
-        *_chance(order, metric, held),
+        *intervals,
         *_gained(called, gained, metric),
         *_traced(rounds, values, main),
     ]
-    columns += _sizes(called, held) + _others(called, found, summary)
-    columns.append(("missed", [_missed(len(out.get(name, ()))) for name in called]))
+    columns += [*_sizes(called, held), *_others(called, found, summary),
+                ("missed", [_missed(len(out.get(name, ()))) for name in called])]  # fmt: skip
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
     note = _whose(summary, len(rounds) > 0)
-    note += (
-        f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." if len(order) > MOST_ROWS else ""
-    )
-    table = Table([head for head, _ in shown], rows, sort=True, silos=True)
-    note += _noted(shown) + ("" if gained or len(order) < 2 or trains_alone(summary) else NOT_ALONE)
+    note += f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." * (len(order) > MOST_ROWS)
+    table = Table([head for head, _ in shown], rows, sort=True, silos=True, axes={INTERVAL: axis})
+    note += _noted(shown)
+    if len(order) > 1 and not gained and not trains_alone(summary):
+        note += NOT_ALONE + NOT_SHARED * summary.personal
     drawn = [Figure("Silos, the worst first", note, [table], wide=True),
              *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
     return drawn, silo_falls(summary, called, held, rounds, values)
@@ -119,15 +121,20 @@ NOT_ALONE = (
     " No silo was trained alone for comparison, so what each gains is not known. The command 'mpifl "
     "baseline' finds out."
 )
+NOT_SHARED = (
+    " Nor is their gain over the shared model, which was not scored at the silos. 'mpifl compare' with a run "
+    "of fedavg finds out."
+)
 
 
 def _noted(shown: Sequence[Column]) -> str:
     heads, said = {head for head, _ in shown}, ""
     if INTERVAL in heads:
-        said = " The line beside a dot is the 95% interval for the number of held-out examples."
+        said = " Lines are 95% intervals for the number of held-out examples (Wilson)."
     if "gain" in heads:
         said += (
-            f" 'alone' is the score of a model that the silo trained alone. '{NONE_SEEN}' is within chance."
+            f" 'alone' is the score of a model that the silo trained alone. '{NONE_SEEN}' is within chance: "
+            "the 95% interval (Newcombe) of the gain holds 0."
         )
     return said + (" A selected silo is drawn in the chart above." if CURVE in heads else "")
 
@@ -138,36 +145,40 @@ def _written(value: float | None, metric: MetricInfo) -> Cell:
 
 def _chance(
     order: Sequence[tuple[str, float | None]], metric: MetricInfo, held: Mapping[str, Held]
-) -> list[Column]:
-    """Return where each silo lies between the worst and the best, with its interval, where there is one."""
+) -> tuple[list[Column], list[str]]:
+    """Return the interval of each silo as a dot on a line, where there is one, and the ends of its axis."""
     if not chance.counts(metric):
-        return []
+        return [], []
     places = [
         (value, *chance.interval(value, of.out))
         if value is not None and (of := held.get(name)) and of.out
         else None
         for name, value in order[:MOST_ROWS]
     ]
-    low = min((place[1] for place in places if place), default=0.0)
-    high = max((place[2] for place in places if place), default=1.0)
+    scale, axis = units.axis([end for place in places if place for end in place], metric)
     cells = []
     for place in places:
         if place is None:
             cells.append(Cell())
             continue
-        at, least, most = (4 + 92 * (value - low) / (high - low) for value in place)
+        at, least, most = (100 * scale(value) for value in place)
         said = f"{metric.write_briefly(round(place[1], 3))} to {metric.write_briefly(round(place[2], 3))}"
-        cells.append(Cell(said, place[1], dots=[at], span=(least, most)))
-    return [(INTERVAL, cells)]
+        cells.append(Cell(said, place[1], dots=[at], span=(least, most), beside=True))
+    return [(INTERVAL, cells)], axis
 
 
 def _gained(called: Sequence[str], gained: Mapping[str, Gain], metric: MetricInfo) -> list[Column]:
     """Return what each silo reaches alone, and what it gains over that."""
     each = [gained.get(name) for name in called]
     own = [Cell(metric.write(gain.other), gain.other) if gain else Cell() for gain in each]
+    reach = [
+        Cell(units.between(*gain.reach, metric).removesuffix(" points"), gain.reach[0])
+        if gain and gain.reach else Cell() for gain in each
+    ]  # fmt: skip
     return [
         ("alone", own),
         ("gain", [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each]),
+        ("gain, 95% interval", reach),
     ]
 
 

@@ -71,6 +71,7 @@ from .silo_data import (
 from .standings import (
     Rival as Rival,
     Standing as Standing,
+    listed as listed,
     rivals as rivals,
     standings_of as standings_of,
     standings_of_groups as standings_of_groups,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import log, sqrt
 from statistics import fmean, variance
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers
-from mpifl.run.folder import number
+from mpifl.report.runs.kept_job import classes_of
+from mpifl.run.folder import number, read_environment
 
 if TYPE_CHECKING:
     from mpifl.report.runs.runs import Summary
@@ -23,8 +24,51 @@ Z = 1.96
 GUESSED = {"auroc": 0.5}
 """What guessing gives by metrics that do not depend on how common a class is."""
 NO_BETTER = "no better than guessing"
-GREW = 1.5
-"""A loss that ends above so many times its first value has grown."""
+GREW, BLEW = 1.5, 10
+"""A loss that ends above so many times its first value has grown, or diverged."""
+LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
+DIVERGED = ("not finite", "NaN or Inf", "diverged")
+"""What messages on a training that diverged say."""
+
+
+def names_divergence(text: str) -> bool:
+    """Return whether a message says that a training diverged."""
+    return any(word in text for word in DIVERGED)
+
+
+class Grown(NamedTuple):
+    """A loss that is far too high: since which round, in words, and whether a training diverged so."""
+
+    since: int
+    words: str
+    diverged: bool
+
+
+def grown(summary: Summary, key: str) -> Grown | None:
+    """Return how a loss grew, None of one that did not.
+
+    It is held against its first value. Where a run is no better than guessing, it is also held against the
+    loss of equal chances for every class, which a first round that diverged has already left behind.
+    """
+    told = [(int(r["round"]), one) for r in summary.records if (one := number(r, key)) is not None]
+    if not told:
+        return None
+    (begun, low), (ended, high) = told[0], told[-1]
+    if high > GREW * low > 0:
+        since = max(nth for nth, (_, one) in enumerate(told) if one <= GREW * low) + 1
+        words = (
+            f"grew {high / low:,.3g}-fold, from {low:.4g} in round {begun:,} to {high:.4g} in round {ended:,}"
+        )
+        return Grown(told[since][0], words, high > BLEW * low)
+    if not summary.main or not guesses(summary, summary.main[1]):
+        return None
+    equal = log(classes_of(read_environment(summary.run)) or 1)
+    if not (above := [(at, one) for at, one in told if one > GREW * equal > 0]):
+        return None
+    at, one = above[0]
+    return Grown(
+        at, f"was {one:.4g} in round {at:,}, and equal chances for every class give {equal:.4g}", True
+    )
 
 
 def guess_of(summary: Summary) -> float | None:
@@ -48,10 +92,9 @@ def unlearnt(summary: Summary) -> Iterator[str]:
     if summary.main and guesses(summary, value := summary.main[1]):
         metric, guess = summary.metric, guess_of(summary) or 0.0
         yield f"{NO_BETTER}: {metric.label} is {metric.write(value)}, guessing gives {metric.write(guess)}"
-    for name in ("train_loss", "test_loss"):
-        told = [one for record in summary.records if (one := number(record, name)) is not None]
-        if told and told[-1] > GREW * told[0] > 0:
-            yield f"its {name.replace('_', ' ')} grew from {told[0]:.4g} to {told[-1]:.4g}"
+    for key, name in LOSSES.items():
+        if (of := grown(summary, key)) is not None:
+            yield f"{'diverged: ' * of.diverged}its {name} {of.words}"
 
 
 def interval(share: float, examples: int) -> tuple[float, float]:
@@ -61,15 +104,21 @@ def interval(share: float, examples: int) -> tuple[float, float]:
     return (middle - apart) / (1 + z2), (middle + apart) / (1 + z2)
 
 
-def differ(one: float, other: float, examples: int) -> bool:
-    """Return whether two shares of so many examples lie farther apart than chance brings them, with 95 %.
+def apart(one: float, other: float, examples: int) -> tuple[float, float]:
+    """Return where the difference of two shares of so many examples, one less other, lies with 95 %.
 
-    The interval of their difference is Newcombe's (1998, method 10), of the interval of each. It takes them
-    as of different examples. Where both are of the same ones it is too wide rather than too narrow.
+    The interval is Newcombe's (1998, method 10), of the interval of each. It takes them as of different
+    examples. Where both are of the same ones it is too wide rather than too narrow.
     """
-    low, high = min(one, other), max(one, other)
-    up, down = interval(low, examples)[1] - low, high - interval(high, examples)[0]
-    return high - low > sqrt(up * up + down * down)
+    (low, high), (least, most) = interval(one, examples), interval(other, examples)
+    down = sqrt((one - low) ** 2 + (most - other) ** 2)
+    return one - other - down, one - other + sqrt((high - one) ** 2 + (other - least) ** 2)
+
+
+def differ(one: float, other: float, examples: int) -> bool:
+    """Return whether two shares of so many examples lie farther apart than chance brings them, with 95 %."""
+    low, high = apart(one, other, examples)
+    return low > 0 or high < 0
 
 
 def counts(metric: MetricInfo) -> bool:

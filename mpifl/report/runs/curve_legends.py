@@ -11,7 +11,7 @@ from mpifl.report.runs.seeds import Group, settings, shown, varying
 
 MOST_KEYS = 4
 """Settings that a name has; runs that need more to be told apart are called by their folders."""
-NAMES = Names()
+NAMES, ALGORITHM = Names(), "algorithm.name"
 
 
 def telling_keys(found: Sequence[Group]) -> list[str]:
@@ -34,6 +34,8 @@ def legends(found: Sequence[Group]) -> list[str]:
     How many seeds it is the mean of is said where that differs.
     """
     keys = telling_keys(found)
+    if any(_lacks(group.runs[0], key) for group in found for key in keys) and ALGORITHM not in keys:
+        keys = [ALGORITHM, *keys]
     names = [said(group.runs[0], keys) if keys else NAMES[group.name] for group in found]
     if len({*names}) < len(names):  # cut, so that some are alike
         names = [one_line(group.name) for group in found]
@@ -44,8 +46,13 @@ def legends(found: Sequence[Group]) -> list[str]:
 
 def said(run: Summary, keys: Sequence[str]) -> str:
     """Return a run's settings of some keys in a few words: `fedprox, lr 0.1`."""
-    job = settings(run.job)
-    return ", ".join(f"{short(key, keys)} {value(job.get(key))}".strip() for key in keys)
+    job, told = settings(run.job), [key for key in keys if not _lacks(run, key)]
+    return ", ".join(f"{short(key, keys)} {value(job.get(key))}".strip() for key in told)
+
+
+def _lacks(run: Summary, key: str) -> bool:
+    """Return whether a key is of the algorithm, and that of this run has no such key."""
+    return key.startswith("algorithm.") and settings(run.job).get(key) is None
 
 
 def short(key: str, keys: Sequence[str]) -> str:

@@ -89,6 +89,13 @@ def infos_of(noted: Sequence[object]) -> tuple[MetricInfo, ...]:
         return ()
 
 
+def classes_of(environment: Mapping[str, Any]) -> int:
+    """Return how many classes a run's task has, 0 where its folder does not tell."""
+    told = environment.get("federation")
+    found = told.get("classes") if isinstance(told, Mapping) else None
+    return found if type(found) is int and found > 1 else 0
+
+
 def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what `environment.json` says was changed on the way and what is trained depends on.
 

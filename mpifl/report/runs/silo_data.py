@@ -24,10 +24,16 @@ Told = FederationSpec | VerticalSpec | str | None
 
 @dataclass(frozen=True)
 class Held:
-    """How many examples a silo trains on, and how many it holds out."""
+    """How many examples a silo trains on, how many it holds out, and the share of its commonest class among
+    the former."""
 
     train: int
     out: int
+    commonest: float | None = None
+
+    def words(self) -> str:
+        """Say how many these are."""
+        return f"{self.train:,} training examples, {self.out:,} held out"
 
 
 def trained_on(summary: Summary, environment: Mapping[str, Any]) -> Told:
@@ -56,8 +62,13 @@ def examples(summary: Summary, spec: Told, names: Names) -> dict[str, Held]:
     if not isinstance(spec, FederationSpec):
         return {}
     given = summary.job.get("evaluate", {}).get("split") if summary.of_silos is not summary.at_end else None
-    counts = {names[entry.silo or 0]: entry.examples for entry in spec.silos}
-    return {name: Held(of["train"], of.get(given or held_out(of) or "", 0)) for name, of in counts.items()}
+    told = {names[entry.silo or 0]: (entry.examples, entry.labels) for entry in spec.silos}
+    one_class = summary.job.get("task", {}).get("name") != "multilabel"
+    return {
+        name: Held(of["train"], of.get(given or held_out(of) or "", 0),
+                   max(labels) / sum(labels) if one_class and any(labels) else None)
+        for name, (of, labels) in told.items()
+    }  # fmt: skip
 
 
 def judging(summary: Summary, spec: Told, held: Mapping[str, Held]) -> int:

@@ -175,7 +175,7 @@ def verdict(found: Sequence[Standing]) -> list[str]:
         return []
     judged = found[0].judged
     without = [str(run.run) for run in judged.without] if judged else []
-    left_out = [f"These runs lack this figure and are not ranked: {_listed(without)}."] if without else []
+    left_out = [f"These runs lack this figure and are not ranked: {listed(without)}."] if without else []
     if len(found) < 2:
         return left_out
     if judged and judged.apart:
@@ -206,7 +206,7 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
     several = sum(len(one.ends) > 1 for one in found)
     by = (
         f", corrected by Holm for all {several * (several - 1) // 2:,} pairs of settings"
-        if len(others) > 1
+        if several > 2
         else ""
     )
     equal = "p " if second.p < units.LEAST else "p = "
@@ -223,7 +223,7 @@ def _head(first: Standing, others: Sequence[Rival]) -> str:
     if any(one.seen for one in others):
         return f"No single setting is best. {first.name} has the best mean: {figure}."
     many = f"the {len(others) + 1:,} settings" if len(others) > 1 else "the two settings"
-    tested = any(one.test for one in others)
+    tested = all(one.test for one in others)
     told = f"No difference is seen between {many}" if tested else "No setting is known to be best"
     return f"{told}. {first.name} has the best {'mean' if seeds > 1 else 'figure'}: {figure}."
 
@@ -235,12 +235,13 @@ def _rest(others: Sequence[Rival]) -> list[str]:
     single = [one.standing.name for one in others if not one.test]
     if not ahead or len(ahead) == len(others):
         return []
-    said = [f"It is ahead of {_listed(ahead)}."]
-    said += [f"No difference is seen between it and {_listed(level)}."] if level else []
-    return [*said, *([f"A single seed cannot show a difference to {_listed(single)}."] if single else [])]
+    said = [f"It is ahead of {listed(ahead)}."]
+    said += [f"No difference is seen between it and {listed(level)}."] if level else []
+    return [*said, *([f"A single seed cannot show a difference to {listed(single)}."] if single else [])]
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them; of many the first, and how many more."""
     shown = [*names[:MOST_NAMED]]
     shown += [f"{len(names) - MOST_NAMED:,} more"] if len(names) > MOST_NAMED else []
     return " and ".join(filter(None, ["; ".join(shown[:-1]), shown[-1]]))

@@ -15,6 +15,8 @@ UNITS = ((1, 0.001, "ms"), (100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h
 """Durations below so many seconds are marked in this unit, which has so many seconds."""
 LAST_DAY = 253_370_000_000
 """Seconds since 1970 that a calendar knows."""
+MOST_SPANS = 6
+"""Spans of rounds that are written."""
 LEAST = 0.001
 """The least p that is written in digits."""
 
@@ -23,6 +25,15 @@ def clock(most: float) -> charts.Levels:
     """Return durations up to `most` seconds, round in one unit, and how to write them in it."""
     unit, name = next((unit, name) for below, unit, name in UNITS if most < below)
     return [unit * level for level in charts.ticks(0, most / unit)], lambda level: f"{level / unit:g} {name}"
+
+
+def axis(values: Sequence[float], metric: MetricInfo) -> tuple[charts.Scale, list[str]]:
+    """Return the scale of values on one line, and what is written at its two ends, which are round."""
+    marks = charts.ticks(min(values, default=0.0), max(values, default=1.0), 3)
+    return charts.Scale(marks[0], marks[-1]), [
+        metric.write_briefly(marks[0]),
+        metric.write_briefly(marks[-1]),
+    ]
 
 
 def seconds(value: float) -> str:
@@ -79,3 +90,15 @@ def _change(change: float, metric: MetricInfo) -> str:
 def probability(p: float) -> str:
     """Write a p as papers do."""
     return f"{p:.3f}" if p >= LEAST else f"< {LEAST}"
+
+
+def spans(rounds: Sequence[int]) -> str:
+    """Write rounds as `17-24, 31`; of very many the first."""
+    found: list[list[int]] = []
+    for at in rounds:
+        if found and at == found[-1][1] + 1:
+            found[-1][1] = at
+        else:
+            found.append([at, at])
+    said = [str(one) if one == other else f"{one}-{other}" for one, other in found[:MOST_SPANS]]
+    return ", ".join(said) + (", ..." if len(found) > MOST_SPANS else "")

@@ -110,9 +110,12 @@ def _check_code(folder: Path, job: Job, force: bool) -> list[str]:
     raise."""
     old, new = read_environment(folder).get("code", {}), code_of(job.plugins.values())
     changed = [module for module in new if old.get(module, new[module]) != new[module]]
-    if changed and not force:
+    if changed and (job.privacy is not None or not force):
         what = f"the code of {' and '.join(changed)} is not that which it was started with"
         to_do = "put that back, start again with another --out, or add --force"
+        if job.privacy is not None:
+            what += ", and by [privacy] what the sites have counted is of that code"
+            to_do = "put that back, or start again with another --out"
         raise InputError(f"{folder}: {what}; {to_do}")
     return [f"code of {name} of sha256 {_briefly(old[name])} -> {_briefly(new[name])}" for name in changed]
 

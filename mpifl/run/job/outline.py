@@ -104,6 +104,7 @@ class Outline(BaseModel):
             "robust": (not self.aggregation.is_mean, f"[aggregation] rule = '{self.aggregation.rule}'"),
             "attacks": (self.attack.kind != "none", f"[attack] kind = '{self.attack.kind}'"),
             "split": (self.split is not None, "[split]"),
+            "analysis": (self.algorithm.get("name") == "newton", "[algorithm] name = 'newton'"),
         }
         return {name: key for name, (does, key) in asked.items() if does}
 

@@ -1,3 +1,6 @@
+from .first_ask import (
+    check_first_ask as check_first_ask,
+)
 from .first_step import (
     Learner as Learner,
     check_first_step as check_first_step,

@@ -191,7 +191,7 @@ class _Steps:
         watch = self._model.module.register_forward_hook(lambda _, x, out: answers.append(tensor_of(out)))
         try:
             silo, local = self._silo(rows), self._learner.local
-            run = silo.train_locally(self._start, _one_step(local, rows))
+            run = silo.train_locally(self._start, one_step(local, rows))
         finally:
             watch.remove()
             self._see_places(answers)
@@ -247,7 +247,7 @@ class _Steps:
         return _told(error)
 
 
-def _one_step(local: LocalTraining, rows: int) -> LocalTraining:
+def one_step(local: LocalTraining, rows: int) -> LocalTraining:
     """Return the settings of one plain step by a job's optimizer."""
     plain = {
         "deadline": None,

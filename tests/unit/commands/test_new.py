@@ -153,6 +153,19 @@ def clinics() -> list[str]:
     return ["clinics/east.csv", "clinics/north.csv", "clinics/south.csv"]
 
 
+def test_a_unit_that_differs_between_sites_is_told_by_new_and_before_a_training() -> None:
+    for site, factor in (("a", 1.0), ("b", 2.2046)):
+        rows = [f"{factor * (60 + at % 40)},{'yn'[at % 2]}" for at in range(80)]
+        Path(f"{site}.csv").write_text("\n".join(["weight,ill", *rows]) + "\n")
+    words = ["new", "units", "--kind", "table", "--data", "a.csv", "--data", "b.csv", "--label", "ill"]
+    printed = CliRunner().invoke(app, words, catch_exceptions=False).stdout.splitlines()
+    assert [line for line in printed if line.startswith("column weight: median ")]
+    prepare(next(line.strip() for line in printed if "data-prep sites" in line))
+    done = CliRunner().invoke(app, ["check", "units.toml"])
+    assert done.exit_code == 0
+    assert "are the units the same? " in done.stderr
+
+
 def prepare(*commands: str) -> None:
     for command in commands:
         done = CliRunner().invoke(data_prep, shlex.split(command)[1:], catch_exceptions=False)

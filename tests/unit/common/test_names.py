@@ -13,6 +13,7 @@ from mpifl.common.names import Names
         (["silo_0000.h5", "1"], ["0", "1"]),
         (["cleveland", "hungary"], ["cleveland", "hungary"]),
         (["cleveland"], ["cleveland", "1"]),
+        (["silo 0, labels", "silo 1"], ["0 (labels)", "1"]),
         (["silo 1", "silo 0"], ["'silo 1'", "'silo 0'"]),
         (["7", "Long Beach"], ["'7' (0)", "'Long Beach'"]),
         (["a", "a"], ["a (0)", "a (1)"]),

@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,9 @@ def test_runs_are_called_by_the_fewest_settings_that_tell_them_apart(tmp_path):
     other = {"name": "fedprox", "mu": 0.1}
     few = [make_run(tmp_path / "a", 0.5, name="x"), make_run(tmp_path / "b", 0.5, algorithm=other, name="y")]
     assert legends(groups([read_run(run) for run in few])) == ["fedavg", "fedprox"]
+    own = [make_run(tmp_path / f"d{n}", 0.5, algorithm={"name": "ditto", "lambda": n}) for n in (0.0, 1.0)]
+    assert legends(groups([read_run(run) for run in [few[0], *own]])) == [
+        "fedavg", "ditto, lambda 0.0", "ditto, lambda 1.0"]  # fmt: skip
     same = [make_run(tmp_path / name, 0.5, seed=3) for name in ("c", "d")]
     assert legends(groups([read_run(run) for run in same])) == ["c", "d"]
     long = [make_run(tmp_path / f"{'x' * 50}{end}", 0.5, seed=3) for end in "yz"]
@@ -261,8 +265,8 @@ def test_figures_of_silos_are_of_test_rows_where_the_end_was_scored_on_them(tmp_
     assert "worst silo, test rows" in words, "of one seed"
     assert "Each round is scored on validation rows." in words
     page = " ".join(Reader(write_report(run).read_text()).text)
-    assert "Silo a is the worst of 2 silos on test rows, with 60.00%" in page
-    assert "silo a; the mean is 65.00%; test rows" in page
+    assert "on test rows. Silo a is the worst of 2 silos, with 60.00%" in page
+    assert "silo a; the mean over silos is 65.00%; test rows" in page
     assert (
         "Scores are on the test rows of each silo, once at the end. Each round is scored on validation rows."
         in page
@@ -281,7 +285,7 @@ def test_settings_of_which_some_have_no_end_are_all_told_by_valid_rows(tmp_path,
     assert r"worst silo, validation rows (\%)" in heads
     assert [row[2] for row in rows] == ["$80.00$", "$70.00$"]
     page = " ".join(Reader(write_report(other).read_text()).text)
-    assert "Accuracy is 75.00% on the silos' validation rows." in page
+    assert "Accuracy is 75.00% on the silos' validation rows, taken together as one set." in page
     assert "Scores after round 2, on each silo's validation rows." in page
     with pytest.raises(InputError, match=r"--alone .*two: has figures of silos on validation rows alone"):
         write_report(run, None, other)
@@ -396,9 +400,9 @@ def test_a_single_lucky_run_is_not_best_and_the_files_have_each_runs_setting(tmp
 def test_a_setting_has_a_dot_for_each_seed_and_a_line_of_its_deviation(tmp_path):
     _, reader = written(settings_of(tmp_path, [0.8, 0.9], [0.5, 0.6], [0.7]), tmp_path / "c.html")
     lines = [given for tag, given in reader.tags if tag == "line" and "x1" in given]
-    assert [(given["x1"], given["x2"]) for given in lines] == [("67.4%", "96.0%"), ("4.0%", "32.6%")]
+    assert [(given["x1"], given["x2"]) for given in lines] == [("63.2%", "86.8%"), ("13.2%", "36.8%")]
     places = [float(given["cx"].rstrip("%")) for tag, given in reader.tags if tag == "circle"]
-    assert places == pytest.approx([72, 94, 50, 6, 28])  # the best first
+    assert places == pytest.approx([66.7, 83.3, 50, 16.7, 33.3])  # the best first
 
 
 def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp_path):
@@ -414,8 +418,8 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
         write_environment(run, data=describe(spec))
     _, reader = written(runs, tmp_path / "c.html")
     words = " ".join(reader.titles())
-    said = "1 of 3 silos do better with fedavg than with a model trained alone (ditto), and 1 do worse. "
-    assert f"{said}The other 1 show no difference." in words
+    assert "with fedavg and 76.33% with a model trained alone (ditto) (" in words
+    assert "Beyond chance, 1 do better, 1 do worse, and 1 show no difference." in words
     assert (
         "silo a model trained alone (ditto) fedavg "
         "2 69.00% 70.00% 0 70.00% 90.00% +20.00 1 90.00% 60.00% −30.00" in words
@@ -439,13 +443,10 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
     for run in runs:
         write_environment(run, data=describe(spec))
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
-    assert " than with fedavg, and 0 do worse. The other 1 show no difference." in words
-    assert (
-        "Scores are on each silo's held-out examples, as means over seeds. Changes are against fedavg."
-        in words
-    )
+    assert "Beyond chance, 1 do better, 0 do worse, and 1 show no difference." in words
+    said = "held-out examples, as means over seeds. The first column is the reference of all changes."
+    assert f"Scores are on each silo's {said}" in words
     assert "exceeds chance over the seeds and over the held-out examples, for each silo by itself." in words
-    assert "The table of settings compares with fedprox, which has the best mean." in words
     assert "6 runs, all finished · 2 settings · logreg" in words
     assert "Traffic and time are means per run." in words
     assert "0 50.00% 63.33% 1 61.00% 81.00% +20.00" in words
@@ -468,9 +469,26 @@ def test_without_a_clear_reference_no_silo_gains_and_one_may_be_named(tmp_path):
     assert "silo lr 0.3 lr 0.2 lr 0.1 1 60.00% 60.00% 60.00% 0 70.00% 60.00% 50.00%" in words
     compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 0.2"))
     words = " ".join(Reader((tmp_path / "c.html").read_text()).titles())
-    assert "Changes are against lr 0.2. How much of them is chance is not known." in words
+    assert (
+        "The first column is the reference of all changes. How much of them is chance is not known." in words
+    )
     with pytest.raises(InputError, match=r"--against lr 9: .* they are: lr 0\.3; lr 0\.2; lr 0\.1$"):
         compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 9"))
+
+
+def test_a_page_says_what_was_left_out_and_who_missed_the_target(tmp_path):
+    runs = [make_run(tmp_path / f"{lr}-{seed}", end, seed, local={"lr": lr}, evaluate={"target": 0.7})
+            for lr, seed, end in ((0.1, 1, 0.8), (0.1, 2, 0.6), (0.2, 1, 0.5))]  # fmt: skip
+    words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
+    assert "All 3 runs are ranked; none was left out." in words
+    assert "The target is missed by lr 0.1; lr 0.2." in words.replace(" and ", "; ")
+    assert "reached by 1 of 2 seeds" in words
+    assert "not reached" in words
+    (runs[2] / "model.safetensors").unlink()
+    again = make_run(tmp_path / "again", 0.9, 1, local={"lr": 0.1}, evaluate={"target": 0.7})
+    words = " ".join(written([*runs, again, tmp_path / "gone"], tmp_path / "c.html")[1].titles())
+    assert "3 of 5 runs are ranked. Left out: gone (cannot be read), again (repeats a seed)." in words
+    assert "Ranked all the same: 0.2-1 (not finished)." in words
 
 
 def test_a_setting_has_one_colour_on_the_page_and_in_the_picture(tmp_path):
@@ -570,7 +588,35 @@ def drawn(tmp_path, monkeypatch):
 
 
 def labels_of(figure):
-    return [(axes.get_xlabel(), axes.get_ylabel()) for axes in figure.axes]
+    return [(axes.get_xlabel(), axes.get_ylabel().replace("\n", " ")) for axes in figure.axes]
+
+
+@pytest.mark.parametrize("size", [None, (3.3, 2.5)])
+@pytest.mark.parametrize("many", [3, 11, 20])
+def test_nothing_of_a_picture_is_cut_and_no_two_settings_look_alike(tmp_path, monkeypatch, many, size):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    kept = []
+    monkeypatch.setattr(pyplot, "close", kept.append)
+    local = [{"lr": 0.001 * (nth + 1), "momentum": 0.9 - 0.01 * nth} for nth in range(many)]
+    runs = [make_run(tmp_path / f"{n}", 0.5 + n / 99, local=one) for n, one in enumerate(local)]
+    found, drawing = groups([read_run(run) for run in runs]), Drawing(panels=["test/rounds"], size=size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if size and many > 11:
+            wanted = r"--size 3.3x2.5: is too small for 1 panel and the names; use [\d.]+x[\d.]+, or fewer by"
+            with pytest.raises(InputError, match=wanted):
+                draw(found, tmp_path / "c.svg", None, drawing)
+            return
+        draw(found, tmp_path / "c.svg", None, drawing)
+    (figure,) = kept
+    (axes,), box, (width, height) = figure.axes, figure.get_tightbbox(), figure.get_size_inches()
+    assert (box.x0 >= 0, box.y0 >= 0, box.x1 <= width, box.y1 <= height) == (True,) * 4
+    assert axes.bbox.height / figure.dpi > 0.7
+    told = [text.get_text() for text in (figure.legends[0].get_texts() if figure.legends else axes.texts)]
+    assert len(set(told)) == len(told) == many
+    looks = [(line.get_color(), line.get_linestyle()) for line in axes.get_lines()]
+    assert len(set(looks)) == many
+    assert len({colour for colour, _ in looks}) == min(many, 11)
 
 
 def test_a_picture_has_the_panels_and_the_size_that_are_asked_for(drawn):

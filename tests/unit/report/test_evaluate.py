@@ -242,6 +242,14 @@ def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
     with (run / "job.toml").open("a") as file:
         file.write(tables.get(how, ""))
     withheld = how in ("masked", "private")
+    if withheld:
+        metrics = (run / "metrics.jsonl").read_text()
+        (run / "metrics.jsonl").write_text(re.sub(r'"answers":', '"none":', metrics))
+        wanted = r"--plots .*: withheld: .*; .* give --scores FILE of mpifl evaluate \S+run --json FILE$"
+        for scores in ([], [run / "scores.json"]):
+            with pytest.raises(InputError, match=wanted):
+                write_report(run, scores=scores, plots=tmp_path / "plots")
+        (run / "metrics.jsonl").write_text(metrics)
     page = write_report(run, scores=[run / "scores.json", run / "test.json"], plots=tmp_path / "plots")
     keys = re.findall("<bdi>(.*?)</bdi>", page.read_text())
     words = " ".join(Reader(page.read_text()).titles())

@@ -6,8 +6,9 @@ from unit.builders import write_folder
 from unit.report.test_report_page import make_run, record, silos
 
 from mpifl.common import Names
-from mpifl.report.pages.happened import events, spans, verdict
+from mpifl.report.pages.happened import events, verdict
 from mpifl.report.pages.run_page import write_report
+from mpifl.report.runs import units
 from mpifl.report.runs.compared_runs import compare_runs, show_run
 from mpifl.report.runs.runs import read_run
 from mpifl.run.folder.environment import write_environment
@@ -28,6 +29,7 @@ def test_the_verdict_names_the_metric_the_target_and_the_worst_silo(tmp_path):
     run = make_run(tmp_path, [record(1), record(2, **given)], evaluate={"target_accuracy": 0.75})
     assert verdict(read_run(run)) == [
         "Accuracy is 75.00% on the server's test set; the target, 75%, was reached in round 2.",
+        "The mean over silos, each counted once, is 55.00%. "
         "Silo bern is the worst of 3 silos, with 25.00%. Silo cleveland is the best, with 90.00%. "
         "The median is 50.00%.",
     ]
@@ -39,7 +41,7 @@ def test_the_verdict_names_the_metric_the_target_and_the_worst_silo(tmp_path):
         ([{"round": 1}], ["No round was scored."]),
         (
             [{"round": 1, "silo_accuracy_pooled": 0.5}],
-            ["Accuracy is 50.00% on the silos' held-out examples."],
+            ["Accuracy is 50.00% on the silos' held-out examples, taken together as one set."],
         ),
         (
             [{"round": 1, "silo_accuracy_weighted": 0.5}],
@@ -72,7 +74,7 @@ def rounds_of(many, **falls):
 def test_a_fall_is_told_with_the_silos_that_fell_most(tmp_path):
     found = happened(make_run(tmp_path, rounds_of(100, at17=0.26, at3=0.3)), finished=True)
     assert found == [
-        (17, "Accuracy falls by 25.90 points, most at silo b (−26.00 points)", ""),
+        (17, "Accuracy falls by 25.90 points, most at silo b (−26.00 points)", "not known"),
         (100, "Best accuracy: 60.00%", ""),
     ]
 
@@ -108,13 +110,16 @@ def test_a_run_that_is_no_better_than_guessing_is_not_praised(tmp_path, capsys):
     guess = {"answers": {"test": {"commonest": 0.6, "of_training": False}}}
     records = [record(1, test_accuracy=0.55), record(2, test_accuracy=0.5, test_loss=9.0, **guess)]
     run = make_run(tmp_path / "run", records, rounds=2)
-    said = [(1, "Best accuracy: 55.00%, no better than guessing", "")]
+    said = [
+        (1, "Best accuracy: 55.00%, no better than guessing", ""),
+        (2, "The test loss grew 3-fold, from 3 in round 1 to 9 in round 2", ""),
+    ]
     assert happened(run, finished=True) == said
     text = write_report(run).read_text()
     words = " ".join(Reader(text).titles())
     assert '<b class="pill bad">finished, no better than guessing</b>' in text
     assert "Warning: no better than guessing: accuracy is 50.00%, guessing gives 60.00%." in words
-    assert "Warning: its test loss grew from 3 to 9." in words
+    assert "Warning: its test loss grew 3-fold, from 3 in round 1 to 9 in round 2." in words
     compare_runs([run])
     show_run(run)
     assert capsys.readouterr().out.count("no better than guessing: accuracy is 50.00%") == 2
@@ -131,7 +136,7 @@ def test_silos_that_are_worst_alike_are_named_or_counted(tmp_path):
         (12, f"12 silos (among them {some}, 7, 8, 9) are the worst of 13 silos"),
     ):
         given = silos(**dict.fromkeys(map(str, range(many)), 0.0), **{str(many): 0.5})
-        assert verdict(read_run(make_run(tmp_path / str(many), [record(1, **given)])))[1].startswith(said)
+        assert f"%. {said}" in verdict(read_run(make_run(tmp_path / str(many), [record(1, **given)])))[1]
 
 
 def test_a_silo_without_the_metric_and_models_of_their_own_are_told(tmp_path):
@@ -144,6 +149,64 @@ def test_a_silo_without_the_metric_and_models_of_their_own_are_told(tmp_path):
     assert "test set, shared model 50.00% silos' mean, own models 50.00%" in drawn
 
 
+DIVERGED = {
+    "no number": (
+        [{}, {}, {"test_loss": float("nan"), **silos(a=0.5, b=0.5)}],
+        "the test loss is not finite (round 3). "
+        "The last round of use is round 2; its newest checkpoint is of round 2.",
+    ),
+    "a silo first": (
+        [{}, {"faults": {"1": "'w' holds NaN or Inf"}}, {"train_loss": float("inf")}],
+        "silo bern first had figures that are not finite (round 2); "
+        "the training loss is not finite (round 3). "
+        "The last round of use is round 1; no checkpoint of it or of an earlier round was kept.",
+    ),
+    "in round 1": (
+        [
+            {"train_loss": 1e10, "test_accuracy": 0.1},
+            {"test_accuracy": 0.1, "answers": {"test": {"commonest": 0.1}}},
+        ],
+        "the training loss was 1e+10 in round 1, and equal chances for every class give 2.303 (round 1). "
+        "No round is of use.",
+    ),
+    "grown": (
+        [{}, {"train_loss": 9.0, "silos": {"a": {"loss": 1.0}, "b": {"loss": 8.0}}}, {"train_loss": 40.0}],
+        "the training loss grew 20-fold, from 2 in round 1 to 40 in round 3 (round 2). "
+        "The last round of use is round 1;",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "said"), DIVERGED.values(), ids=DIVERGED)
+def test_a_run_that_diverged_says_what_went_wrong_where_first_and_what_is_of_use(tmp_path, given, said):
+    run = make_run(tmp_path, [record(n, **more) for n, more in enumerate(given, 1)])
+    (run / "checkpoints" / "round_000002").mkdir(parents=True)
+    (run / "checkpoints" / "round_000002" / "checkpoint.json").touch()
+    write_environment(run, silos=["basel", "bern"], federation={"classes": 10})
+    text = write_report(run).read_text()
+    words = " ".join(Reader(text).titles())
+    assert '<b class="pill bad">diverged</b>' in text
+    assert f"The run diverged: {said}" in words
+    assert "Warning: diverged" not in words, "the verdict has said it"
+    if "grown" in said or "grew" in said:
+        assert (
+            "2 The training loss grew 20-fold, from 2 in round 1 to 40 in round 3 highest at silo b: 8"
+            in words
+        )
+
+
+def test_a_silo_below_always_answering_its_most_common_class_is_named(tmp_path):
+    spec = write_folder(tmp_path / "shards", [8, 8], classes=2, silos_test=100)
+    shares = [max(one.labels) / sum(one.labels) for one in spec.silos]
+    run = make_run(
+        tmp_path / "run", [record(1, **silos(**{"0": 0.3, "1": 0.99}))], shards=tmp_path / "shards"
+    )
+    write_environment(run, data=describe(spec))
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    said = f"Warning: accuracy of silo 0 (30.00%, below {shares[0]:.2%}) is lower than by always answering"
+    assert said in words
+
+
 def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
     spec = write_folder(tmp_path / "shards", [4, 4], silos_test=100)
     values = [0.9 - 0.4 * (n == 21) for n in range(1, 31)]
@@ -154,15 +217,16 @@ def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
     write_environment(run, data=describe(spec))
     words = " ".join(Reader(write_report(run).read_text()).titles())
     assert "What happened No silo was left out of a round, and no rank was lost." in words
-    assert "21 Accuracy of silo 1 falls by 40.00 points to 50.00%" in words
+    why = "not known; the change is −50.61 to −27.84 points with 95% (4 training examples, 100 held out)"
+    assert f"21 Accuracy of silo 1 falls by 40.00 points to 50.00% {why}" in words
     write_environment(run, data=describe(write_folder(tmp_path / "shards", [4, 4], silos_test=10)))
     assert "Accuracy of silo 1 falls" not in write_report(run).read_text(), "chance may do that with ten rows"
 
 
 def test_spans_are_short():
-    assert spans([1]) == "1"
-    assert spans([1, 2, 3, 7, 9, 10]) == "1-3, 7, 9-10"
-    assert spans(range(1, 40, 2)) == "1, 3, 5, 7, 9, 11, ..."
+    assert units.spans([1]) == "1"
+    assert units.spans([1, 2, 3, 7, 9, 10]) == "1-3, 7, 9-10"
+    assert units.spans(range(1, 40, 2)) == "1, 3, 5, 7, 9, 11, ..."
 
 
 @pytest.mark.parametrize(("over", "said"), [(False, "was not reached yet."), (True, "was not reached.")])

@@ -18,8 +18,8 @@ from unit.builders import write_folder, write_vertical_folder
 from mpifl.common.errors import InputError
 from mpifl.common.pages import charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.report.pages.fitted_names import apart
 from mpifl.report.pages.gains import Gain, gained, gains
-from mpifl.report.pages.picture import apart
 from mpifl.report.pages.run_figures import over_steps
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import Held, chance, data, read_run, units
@@ -146,11 +146,13 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     assert spans == ["59.6% to 98.2%", "72.2% to 100%"]  # Wilson's, of 9 and of 10 among 10
     words = reader.titles()
     first = words.index("missed") + 1
-    assert words[first : first + 10] == [
-        *("0", "90.00%", "59.6% to 98.2%", "10", "4"),
-        *("1", "100.00%", "72.2% to 100%", "10", "9"),
+    assert words[first : first + 12] == [
+        *("0", "90.00%", "59.6% to 98.2%", "59.6% to 98.2%", "10", "4"),  # of the drawing, and beside it
+        *("1", "100.00%", "72.2% to 100%", "72.2% to 100%", "10", "9"),
     ]
-    assert words[first + 10] == "1 round", "that it missed"
+    interval = words.index("95% interval")
+    assert words[interval : interval + 3] == ["95% interval", "40%", "100%"], "the ends of its axis"
+    assert words[first + 12] == "1 round", "that it missed"
     assert "accuracy 75.00% 95% interval 59.81% to 85.81% on 40 rows; best of all rounds: 75.00%" in " ".join(
         words
     )
@@ -574,16 +576,15 @@ def held_against(folder, served, alone, out=100, **more):
     return runs
 
 
-BETTER = "silos do better with this model than with a model trained alone"
-
-
 def test_a_gain_that_chance_may_have_made_is_no_difference_seen(tmp_path):
     run, alone = held_against(tmp_path, [0.9, 0.7, 0.55], [0.7, 0.9, 0.5])
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
-    assert f"1 of 3 {BETTER}, and 1 do worse. The other 1 show no difference." in words
-    assert "70.00% +20.00" in words
-    assert "90.00% −20.00" in words
-    assert "50.00% no difference seen" in words
+    assert "Beyond chance, 1 do better, 1 do worse, and 1 show no difference." in words
+    assert "70.00% +20.00 9.00 to 30.58" in words
+    assert "90.00% −20.00 −30.58 to −9.00" in words
+    assert "50.00% no difference seen −8.70 to 18.44" in words
+    lost = "−20.00 points, 95% interval −30.58 to −9.00 points (4 training examples, 100 held out)"
+    assert f"Silo 1 loses most beyond chance: {lost}. Why is not known." in words
     run, alone = held_against(tmp_path / "few", [0.9, 0.7, 0.55], [0.7, 0.9, 0.5], out=10)
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
     assert "No silo's change exceeds chance by itself." in words
@@ -593,12 +594,12 @@ def test_a_gain_that_chance_may_have_made_is_no_difference_seen(tmp_path):
 def test_gains_too_small_to_be_seen_singly_are_seen_together(tmp_path):
     run, alone = held_against(tmp_path, [0.8, 0.81, 0.82, 0.83, 0.84, 0.85, 0.86, 0.87], [0.79] * 8)
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
-    said = "The silos' mean is 83.50% with this model and 79.00% with a model trained alone (+4.50 points). "
-    assert f"{said}8 of 8 silos gain and 0 lose, p = 0.008 by a sign test over the silos. No silo's" in words
-    for up, down in ((8, 0), (3, 4), (5, 1), (1, 1)):
-        found = {str(n): Gain(0.5, 0.1 if n < up else -0.1, False) for n in range(up + down)}
-        p = units.probability(stats.binomtest(up, up + down).pvalue)
-        assert f"p = {p} by a sign test" in gained(found, ACCURACY)
+    test = stats.ttest_1samp([n / 100 for n in range(1, 9)], 0)
+    low, high = (f"{100 * end:.2f}" for end in test.confidence_interval())
+    said = "The silos' mean is 83.50% with this model and 79.00% with a model trained alone (+4.50 points; "
+    said += f"95% interval {low} to {high} points, p = {test.pvalue:.3f} by a paired t-test over the silos)."
+    assert f"{said} 8 of 8 silos gain and 0 lose. No silo's" in words
+    assert "t-test" not in gained({"0": Gain(0.5, 0.1, False)}, ACCURACY), "one silo has no spread"
 
 
 def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):

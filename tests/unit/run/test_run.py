@@ -191,6 +191,16 @@ def test_a_run_goes_on_with_the_code_of_ones_own_that_it_was_started_with(tmp_pa
     (change,) = read_environment(run)["changes"]
     assert change.startswith("code of own_code of sha256 ")
     assert check_run(run, read_job(job), resume=True) == []
+    private, counted = (
+        read_job(job, ("privacy={noise=1.0,clip=1.0,delta=1e-5}", "local.epochs=1")),
+        tmp_path / "private",
+    )
+    claim_run(counted, private)
+    write_environment(counted, code={"own_code": "0" * 64})
+    with pytest.raises(
+        InputError, match=r"by \[privacy\] .* put that back, or start again with another --out$"
+    ):
+        check_run(counted, private, resume=True, force=True)
 
 
 def with_shared(digest):

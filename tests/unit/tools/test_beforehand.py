@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -186,6 +187,48 @@ def test_check_tells_each_problem_in_a_line(own_job):
     assert (code, len(noted)) == (2, 1)
     to_do = "; if the ranks' machines have it, give --shards-elsewhere"
     assert noted[0] == f"error: shards/test.h5: is missing; federation.json names it{to_do}"
+
+
+OWN = """
+from mpifl import FedAvg
+
+
+class Own(FedAvg):
+    def train(self, silo, w):
+        run = silo.train_locally(w, self.local)
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("return silo.update(delta=run.delta, train_loss=run.loss)", None),
+        (
+            "return silo.update(delta=run.delta / run.steps.mean)",
+            r"AttributeError: 'int' .* \(.*OWN.py, line 8\)",
+        ),
+        ("return run.delta", r"train returned a Tensor; have it return silo.update"),
+        ("next(iter(silo.split('train')))[0].frobnicate()", r"AttributeError: .*frobnicate.* line 8\)"),
+    ],
+)
+def test_check_tries_the_client_method_of_an_algorithm_of_ones_own(own_job, monkeypatch, line, said):
+    module = f"own{abs(hash(line))}"
+    Path(f"{module}.py").write_text(OWN.format(line))
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    own = [
+        "--set",
+        "shards='shards'",
+        "--set",
+        f"algorithm.name='{module}:Own'",
+        "--set",
+        "local.epochs=10000",
+    ]
+    code, _, noted = checked(own_job, *own)
+    assert (code, len(noted)) == ((0, 0) if said is None else (2, 1))
+    if said is not None:
+        where = rf"error: \[algorithm\] name = '{module}:Own': .*{said.replace('OWN', module)}"
+        assert re.match(where, noted[0]), noted[0]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("dp_accounting") is None, reason="needs dp-accounting")

@@ -38,6 +38,10 @@ ASKED = {
         r"\[attack\] kind = 'sign_flip'",
     ),
     "split": ({"algorithm": {"name": "splitnn"}, "split": {"cut_width": 2}}, r"\[split\]"),
+    "analysis": (
+        {"model": {"name": "logreg"}, "task": {"name": "binary"}, "algorithm": {"name": "newton"}},
+        r"\[algorithm\] name = 'newton'",
+    ),
 }
 
 
@@ -45,13 +49,14 @@ ASKED = {
 def job(tmp_path, monkeypatch):
     """Return how to make a job over three silos with further tables."""
     write_folder(tmp_path / "shards", [8, 8, 8])
+    write_folder(tmp_path / "yes or no", [8, 8, 8], classes=2)
     write_vertical_folder(tmp_path / "columns", {"train": 8})
     monkeypatch.delenv("MPIFL_SITE", raising=False)
 
     def made(wing="", **tables):
         if wing == "site":
             monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
-        folder = "columns" if wing == "split" else "shards"
+        folder = {"split": "columns", "analysis": "yes or no"}.get(wing, "shards")
         plain = {"name": "toy", "shards": str(tmp_path / folder), "rounds": 1, "model": {"name": "logreg"}}
         return check_job({**plain, "local": {"lr": 0.1}, **tables}, "the job")
 
@@ -89,8 +94,8 @@ def test_a_wing_whose_folder_is_not_there_is_said_in_the_same_line(job, name, mo
     tables, key = ASKED[name]
     monkeypatch.setitem(sys.modules, f"mpifl.wings.{name}", None)
     line = rf"^{key}: is the work of the wing '{name}', which is not here$"
-    if name == "split":  # its algorithm is missed first
-        line = r"\[algorithm\] name = 'splitnn': unknown; use fedsgd, "
+    if algorithm := {"split": "splitnn", "analysis": "newton"}.get(name):  # which is missed first
+        line = rf"\[algorithm\] name = '{algorithm}': unknown; use fedsgd, "
     with pytest.raises(InputError, match=line):
         wings_of(job(name, **tables))
 

@@ -9,7 +9,7 @@ const stack = () => {
     table.classList.remove("stacked");
     if (!phone.matches || !heads.length || place.scrollWidth <= place.clientWidth) continue;
     for (const row of table.tBodies[0].rows) {
-      heads.forEach((head, nth) => { row.cells[nth].dataset.head = head.textContent; });
+      heads.forEach((head, nth) => { row.cells[nth].dataset.head = head.firstChild?.textContent ?? ""; });
     }
     table.classList.add("stacked");
   }

@@ -1,0 +1,64 @@
+"""Columns of several sites' tables that one may have in another unit, seen before shards are made."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.model import Spread, spreads_told
+from data_prep.tables import TableSpec, kind_of, pieces, spec_beside
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+MOST_PIECES = 16
+"""Pieces of each table that are looked at, the first ones."""
+FEWEST = 5
+"""Rows without which a site says nothing of a unit."""
+NOTATION = ("encoding", "delimiter", "decimal", "thousands", "missing", "names", "silo")
+"""Keys of a spec that say how values are written, and whose a row is."""
+
+
+def units_of_tables(tables: Sequence[Path], text: str) -> list[str]:
+    """Return a line for each column of numbers that a site may have in another unit than the others.
+
+    Args:
+        tables: A table of each site; or one, whose spec may name the column of the site.
+        text: The spec of all of them, as it is written.
+
+    Raises:
+        InputError: a table cannot be read.
+    """
+    stated = tomllib.loads(text)
+    kinds = {name: one["kind"] if isinstance(one, dict) else one for name, one in stated["features"].items()}
+    names = [name for name, kind in kinds.items() if kind == "numeric"]
+    if not names or (len(tables) < 2 and "silo" not in stated):
+        return []
+    features = {name: {"kind": "numeric", "missing": "mean"} for name in names}
+    kept: dict[str, Any] = {key: stated[key] for key in NOTATION if key in stated}
+    spec = TableSpec.model_validate({**kept, "features": features, "standardise": "own"})
+    values: defaultdict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
+    for path in tables:
+        for piece in islice(pieces(kind_of(path), path, spec), MOST_PIECES):
+            sites, codes = ([spec_beside(path).stem], np.zeros(len(piece), np.int64))
+            if spec.silo is not None and len(tables) < 2:
+                sites, codes = piece.columns[spec.silo].different
+            for name in names:
+                numbers = piece.numbers(name)
+                for at, site in enumerate(sites):
+                    own = numbers[codes == at]
+                    values[name, site].append(own[np.isfinite(own)])
+    found: defaultdict[str, list[Spread]] = defaultdict(list)
+    for (name, site), parts in values.items():
+        if len(own := np.concatenate(parts)) >= FEWEST:
+            found[name].append(Spread.of(site, own))
+    return spreads_told(found)

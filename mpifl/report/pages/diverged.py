@@ -1,0 +1,104 @@
+"""How a run diverged: which loss, from which round on, at which silo first, and which model is of use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from mpifl.common import Names
+from mpifl.report.judging import NAMES
+from mpifl.report.runs import Summary, chance
+from mpifl.run.folder import number, why_lost
+
+
+class Event(NamedTuple):
+    """What happened in a round, and the reason where one was told."""
+
+    round: int
+    what: str
+    reason: str = ""
+
+
+NONE_SAVED = "no checkpoint of it or of an earlier round was kept"
+
+
+def has_diverged(summary: Summary) -> bool:
+    """Return whether a run is known to have diverged, by what is said against it."""
+    return any(map(chance.names_divergence, summary.remarks))
+
+
+def divergence(summary: Summary, names: Names) -> list[Event]:
+    """Return what went wrong in a run that diverged, and when, in the order of rounds."""
+    return sorted([*_not_finite(summary), *_grown(summary), *_at_silos(summary, names)])
+
+
+def told(summary: Summary, names: Names) -> str:
+    """Say how a run diverged, and which round and model are the last of use; "" of one that has not."""
+    if not has_diverged(summary):
+        return ""
+    found, lost = divergence(summary, names), why_lost(summary.run) or ""
+    said = [f"{one.what[:1].lower()}{one.what[1:]} (round {one.round:,})" for one in found]
+    said += [lost] if chance.names_divergence(lost) else []
+    last = min((one.round for one in found), default=summary.rounds + 1) - 1
+    return f"The run diverged: {'; '.join(said)}. {_of_use(summary, last)}"
+
+
+def _of_use(summary: Summary, last: int) -> str:
+    """Say which round before a divergence is the last, and where its model is."""
+    if last < 1:
+        return "No round is of use."
+    kept = [at for at in saved(summary.run) if at <= last]
+    if summary.model_round is not None and summary.model_round <= last:
+        where = f"model.safetensors is of round {summary.model_round:,}"
+    else:
+        where = f"its newest checkpoint is of round {kept[0]:,}" if kept else NONE_SAVED
+    return f"The last round of use is round {last:,}; {where}."
+
+
+def saved(run: Path) -> list[int]:
+    """Return the rounds that have a complete checkpoint, the latest first."""
+    found = (re.fullmatch(r"round_(\d{6,12})", one.parent.name)
+             for one in (run / "checkpoints").glob("round_*/checkpoint.json"))  # fmt: skip
+    return sorted((int(one[1]) for one in found if one), reverse=True)
+
+
+def _not_finite(summary: Summary) -> Iterator[Event]:
+    """Yield the first round in which each loss is no number."""
+    for key, name in chance.LOSSES.items():
+        bad = (r["round"] for r in summary.records if key in r and number(r, key) is None)
+        if (at := next(bad, None)) is not None:
+            yield Event(at, f"The {name} is not finite")
+
+
+def _grown(summary: Summary) -> Iterator[Event]:
+    """Yield the round from which on each loss that grew stays grown."""
+    for key, name in chance.LOSSES.items():
+        if (of := chance.grown(summary, key)) is not None:
+            yield Event(of.since, f"The {name} {of.words}", _highest(summary, of))
+
+
+def _highest(summary: Summary, of: chance.Grown) -> str:
+    """Say which silo's loss is highest where the loss has grown."""
+    record = next(r for r in summary.records if r["round"] == of.since)
+    found = record.get("silos")
+    silos: Mapping[str, object] = found if isinstance(found, Mapping) else {}
+    each = [(loss, silo) for silo, told in silos.items()
+            if isinstance(told, Mapping) and (loss := number(told, "loss")) is not None]  # fmt: skip
+    high = max(each, default=None)
+    return f"highest at silo {NAMES[high[1]]}: {high[0]:.4g}" if high and len(each) > 1 else ""
+
+
+def _at_silos(summary: Summary, names: Names) -> Iterator[Event]:
+    """Yield the first round that left out a silo since its update was not finite, or scored one so."""
+    for record in summary.records:
+        faults, silos = record.get("faults"), record.get("silos")
+        out = [names[silo] for silo, why in (faults if isinstance(faults, Mapping) else {}).items()
+               if chance.names_divergence(str(why))]  # fmt: skip
+        out += [NAMES[silo] for silo, told in (silos if isinstance(silos, Mapping) else {}).items()
+                if isinstance(told, Mapping) and "loss" in told and number(told, "loss") is None]  # fmt: skip
+        if out:
+            who = NAMES.listed(list(dict.fromkeys(out)), 3)
+            yield Event(record["round"], f"{who[:1].upper()}{who[1:]} first had figures that are not finite")
+            return

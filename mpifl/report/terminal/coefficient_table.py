@@ -1,0 +1,53 @@
+"""The coefficients of a regression, in the terminal and as a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from mpifl.common import InputError, write_atomic
+from mpifl.run.folder import read_metrics
+
+COLUMNS = ("name", "estimate", "error", "statistic", "p", "low", "high")
+
+
+def show_coefficients(run: Path, to: Path | None = None) -> None:
+    """Print the coefficients of a run's last round; with `to`, also write them as CSV.
+
+    Raises:
+        InputError: the run has none, or the file cannot be written.
+    """
+    record: dict[str, Any] = next((one for one in reversed(read_metrics(run)) if "coefficients" in one), {})
+    if not record:
+        raise InputError(f"{run}: has no coefficients; a run of [algorithm] name = 'newton' has")
+    rows = record["coefficients"]
+    shown = Table(box=box.SIMPLE_HEAD)
+    for name in ("column", "estimate", "error", "statistic", "p", "95 %: low", "high"):
+        shown.add_column(name, justify="left" if name == "column" else "right")
+    for row in rows:
+        shown.add_row(row["name"], *_cells(row))
+    console = Console()
+    console.print(shown)
+    if left_out := [row["name"] for row in rows if row.get("left_out")]:
+        console.print(f"left out, since they follow from the columns before them: {', '.join(left_out)}")
+    console.print(f"log-likelihood {record['log_likelihood']:.4f}, AIC {record['aic']:.2f}")
+    if to is not None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomic(to, text.getvalue().encode())
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    if row.get("left_out"):
+        return ["–"]
+    p = f"{row['p']:.4f}" if row["p"] >= 1e-4 else f"{row['p']:.1e}"
+    low, high = f"{row['low']:.4g}", f"{row['high']:.4g}"
+    return [f"{row['estimate']:.5g}", f"{row['error']:.4g}", f"{row['statistic']:.3f}", p, low, high]

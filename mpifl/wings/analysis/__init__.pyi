@@ -1,0 +1,6 @@
+from .analysis_wing import (
+    wing as wing,
+)
+from .newton import (
+    Newton as Newton,
+)

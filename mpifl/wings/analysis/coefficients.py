@@ -1,0 +1,115 @@
+"""The table of coefficients: estimates, standard errors, tests and intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl.common import InputError
+from mpifl.wings.analysis.families import Family
+
+LEVEL = 0.95
+ALIASED = 1e-9
+"""A column follows from those before it if less than this share of its squares is left after them."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model.
+
+    Attributes:
+        names: The columns; the intercept is the first.
+        estimates: One coefficient for each, float64; 0 for a column that is left out.
+        errors: Their standard errors; NaN for a column that is left out.
+        likelihood: The log-likelihood.
+        rows: How many examples there are.
+        family: The family of the outcome.
+        dispersion: The variance of the residuals; 1 where the family fixes it.
+    """
+
+    names: Sequence[str]
+    estimates: Tensor
+    errors: Tensor
+    likelihood: float
+    rows: int
+    family: Family
+    dispersion: float
+
+    @property
+    def parameters(self) -> int:
+        """How many coefficients were fitted."""
+        return int(self.errors.isfinite().sum())
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return a row for each column: name, estimate, standard error, statistic, p and 95 % interval.
+
+        The statistic is z, or Student's t with `rows - parameters` degrees of freedom where the dispersion is
+        estimated.
+        """
+        from scipy import stats
+
+        free = self.rows - self.parameters
+        of = stats.norm() if self.family.fixed_dispersion else stats.t(free)
+        wide = float(of.ppf((1 + LEVEL) / 2))
+        found = []
+        for name, estimate, error in zip(
+            self.names, self.estimates.tolist(), self.errors.tolist(), strict=True
+        ):
+            if not math.isfinite(error):
+                found.append({"name": name, "left_out": True})
+                continue
+            statistic = estimate / error if error else math.inf
+            row = {"name": name, "estimate": estimate, "error": error, "statistic": statistic}
+            row |= {"p": 2 * float(of.sf(abs(statistic)))}
+            found.append(row | {"low": estimate - wide * error, "high": estimate + wide * error})
+        return found
+
+    def figures(self) -> dict[str, float]:
+        """Return log-likelihood and Akaike's criterion, as a round's figures."""
+        many = self.parameters + (not self.family.fixed_dispersion)
+        return {"log_likelihood": self.likelihood, "aic": 2 * many - 2 * self.likelihood}
+
+
+def independent(information: Tensor) -> Tensor:
+    """Return which columns do not follow from those before them, bool of shape [p].
+
+    Args:
+        information: The sums of products of all pairs of columns, shape [p, p].
+    """
+    scale = information.diag().sqrt()
+    kept = scale > 0
+    unit = information / torch.outer(scale, scale).clamp(min=torch.finfo(torch.float64).tiny)
+    for _ in range(int(kept.sum())):
+        places = kept.nonzero().flatten()
+        root, failed = torch.linalg.cholesky_ex(unit[places][:, places])
+        rest = root.diag().square()
+        rest[int(failed) - 1 if int(failed) else len(rest) :] = 0.0
+        dependent = (rest < ALIASED).nonzero().flatten()
+        if not len(dependent):
+            break
+        kept[places[dependent[0]]] = False
+    return kept
+
+
+def inverted(information: Tensor, kept: Tensor, names: Sequence[str]) -> Tensor:
+    """Return the inverse of the information over the kept columns, with zeros for the others, shape [p, p].
+
+    Raises:
+        InputError: the information is not positive definite.
+    """
+    places = kept.nonzero().flatten()
+    part = information[places][:, places]
+    scale = part.diag().clamp(min=torch.finfo(torch.float64).tiny).rsqrt()
+    root, failed = torch.linalg.cholesky_ex(part * torch.outer(scale, scale))
+    if int(failed):
+        name = names[int(places[int(failed) - 1])]
+        what = f"column '{name}': its coefficient has no finite estimate, since it separates the outcomes"
+        raise InputError(f"{what}; leave the column out, or use [algorithm] ridge")
+    found = torch.zeros_like(information)
+    found[places[:, None], places] = torch.cholesky_inverse(root) * torch.outer(scale, scale)
+    return found

@@ -1,0 +1,97 @@
+"""Sums of products that have the same bits however the rows are cut.
+
+Each number is cut into slices of a few bits (Ozaki et al. 2012, "Error-free transformations of matrix
+multiplication", section 3). Slices are whole numbers in float64, so a matrix product of them is exact in any
+order. What is left out is below 2^-57 of the largest magnitude of its column.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+BITS, SLICES = 19, 3
+BLOCK = 1 << 13
+"""Rows of one matrix product: 2 * BITS + 13 bits are below the 53 bits of float64."""
+MOST_ROWS = 1 << 23
+"""Rows of a silo whose sums of products stay below 2^63."""
+LOWEST, HIGHEST = -126, 129
+"""Exponents of float32: a magnitude below 2^e and at least 2^(e-1) has the exponent e."""
+EXPONENTS = HIGHEST - LOWEST + 1
+WORD = 32
+"""Bits of the words in which whole numbers travel, since such add up exactly in float64."""
+
+
+def exponent_counts(columns: Tensor) -> Tensor:
+    """Return how many numbers of each column have each exponent, flat, from shape [n, p]; zeros count
+    nowhere."""
+    exponents = torch.frexp(columns).exponent.clamp(LOWEST, HIGHEST) - LOWEST
+    places = exponents + EXPONENTS * torch.arange(columns.shape[1])
+    return torch.bincount(places[columns != 0].long(), minlength=EXPONENTS * columns.shape[1])
+
+
+def tops_of(counts: Tensor) -> Tensor:
+    """Return, for each column, the least power of two above all magnitudes, from `exponent_counts`; 1 for a
+    column of zeros."""
+    table = counts.reshape(-1, EXPONENTS) > 0.5
+    places = torch.arange(LOWEST, HIGHEST + 1)
+    highest = torch.where(table, places, LOWEST - 1).amax(1)
+    return torch.ldexp(torch.ones(len(table), dtype=torch.float64), torch.where(table.any(1), highest, 0))
+
+
+def power_above(magnitude: float) -> Tensor:
+    """Return the least power of two above a magnitude, float64 of shape [1]."""
+    exponent = torch.frexp(torch.tensor([magnitude], dtype=torch.float64)).exponent
+    return torch.exp2(exponent.double())
+
+
+def products(left: Tensor, right: Tensor, left_tops: Tensor, right_tops: Tensor) -> Tensor:
+    """Return `left.T @ right` in three levels of whole numbers, int64 of shape [SLICES, p, q].
+
+    Args:
+        left: At most BLOCK rows, float64 of shape [n, p].
+        right: As many rows, shape [n, q].
+        left_tops: Powers of two above the magnitudes of each column, at all silos; shape [p].
+        right_tops: The same of `right`, shape [q].
+    """
+    a, b = _slices(left, left_tops), _slices(right, right_tops)
+    return torch.stack(
+        [
+            sum((a[i].T @ b[level - i]).long() for i in range(level + 1))  # type: ignore[misc]
+            for level in range(SLICES)
+        ]
+    )
+
+
+def packed(levels: Tensor) -> Tensor:
+    """Return whole numbers as float64 words, two for each number, flat."""
+    return torch.stack([levels >> WORD, levels & ((1 << WORD) - 1)]).double().reshape(-1)
+
+
+def words_of(numbers: int) -> int:
+    """Return the length of the words for so many products."""
+    return 2 * SLICES * numbers
+
+
+def unpacked(words: Tensor, left_tops: Tensor, right_tops: Tensor) -> Tensor:
+    """Return the products, float64 of shape [p, q], from sums of words over silos.
+
+    The sum of all slices is a whole number, which is rounded once.
+    """
+    shape = 2, SLICES, len(left_tops), len(right_tops)
+    high, low = np.vectorize(int, otypes=[object])(words.numpy()).reshape(shape)
+    levels = high * (1 << WORD) + low
+    whole = sum(levels[level] * (1 << BITS * (SLICES - 1 - level)) for level in range(SLICES))
+    scaled = torch.from_numpy(np.asarray(whole, dtype=np.float64))
+    return scaled * 2.0 ** (-BITS * (SLICES + 1)) * left_tops[:, None] * right_tops
+
+
+def _slices(numbers: Tensor, tops: Tensor) -> list[Tensor]:
+    """Return the leading slices of numbers, the highest first; whole numbers of at most BITS bits."""
+    rest, found = numbers / tops, []
+    for nth in range(1, SLICES + 1):
+        slice = torch.round(rest * 2.0 ** (BITS * nth))
+        rest = rest - slice * 2.0 ** (-BITS * nth)
+        found.append(slice)
+    return found

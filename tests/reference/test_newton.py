@@ -1,0 +1,220 @@
+"""Newton's method gives the pooled regression, and the same bits however the rows are cut into silos."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import ranks
+from hypothesis import given, settings, strategies as st
+
+from mpifl.data import Targets
+from mpifl.data.shards.shards import Features, FederationSpec
+from mpifl.wings.analysis import exact_products as exact
+from mpifl.wings.analysis.coefficients import independent
+from mpifl.wings.analysis.families import Binomial
+from scripts.write_shard import write_shard
+
+N, COLUMNS = 150, Features(shape=(5,), dtype="float32")
+CUTS = {"one": [], "four": [20, 21, 100], "seven": [10, 30, 31, 60, 90, 120]}
+"""Where the rows of each folder are cut; those of `seven` are shuffled before."""
+
+
+def job(name: str, shards: str, **tables: Any) -> dict[str, Any]:
+    usual: dict[str, Any] = {
+        "model": {"name": "logreg"},
+        "task": {"name": "binary"},
+        "algorithm": {"name": "newton"},
+        "device": "cpu",
+        "evaluate": {"every": 1000},
+    }
+    return {"name": name, "shards": shards, "seed": 11, "rounds": 8, **usual, **tables}
+
+
+RIDGE = {"name": "newton", "ridge": 2.0}
+DAMPED = {"name": "newton", "damping": 1.0}
+VALUES = {"task": {"name": "regression"}, "rounds": 3}
+JOBS = [
+    *(job(f"yes-{cut}", f"yes-{cut}") for cut in CUTS),
+    job("ridge", "yes-four", algorithm=RIDGE),
+    job("damped", "yes-four", algorithm=DAMPED, rounds=2),
+    *(job(f"values-{cut}", f"values-{cut}", **VALUES) for cut in CUTS),
+]
+
+
+def rows_of(kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of scales from 1e-3 to 1e3, the last the third's double and one; yes or no, or values."""
+    draw = np.random.default_rng(4)
+    x = draw.normal(size=(N, 5)) * [1, 1e-3, 1e3, 1, 1] + [0, 0, 500, 3, 0]
+    x[:, 3] = draw.integers(0, 2, N)
+    x[:, 4] = 1 - x[:, 3]
+    x = x.astype(np.float32)
+    eta = 0.3 + x[:, 0] + 300 * x[:, 1] - 1e-3 * (x[:, 2] - 500) + 0.5 * x[:, 3]
+    if kind == "yes":
+        return x, (draw.random(N) < 1 / (1 + np.exp(-eta))).astype(np.int64)
+    return x, (eta + draw.normal(size=N)).astype(np.float32)
+
+
+def design(x: np.ndarray) -> np.ndarray:
+    """Return the columns that are not left out, the intercept first."""
+    return np.column_stack([np.ones(len(x)), x[:, :4].astype(np.float64)])
+
+
+def write(folder: Path, silos: list[tuple[np.ndarray, np.ndarray]], kind: str) -> None:
+    """Write a folder of shards."""
+    folder.mkdir()
+    of: dict[str, Any] = {"features": COLUMNS, "classes": 2}
+    if kind == "values":
+        of = {"features": COLUMNS, "classes": None, "targets": Targets(shape=(), dtype="float32")}
+    entries = [
+        write_shard(folder / f"{k}.h5", {"train": silo}, silo=k, name=f"silo {k}", **of)
+        for k, silo in enumerate(silos)
+    ]
+    told = {
+        "format_version": 1 + (kind == "values"),
+        "name": "rows",
+        "seed": 0,
+        "scheme": {"name": "cut"},
+        "source": {},
+        "silos": entries,
+    }
+    FederationSpec(**told, **of).write(folder)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base, here = tmp_path_factory.mktemp("newton"), Path(__file__).parent
+    for kind in ("yes", "values"):
+        x, y = rows_of(kind)
+        for cut, places in CUTS.items():
+            order = np.random.default_rng(1).permutation(N) if cut == "seven" else np.arange(N)
+            silos = list(zip(np.split(x[order], places), np.split(y[order], places), strict=True))
+            write(base / f"{kind}-{cut}", silos, kind)
+    (base / "jobs.json").write_text(json.dumps(JOBS))
+    done = ranks(1, here / "drive.py", base / "jobs.json", base, timeout=200, cwd=base)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return base
+
+
+def last(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    return found
+
+
+def column(run: Path, key: str) -> np.ndarray:
+    return np.array([row[key] for row in last(run)["coefficients"] if "estimate" in row])
+
+
+def inverted(matrix: np.ndarray) -> np.ndarray:
+    scale = 1 / np.sqrt(np.diag(matrix))
+    return np.linalg.inv(matrix * np.outer(scale, scale)) * np.outer(scale, scale)
+
+
+def by_newton(
+    kind: str, ridge: float = 0.0, damping: float = 0.0, rounds: int = 30
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return coefficients, standard errors and log-likelihood of the pooled rows, in plain numpy."""
+    x, y = rows_of(kind)
+    a, beta = design(x), np.zeros(5)
+    penalty = ridge * np.array([0, 1, 1, 1, 1.0])
+    for _ in range(rounds):
+        mu = 1 / (1 + np.exp(-a @ beta)) if kind == "yes" else a @ beta
+        v = mu * (1 - mu) if kind == "yes" else np.ones(N)
+        information = a.T @ (a * v[:, None]) + np.diag(penalty)
+        inverse = inverted(information)
+        beta = beta + inverted(information + damping * np.eye(5)) @ (a.T @ (y - mu) - penalty * beta)
+    squares = float(((y - mu) ** 2).sum())
+    spread = 1.0 if kind == "yes" else squares / (N - 5)
+    likelihood = (y * np.log(mu) + (1 - y) * np.log(1 - mu)).sum() if kind == "yes" else 0.0
+    return beta, np.sqrt(np.diag(inverse) * spread), float(likelihood)
+
+
+@pytest.mark.parametrize("kind", ["yes", "values"])
+def test_all_cuts_give_the_same_bytes_and_the_pooled_regression(runs: Path, kind: str) -> None:
+    told = [
+        [{key: of for key, of in json.loads(line).items() if key in KEPT} for line in lines.splitlines()]
+        for lines in ((runs / f"{kind}-{cut}" / "metrics.jsonl").read_text() for cut in CUTS)
+    ]
+    assert told[0] == told[1] == told[2]
+    models = {(runs / f"{kind}-{cut}" / "model.safetensors").read_bytes() for cut in CUTS}
+    assert len(models) == 1
+    beta, errors, likelihood = by_newton(kind)
+    np.testing.assert_allclose(column(runs / f"{kind}-four", "estimate"), beta, rtol=1e-10)
+    np.testing.assert_allclose(column(runs / f"{kind}-four", "error"), errors, rtol=1e-10)
+    if kind == "yes":
+        assert last(runs / "yes-four")["log_likelihood"] == pytest.approx(likelihood, rel=1e-12)
+
+
+KEPT = ("round", "decrement", "log_likelihood", "aic", "coefficients")
+
+
+def test_ridge_spares_the_intercept_and_damping_shortens_steps(runs: Path) -> None:
+    beta, errors, _ = by_newton("yes", ridge=2.0)
+    np.testing.assert_allclose(column(runs / "ridge", "estimate"), beta, rtol=1e-9)
+    np.testing.assert_allclose(column(runs / "ridge", "error"), errors, rtol=1e-9)
+    beta, _, _ = by_newton("yes", damping=1.0, rounds=2)
+    np.testing.assert_allclose(column(runs / "damped", "estimate"), beta, rtol=1e-9)
+
+
+def test_a_column_that_follows_from_others_is_left_out(runs: Path) -> None:
+    assert last(runs / "yes-one")["coefficients"][-1] == {"name": "x4", "left_out": True}
+
+
+@pytest.mark.parametrize("kind", ["yes", "values"])
+def test_the_table_is_that_of_statsmodels(runs: Path, kind: str) -> None:
+    sm = pytest.importorskip("statsmodels.api", reason="of the extra 'oracles'")
+    x, y = rows_of(kind)
+    fitted = sm.OLS(y.astype(float), design(x)).fit()
+    if kind == "yes":
+        fitted = sm.Logit(y, design(x)).fit(method="newton", tol=1e-14, maxiter=50, disp=0)
+    run = runs / f"{kind}-seven"
+    low, high = np.asarray(fitted.conf_int()).T
+    for key, right in {"estimate": fitted.params, "error": fitted.bse, "low": low, "high": high}.items():
+        np.testing.assert_allclose(column(run, key), right, rtol=1e-10, err_msg=key)
+    np.testing.assert_allclose(column(run, "p"), fitted.pvalues, rtol=1e-8)
+    assert last(run)["log_likelihood"] == pytest.approx(fitted.llf, rel=1e-10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 400),
+    st.lists(st.integers(-40, 40), min_size=1, max_size=4),
+    st.integers(0, 2**32),
+)
+def test_sums_of_products_are_the_same_over_all_cuts(rows: int, powers: list[int], seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    scales = torch.tensor([2.0**power for power in powers], dtype=torch.float64)
+    x = (torch.randn(rows, len(powers), generator=draw, dtype=torch.float64) * scales).float().double()
+    places = sorted(torch.randint(0, rows + 1, (3,), generator=draw).tolist())
+    shuffled = x[torch.randperm(rows, generator=draw)].tensor_split(places)
+    tops = exact.tops_of(sum(exact.exponent_counts(part) for part in shuffled))
+
+    def added(parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        words = sum(exact.packed(exact.products(part, part, tops, tops)) for part in parts)
+        return exact.unpacked(torch.as_tensor(words), tops, tops)
+
+    assert torch.equal(added((x,)), added(shuffled))
+    size = torch.outer(x.square().sum(0).sqrt(), x.square().sum(0).sqrt()).clamp(min=1e-300)
+    assert float(((added((x,)) - x.T @ x) / size).abs().max()) < 1e-12
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(-800, 800), min_size=1, max_size=200), st.integers(1, 199))
+def test_what_a_row_adds_does_not_depend_on_its_place(values: list[float], place: int) -> None:
+    eta = torch.tensor(values, dtype=torch.float64)
+    whole = Binomial().terms(eta, torch.ones_like(eta))
+    parts = [Binomial().terms(part, torch.ones_like(part)) for part in eta.tensor_split([place])]
+    for name in ("residual", "weight", "likelihood"):
+        assert torch.equal(getattr(whole, name), torch.cat([getattr(part, name) for part in parts]))
+
+
+def test_columns_that_follow_from_others_are_found_in_order() -> None:
+    draw = np.random.default_rng(0)
+    a = draw.normal(size=(50, 6))
+    a[:, 2], a[:, 5], a[:, 3] = a[:, 0] + 2 * a[:, 1], 0, a[:, 4] * 1e-6
+    kept = independent(torch.from_numpy(a.T @ a))
+    assert kept.tolist() == [True, True, False, True, False, False]
