@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tomli_w
@@ -15,6 +16,7 @@ from conftest import ROOT
 from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
+from mpifl.data.shards import read_federation
 from mpifl.run.job import check_job
 from mpifl.run.job.tables import BY_WEIGHTS, OF_RULES
 from mpifl.training import build, core_alone
@@ -206,7 +208,9 @@ def test_an_alignment_that_cannot_be_read_is_a_problem_of_its_rank(job, tmp_path
         raise InputError("the file is gone")
 
     one = type("Own", (Wing,), {"alignments": unread, "name": "own"})(job())
-    prepared = build._prepared(job(), tmp_path / "run", (), False, Alone(), False, lambda job: [one])
+    made = job()
+    plan = build.plan_of(made, read_federation(Path(made.shards)), tmp_path / "run", [one])
+    prepared = build._prepared(made, lambda: plan, Alone(), lambda job: [one])
     assert prepared.problem.endswith("the file is gone")
 
 
