@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, rank_environment
+from device.conftest import library as library
 
 TESTBED = ROOT / "scripts" / "slurm_testbed.sh"
 ROUNDS = 150
