@@ -40,6 +40,7 @@ if [[ $code = 0 && ! $run/model.safetensors -nt $run/job.toml ]]; then
     code=1
 fi
 if [[ $code = [023] || $over ]]; then
+    [[ $over ]] || rm -f "$starts"
     exit "$code"                                # done; or wrong, or too few silos: more time would not help
 fi
 if [[ $(latest) = "$before" ]]; then

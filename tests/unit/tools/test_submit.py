@@ -225,6 +225,8 @@ def test_a_model_of_an_earlier_end_is_no_success(tmp_path, writes, code):
     done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (code, "")
     assert ("not queued again" in done.stdout) == bool(code)
+    starts = [path.name for path in tmp_path.parent.glob(".*.starts")]
+    assert (f".{tmp_path.name}.starts" in starts) == bool(code), "after a good end no start is counted"
 
 
 def test_a_checkpoint_that_was_set_aside_is_none_that_a_start_has_brought(tmp_path):
