@@ -110,7 +110,7 @@ CONF
     chmod +x "$at/task_prolog"
     echo AutoDetect=off >"$at/gres.conf"
     cp /etc/hosts "$at/hosts"
-    : >"$at/gpu0" && : >"$at/gpu1"
+    mknod "$at/gpu0" c 195 0 && mknod "$at/gpu1" c 195 1 || cannot "may not make device nodes (mknod), as GPUs to pretend"
     for node in $(seq "$1"); do
         echo "NodeName=n$node NodeHostname=localhost NodeAddr=127.0.0.1 Port=$((first + node)) CPUs=$2 RealMemory=4000 Gres=gpu:2 State=UNKNOWN" >>"$at/slurm.conf"
         echo "NodeName=n$node Name=gpu File=$at/gpu[0-1]" >>"$at/gres.conf"

@@ -54,6 +54,13 @@ for name in examples():
     assert not {p.name for p in (checkout / "docs/examples" / name).iterdir()} - {p.name for p in (examples_folder() / name).iterdir()}, name
 print("installed: all modules, stubs, templates, jobs and examples; the loops of C", "are compiled" if kernels.compiled() else "are not to be had")
 PYTHON
+mpifl selftest | tee selftest.log
+grep -q "are as in its wheel" selftest.log
+module=$(bare/bin/python -c 'import mpifl.cli.ending; print(mpifl.cli.ending.__file__)')
+echo "# altered" >>"$module"
+bare/bin/python -c 'from mpifl.cli.doctor.selftest import files; files()' 2>altered.log && exit 1
+grep -q "ending.py: altered" altered.log
+sed -i '$d' "$module"
 mpifl demo --ranks 2 >demo.log 2>&1 || { tail -n 20 demo.log >&2; exit 1; }
 tail -n 5 demo.log
 mpifl new --rounds 1

@@ -704,7 +704,7 @@ def test_a_way_past_a_face_is_found(text):
 
 def test_data_prep_in_mpifl_is_found():
     text = tree_of("from data_prep.site import PartyTable")
-    assert of_data_prep(ROOT / "mpifl/cli/job_tools/submit.py", text)
+    assert of_data_prep(ROOT / "mpifl/cli/slurm/submit.py", text)
     assert not of_data_prep(ROOT / "mpifl/cli/align_command.py", text)
     assert of_data_prep(ROOT / "mpifl/cli/align_command.py", tree_of("from data_prep.cut import partition"))
 

@@ -204,6 +204,16 @@ def doctor(
 
 
 @app.command()
+def selftest() -> None:
+    """Try this installation in two minutes: its files, MPI, the same bits on 1 and 3 ranks, after a kill, and
+    without C. Exit code 1: something is wrong."""
+    from mpifl.cli.doctor import try_installation
+
+    if not try_installation(typer.echo):
+        raise typer.Exit(1)
+
+
+@app.command()
 def keys(
     table: Annotated[
         str | None,

@@ -9,6 +9,7 @@ import typer
 
 from mpifl.cli import ending
 from mpifl.cli.command_options import DryRun, Elsewhere, JobFile, Out, Set
+from mpifl.cli.slurm import slurm_options as slurm
 
 
 def check(
@@ -54,44 +55,43 @@ def check_first(
 
 def submit(
     job: JobFile,
+    words: slurm.Words = [],  # noqa: B006
     set_: Set = [],  # noqa: B006
     out: Out = None,
-    nodes: Annotated[int, typer.Option(min=1)] = 1,
-    ranks: Annotated[
-        int | None,
-        typer.Option("--ranks", "--ntasks", min=1, help="By default a worker a silo, and the server."),
-    ] = None,
-    gpus_per_node: Annotated[int, typer.Option(min=0, help="A worker each.")] = 0,
-    cpus_per_task: Annotated[int | None, typer.Option(min=1, help="The job's threads by default.")] = None,
-    time: Annotated[str | None, typer.Option(help="As sbatch takes it: 30 (minutes), 2:00:00, 1-12.")] = None,
+    nodes: slurm.Nodes = 1,
+    ranks: slurm.Tasks = None,
+    gpus_per_node: slurm.Gpus = 0,
+    cpus_per_task: slurm.Cpus = None,
+    time: slurm.Time = None,
     partition: Annotated[str | None, typer.Option()] = None,
     account: Annotated[str | None, typer.Option()] = None,
-    launcher: Annotated[str, typer.Option(help="auto, srun or mpirun.")] = "auto",
+    mem: slurm.Mem = None,
+    qos: Annotated[str | None, typer.Option()] = None,
+    constraint: slurm.Constraint = None,
+    gres: slurm.Gres = None,
+    exclusive: slurm.Exclusive = False,
+    mail_type: slurm.MailType = None,
+    dependency: slurm.Dependency = None,
+    launcher: slurm.Launcher = "auto",
     dry_run: DryRun = False,
     force: Annotated[bool, typer.Option("--force", help="As of train, for the first start alone.")] = False,
     elsewhere: Elsewhere = False,
-    sweep: Annotated[
-        bool, typer.Option("--sweep", help="--set KEY=A,B: each run of the grid is a task of a job array.")
-    ] = False,
-    at_once: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With --sweep: so many tasks at a time.")
-    ] = None,
+    sweep: slurm.Sweep = False,
+    at_once: slurm.AtOnce = None,
 ) -> None:
     """Train as a SLURM job that queues itself again until it is done; with --sweep, as an array of them."""
-    from mpifl.cli.job_tools import SlurmOptions, submit_job
+    from mpifl.cli.slurm import SlurmOptions, submit_job
 
+    asked = {"mem": mem, "qos": qos, "constraint": constraint, "gres": gres, "exclusive": exclusive or None}
     wishes = SlurmOptions(
-        nodes=nodes,
-        ranks=ranks,
-        gpus_per_node=gpus_per_node,
-        cpus_per_task=cpus_per_task,
-        time=time,
-        partition=partition,
+        *(nodes, ranks, gpus_per_node, cpus_per_task, time, partition),
         account=account,
         launcher=launcher,
         elsewhere=elsewhere,
         sweep=sweep,
         at_once=at_once,
+        sbatch={**asked, "mail-type": mail_type, "dependency": dependency},
+        words=tuple(words),
     )
     usual = f"{job.stem}-sweep" if sweep else job.stem
     submit_job(job, out or Path("runs") / usual, tuple(set_), wishes, dry_run, force)

@@ -11,6 +11,7 @@ import torch
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import check_open_files
+from mpifl.common.machine import hardware
 from mpifl.data.batches import Batches
 from mpifl.data.shards import AnySpec, FederationSpec, ShardEntry, open_shard
 from mpifl.exchange.worker_side import Worker, WorkerContext
@@ -66,7 +67,7 @@ def about_rank(device: torch.device, silos: int, bits: Mapping[str, str] | None 
         "threads": str(torch.get_num_threads()),
     }
     computes = about_plain(device) if bits is None else bits
-    return about | {"silos": str(silos), "pid": str(os.getpid())} | dict(computes)
+    return about | {"silos": str(silos), "pid": str(os.getpid())} | hardware() | dict(computes)
 
 
 def settled_device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, rank_environment
+from device.conftest import library as library
 
 TESTBED = ROOT / "scripts" / "slurm_testbed.sh"
 ROUNDS = 150
@@ -73,10 +74,10 @@ class Slurm:
             lambda: path.exists() and path.read_bytes().count(b"\n") >= round, f"round {round} of {run}"
         )
 
-    def until_started_again(self, job: str, seconds: float = 120) -> None:
+    def until_started_again(self, job: str, seconds: float = 120, times: int = 1) -> None:
         """Wait until a job was queued again,
         and have it start now where SLURM would keep it back for two minutes."""
-        self.until(lambda: self.field(job, "Restarts") == "1", "the job to be queued again", seconds)
+        self.until(lambda: self.field(job, "Restarts") == str(times), "the job to be queued again", seconds)
         self.until(lambda: self.field(job, "JobState") != "COMPLETING", "the first start to be cleared away")
         # word of the first start's end may come late, and would end the second; hence SLURM's delay
         time.sleep(5)

@@ -143,6 +143,20 @@ def test_a_start_that_brings_no_checkpoint_is_not_queued_again(slurm: Slurm) -> 
     )
 
 
+@pytest.mark.slow
+def test_a_job_that_slurm_queues_again_and_again_for_nothing_ends_by_itself(slurm: Slurm) -> None:
+    run = "runs/again"
+    job = slurm.submit(run, "--set", "rounds=1000000", "--set", "checkpoint.every=1000000")
+    starts = slurm.yard / "runs/.again.starts"
+    for times in range(1, 6):
+        slurm.until(lambda n=times: starts.exists() and starts.read_text().count("\n") == n, f"start {times}")
+        slurm.call("scontrol", "requeue", job)
+        slurm.until_started_again(job, times=times)
+    assert slurm.until_ended(job) == "FAILED"
+    said = "5 starts without a checkpoint more than none: not started again"
+    assert said in (slurm.yard / f"{run}.log").read_text(errors="replace")
+
+
 @pytest.mark.parametrize("name", [longer("cpu"), longer("gpu")])
 def test_the_script_runs_as_it_is(slurm: Slurm, alone: dict[int, str], name: str) -> None:
     job = slurm.call("sbatch", "--parsable", f"jobs/slurm/{name}.sbatch")
@@ -199,6 +213,9 @@ def test_the_example_of_a_sweep_runs_and_has_nothing_left_to_do(slurm: Slurm) ->
     assert all(f"local.lr={rate},seed=2" in said for rate in ("0.03", "0.1", "0.3"))
 
 
+REFUSED = "runs/refused: refused:"
+
+
 @pytest.mark.parametrize(
     ("more", "line"),
     [
@@ -206,18 +223,42 @@ def test_the_example_of_a_sweep_runs_and_has_nothing_left_to_do(slurm: Slurm) ->
         (["--nodes", "1", "--ranks", "40"], "1 node with 40 ranks of 1 CPU each: partition main has 3 nodes"),
         (["--gpus-per-node", "3"], "--gpus-per-node 3: partition main has 3 nodes of 4 CPUs and 2 GPUs; ask"),
         (["--time", "2"], "--time 2: SLURM signals a job up to 180 s before its end, to save; give more, "),
-        (["--partition", "nosuch"], "runs/refused: refused: sbatch: error: invalid partition specified: no"),
+        (["--partition", "nosuch"], f"{REFUSED} sbatch: error: invalid partition specified: nosuch"),
+        (["--mem", "99G"], f"{REFUSED} .*Requested node configuration is not available"),
+        (["--mem", "much"], f"{REFUSED} sbatch: error: Invalid --mem specification"),
+        (["--constraint", "icelake"], f"{REFUSED} .*Invalid feature specification"),
+        (["--gres", "fpga:1"], f"{REFUSED} sbatch: error: Invalid generic resource"),
+        (["--mail-type", "NEVER"], f"{REFUSED} sbatch: error: Invalid --mail-type specification"),
+        (["--dependency", "then"], f"{REFUSED} .*Job dependency problem"),
+        (["--", "--reservation=mine"], f"{REFUSED} .*Requested reservation is invalid"),
+        (["--", "--nosuch"], f"{REFUSED} sbatch: unrecognized option '--nosuch'"),
     ],
 )
 def test_what_slurm_would_keep_for_ever_or_refuses_is_one_line(
     slurm: Slurm, more: list[str], line: str
 ) -> None:
     said = slurm.submit("runs/refused", *more, code=2)
-    assert said.startswith(f"error: {line}")
+    assert re.match(f"error: {line}", said)
     assert len(said.splitlines()) == 1
     assert not (slurm.yard / "runs/refused.sbatch").exists()
-    if "nosuch" not in more:
-        assert slurm.submit("runs/refused", *more, "--dry-run", code=2) == said
+    assert re.match(f"error: {line}", slurm.submit("runs/refused", "--dry-run", *more, code=2))
+
+
+def test_slurm_is_asked_for_what_is_wished_and_an_edited_script_is_kept(slurm: Slurm) -> None:
+    run, given = "runs/wished", ("--ranks", "3", "--set", "rounds=1", "--time", "1-0")
+    first = slurm.submit(run, *given, "--dependency", "singleton", "--", "--begin=now+1hour")
+    slurm.call("scancel", first)
+    script = slurm.yard / f"{run}.sbatch"
+    edited = script.read_text().replace("\nunset ", "\nmodule() { :; }\nunset ")
+    script.write_text(edited)
+    asked = ("--mem", "300M", "--qos", "normal", "--exclusive", "--mail-type", "END,FAIL")
+    job = slurm.submit(run, *given, *asked, "--gres", "gpu:1", "--", "--comment=a b", "--begin=now+1hour")
+    (kept,) = slurm.yard.glob("runs/wished.edited-*.sbatch")
+    assert kept.read_text() == edited
+    assert "300M" in script.read_text()
+    names = ("MinMemoryNode", "OverSubscribe", "Comment", "TresPerNode")
+    assert [slurm.field(job, name) for name in names] == ["300M", "NO", "a", "gres:gpu:1"]
+    slurm.call("scancel", job)
 
 
 def test_a_run_whose_job_waits_is_not_submitted_again(slurm: Slurm) -> None:

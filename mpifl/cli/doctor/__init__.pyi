@@ -7,3 +7,6 @@ from .compiling import (
 from .examination import (
     examine as examine,
 )
+from .selftest import (
+    try_installation as try_installation,
+)

@@ -20,7 +20,14 @@ from mpifl.cli.doctor.disk import Disk, examine_folder, file_system
 from mpifl.cli.doctor.gpus import Gpu, examine_gpu
 from mpifl.cli.doctor.site_check import SiteCondition, examine_site
 from mpifl.common import InputError
-from mpifl.common.machine import pin_kernels, processor, signals
+from mpifl.common.machine import (
+    granted_cores,
+    hardware,
+    pin_kernels,
+    processor,
+    scratch_room,
+    signals,
+)
 from mpifl.data.shards import (
     AnyEntry,
     AnySpec,
@@ -127,6 +134,11 @@ class Condition(Message):
     site: SiteCondition | None = None
     batched: Trial | None = None
     computes: Computes = Computes()
+    hardware: dict[str, str] = {}  # noqa: RUF012 - pydantic copies it
+    granted: float | None = None
+    """Cores' time that control groups grant; None if they set no limit."""
+    room: dict[str, int] = {}  # noqa: RUF012
+    """Free bytes of folders for files that do not last."""
 
 
 def examine_rank(transport: Transport, plan: Plan) -> Condition:
@@ -162,6 +174,9 @@ def examine_rank(transport: Transport, plan: Plan) -> Condition:
         site=_site(plan),
         batched=None if fault else _batched(plan, transport),
         computes=computes,
+        hardware=hardware(),
+        granted=granted_cores(),
+        room=scratch_room(),
     )
 
 

@@ -10,6 +10,7 @@ from mpifl.cli.doctor.alike_ranks import Conditions, differing, grouped, named, 
 from mpifl.cli.doctor.condition import Plan
 from mpifl.cli.doctor.findings import Finding, State
 from mpifl.cli.doctor.gpus import judge_gpus
+from mpifl.cli.doctor.node_findings import of_nodes
 from mpifl.cli.doctor.sites import of_sites
 from mpifl.common import InputError
 from mpifl.common.machine import native
@@ -27,7 +28,18 @@ WORSE, BETTER = 1.05, 0.8
 
 def judge(conditions: Conditions, plan: Plan) -> list[Finding]:
     """Return findings from all ranks' conditions, in the order in which a training would fail."""
-    ranks = (_mpi, _launcher, _tolerance, _gpu_buffers, _versions, _nodes, _doorbells, _cores, _signals)
+    ranks = (
+        _mpi,
+        _launcher,
+        _tolerance,
+        _gpu_buffers,
+        _versions,
+        _nodes,
+        _doorbells,
+        _cores,
+        of_nodes,
+        _signals,
+    )
     tools = (_devices, _processors, _kernels, _compile, _batched, _hdf5, _shards, _run, of_sites)
     findings = [finding for look in ranks for finding in look(conditions)]
     return findings + [finding for look in tools for finding in look(conditions, plan)]

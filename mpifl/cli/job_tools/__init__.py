@@ -1,4 +1,4 @@
-"""Commands for jobs: submit, keys, templates, and checks before a start."""
+"""Commands for jobs: keys, templates, and checks before a start."""
 
 import lazy_loader
 

@@ -1,8 +1,4 @@
-from . import (
-    cluster as cluster,
-    keys as keys,
-    submit as submit,
-)
+from . import keys as keys
 from .beforehand import (
     check_beforehand as check_beforehand,
     check_whole as check_whole,
@@ -58,10 +54,6 @@ from .split_predict import (
 from .stacked_names import (
     console_of_names as console_of_names,
     print_stacked as print_stacked,
-)
-from .submit import (
-    SlurmOptions as SlurmOptions,
-    submit_job as submit_job,
 )
 from .templates import (
     MASKS as MASKS,

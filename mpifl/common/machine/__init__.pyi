@@ -10,6 +10,11 @@ from .debug_mode import (
     DEBUGGING as DEBUGGING,
     debugging as debugging,
 )
+from .node_facts import (
+    granted_cores as granted_cores,
+    hardware as hardware,
+    scratch_room as scratch_room,
+)
 from .processors import (
     moved_from as moved_from,
     pin_kernels as pin_kernels,

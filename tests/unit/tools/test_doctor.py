@@ -281,7 +281,9 @@ def rank(number, **more):
         "launcher": "/opt/mpi/bin/prterun", "family": "Open MPI", "device": "cpu", "cores": [0, 1, 2, 3],
         "threads": 1,
         "kernels": "compiled", "compiler": "/usr/bin/cc", "cpp": "/usr/bin/g++", "versions": "1", "hdf5": "2",
-        "deaf": [], "computes": {"processor": "a", "bits": "1"},
+        "deaf": [], "computes": {"processor": "a", "bits": "1"}, "granted": 2.0,
+        "hardware": {"instructions": "avx2", "caches": "L3 1M", "numa": f"{number} of 3"},
+        "room": {"/tmp": 10**9, "/dev/shm": 10**8},
     }  # fmt: skip
     return Condition(**{**given, **more})
 
@@ -298,6 +300,10 @@ ONE_BAD = {
     "no gpu": ({"device": "none", "device_fault": "no GPU"}, "device", "bad"),
     "tensors": ({"kernels": "tensors"}, "sums", "warning"),
     "other bits": ({"computes": {"processor": "b", "bits": "2"}}, "processors", "warning"),
+    "other cores": ({"hardware": {"instructions": "avx", "caches": "L3 1M"}}, "hardware", "warning"),
+    "halted": ({"granted": 1.5}, "processor time", "warning"),
+    "little /tmp": ({"room": {"/tmp": 10**8}}, "room for files", "warning"),
+    "little /dev/shm": ({"room": {"/dev/shm": 50 * 10**6}}, "room for files", "warning"),
     "not pinned": ({"computes": {"processor": "b", "fault": "it cannot"}}, "processors", "bad"),
     "no g++": ({"cpp": None}, "compile = true", "warning"),
     "shard": ({"shards": FoundShards(count=1, faults=["cut"])}, "shards", "bad"),

@@ -16,8 +16,9 @@ import pytest
 from conftest import ROOT, python
 from unit import builders
 
-from mpifl.cli.job_tools import cluster, submit
-from mpifl.cli.job_tools.submit import GOING_ON, SlurmOptions, submit_job
+from mpifl.cli.slurm import cluster, submit
+from mpifl.cli.slurm.batch_script import GOING_ON, is_edited
+from mpifl.cli.slurm.submit import SlurmOptions, submit_job
 from mpifl.common.errors import InputError
 from mpifl.training.loop import train as train_here
 from mpifl.wings import wings_of
@@ -80,6 +81,25 @@ def test_what_is_wished_for_stands_there(place, capsys):
         "2",
     ]
     assert "--ntasks=3 --cpus-per-task=2" in text
+    wishes = {
+        "mem": "4G",
+        "gres": "gpu:a100:2,mps:100",
+        "exclusive": True,
+        "qos": None,
+        "mail-type": "END,FAIL",
+    }
+    text = script(capsys, nodes=2, sbatch=wishes, words=("--comment=of two words", "--contiguous"))
+    asked = directives(text)
+    assert "qos" not in asked
+    assert [asked[key] for key in ("mem", "gres", "exclusive", "mail-type", "contiguous")] == [
+        *("4G", "gpu:a100:2,mps:100", "", "END,FAIL", ""),
+    ]
+    assert asked["comment"] == '"of two words"'
+    assert "--ntasks=5 " in text, "a worker for each of four GPUs, and the server"
+    assert not is_edited(text.encode())
+    assert is_edited(text.replace("4G", "8G").encode())
+    assert is_edited(text.replace("# srun would", "module load openmpi\n# srun would").encode())
+    assert is_edited(b"#!/bin/bash\n")
     text = script(capsys, "tracking.console=true")
     assert "--set tracking.console=true --set tracking.console=always" in text, (
         "for a log, where no terminal is"
@@ -131,6 +151,18 @@ def test_a_run_folder_is_any_folder(place, capsys, out):
     assert (log.name, (place / log).resolve().parent) == (f"{wanted.name}.log", wanted.parent)
 
 
+ITSELF = "itself; give its own option before --, or edit the script"
+WORDS = {
+    "-C": "-C, after --: give an option of sbatch in full, such as --comment=text",
+    "stray": "stray, after --: give an option of sbatch in full",
+    "--=x": "--=x, after --: give an option of sbatch in full",
+    "--signal=USR2": f"--signal=USR2, after --: mpifl submit writes --signal {ITSELF}",
+    "--partition=gpu": f"--partition=gpu, after --: mpifl submit writes --partition {ITSELF}",
+    "--test-only": f"--test-only, after --: mpifl submit writes --test-only {ITSELF}",
+    '--comment="': "sbatch cannot read this from a script",
+}
+
+
 @pytest.mark.parametrize(
     ("overrides", "wishes", "line"),
     [
@@ -145,6 +177,7 @@ def test_a_run_folder_is_any_folder(place, capsys, out):
         (("rounds=0",), {}, f"{JOB}: rounds = 0: should be greater than 0"),
         ((), {"time": 'x"y'}, "sbatch cannot read this from a script"),
         ((), {"launcher": "ssh"}, "--launcher ssh: give auto, srun or mpirun"),
+        *(((), {"words": (word,)}, line) for word, line in WORDS.items()),
         ((), {"time": "0:180"}, "--time 0:180: SLURM signals a job up to 180 s before its end, to save"),
     ],
 )
@@ -192,6 +225,8 @@ def test_a_model_of_an_earlier_end_is_no_success(tmp_path, writes, code):
     done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (code, "")
     assert ("not queued again" in done.stdout) == bool(code)
+    starts = [path.name for path in tmp_path.parent.glob(".*.starts")]
+    assert (f".{tmp_path.name}.starts" in starts) == bool(code), "after a good end no start is counted"
 
 
 def test_a_checkpoint_that_was_set_aside_is_none_that_a_start_has_brought(tmp_path):
@@ -206,6 +241,25 @@ def test_a_checkpoint_that_was_set_aside_is_none_that_a_start_has_brought(tmp_pa
         "exit code 75 after round_000024: queued again\n",
         "",
     )
+
+
+def test_the_sixth_start_at_one_checkpoint_ends_at_once(tmp_path):
+    """As after nodes that fail: SLURM queues such a job again without asking the script."""
+    run = tmp_path / "runs" / "one"
+    text = f"run={run}\nstart=(bash -c)\ntrain=('kill -9 $PPID')\n{GOING_ON}"
+
+    def start(count: int | None) -> str:
+        restarts = {} if count is None else {"SLURM_RESTART_COUNT": str(count)}
+        environment = {"PATH": os.environ["PATH"], **restarts}
+        done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, env=environment, timeout=30)
+        assert done.returncode == (1 if done.stdout else -9)
+        return done.stdout.decode()
+
+    said = "5 starts without a checkpoint more than {}: not started again, see above how they end\n"
+    assert [start(count) for count in (None, 1, 2, 3, 4, 5)] == [""] * 5 + [said.format("none")]
+    (run / "checkpoints/round_000002").mkdir(parents=True)
+    assert [start(count) for count in range(6, 12)] == [""] * 5 + [said.format("round_000002")]
+    assert start(None) == "", "it was submitted anew"
 
 
 @pytest.mark.parametrize(

@@ -3,59 +3,31 @@ on."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mpifl.cli.job_tools.array_tasks import ArrayTask, tasks_left, told_to
-from mpifl.cli.job_tools.beforehand import check_whole
-from mpifl.cli.job_tools.cluster import ask, check_not_queued, check_room, partitions, seconds
+from mpifl.cli.job_tools import check_whole
+from mpifl.cli.slurm.array_tasks import ArrayTask, tasks_left, told_to
+from mpifl.cli.slurm.batch_script import (
+    FORCE,
+    GOING_ON,
+    SECONDS_EARLY,
+    SECONDS_TO_SAVE,
+    beside,
+    directives,
+    is_edited,
+    marked,
+)
+from mpifl.cli.slurm.cluster import ask, check_not_queued, check_room, partitions, seconds
 from mpifl.common import InputError, write_atomic
 from mpifl.run.job import Job
-
-SECONDS_TO_SAVE, SECONDS_EARLY = 120, 60
-"""The time before the end at which SLURM signals a job to save, and how much earlier it may signal."""
-
-GOING_ON = r"""
-# From here on the same in every job: stop before the time is up, queue again, go on.
-latest() { ls "$run/checkpoints" 2>/dev/null | grep ^round_ | tail -n 1; }
-before=$(latest)
-ranks='' signalled=1 over=''
-# the ranks end their round, write a checkpoint, and exit with 75
-trap 'signalled=1; kill -USR1 "$ranks"' USR1
-trap 'signalled=1; over=1' TERM                 # cancelled, or out of time
-"${start[@]}" "${train[@]}" --resume &          # starts again where there is no checkpoint
-ranks=$!
-while [[ $signalled ]]; do
-    signalled=
-    wait "$ranks"
-    code=$?
-done
-if [[ $code = 0 && ! $run/model.safetensors -nt $run/job.toml ]]; then
-    # a launcher that lost a node may call that a success, with an old model
-    code=1
-fi
-if [[ $code = [023] || $over ]]; then
-    exit "$code"                                # done; or wrong, or too few silos: more time would not help
-fi
-if [[ $(latest) = "$before" ]]; then
-    echo "exit code $code without a checkpoint more than before: not queued again"
-    exit "$code"
-fi
-echo "exit code $code after $(latest): queued again"
-scontrol requeue "$SLURM_JOB_ID"
-exit "$code"
-"""
-"""The end of every batch script, also in `jobs/slurm`. The job continues after a signal, and after the
-death of a rank or a node. It does not after a start without a new checkpoint: the next one would fail."""
-
-FORCE = """[[ $SLURM_RESTART_COUNT ]] || train+=(--force)  # then the job is the run's own
-"""
 
 
 @dataclass(frozen=True)
@@ -76,6 +48,17 @@ class SlurmOptions:
     """Whether keys have several values, and each run is a task of an array."""
     at_once: int | None = None
     """How many tasks of an array run at a time."""
+    sbatch: Mapping[str, str | bool | None] = field(default_factory=dict)
+    """Further options of sbatch that have a name here, with their values; True for one without a value."""
+    words: tuple[str, ...] = ()
+    """Options of sbatch that have none: `--KEY=VALUE` or `--KEY`."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of each node, by either option."""
+        asked = [one.split(":") for one in str(self.sbatch.get("gres") or "").split(",")]
+        by_gres = sum(int(one[-1]) if one[-1].isdigit() else 1 for one in asked if one[0] == "gpu")
+        return self.gpus_per_node or by_gres
 
 
 def submit_job(
@@ -115,17 +98,20 @@ def submit_job(
     train = [sys.executable, "-m", "mpifl", "train", str(job_file)]
     script = _script(job, out, tasks, train, ranks, wishes=wishes, more=FORCE if force else "")
     if dry_run:
-        print(script, end="")
-        return
-    print(_submit(path := _beside(out, ".sbatch"), script))
+        if ask("sinfo", "-h"):
+            _sbatch("--test-only", script=script, out=out)
+        return print(script, end="")
+    print(_submit(path := beside(out, ".sbatch"), script))
     where = f"{ranks} ranks on {wishes.nodes} node{'s' if wishes.nodes > 1 else ''}"
     many = f"{len(tasks)} run{'s' * (len(tasks) > 1)} of " if wishes.sweep else ""
-    log = _beside(out, ".TASK.log" if wishes.sweep else ".log")
+    log = beside(out, ".TASK.log" if wishes.sweep else ".log")
     print(f"submitted: {many}{where}; script {path}, log {log}", file=sys.stderr)
 
 
 def _warn_without_gpus(devices: set[str], wishes: SlurmOptions) -> None:
-    given = wishes.gpus_per_node or any(key.startswith(("SBATCH_GPU", "SBATCH_GRES")) for key in os.environ)
+    by_words = any(word.startswith("--gpu") for word in wishes.words)
+    by_site = any(key.startswith(("SBATCH_GPU", "SBATCH_GRES")) for key in os.environ)
+    given = wishes.gpus or by_words or by_site
     if not given and (wants := devices & {"cuda", "gpu"}):
         what = "no GPU is asked for, so that SLURM may give none; give --gpus-per-node"
         print(f"device = '{min(wants)}': {what}", file=sys.stderr)
@@ -139,8 +125,8 @@ def _ranks(job: Job, elsewhere: int, wishes: SlurmOptions) -> int:
         what = f"fewer than the job's threads = {job.threads}; give at least that"
         raise InputError(f"--cpus-per-task {cpus}: {what}")
     ranks = wishes.ranks
-    if ranks is None and wishes.gpus_per_node:
-        ranks = min(elsewhere, wishes.nodes * wishes.gpus_per_node) + 1
+    if ranks is None and wishes.gpus:
+        ranks = min(elsewhere, wishes.nodes * wishes.gpus) + 1
     elif ranks is None:
         smallest = min((held for one in partitions(wishes.partition) for held, _ in one.nodes), default=0)
         held = smallest // cpus * wishes.nodes
@@ -149,7 +135,8 @@ def _ranks(job: Job, elsewhere: int, wishes: SlurmOptions) -> int:
         what = f"some would have none of {ranks} ranks; ask for {ranks} at most"
         raise InputError(f"--nodes {wishes.nodes}: {what}")
     tasks, gpus = -(-ranks // wishes.nodes), wishes.gpus_per_node
-    check_room(wishes.partition, wishes.nodes, tasks, cpus, gpus, time=wishes.time)
+    time = None if wishes.sbatch.get("qos") else wishes.time  # a QOS may lift the limit
+    check_room(wishes.partition, wishes.nodes, tasks, cpus, gpus, time=time)
     return ranks
 
 
@@ -179,7 +166,7 @@ def _script(
     more: str,
 ) -> str:
     cpus, numbers = _cpus_per_task(job, wishes), [task.number for task in tasks if task.number is not None]
-    log = str(_beside(out, "")).replace("%", "%%")
+    log = str(beside(out, "")).replace("%", "%%")
     array = ",".join(map(str, numbers)) + (f"%{wishes.at_once}" if wishes.at_once else "")
     asked = {
         "job-name": job.name,
@@ -191,31 +178,20 @@ def _script(
         "cpus-per-task": cpus,
         "gpus-per-node": wishes.gpus_per_node or None,
         "time": wishes.time,
+        **wishes.sbatch,
         "chdir": Path.cwd(),
         "output": f"{log}.%a.log" if numbers else f"{log}.log",
         "open-mode": "append",
         "signal": f"B:USR1@{SECONDS_TO_SAVE}",
     }
-    lines = [f"#SBATCH --{key}={_quoted(value)}" for key, value in asked.items() if value is not None]
-    return f"""#!/bin/bash
-{chr(10).join(lines)}
-#SBATCH --requeue
-
+    head = f"#!/bin/bash\n{directives(asked, wishes.words)}#SBATCH --requeue\n"
+    body = f"""
 # The environment of `mpifl submit` comes along; what else the ranks need, such as modules, goes here.
 {told_to(tasks, train)}{more}# srun would warn where the ranks are no multiple of the nodes
 unset SLURM_NTASKS_PER_NODE
 start=({shlex.join(_launcher(wishes, ranks, cpus))})
 {GOING_ON}"""
-
-
-def _quoted(value: object) -> str:
-    """Return a value in quotes for sbatch, which reads only double quotes and one line."""
-    text = str(value)
-    if any(character in text for character in '"\n\\'):
-        raise InputError(
-            f"{text!r}: sbatch cannot read this from a script; leave out quotes, backslashes, new lines"
-        )
-    return f'"{text}"' if any(character in text for character in " \t#'") else text
+    return marked(head, body)
 
 
 def _launcher(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
@@ -268,13 +244,31 @@ def _submit(path: Path, script: str) -> str:
     check_not_queued(path)
     before = path.read_bytes() if path.exists() else None
     _write(path, script.encode())
-    asked = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)
-    if asked.returncode:
+    if before is not None and before != script.encode() and is_edited(before):
+        kept = path.with_name(f"{path.stem}.edited-{hashlib.sha256(before).hexdigest()[:8]}.sbatch")
+        _write(kept, before)
+        print(f"{path}: was edited, and is kept as {kept}; a new one is submitted", file=sys.stderr)
+    try:
+        return _sbatch(script=script, out=path.with_suffix(""), path=path)
+    except InputError:
+        path.unlink() if before is None else _write(path, before)
+        raise
+
+
+def _sbatch(*options: str, script: str, out: Path, path: Path | None = None) -> str:
+    """Give a script to sbatch, by its file if it has one; return the job's number, or "" for a test.
+
+    Raises:
+        InputError: SLURM refuses it.
+    """
+    command = ["sbatch", "--parsable", *options, *([str(path)] if path else [])]
+    asked = subprocess.run(command, input=None if path else script, capture_output=True, text=True)
+    number = asked.stdout.strip().partition(";")[0]  # "12;cluster" if there are several clusters
+    if asked.returncode or not (number or options):
         said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
         why = "; ".join(said) or f"sbatch says nothing, exit code {asked.returncode}"
-        path.unlink() if before is None else _write(path, before)
-        raise InputError(f"{path.with_suffix('')}: refused: {why}")
-    return asked.stdout.strip().partition(";")[0]  # "12;cluster" if there are several clusters
+        raise InputError(f"{out}: refused: {why}")
+    return number
 
 
 def _write(path: Path, script: bytes) -> None:
@@ -284,9 +278,3 @@ def _write(path: Path, script: bytes) -> None:
     except OSError as error:
         what = f"cannot be written ({error.strerror}); name another run folder by --out"
         raise InputError(f"{path}: {what}") from None
-
-
-def _beside(out: Path, ending: str) -> Path:
-    """Return a file beside a run folder, with the folder's name and another ending; also for `.` and `..`."""
-    out = out.resolve() if out.name in ("", "..") else out
-    return out.with_name(f"{out.name}{ending}")

@@ -1,0 +1,5 @@
+from . import slurm_options as slurm_options
+from .submit import (
+    SlurmOptions as SlurmOptions,
+    submit_job as submit_job,
+)
