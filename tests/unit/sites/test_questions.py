@@ -94,11 +94,12 @@ def made(tmp_path, monkeypatch):
     """Return how to make a job, and to train it in one world or over sites."""
     monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "secret"))
     write_folder(tmp_path / "shards", [9, 14, 6, 11, 8], test=12, silos_test=5)
+    write_folder(tmp_path / "yes or no", [9, 14, 6, 11, 8], classes=2)
 
-    def job(**tables):
+    def job(shards="shards", **tables):
         plain = {
             "name": "toy",
-            "shards": str(tmp_path / "shards"),
+            "shards": str(tmp_path / shards),
             "rounds": 4,
             "model": {"name": "mlp", "hidden": [6]},
         }
@@ -130,6 +131,13 @@ def over_sites(job, run, resume=False, **more):
         {
             "algorithm": {"name": "ditto", "lambda": 0.5},
             "local": {"lr": 0.1, "epochs_by_silo": [1, 2, 1, 3, 1]},
+        },
+        {
+            "shards": "yes or no",
+            "model": {"name": "logreg"},
+            "task": {"name": "binary"},
+            "algorithm": {"name": "newton", "ridge": 1.0},
+            "local": {},
         },
     ],
     ids=lambda tables: tables.get("algorithm", {}).get("name", "fedavg"),
