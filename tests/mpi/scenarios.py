@@ -272,16 +272,8 @@ ALGORITHMS = [
         "name": "all-fedsam-clock",
     },
 ]
-ALGORITHMS += [
-    job(
-        "all-newton",
-        shards="yes",
-        model={"name": "logreg"},
-        task={"name": "binary"},
-        algorithm={"name": "newton", "ridge": 0.5},
-        local={},
-    )
-]
+YES_OR_NO: Job = {"shards": "yes", "model": {"name": "logreg"}, "task": {"name": "binary"}}
+ALGORITHMS += [job("all-newton", **YES_OR_NO, algorithm={"name": "newton", "ridge": 0.5}, local={})]
 """One line an algorithm gets it the whole suite."""
 JOBS += ALGORITHMS
 
@@ -475,14 +467,16 @@ BESIDE = ("clock", "server_optimizer", "evaluate", "aggregation", "compression")
 
 def masked(nth: int, label: str, name: str, **tables: Any) -> Job:
     """A job under masks, with a seed of its own: a site refuses the same message over another set."""
-    more = {key: tables.pop(key) for key in ("local", "cohort", "rounds") if key in tables}
+    own = ("local", "cohort", "rounds", "shards", "model", "task")
+    more = {key: tables.pop(key) for key in own if key in tables}
     beside = {key: tables.pop(key) for key in BESIDE if key in tables}
     usual = {
         "rounds": 2,
         "model": {"name": "scenarios:small"},
         "cohort": {"fraction": 0.6},
     }
-    local = {"lr": 0.1, "batch_size": 16, "drop_last": True, **more.pop("local", {})}
+    given = more.pop("local", {})
+    local = {} if name == "newton" else {"lr": 0.1, "batch_size": 16, "drop_last": True, **given}
     made = job(f"masked-{label}", shards="many", algorithm={"name": name, **tables}, local=local)
     return {**made, **usual, **more, **beside, "security": {"least": 1}, "seed": 1000 + nth}
 
@@ -508,6 +502,7 @@ _MASKED = [
     ("lost", "scenarios:LosesARound", {"rounds": 3}),
     ("nan", "scenarios:Poisoned", {"cohort": {"quorum": 0.5}}),
     ("scored", "fedavg", {"evaluate": {"where": "workers", "batch_size": 50}}),
+    ("newton", "newton", {**YES_OR_NO, "cohort": {}, "rounds": 3}),
 ]
 _MASKED_SLOW = [
     (

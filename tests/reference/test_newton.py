@@ -114,19 +114,17 @@ def inverted(matrix: np.ndarray) -> np.ndarray:
     return np.linalg.inv(matrix * np.outer(scale, scale)) * np.outer(scale, scale)
 
 
-def by_newton(
-    kind: str, ridge: float = 0.0, damping: float = 0.0, rounds: int = 30
-) -> tuple[np.ndarray, np.ndarray, float]:
+def by_newton(kind: str, ridge: float = 0.0) -> tuple[np.ndarray, np.ndarray, float]:
     """Return coefficients, standard errors and log-likelihood of the pooled rows, in plain numpy."""
     x, y = rows_of(kind)
     a, beta = design(x), np.zeros(5)
     penalty = ridge * np.array([0, 1, 1, 1, 1.0])
-    for _ in range(rounds):
+    for _ in range(30):
         mu = 1 / (1 + np.exp(-a @ beta)) if kind == "yes" else a @ beta
         v = mu * (1 - mu) if kind == "yes" else np.ones(N)
         information = a.T @ (a * v[:, None]) + np.diag(penalty)
         inverse = inverted(information)
-        beta = beta + inverted(information + damping * np.eye(5)) @ (a.T @ (y - mu) - penalty * beta)
+        beta = beta + inverse @ (a.T @ (y - mu) - penalty * beta)
     squares = float(((y - mu) ** 2).sum())
     spread = 1.0 if kind == "yes" else squares / (N - 5)
     likelihood = (y * np.log(mu) + (1 - y) * np.log(1 - mu)).sum() if kind == "yes" else 0.0
@@ -156,7 +154,13 @@ def test_ridge_spares_the_intercept_and_damping_shortens_steps(runs: Path) -> No
     beta, errors, _ = by_newton("yes", ridge=2.0)
     np.testing.assert_allclose(column(runs / "ridge", "estimate"), beta, rtol=1e-9)
     np.testing.assert_allclose(column(runs / "ridge", "error"), errors, rtol=1e-9)
-    beta, _, _ = by_newton("yes", damping=1.0, rounds=2)
+    x, y = rows_of("yes")
+    centre, beta = np.r_[0, design(x)[:, 1:].mean(axis=0)], np.zeros(5)
+    a = design(x) - centre
+    for _ in range(2):
+        mu = 1 / (1 + np.exp(-a @ beta))
+        beta = beta + inverted(a.T @ (a * (mu * (1 - mu))[:, None]) + np.eye(5)) @ (a.T @ (y - mu))
+    beta[0] -= beta @ centre
     np.testing.assert_allclose(column(runs / "damped", "estimate"), beta, rtol=1e-9)
 
 
@@ -218,3 +222,63 @@ def test_columns_that_follow_from_others_are_found_in_order() -> None:
     a[:, 2], a[:, 5], a[:, 3] = a[:, 0] + 2 * a[:, 1], 0, a[:, 4] * 1e-6
     kept = independent(torch.from_numpy(a.T @ a))
     assert kept.tolist() == [True, True, False, True, False, False]
+
+
+def one(x: np.ndarray, y: np.ndarray, tmp_path: Path, kind: str = "yes", **tables: Any) -> Any:
+    """Train on rows in one silo; return what the command did, and the run."""
+    write(tmp_path / "shards", [(x.astype(np.float32), y)], kind)
+    more = {"model": {"name": "logreg"}, "rounds": 30, **(VALUES if kind == "values" else {}), **tables}
+    (tmp_path / "jobs.json").write_text(json.dumps([job("one", "shards", **more)]))
+    return ranks(1, Path(__file__).parent / "drive.py", tmp_path / "jobs.json", tmp_path, cwd=tmp_path)
+
+
+def test_a_column_far_from_0_keeps_its_digits(tmp_path: Path) -> None:
+    x, y = rows_of("yes")
+    whole = np.round(30 * x[:, 0])
+    x[:, 0] = 20_000_000 + 2 * whole
+    assert one(x, y, tmp_path).returncode == 0
+    a, beta = np.column_stack([np.ones(N), 2 * whole, x[:, 1:4].astype(np.float64)]), np.zeros(5)
+    for _ in range(30):
+        mu = 1 / (1 + np.exp(-a @ beta))
+        inverse = inverted(a.T @ (a * (mu * (1 - mu))[:, None]))
+        beta = beta + inverse @ (a.T @ (y - mu))
+    np.testing.assert_allclose(column(tmp_path / "one", "estimate")[1:], beta[1:], rtol=1e-9)
+    np.testing.assert_allclose(
+        column(tmp_path / "one", "error")[1:], np.sqrt(inverse.diagonal())[1:], rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "line"),
+    [
+        ("separated", "columns tell every outcome"),
+        ("one class", "all outcomes are the same"),
+        ("few", "4 training examples for 6 coefficients"),
+        ("constant", "the outcome is the same everywhere"),
+        ("fraction", r"[cohort] fraction = 0.5: newton takes exact sums over all silos"),
+        ("upload", r"[compression] upload = 'topk': newton takes exact sums"),
+        ("model", "fits a coefficient for each column, and an intercept, to one outcome"),
+    ],
+)
+def test_what_has_no_answer_is_one_line(tmp_path: Path, case: str, line: str) -> None:
+    x, y = rows_of("yes")
+    kind, tables = (
+        "yes",
+        {
+            "fraction": {"cohort": {"fraction": 0.5}},
+            "upload": {"compression": {"upload": "topk", "share": 0.1}},
+            "model": {"model": {"name": "mlp", "hidden": [3]}},
+        }.get(case, {}),
+    )
+    if case == "separated":
+        y = (x[:, 0] > 0).astype(np.int64)
+    if case == "one class":
+        y = np.ones_like(y)
+    if case == "few":
+        x, y = x[:4], y[:4]
+    if case == "constant":
+        kind, y = "values", np.full(N, 2.5, np.float32)
+    done = one(x, y, tmp_path, kind, **tables)
+    assert done.returncode != 0
+    assert line in done.stderr
+    assert "ZeroDivision" not in done.stderr

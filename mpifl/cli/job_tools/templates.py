@@ -209,6 +209,9 @@ class Answers:
             tables["task"] = {"name": "binary", **({"weights": "balanced"} if self.is_rare else {})}
         order = ("model", "task", "algorithm", "split", "local", "checkpoint")
         whole: dict[str, Table] = {**template.job, **tables}
+        if self.algorithm == "newton":  # has no training by steps, and one coefficient a column
+            task = "binary" if self.is_binary else "regression"
+            whole = {**tables, "model": {"name": "logreg"}, "task": {"name": task}}
         return {**head, **{table: dict(whole[table]) for table in order if table in whole}}
 
     def commands(self, source: str) -> list[str]:

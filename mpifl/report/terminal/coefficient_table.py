@@ -14,7 +14,9 @@ from rich.table import Table
 from mpifl.common import InputError, write_atomic
 from mpifl.run.folder import read_metrics
 
-COLUMNS = ("name", "estimate", "error", "statistic", "p", "low", "high")
+COLUMNS = ("name", "estimate", "error", "statistic", "p", "low", "high", "odds_ratio")
+SETTLED = 1e-8
+"""The decrement of Newton's method below which a fit's digits stand."""
 
 
 def show_coefficients(run: Path, to: Path | None = None) -> None:
@@ -29,14 +31,23 @@ def show_coefficients(run: Path, to: Path | None = None) -> None:
     rows = record["coefficients"]
     shown = Table(box=box.SIMPLE_HEAD)
     for name in ("column", "estimate", "error", "statistic", "p", "95 %: low", "high"):
-        shown.add_column(name, justify="left" if name == "column" else "right")
+        first = name == "column"
+        shown.add_column(name, justify="left" if first else "right", overflow="fold" if first else "ellipsis")
     for row in rows:
         shown.add_row(row["name"], *_cells(row))
     console = Console()
     console.print(shown)
     if left_out := [row["name"] for row in rows if row.get("left_out")]:
-        console.print(f"left out, since they follow from the columns before them: {', '.join(left_out)}")
-    console.print(f"log-likelihood {record['log_likelihood']:.4f}, AIC {record['aic']:.2f}")
+        console.print(f"left out, since they follow from the others or are constant: {', '.join(left_out)}")
+    told = f"log-likelihood {record['log_likelihood']:.4f}, AIC {record['aic']:.2f}"
+    console.print(f"{record['rows']} rows, {told}, after {record['round']} rounds")
+    if "ridge" in record:
+        console.print(f"ridge = {record['ridge']:g} draws estimates to 0; p and intervals leave that out")
+    if record["decrement"] > SETTLED:
+        what = (
+            f"these coefficients have not settled (decrement {record['decrement']:.2g}), and are not written"
+        )
+        raise InputError(f"{run}: {what}; train for more rounds by --resume --set rounds=...")
     if to is not None:
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")

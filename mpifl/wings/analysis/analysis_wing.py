@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mpifl.algorithms import Server
+from mpifl.algorithms import Algorithm, Server
+from mpifl.common import InputError
+from mpifl.data.shards import AnySpec
 from mpifl.exchange import Federation
 from mpifl.training import Wing
 from mpifl.wings.analysis.newton import Newton
@@ -21,6 +23,18 @@ UNSETTLED = (
 class AnalysisWing(Wing):
     """Tells the coefficients, their standard errors and tests."""
 
+    def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
+        """Check that all silos take part in each round, with their sums as they are.
+
+        Raises:
+            InputError: they do not.
+        """
+        what, cohort = "newton takes exact sums over all silos", self._job.cohort
+        if cohort.fraction != 1.0:
+            raise InputError(f"[cohort] fraction = {cohort.fraction:g}: {what}; leave it out")
+        if self._job.compression.upload != "none":
+            raise InputError(f"[compression] upload = '{self._job.compression.upload}': {what}; leave it out")
+
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
         """Note the algorithm, which knows the columns' names."""
         self._algorithm, self._note = exchange.knowledge.algorithm, note
@@ -33,7 +47,8 @@ class AnalysisWing(Wing):
             return {}
         if server.round == self._job.rounds and server.state["decrement"] > SETTLED:
             self._note(UNSETTLED.format(server.state["decrement"]))
-        return {"coefficients": fit.table()}
+        told = {"coefficients": fit.table(), "rows": fit.rows}
+        return told | ({"ridge": self._algorithm.ridge} if self._algorithm.ridge else {})
 
 
 wing = AnalysisWing

@@ -13,6 +13,8 @@ from torch import Tensor
 from mpifl.common import InputError
 from mpifl.wings.analysis.families import Family
 
+LARGEST = 700.0
+"""The largest exponent of a float."""
 LEVEL = 0.95
 ALIASED = 1e-9
 """A column follows from those before it if less than this share of its squares is left after them."""
@@ -66,6 +68,8 @@ class Fit:
             statistic = estimate / error if error else math.inf
             row = {"name": name, "estimate": estimate, "error": error, "statistic": statistic}
             row |= {"p": 2 * float(of.sf(abs(statistic)))}
+            if self.family.ratio:
+                row[self.family.ratio] = math.exp(min(estimate, LARGEST))
             found.append(row | {"low": estimate - wide * error, "high": estimate + wide * error})
         return found
 

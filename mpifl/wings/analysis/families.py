@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
@@ -34,7 +33,8 @@ class Family(ABC):
 
     fixed_dispersion: ClassVar[bool]
     """Whether the variance follows from the mean; else it is estimated, and tests use Student's t."""
-    title: ClassVar[str]
+    ratio: ClassVar[str] = ""
+    """What e to the power of a coefficient is called, if it has a meaning."""
 
     @abstractmethod
     def terms(self, eta: Tensor, y: Tensor) -> RowTerms:
@@ -60,7 +60,6 @@ class Gaussian(Family):
     """A normal outcome with one variance: linear regression."""
 
     fixed_dispersion = False
-    title = "linear regression"
 
     def terms(self, eta: Tensor, y: Tensor) -> RowTerms:
         """Return what rows add."""
@@ -72,7 +71,6 @@ class Gaussian(Family):
 
     def likelihood(self, summed: float, rows: int, squares: float) -> float:
         """Return the log-likelihood at the variance that makes it largest."""
-        squares = max(squares, sys.float_info.min)  # of a perfect fit
         return -rows / 2 * (math.log(2 * math.pi * squares / rows) + 1)
 
 
@@ -80,7 +78,7 @@ class Binomial(Family):
     """Yes or no, with the logit link: logistic regression."""
 
     fixed_dispersion = True
-    title = "logistic regression"
+    ratio = "odds_ratio"
 
     def terms(self, eta: Tensor, y: Tensor) -> RowTerms:
         """Return what rows add."""

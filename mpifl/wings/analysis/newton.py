@@ -21,6 +21,8 @@ from mpifl.wings.analysis.score_sums import RowSums, ScoreSums
 from mpifl.wire import Mean, Update, summed
 
 INTERCEPT = "(intercept)"
+CERTAIN = 1e-6
+"""A log-likelihood of a row, in magnitude, below which all outcomes are told for certain."""
 TASKS = " or ".join(f"'{name}'" for name in FAMILIES)
 CHANGED = frozenset({"loss", "weights", "gamma", "mean", "deviation", "delta"})
 """Keys of tasks by which the loss is no likelihood of the outcome, or of another outcome."""
@@ -88,25 +90,61 @@ class Newton(Algorithm):
     def lengths(self, server: Server) -> dict[str, int]:
         """Return the lengths of the sums: of exponents, and of products in words."""
         p = len(server.state["beta"])
-        return {"exponents": (p + 1) * exact.EXPONENTS, "products": ScoreSums.words(p)}
+        return {
+            "exponents": (p + 1) * exact.EXPONENTS,
+            "totals": exact.words_of(p),
+            "products": ScoreSums.words(p),
+        }
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Ask for the sums at the coefficients, and take Newton's step."""
-        state, beta = server.state, server.state["beta"]
-        if (tops := state.get("tops")) is None:
-            tops = exact.tops_of(_of_all(cohort, cohort.mean(self.measure), "exponents"))
-        asked = ScoreSums(self.family, beta, tops)
-        mean = cohort.mean(self.add_up, beta=beta, tops=tops)
-        sums = asked.unpacked(_of_all(cohort, mean, "products"))
+        state = server.state
+        found = {} if "tops" in state else self._measured(cohort, len(state["beta"]))
+        beta, tops, centre = state["beta"], *({**found, **state}[key] for key in ("tops", "centre"))
+        mean = cohort.mean(self.add_up, beta=beta, tops=tops, centre=centre)
+        sums = ScoreSums(self.family, beta, tops).unpacked(_of_all(cohort, mean, "products"))
         kept = independent(sums.information) if "kept" not in state else state["kept"].bool()
-        moved = self._step(sums, beta, kept)
-        state |= {"tops": tops, "kept": kept.to(torch.uint8), **moved}
-        state["w"] = torch.cat([state["beta"][1:], state["beta"][:1]]).float()
+        self._check_finite(sums, state.get("likelihood"))
+        moved = self._step(sums, beta, kept, centre)
+        state |= {**found, "kept": kept.to(torch.uint8), **moved}
+        state["w"] = torch.cat([state["beta"][1:], _uncentred(state["beta"], centre)[:1]]).float()
         fit = self.fit(server)
         assert fit is not None
         return {"decrement": float(state["decrement"]), **fit.figures()}
 
-    def _step(self, sums: RowSums, beta: Tensor, kept: Tensor) -> dict[str, Any]:
+    def _measured(self, cohort: Cohort, p: int) -> dict[str, Tensor]:
+        """Return each column's mean over all silos, and powers of two above what is left without it.
+
+        Steps are solved for columns without their means. A column far from 0, such as a date, then keeps
+        its digits.
+        """
+        centre = torch.zeros(p, dtype=torch.float64)
+        tops = exact.tops_of(_of_all(cohort, cohort.mean(self.measure), "exponents"))
+        totals = cohort.mean(self.total, tops=tops)
+        two = tops.new_full((1,), 2.0)
+        summed = exact.unpacked(_of_all(cohort, totals, "totals"), two, tops[:-1])[0]
+        centre[1:] = summed[1:] / summed[0]
+        centred = cohort.mean(self.measure_centred, centre=centre)
+        return {"tops": exact.tops_of(_of_all(cohort, centred, "exponents")), "centre": centre}
+
+    def _check_finite(self, sums: RowSums, before: float | None) -> None:
+        """Check that the likelihood has a maximum that steps come nearer to.
+
+        Raises:
+            InputError: it has none.
+        """
+        if not self.family.fixed_dispersion or self.ridge:
+            return
+        if sums.likelihood > -CERTAIN * sums.rows:
+            what = "the columns tell every outcome, or all outcomes are the same, so no coefficient is finite"
+            raise InputError(f"{what}; leave out what separates them, or use [algorithm] ridge")
+        if before is not None and sums.likelihood < before - abs(before) / 2 - 1:
+            what = f"the log-likelihood fell from {before:.6g} to {sums.likelihood:.6g}: steps are too long"
+            raise InputError(
+                f"{what}; use [algorithm] ridge or damping, or leave out what separates outcomes"
+            )
+
+    def _step(self, sums: RowSums, beta: Tensor, kept: Tensor, centre: Tensor) -> dict[str, Any]:
         """Return the entries of the server's state after the step from beta, shape [p].
 
         The standard errors are those at beta. So all belong together once the steps are small.
@@ -114,16 +152,21 @@ class Newton(Algorithm):
         penalty = torch.full_like(beta, self.ridge)
         penalty[0] = 0.0  # of the intercept
         information, score = sums.information + torch.diag(penalty), sums.score - penalty * beta
-        names = self._named(len(beta))
-        if sums.rows <= int(kept.sum()):
-            what = f"{sums.rows} training examples for {int(kept.sum())} coefficients"
+        names, free = self._named(len(beta)), sums.rows - int(kept.sum())
+        if free <= 0:
+            what = f"{sums.rows} training examples for {len(beta)} coefficients"
             raise InputError(f"{what}: errors need more examples than that; leave columns out")
+        if not self.family.fixed_dispersion and not sums.squares:
+            raise InputError(
+                "the outcome is the same everywhere, or columns give it exactly: nothing is left"
+            )
         inverse = inverted(information, kept, names)
         damped = inverted(information + self.damping * torch.eye(len(beta)), kept, names)
         step = damped @ score
-        free = sums.rows - int(kept.sum())
+        back = _uncentring(centre)
+        spread = (back @ inverse @ back.T).diag()
         dispersion = 1.0 if self.family.fixed_dispersion else sums.squares / free
-        errors = torch.where(kept, (inverse.diag() * dispersion).sqrt(), torch.nan)
+        errors = torch.where(kept, (spread * dispersion).sqrt(), torch.nan)
         likelihood = self.family.likelihood(sums.likelihood, sums.rows, sums.squares)
         found = {"beta": beta + step, "errors": errors, "decrement": float(step @ score)}
         return found | {"dispersion": dispersion, "likelihood": likelihood, "examples": sums.rows}
@@ -133,24 +176,40 @@ class Newton(Algorithm):
         state = server.state
         if "errors" not in state:
             return None
-        beta, names = state["beta"], self._named(len(state["beta"]))
+        beta, names = _uncentred(state["beta"], state["centre"]), self._named(len(state["beta"]))
         of = state["likelihood"], int(state["examples"]), self.family, state["dispersion"]
         return Fit(names, beta, state["errors"], *of)
 
     def measure(self, silo: Silo) -> Update:
-        """Send how many numbers of each column have each exponent."""
+        """Send how many numbers of each column have each exponent.
+
+        Raises:
+            InputError: there are too many rows for exact sums.
+        """
         if silo.examples > exact.MOST_ROWS:
             what = f"{silo.examples:,} training examples, and exact sums take {exact.MOST_ROWS:,} of a silo"
             raise InputError(f"{what}; cut it into more silos")
-        counts = sum(
-            exact.exponent_counts(torch.cat([columns, y[:, None]], 1)) for columns, y in _design(silo)
-        )
-        return silo.update(exponents=summed(torch.as_tensor(counts)))
+        return self.measure_centred(silo, torch.zeros((), dtype=torch.float64))
 
-    def add_up(self, silo: Silo, beta: Tensor, tops: Tensor) -> Update:
+    def measure_centred(self, silo: Silo, centre: Tensor) -> Update:
+        """Send how many numbers of each column, less its centre, have each exponent."""
+        blocks = (torch.cat([columns, y[:, None]], 1) for columns, y in _design(silo, centre))
+        return silo.update(
+            exponents=summed(torch.as_tensor(sum(exact.exponent_counts(block) for block in blocks)))
+        )
+
+    def total(self, silo: Silo, tops: Tensor) -> Update:
+        """Send the sums of the columns; see `ScoreSums` for tops."""
+        two, none = tops.new_full((1,), 2.0), torch.zeros((), dtype=torch.float64)
+        parts = (
+            exact.products(columns[:, :1], columns, two, tops[:-1]) for columns, _ in _design(silo, none)
+        )
+        return silo.update(totals=summed(exact.packed(torch.as_tensor(sum(parts)))))
+
+    def add_up(self, silo: Silo, beta: Tensor, tops: Tensor, centre: Tensor) -> Update:
         """Send the silo's sums at the coefficients beta, shape [p]; see `ScoreSums` for tops."""
         sums = ScoreSums(self.family, beta, tops)
-        return silo.update(products=summed(sums.of(_design(silo))))
+        return silo.update(products=summed(sums.of(_design(silo, centre))))
 
     def _named(self, p: int) -> tuple[str, ...]:
         return self._names if len(self._names) == p else (INTERCEPT, *(f"x{j}" for j in range(p - 1)))
@@ -172,8 +231,22 @@ def _of_all(cohort: Cohort, mean: Mean, name: str) -> Tensor:
     return mean[name]
 
 
-def _design(silo: Silo) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the training examples in blocks; see `Blocks`."""
+def _design(silo: Silo, centre: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the training examples in blocks, less the columns' centre, shape [p] or []; see
+    `Blocks`."""
     for x, y in silo.split("train").in_order(exact.BLOCK):
         columns = x.double().flatten(1)
-        yield torch.cat([columns.new_ones(len(columns), 1), columns], 1), y.double().reshape(len(y))
+        whole = torch.cat([columns.new_ones(len(columns), 1), columns], 1)
+        yield whole - centre, y.double().reshape(len(y))
+
+
+def _uncentring(centre: Tensor) -> Tensor:
+    """Return the matrix that gives the coefficients of the columns as they are, shape [p, p]."""
+    back = torch.eye(len(centre), dtype=torch.float64)
+    back[0] -= centre
+    return back
+
+
+def _uncentred(beta: Tensor, centre: Tensor) -> Tensor:
+    """Return the coefficients of the columns as they are."""
+    return torch.cat([(beta[:1] - (beta * centre).sum()), beta[1:]])
