@@ -120,10 +120,11 @@ def lines(
     under: Under | None = None,
     marked: Callable[[float], Levels] | None = None,
     high: int = 190,
+    covers: Sequence[float] = (),
 ) -> Figure | None:
     """Draw lines over rounds, or something else, with a band behind and a target across; None of none.
 
-    Those of times and counts, which begin at 0, are `marked`: by levels up to the first line's highest value.
+    Times and counts, from 0, are `marked` up to the first line's highest value. Others show `covers`, too.
     """
     given = [replace(one, points=_finite(one.points)) for one in drawn]
     shown = [line for line in given if any(value is not None for _, value in line.points)]
@@ -137,7 +138,7 @@ def lines(
         note += cut if values[0][0] > y.high else ""
     else:
         edges = [edge for point in (band.points if band else ()) for edge in point[1:]]
-        y, levels = levelled([*sum(values, edges), *([] if target is None else [target])], log)
+        y, levels = levelled([*sum(values, edges), *covers, *([] if target is None else [target])], log)
     at = [*(under.said if under else ()), *(x for line in shown for x, _ in line.points)]
     keys = _keys(shown, band, target, under, write)
     if min(at) == max(at):  # a dot is no curve
@@ -148,9 +149,8 @@ def lines(
     marks += [Mark("under", _spans(sorted(under.said), x))] if under and under.said else []
     marks += [Mark("target", f"M0 {up(y, target)}H{WIDE}")] if target is not None else []
     plot = Plot(title, marks, levels=beside(y, levels, tell if marked else write),
-                ticks=below(x, along in WHOLE), unit=along,
-                told=_told(shown, under, x, write, along), scales=(x, y),
-                high=260 if wide else high)  # fmt: skip
+                ticks=below(x, along in WHOLE), unit=along, scales=(x, y), high=260 if wide else high,
+                told=_told(shown, under, x, write, along))  # fmt: skip
     return Figure(title, note.strip(), [plot], keys, wide)
 
 

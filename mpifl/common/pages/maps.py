@@ -8,7 +8,7 @@ import numpy as np
 
 from mpifl.common.pages.parts import Plot, Ramp
 from mpifl.common.pages.png import WORST_TO_BEST, Colours, address, coloured
-from mpifl.common.pages.tick_names import named, numbered
+from mpifl.common.pages.tick_names import across, named, numbered
 
 OUT = (213, 94, 0)
 """The colour of what was left out."""
@@ -23,6 +23,8 @@ def heat(
     names: Sequence[str],
     unit: str = "silo",
     texts: Sequence[Sequence[str]] = (),
+    *,
+    along: Sequence[str] = (),
 ) -> Plot:
     """Draw a map.
 
@@ -33,6 +35,7 @@ def heat(
         names: Of the rows.
         unit: What a column is.
         texts: What the cells say, [rows][columns], if they are few enough.
+        along: Names of the columns; without these they are numbered.
     """
     rows, columns = shades.shape
     cells = [
@@ -41,7 +44,8 @@ def heat(
         for column, text in enumerate(line)
     ]
     image, high = address(coloured(shades, colours)), min(max(18 * rows, 60), 560)
-    return Plot(what, image=image, levels=named(names), lined=False, ticks=numbered(columns), unit=unit,
+    ticks = across(along) if along else numbered(columns)
+    return Plot(what, image=image, levels=named(names), lined=False, ticks=ticks, unit=unit,
                 cells=cells, high=high)  # fmt: skip
 
 

@@ -81,7 +81,7 @@ class Judge:
         faults = [f"silo {self._names[header.silo]}: {header.fault}" for header in told]
         answered, asked = len(headers) - len(failed), len(request.cohort)
         if alike(headers):
-            return f"none of {asked} silos answered, all alike: {faults[0]}"
+            return f"none of {asked} silos' answers counted, all for one reason: {faults[0]}"
         if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
             return f"{answered} of {asked} silos answered ({'; '.join(faults[:MOST_TOLD])})"
         good = updates_of(headers)

@@ -161,7 +161,7 @@ def figures_of(
     if (loss := number(record, "train_loss")) is not None:
         parts.append(f"loss {loss:{'.4f' if loss < 1e6 else '.3g'}}")
     if (found := judged(record, metric)) is not None:
-        rows = TOGETHER.replace("examples", "validation rows") if valid else TOGETHER
+        rows = "all silos' validation rows" if valid else TOGETHER
         words = {metric.test: f"test {metric.name}", metric.pooled: f"{metric.name} of {rows}"}
         words[metric.weighted] = f"silos' mean {metric.name} by {'validation rows' if valid else 'examples'}"
         parts.append(f"{words[found[0]]} {metric.write(found[1])}")

@@ -17,7 +17,7 @@ Record: TypeAlias = dict[str, Any]
 
 
 HELD_OUT = "the silos' held-out examples"
-TOGETHER = "all silos' examples"
+TOGETHER = "all held-out examples"
 """Whose a metric is that is of all examples together, not the mean of silos' metrics."""
 
 

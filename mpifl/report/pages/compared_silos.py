@@ -8,8 +8,8 @@ from typing import Any
 
 from mpifl.common import InputError, Names
 from mpifl.common.pages import Cell, Figure, Table, charts
-from mpifl.report.pages.gains import ALONE, Gain, gains, held_against, trains_alone, values
-from mpifl.report.runs import Held, Standing, Summary, chance, examples, trained_on
+from mpifl.report.pages.gains import Gain, gains, held_against, values
+from mpifl.report.runs import Held, Standing, Summary, chance, examples, trained_on, trains_alone
 from mpifl.run.folder import read_environment, same_data
 
 MOST_SILOS = 200
@@ -29,14 +29,9 @@ def reference_of(found: Sequence[Standing], against: str | None) -> Standing | N
             return named[0]
         offered = "; ".join(one.name for one in found)
         raise InputError(f"--against {against}: is not a setting of these runs; they are: {offered}")
-    alone = [one for one in found if trains_alone(one.group.runs[0])]
+    alone = [one for one in found if trains_alone(one.group.runs[0].job)]
     usual = [one for one in found if _algorithm(one).get("name") == "fedavg"]
     return alone[0] if alone else usual[0] if len(usual) == 1 else None
-
-
-def called_in_words(one: Standing) -> str:
-    """Return what silos are held against in words."""
-    return f"{ALONE} ({one.name})" if trains_alone(one.group.runs[0]) else one.name
 
 
 def _algorithm(one: Standing) -> Mapping[str, Any]:
@@ -110,7 +105,7 @@ def silos_of_settings(
         return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), {}
     note += "The first column is the reference of all changes. "
     note += held_against(gain for of in over for gain in of.values())
-    table = Table(["silo", called_in_words(against), *heads], rows, sort=True)
+    table = Table(["silo", against.name, *heads], rows, sort=True)
     return Figure("Which silos gain?", note, [table], wide=True), over[0] if shown[0] is found[0] else {}
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.judging import scores
-from mpifl.report.pages.compared_silos import called_in_words, held_by, reference_of, silos_of_settings
+from mpifl.report.pages.compared_silos import held_by, reference_of, silos_of_settings
 from mpifl.report.pages.diverged import has_diverged
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
@@ -21,6 +21,7 @@ from mpifl.report.runs import (
     Rival,
     Standing,
     Summary,
+    briefly,
     columns_of,
     curve_legends,
     fitting,
@@ -40,7 +41,7 @@ from mpifl.report.runs import (
 
 ROOM, LONGEST, BESIDE = 120, 28, 9
 """Characters of a row of all runs on a desk, of a run's name there at most, and of a setting."""
-DOTS = "one dot per seed"
+DOTS, MISSED = "one dot per seed", "not reached"
 TESTED = ("behind the first", "95% interval, not corrected", "p, corrected")
 HOLM = (
     "A t-test over the seeds compares each setting with the first. It is paired where both have the same "
@@ -71,6 +72,8 @@ def compare_page(
     """
     found, drawn = standings_of(summaries), list[Figure | None]()
     said = verdict(found)
+    if found and target is not None and all(_to_target(one, target).text == MISSED for one in found):
+        said.insert(1, f"No setting reached the target, {found[0].metric.write_briefly(target)}.")
     said += [f"Settings are ranked by {found[0].judged.words()}."] if found and found[0].judged else []
     if found:
         drawn = [_settings(found, target, path), _grid(found, path), *_panels(found, target)]
@@ -78,27 +81,26 @@ def compare_page(
         silos, over = silos_of_settings(found, reference, held_by(summaries))
         drawn.append(silos)
         if reference and over:
-            said.append(gained(over, found[0].metric, called_in_words(reference), found[0].name))
+            said.append(gained(over, found[0].metric, reference.name, found[0].name))
     said.append(_accounted(summaries, left_out, found))
     return render(
         "compare.html",
         title=title,
         every=None,
         broad=True,
-        words=" · ".join(_words(summaries, len(found))),
+        words=" · ".join(_words(summaries, len(summaries) + len(left_out), len(found))),
         verdict=said,
         figures=there(drawn),
         folds=there([_remarks(summaries, left_out), _table(summaries, target, path)]),
     )
 
 
-def _words(summaries: Sequence[Summary], settings: int) -> list[str]:
-    """Say what was compared: the runs and how they ended, and what is the same in all of them."""
-    ended = sum(run.finished for run in summaries)
+def _words(summaries: Sequence[Summary], runs: int, settings: int) -> list[str]:
+    """Say what was compared, and what is the same in all of the runs."""
     each = [headline(run.job) for run in summaries]
     silos = {len(scores(run)) for run in summaries} - {0}
     return [
-        f"{_many(len(summaries), 'run')}, {'all' if ended == len(summaries) else ended} finished",
+        _many(runs, "run"),
         _many(settings, "setting"),
         *(word for word in each[0] if all(word in words for words in each)),
         *([_many(silos.pop(), "silo")] if len(silos) == 1 else []),
@@ -110,7 +112,7 @@ def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found
     lacking = found[0].judged.without if found and found[0].judged else ()
     ranked = {run.run for one in found for run in one.group.runs} - {run.run for run in lacking}
     named = {run.run for run in lacking}  # the verdict names these
-    out = [f"{run.name} (cannot be read)" for run in left_out]
+    out = [f"{run.name} ({briefly(run, reason)})" for run, reason in left_out.items()]
     out += [f"{called(run)} (repeats a seed)" for run in summaries
             if found and run.run not in ranked | named]  # fmt: skip
     wrong = [(run, "diverged" if has_diverged(run) else "" if run.finished else "not finished")
@@ -192,7 +194,10 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
             "; ".join(map(metric.write, one.ends)), dots=ends, span=(low, high) if low < high else None
         )
         dots = dots if ends else Cell("off the axis", "")
-        row = [Cell(one.name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
+        wrong = sum(map(has_diverged, one.group.runs))
+        of = f"{wrong} of {len(one.ends)} " if len(one.ends) > wrong else ""
+        name = one.name + f" ({of}diverged)" * (wrong > 0)
+        row = [Cell(name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
         row += _against(rival) if tested else []
         row.append(Cell(metric.write(fmean(one.worst)), fmean(one.worst)) if one.worst else Cell("–", ""))
         row += [] if target is None else [_to_target(one, target)]
@@ -232,14 +237,16 @@ def _to_target(one: Standing, target: float) -> Cell:
     if any(run.missing for run in one.group.runs):
         return Cell("–", "")
     if len(at) < many:
-        return Cell("not reached" if not at else f"reached by {len(at)} of {many} seeds", "")
+        return Cell(MISSED if not at else f"reached by {len(at)} of {many} seeds", "")
     return Cell(f"{fmean(at):.0f}", fmean(at))
 
 
 def _missed(found: Sequence[Standing], target: float | None) -> str:
     """Say which settings miss the target; "" where none does."""
-    missed = [one.name for one in found if target is not None and not _to_target(one, target).value]
-    return f" The target is missed by {listed(missed)}." if missed else ""
+    each = [_to_target(one, target) for one in found] if target is not None else []
+    missed = [one.name for one, cell in zip(found, each, strict=False) if not cell.value]
+    told = all(cell.text == MISSED for cell in each)  # in the headline
+    return f" The target is missed by {listed(missed)}." if missed and not told else ""
 
 
 def _mean(one: Standing, target: float | None, write: Callable[[float], str], *figures: str) -> Cell:
@@ -277,14 +284,20 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
     panels = []
     for along, which in AXES:
         lines = [
-            charts.Line(name, list(zip(each.at[which].tolist(), each.mean.tolist(), strict=True)), look)
+            charts.Line(
+                name,
+                list(zip(each.at[which].tolist(), each.mean.tolist(), strict=True)),
+                look,
+                metric.write(float(each.mean[-1])),
+            )
             for name, each, look in curves
         ]
         title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
         said = f"{note} Values beside names are of the last round." if which == 0 else note
         said += _missed(found, target) * (which == 0)
+        covers = units.two_points(found[0].mean) if metric.share else ()
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=said, along=along,
-                                   wide=which == 0))  # fmt: skip
+                                   wide=which == 0, covers=covers))  # fmt: skip
     return panels
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from mpifl.common import Names
 from mpifl.report.judging import NAMES
+from mpifl.report.observers import best_round
 from mpifl.report.runs import Summary, chance
 from mpifl.run.folder import number, why_lost
 
@@ -21,6 +22,8 @@ class Event(NamedTuple):
     reason: str = ""
 
 
+FAR = 0.05
+"""A last value that is so much below the best one is warned of."""
 NONE_SAVED = "no checkpoint of it or of an earlier round was kept"
 
 
@@ -39,10 +42,28 @@ def told(summary: Summary, names: Names) -> str:
     if not has_diverged(summary):
         return ""
     found, lost = divergence(summary, names), why_lost(summary.run) or ""
-    said = [f"{one.what[:1].lower()}{one.what[1:]} (round {one.round:,})" for one in found]
+    said = [
+        f"{one.what[:1].lower()}{one.what[1:]}"
+        + f" (round {one.round:,})" * (f" in round {one.round:,}," not in one.what)
+        for one in found
+    ]
     said += [lost] if chance.names_divergence(lost) else []
     last = min((one.round for one in found), default=summary.rounds + 1) - 1
     return f"The run diverged: {'; '.join(said)}. {_of_use(summary, last)}"
+
+
+def fallen(summary: Summary) -> list[str]:
+    """Say where the last round's model is far worse than the best round's."""
+    metric, best = summary.metric, best_round(summary.records, summary.metric)
+    values = ((r["round"], number(r, summary.judged_by or "")) for r in reversed(summary.records))
+    last = next(((at, value) for at, value in values if value is not None), None)
+    if not last or not best or not summary.rows or not chance.counts(metric) or summary.model_round:
+        return []
+    (at, high), (end, value) = best, last
+    if high - value < FAR or not chance.differ(high, value, summary.rows):
+        return []
+    was, now = metric.write(high), metric.write(value)
+    return [f"{metric.label} fell from {was} in round {at:,} to {now} in round {end:,}"]
 
 
 def _of_use(summary: Summary, last: int) -> str:
@@ -76,7 +97,8 @@ def _grown(summary: Summary) -> Iterator[Event]:
     """Yield the round from which on each loss that grew stays grown."""
     for key, name in chance.LOSSES.items():
         if (of := chance.grown(summary, key)) is not None:
-            yield Event(of.since, f"The {name} {of.words}", _highest(summary, of))
+            reason = _highest(summary, of) if key == "test_loss" else ""  # silos tell no training loss
+            yield Event(of.since, f"The {name} {of.words}", reason)
 
 
 def _highest(summary: Summary, of: chance.Grown) -> str:
@@ -87,7 +109,9 @@ def _highest(summary: Summary, of: chance.Grown) -> str:
     each = [(loss, silo) for silo, told in silos.items()
             if isinstance(told, Mapping) and (loss := number(told, "loss")) is not None]  # fmt: skip
     high = max(each, default=None)
-    return f"highest at silo {NAMES[high[1]]}: {high[0]:.4g}" if high and len(each) > 1 else ""
+    if high is None or len(each) < 2:
+        return ""
+    return f"highest on held-out rows at silo {NAMES[high[1]]}: {high[0]:.4g}"
 
 
 def _at_silos(summary: Summary, names: Names) -> Iterator[Event]:

@@ -9,10 +9,9 @@ from typing import NamedTuple
 from mpifl.common import InputError
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.judging import ranked, scores
-from mpifl.report.runs import Difference, Held, Summary, chance, units
+from mpifl.report.runs import Difference, Held, Summary, chance, trains_alone, units
 from mpifl.run.folder import same_data
 
-NONE_SEEN = "no difference seen"
 SEEDS, EXAMPLES = "the seeds", "the held-out examples"
 """What chance comes from."""
 NO_CHANGE = "No silo's change exceeds chance by itself."
@@ -41,9 +40,7 @@ class Gain(NamedTuple):
         return "" if self.seen is False or not self.by else "best" if self.by > 0 else "worst"
 
     def write(self, metric: MetricInfo) -> str:
-        """Write it with its sign, per cents as points; one that chance makes is none."""
-        if self.seen is False:
-            return NONE_SEEN
+        """Write it with its sign, per cents as points."""
         size = f"{100 * abs(self.by):.2f}" if metric.share else metric.write(abs(self.by))
         return ("+" if self.by > 0 else "−" if self.by < 0 else "±") + size
 
@@ -97,12 +94,6 @@ def values(summary: Summary) -> dict[str, float]:
     return {name: value for name, value in ranked(scores(summary), summary.metric) if value is not None}
 
 
-def trains_alone(summary: Summary) -> bool:
-    """Return whether each silo of a run trains by itself: Ditto with lambda 0."""
-    algorithm = summary.job.get("algorithm")
-    return isinstance(algorithm, Mapping) and algorithm.get("lambda") == 0
-
-
 def check_alone(summary: Summary, alone: Summary) -> None:
     """See that a run may be held against another in which each silo trains by itself.
 
@@ -110,7 +101,7 @@ def check_alone(summary: Summary, alone: Summary) -> None:
         InputError: it may not: its silos do not train alone, or they, its metric or the examples that judge
             are others.
     """
-    if not trains_alone(alone):
+    if not trains_alone(alone.job):
         what = "its silos do not train alone, as those of algorithm 'ditto' with lambda = 0 do"
         raise InputError(f"--alone {alone.run}: {what}; name such a run")
     splits = [run.job.get("evaluate", {}).get("split") for run in (summary, alone)]
@@ -133,6 +124,9 @@ def _together(found: Mapping[str, Gain], metric: MetricInfo, against: str, setti
         fmean(each) for each in zip(*((gain.by, gain.other) for gain in found.values()), strict=True)
     )
     up, down = (sum(sign * gain.by > 0 for gain in found.values()) for sign in (1, -1))
+    words = ("higher", "lower") if metric.higher_is_better else ("lower", "higher")
+    counts = zip((up, down, len(found) - up - down), (*words, "equal"), strict=True)
+    each = ", ".join(f"{many:,} {'are' if many > 1 else 'is'} {word}" for many, word in counts if many)
     served = other + (by if metric.higher_is_better else -by)
     change = Gain(other, by, None).write(metric) + (" points" if metric.share else "")
     test = chance.over_seeds({name: gain.by for name, gain in found.items()}, dict.fromkeys(found, 0.0))
@@ -144,7 +138,7 @@ def _together(found: Mapping[str, Gain], metric: MetricInfo, against: str, setti
         change += " by a paired t-test over the silos"
     return (
         f"The silos' mean is {metric.write(served)} with {setting} and {metric.write(other)} with {against} "
-        f"({change}). {up:,} of {len(found):,} silos gain and {down:,} lose."
+        f"({change}). Of {len(found):,} silo{'s' * (len(found) > 1)}, {each}"
     )
 
 
@@ -165,7 +159,7 @@ def gained(
     found: Mapping[str, Gain], metric: MetricInfo, against: str = ALONE, setting: str = "this model"
 ) -> str:
     """Say what silos gain together, and at how many of them the change exceeds chance; by which setting."""
-    return f"{_together(found, metric, against, setting)} {_singly(found)}"
+    return f"{_together(found, metric, against, setting)}{_singly(found)}"
 
 
 def _singly(found: Mapping[str, Gain]) -> str:
@@ -173,23 +167,26 @@ def _singly(found: Mapping[str, Gain]) -> str:
     looks = [gain.look for gain in found.values()]
     better, worse = looks.count("best"), looks.count("worst")
     if not better + worse and all(gain.seen is not None for gain in found.values()):
-        return NO_CHANGE
+        return ", none beyond chance by itself."
     if any(gain.seen is None for gain in found.values()):
-        return "How much of that is chance is not known."
+        return ". How much of that is chance is not known."
     rest = len(looks) - better - worse
-    return f"Beyond chance, {better:,} do better, {worse:,} do worse, and {rest:,} show no difference."
+    return f". Beyond chance, {better:,} do better, {worse:,} do worse, and {rest:,} show no difference."
 
 
 def below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[str]:
-    """Say which silos do worse than the most common class of their training rows as the only answer."""
+    """Say which silos do worse, beyond chance, than the most common class of their training rows as the only
+    answer."""
     metric, found = summary.metric, []
     if summary.main and chance.guesses(summary, summary.main[1]):
         return []  # which is said of the run
     for name, value in ranked(scores(summary), metric):
         guess = of.commonest if (of := held.get(name)) else None
-        if metric.name == ACCURACY.name and value is not None and guess is not None and value < guess:
-            found.append(f"{name} ({metric.write(value)}, below {metric.write(guess)})")
-    who = f"silo{'s' * (len(found) > 1)} {', '.join(found[:MOST_NAMED])}"
-    who += f" and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
-    said = "lower than by always answering the silo's most common class, by its training rows"
-    return [f"{metric.label} of {who} is {said}"] if found else []
+        if metric.name != ACCURACY.name or value is None or guess is None or not (of and of.out):
+            continue
+        if chance.interval(value, of.out)[1] < guess:
+            found.append(f"silo {name} has {metric.write(value)}, and that class {metric.write(guess)}")
+    said = "; ".join(found[:MOST_NAMED])
+    said += f"; and {len(found) - MOST_NAMED:,} more silos" if len(found) > MOST_NAMED else ""
+    head = f"{metric.label} is below the share of the silo's most common training class"
+    return [f"{head}: {said}"] if found else []

@@ -66,9 +66,9 @@ def grid(
     listed = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
     title = f"{title} by {listed}"
     if len(keys) < 3:
-        note = "A stronger colour is better. The best is framed."
+        note = "A stronger colour is better. The best figure is framed."
         return Figure(title, note, [_map(scaled)], wide=True)
-    note = "Each line is a setting. A stronger colour is better. The thick line is the best."
+    note = "Each line is a setting. A stronger colour is better. The thick line has the best figure."
     return Figure(title, note, [_parallel(scaled)], wide=True)
 
 

@@ -110,6 +110,7 @@ def minded(summary: Summary, names: Names, held: Mapping[str, Held] = MappingPro
         found.append(f"{others:,} more silos were left out of some rounds")
     if summary.model_round and not summary.by_valid:
         found.append("the best round was chosen on the rows that score it, so its figures are optimistic")
+    found += diverged.fallen(summary)
     said = [one for one in summary.remarks
             if not one.startswith("without test") and not chance.names_divergence(one)]  # fmt: skip
     return [*said, *below_guessing(summary, held), *found]
@@ -174,7 +175,7 @@ def _marks(summary: Summary) -> list[Event]:
 
 
 def falls(summary: Summary) -> list[tuple[int, float]]:
-    """Return the rounds of the largest falls, the largest first, and by how much each is worse."""
+    """Return the rounds of the largest falls beyond chance, the largest first, and how much each is worse."""
     points, sign = _points(summary), 1 if summary.metric.higher_is_better else -1
     steps = [(at, sign * (old - new)) for (_, old), (at, new) in pairwise(points)]
     if not steps:
@@ -182,7 +183,12 @@ def falls(summary: Summary) -> list[tuple[int, float]]:
     values, usual = [value for _, value in points], median(abs(step) for _, step in steps)
     least = max(USUAL * usual, SHARE * (max(values) - min(values)))
     first, last = points[0][0], points[-1][0]
-    found = [(at, fall) for at, fall in steps if fall > least and at > first + LATE * (last - first)]
+    new, rows = dict(points), summary.rows if chance.counts(summary.metric) else 0
+    found = [
+        (at, fall) for at, fall in steps
+        if fall > least and at > first + LATE * (last - first)
+        and (not rows or chance.differ(new[at], new[at] + sign * fall, rows))
+    ]  # fmt: skip
     return sorted(found, key=lambda one: -one[1])[:MOST_FALLS]
 
 
@@ -233,7 +239,7 @@ def silo_falls(
             verb, by = "falls" if metric.higher_is_better else "rises", units.points(drops[row, nth], metric)
             said = f"{metric.title} of silo {called[row]} {verb} by {by} to {metric.write(new)}"
             reach = units.between(*chance.apart(new, old, of.out), metric)
-            why = f"not known; the change is {reach} with 95% ({of.words()})"
+            why = f"not known; 95% interval: {reach} ({of.words()})"
             found.append(Event(at, said, why))
     return found
 
@@ -252,7 +258,7 @@ def _blamed(summary: Summary, at: int) -> str:
     worst = [
         f"silo {NAMES[silo]} ({mark}{units.points(-by, metric)})" for by, silo in fell[:MOST_BLAMED] if by < 0
     ]
-    return f", most at {', '.join(worst)}" if worst else ""
+    return f", most at {', '.join(worst)}" if worst and len(fell) > 1 else ""
 
 
 def _values(silos: Mapping[str, object], name: str) -> dict[str, float]:

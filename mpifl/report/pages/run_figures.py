@@ -11,6 +11,7 @@ from typing import Any
 from mpifl.common import Names
 from mpifl.common.pages import Figure, charts
 from mpifl.learning.metrics import ACCURACY, ToldAnswers
+from mpifl.report.judging import scores
 from mpifl.report.observers import TOGETHER
 from mpifl.report.pages.happened import falls
 from mpifl.report.runs import Summary, chance, units
@@ -39,14 +40,16 @@ def curve(summary: Summary, names: Names) -> Figure | None:
     shared, own = (", shared model", ", own models") if summary.personal else ("", "")
     called = {metric.test: f"test set{shared}", metric.pooled: held}
     lines = [_line(summary, called.get(main, "silos' mean, weighted by examples"), main, "test", write)]
-    lines.append(_line(summary, f"silos' mean{own}", f"{metric.silo}_mean", "mean", write))
+    several = len(scores(summary)) != 1
+    if several:
+        lines.append(_line(summary, f"silos' mean{own}", f"{metric.silo}_mean", "mean", write))
     fallen = {at for at, _ in falls(summary)}
     points = [(float(r["round"]), number(r, main) if r["round"] in fallen else None) for r in summary.records]
     lines.append(charts.Line("falls" if metric.higher_is_better else "rises", points, "fall", ""))
-    band = charts.Band("worst to best silo", _worst_to_best(summary.records, metric.silo))
+    band = charts.Band("worst to best silo", _worst_to_best(summary.records, metric.silo) if several else [])
     title = f"{metric.title} over rounds"
     return charts.lines(title, lines, band, metric.write_briefly, summary.target, wide=True,
-                        note=_noted(summary, main),
+                        note=_noted(summary, main), covers=_around(summary, main),
                         under=charts.Under("silo left out or rank lost", _wrong(summary, names)))  # fmt: skip
 
 
@@ -68,8 +71,9 @@ def _noted(summary: Summary, main: str) -> str:
     said = f"{_whose(summary)} Values beside names are of the last round."
     if main != summary.metric.pooled or summary.figure(f"{summary.metric.silo}_mean") is None:
         return said.strip()
-    rows = "validation rows" if summary.by_valid else "held-out examples"
-    return f"{said} 'All {rows}' scores these as one set; the silos' mean counts each silo alike.".strip()
+    rows = "all silos' validation rows" if summary.by_valid else TOGETHER
+    said += f" The line '{rows}' takes all rows as one set; the silos' mean counts each silo alike."
+    return said.strip()
 
 
 def _line(
@@ -78,6 +82,15 @@ def _line(
     points = [(float(r["round"]), number(r, figure)) for r in summary.records if figure in r]
     known = [value for _, value in points if value is not None]
     return charts.Line(name, points, colour, write(known[-1]) if write and known else None)
+
+
+def _around(summary: Summary, key: str) -> list[float]:
+    """Return what an axis of a share covers: the 95% interval of the last value, and two points."""
+    value = number(summary.records[-1], key)
+    if value is None or not summary.metric.share:
+        return []
+    ends = chance.interval(value, summary.rows) if summary.rows and chance.counts(summary.metric) else ()
+    return [*units.two_points(value), *ends]
 
 
 def over_the_clock(summary: Summary) -> Figure | None:
@@ -183,7 +196,9 @@ def _more_metrics(summary: Summary) -> list[Figure | None]:
         if name not in tested and (value := summary.figure(pooled)) is not None:
             said.insert(0, f"{info.write(value)} of all silos' rows together")
         note = " ".join([_whose(summary), *(f"{one[:1].upper()}{one[1:]}." for one in said)]).strip()
-        found.append(charts.lines(info.title, of, write=info.write_briefly, note=note))
+        values = [value for one in of for _, value in one.points[-1:] if value is not None and info.share]
+        covers = [end for value in values for end in units.two_points(value)]
+        found.append(charts.lines(info.title, of, write=info.write_briefly, note=note, covers=covers))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mpifl.report.pages.happened import happened, minded, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
 from mpifl.report.runs import (
+    PLAIN,
     Held,
     Summary,
     chance,
@@ -28,6 +30,7 @@ from mpifl.report.runs import (
     judging,
     read_run,
     read_tables,
+    rows_of_rounds,
     trained_on,
     units,
 )
@@ -38,10 +41,7 @@ OF_SILOS = "_silos"
 """What the names of tables of single silos' figures end with."""
 ELSEWHERE = ("epsilon_silos",)
 """Such tables that another section shows."""
-LOSSES = (
-    ("test loss", "test_loss", "{:.4f}".format),
-    ("training loss", "train_loss", "{:.4f}".format),
-)
+LOSSES = (("test loss", "test_loss", PLAIN.write), ("training loss", "train_loss", PLAIN.write))
 COSTS = (
     ("seconds", "seconds", "{:.3f}".format),
     ("sent", "bytes_sent", units.size),
@@ -123,8 +123,9 @@ def page(
         check_alone(summary, alone)
     environment = read_environment(summary.run)
     names = Names(environment.get("silos", ()))
-    spec, main = trained_on(summary, environment), run_figures.curve(summary, names)
-    held = examples(summary, spec, names)
+    spec = trained_on(summary, environment)
+    summary = replace(summary, rows=rows_of_rounds(summary, spec))
+    main, held = run_figures.curve(summary, names), examples(summary, spec, names)
     over = gains(values(summary), values(alone), summary.metric, held) if alone is not None else {}
     drawn, fallen = silos(summary, names, held, main, over)
     figures = [main, happened(summary, names, fallen, every is not None), *drawn]
@@ -229,7 +230,7 @@ def _cards(summary: Summary, rows: int) -> list[tuple[str, str, str]]:
         cards = [(metric.label, near or "", "; ".join([*sure[:1], held + of, *sure[1:]]))]
     else:
         cards = []
-    if (worst := values[f"{metric.silo}_worst"]) is not None:
+    if (worst := values[f"{metric.silo}_worst"]) is not None and len(scores(summary)) != 1:
         mean = write(values[f"{metric.silo}_mean"] or 0)
         who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""
         more = f"; {summary.silo_rows}" if summary.silo_rows else ""
@@ -238,10 +239,10 @@ def _cards(summary: Summary, rows: int) -> list[tuple[str, str, str]]:
     if summary.target is not None and not summary.missing:
         at, clock = values["rounds_to_target"], values.get("virtual_seconds_to_target")
         cost = [
-            f"{units.seconds(values['seconds_to_target'] or 0)} of rounds",
+            f"{units.seconds(values['seconds_to_target'] or 0)} for these rounds",
             units.size(values["bytes_to_target"] or 0),
         ]
-        cost += [f"{units.seconds(clock)} of the virtual clock"] if clock is not None else []
+        cost += [f"{units.seconds(clock)} on the virtual clock"] if clock is not None else []
         took = ", ".join(cost) if at else "not reached"
         cards.append((f"rounds to {metric.write_briefly(summary.target)}", f"{at:,.0f}" if at else "–", took))
     else:

@@ -25,9 +25,9 @@ from mpifl.common.pages import (
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.pages.diverged import Event
-from mpifl.report.pages.gains import NONE_SEEN, Gain, trains_alone
+from mpifl.report.pages.gains import Gain
 from mpifl.report.pages.happened import missed, silo_falls
-from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, units
+from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, trains_alone, units
 from mpifl.run.folder import number
 
 MOST_ROWS, MOST_TRACED, SHORT, LONGEST = 1000, 200, 6, 18
@@ -77,8 +77,8 @@ def silos(
     note = _whose(summary, len(rounds) > 0)
     note += f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." * (len(order) > MOST_ROWS)
     table = Table([head for head, _ in shown], rows, sort=True, silos=True, axes={INTERVAL: axis})
-    note += _noted(shown)
-    if len(order) > 1 and not gained and not trains_alone(summary):
+    note += _noted(shown) + ONE * (len(order) == 1)
+    if len(order) > 1 and not gained and not trains_alone(summary.job):
         note += NOT_ALONE + NOT_SHARED * summary.personal
     drawn = [Figure("Silos, the worst first", note, [table], wide=True),
              *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
@@ -119,22 +119,23 @@ Column = tuple[str, list[Cell]]
 INTERVAL, CURVE = "95% interval", "over rounds"
 NOT_ALONE = (
     " No silo was trained alone for comparison, so what each gains is not known. The command 'mpifl "
-    "baseline' finds out."
+    "baseline' trains each alone."
 )
 NOT_SHARED = (
-    " Nor is their gain over the shared model, which was not scored at the silos. 'mpifl compare' with a run "
-    "of fedavg finds out."
+    " The shared model was not scored at the silos, so the gain over it is not known. 'mpifl compare' with a "
+    "run of fedavg tells it."
 )
+ONE = " With one silo there is nothing to compare."
 
 
 def _noted(shown: Sequence[Column]) -> str:
     heads, said = {head for head, _ in shown}, ""
     if INTERVAL in heads:
         said = " Lines are 95% intervals for the number of held-out examples (Wilson)."
-    if "gain" in heads:
+    if any(head.startswith("gain") for head in heads):
         said += (
-            f" 'alone' is the score of a model that the silo trained alone. '{NONE_SEEN}' is within chance: "
-            "the 95% interval (Newcombe) of the gain holds 0."
+            " 'alone' is the score of a model that the silo trained alone. A bold gain exceeds chance: its "
+            "95% interval (Newcombe) excludes 0."
         )
     return said + (" A selected silo is drawn in the chart above." if CURVE in heads else "")
 
@@ -170,6 +171,7 @@ def _chance(
 def _gained(called: Sequence[str], gained: Mapping[str, Gain], metric: MetricInfo) -> list[Column]:
     """Return what each silo reaches alone, and what it gains over that."""
     each = [gained.get(name) for name in called]
+    unit = ", points" if metric.share else ""
     own = [Cell(metric.write(gain.other), gain.other) if gain else Cell() for gain in each]
     reach = [
         Cell(units.between(*gain.reach, metric).removesuffix(" points"), gain.reach[0])
@@ -177,8 +179,8 @@ def _gained(called: Sequence[str], gained: Mapping[str, Gain], metric: MetricInf
     ]  # fmt: skip
     return [
         ("alone", own),
-        ("gain", [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each]),
-        ("gain, 95% interval", reach),
+        (f"gain{unit}", [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each]),
+        (f"gain, 95% interval{unit}", reach),
     ]
 
 
@@ -256,7 +258,7 @@ def _map(
     by_valid: bool = False,
 ) -> list[Figure]:
     """Draw every silo in every round: rows as in the table, each column the worst of its rounds."""
-    if len(rounds) < 2 or not np.isfinite(values).any():
+    if len(rounds) < 2 or len(called) < 2 or not np.isfinite(values).any():
         return []
     step = -(-len(rounds) // MAPPED)
     starts = range(0, len(rounds), step)

@@ -16,6 +16,7 @@ MOST_SILOS = 200
 KEYS = ("delta", "clip", "quantile", "noise", "accountant")
 OF_MASKS = ("least", "colluding", "range")
 OF_EXAMPLES = "Epsilon covers this run alone. Each site keeps its own total over all runs."
+OF_COUNTS = "The counts of rows and labels in federation.json are known to the server and are not protected."
 OF_LABELS = (
     "Silos receive gradients, and gradient norms can reveal labels. AUC 50% means that they reveal none, "
     "AUC 100% that they reveal all."
@@ -32,13 +33,9 @@ OF_SILOS = "Epsilon covers all that this run's server has released. Another run 
 def trust(summary: Summary, names: Names, groups: str = "") -> Fold | None:
     """Return the section; None of a run without sites, whose job names nothing of privacy, security, rules
     and liars. `groups` says what an epsilon of one example is to groups of examples."""
-    body = [
-        *_liars(summary, names),
-        *_sites(summary),
-        *_masks(summary),
-        *_privacy(summary, groups),
-        *_labels(summary),
-    ]
+    hidden = [*_masks(summary), *_privacy(summary, groups)]
+    hidden += [Said(OF_COUNTS)] if hidden else []
+    body = [*_liars(summary, names), *_sites(summary), *hidden, *_labels(summary)]
     rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
     body += _listed(f"Weights of silos ({len(rows)})", ("weight (mean 1)", "not chosen"), rows)
     rows = edges_of_silos(summary.records, names)

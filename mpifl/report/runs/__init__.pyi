@@ -21,6 +21,7 @@ from .compared_files import (
     as_rows as as_rows,
 )
 from .compared_runs import (
+    briefly as briefly,
     common_target as common_target,
     compare_runs as compare_runs,
     read_runs as read_runs,
@@ -45,9 +46,11 @@ from .kept_job import (
     changed_by_force as changed_by_force,
     headline as headline,
     read_tables as read_tables,
+    trains_alone as trains_alone,
 )
 from .runs import (
     A_RUN as A_RUN,
+    PLAIN as PLAIN,
     TEST_ROWS as TEST_ROWS,
     Record as Record,
     Summary as Summary,
@@ -66,6 +69,7 @@ from .silo_data import (
     groups_told as groups_told,
     judging as judging,
     read_shards as read_shards,
+    rows_of_rounds as rows_of_rounds,
     trained_on as trained_on,
 )
 from .standings import (

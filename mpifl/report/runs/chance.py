@@ -48,7 +48,7 @@ def grown(summary: Summary, key: str) -> Grown | None:
     """Return how a loss grew, None of one that did not.
 
     It is held against its first value. Where a run is no better than guessing, it is also held against the
-    loss of equal chances for every class, which a first round that diverged has already left behind.
+    loss of equal probabilities for all classes, which a first round that diverged has already left behind.
     """
     told = [(int(r["round"]), one) for r in summary.records if (one := number(r, key)) is not None]
     if not told:
@@ -67,7 +67,9 @@ def grown(summary: Summary, key: str) -> Grown | None:
         return None
     at, one = above[0]
     return Grown(
-        at, f"was {one:.4g} in round {at:,}, and equal chances for every class give {equal:.4g}", True
+        at,
+        f"was {one:.4g} in round {at:,}, above {equal:.4g}, the loss of equal probabilities for all classes",
+        True,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -144,6 +145,12 @@ def read_runs(runs: Sequence[Path], search: bool = False) -> tuple[list[Summary]
         except InputError as error:
             left_out[run] = one_line(error)
     return on_other_shards(_without_the_usual(summaries)), left_out
+
+
+def briefly(run: Path, reason: str) -> str:
+    """Return the first part of why a run cannot be read; the remarks have all of it."""
+    parts = re.split("[:;] ", reason.removeprefix(str(run)))
+    return parts[1] if reason.startswith(str(run)) and len(parts) > 1 else "cannot be read"
 
 
 def _without_the_usual(summaries: Sequence[Summary]) -> list[Summary]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpifl.common import Names, one_line
+from mpifl.report.runs.kept_job import trains_alone
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, settings, shown, varying
 
@@ -37,6 +38,10 @@ def legends(found: Sequence[Group]) -> list[str]:
     if any(_lacks(group.runs[0], key) for group in found for key in keys) and ALGORITHM not in keys:
         keys = [ALGORITHM, *keys]
     names = [said(group.runs[0], keys) if keys else NAMES[group.name] for group in found]
+    names = [
+        f"each silo alone ({name})" if trains_alone(group.runs[0].job) else name
+        for name, group in zip(names, found, strict=True)
+    ]
     if len({*names}) < len(names):  # cut, so that some are alike
         names = [one_line(group.name) for group in found]
     counts = [len(group.runs) for group in found]
@@ -64,7 +69,7 @@ def short(key: str, keys: Sequence[str]) -> str:
 
 def value(found: Any) -> str:
     """Return a setting in a line that is fit to be read."""
-    return NAMES[shown(found)]
+    return NAMES[shown(found).removesuffix(".0") if isinstance(found, float) else shown(found)]
 
 
 def _parts(jobs: Sequence[dict[str, Any]], keys: Sequence[str]) -> int:

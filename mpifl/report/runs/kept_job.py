@@ -120,3 +120,9 @@ def unprotected(job: Mapping[str, Any], last: Mapping[str, Any]) -> list[str]:
     if leak is None or not isinstance(split, Mapping) or split.get("protect", "none") != "none":
         return []
     return [f"labels are not protected: gradient norms reveal them, AUC {leak:.2%} (50% is chance)"]
+
+
+def trains_alone(job: Mapping[str, Any]) -> bool:
+    """Return whether each silo of a job trains by itself: Ditto with lambda 0."""
+    algorithm = job.get("algorithm")
+    return isinstance(algorithm, Mapping) and algorithm.get("lambda") == 0

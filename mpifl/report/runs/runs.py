@@ -60,6 +60,7 @@ class Summary:
     """Whether its silos are scored with models of their own."""
     search: bool = False
     """Whether it is looked at as one of a search, which ranks by the rows that rounds are scored on."""
+    rows: int = 0  # on how many a round is judged; 0 where that is not known
 
     @property
     def rounds(self) -> int:
@@ -145,8 +146,7 @@ class Summary:
 
     def final(self) -> float | None:
         """Return the main metric on test data, where that was scored at the end alone."""
-        found = judged(self.at_end, self.metric)
-        return found and found[1]
+        return (judged(self.at_end, self.metric) or (None, None))[1]
 
     @property
     def main(self) -> tuple[str, float] | None:

@@ -81,6 +81,18 @@ def judging(summary: Summary, spec: Told, held: Mapping[str, Held]) -> int:
     return (rows or {}).get("test") or 0
 
 
+def rows_of_rounds(summary: Summary, spec: Told) -> int:
+    """Return on how many rows a round of a run is judged, 0 where that is not known."""
+    split = summary.job.get("evaluate", {}).get("split")
+    if isinstance(spec, VerticalSpec):
+        return spec.rows.get(split or "test", 0)
+    if not isinstance(spec, FederationSpec):
+        return 0
+    if summary.judged_by == summary.metric.test:
+        return spec.test.examples.get("test", 0) if spec.test is not None else 0
+    return sum(one.examples.get(split or held_out(one.examples) or "", 0) for one in spec.silos)
+
+
 def data(spec: Told) -> Fold | None:
     """Draw the labels or columns of every silo, or say why not."""
     if spec is None or isinstance(spec, str):
@@ -132,13 +144,15 @@ def _drawn(spec: FederationSpec) -> Fold:
     sizes = np.array([entry.examples["train"] for entry in spec.silos])
     keys = {key: f"{key} " if key != "name" else "" for key in spec.scheme}
     scheme = ", ".join(f"{keys[key]}{value}" for key, value in spec.scheme.items() if value != "")
-    note = f"{spec.name}: {len(sizes):,} silos, {sizes.sum():,} training examples; scheme {scheme}."
+    many = f"{len(sizes):,} silo{'s' * (len(sizes) > 1)}"
+    note = f"{spec.name}: {many}, {sizes.sum():,} training examples; scheme {scheme}."
     if len(sizes) > MOST_SILOS:
         parts = np.array_split(np.arange(len(sizes)), MOST_SILOS)
         shares, sizes = (np.array([each[part].mean(axis=0) for part in parts]) for each in (shares, sizes))
         note += f" Each of the {MOST_SILOS} columns is the mean of neighbouring silos."
     beside = called([entry.name for entry in spec.silos]) if len(sizes) == len(spec.silos) else []
-    if beside and len(across(beside)) < len(beside) <= MOST_NAMED:  # some have no room below
+    below = across(beside)
+    if len(below) < len(beside) <= MOST_NAMED or any(one.spare for one in below):  # on a phone, at least
         note += f" From the left: {', '.join(beside)}."
     if spec.classes is None:  # values, of which federation.json counts nothing
         return Fold("The data", [Said(note)])
@@ -148,7 +162,7 @@ def _drawn(spec: FederationSpec) -> Fold:
         charts.columns(
             list(map(round, sizes.tolist())), "Training examples", max(sizes.max(), 1), names=beside
         ),
-        heat(shares.T[::-1] / most, BLUES, "The share of each label in every silo", names),
+        heat(shares.T[::-1] / most, BLUES, "The share of each label in every silo", names, along=beside),
         ramp("0 %", BLUES, f"{most:.0%} of a silo’s examples"),
     ]
     return Fold("The data: examples and labels of every silo", [Said(note), *drawn])

@@ -198,7 +198,7 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
     """Say how far the second is behind, and what chance makes of that."""
     first, second = found[0], others[0]
     gap = f"{units.points(second.behind, first.metric)} behind" if second.behind else "at the same value"
-    said = f"{second.standing.name} ({second.standing.written()}) is next, {gap}"
+    said = f"{_first(second.standing.name)} ({second.standing.written()}) is next, {gap}"
     if second.test is None or second.p is None:
         return f"{said}; a single seed cannot show whether that is chance."
     reach = units.between(second.test.low, second.test.high, first.metric)
@@ -219,13 +219,18 @@ def _head(first: Standing, others: Sequence[Rival]) -> str:
     of = f"the mean of {seeds} seeds" if seeds > 1 else "with one seed"
     figure = f"{first.metric.label} {first.written()}, {of}"
     if all(one.seen for one in others):
-        return f"{first.name} is best: {figure}."
+        return f"{_first(first.name)} is best: {figure}."
     if any(one.seen for one in others):
-        return f"No single setting is best. {first.name} has the best mean: {figure}."
+        return f"No single setting is best. {_first(first.name)} has the best mean: {figure}."
     many = f"the {len(others) + 1:,} settings" if len(others) > 1 else "the two settings"
     tested = all(one.test for one in others)
     told = f"No difference is seen between {many}" if tested else "No setting is known to be best"
-    return f"{told}. {first.name} has the best {'mean' if seeds > 1 else 'figure'}: {figure}."
+    return f"{told}. {_first(first.name)} has the best {'mean' if seeds > 1 else 'figure'}: {figure}."
+
+
+def _first(name: str) -> str:
+    """Return a name as the first words of a sentence."""
+    return name.replace("each", "Each", 1) if name.startswith("each silo alone") else name
 
 
 def _rest(others: Sequence[Rival]) -> list[str]:
@@ -244,7 +249,7 @@ def listed(names: Sequence[str]) -> str:
     """Return names as a sentence has them; of many the first, and how many more."""
     shown = [*names[:MOST_NAMED]]
     shown += [f"{len(names) - MOST_NAMED:,} more"] if len(names) > MOST_NAMED else []
-    return " and ".join(filter(None, ["; ".join(shown[:-1]), shown[-1]]))
+    return " and ".join(shown) if len(shown) < 3 else f"{'; '.join(shown[:-1])}; and {shown[-1]}"
 
 
 def table_of_settings(found: Sequence[Standing]) -> Table | None:

@@ -36,6 +36,12 @@ def axis(values: Sequence[float], metric: MetricInfo) -> tuple[charts.Scale, lis
     ]
 
 
+def two_points(value: float) -> tuple[float, float]:
+    """Return ends two points apart around a share, which an axis covers lest a small change look large."""
+    low = min(max(value - 0.01, 0.0), 0.98)
+    return low, low + 0.02
+
+
 def seconds(value: float) -> str:
     """Write a duration as a person says it."""
     if value < 1:

@@ -72,7 +72,7 @@ def test_a_sweep_is_a_map_of_its_settings_and_the_best_run_is_linked(tmp_path, c
     assert (tmp_path / "local.lr=0.1,local.epochs=5,seed=2" / "report.html").exists()
     titles = ["Accuracy over rounds", "Accuracy over MB between server and silos", "Accuracy over seconds"]
     assert [title for title in reader.titles() if title.startswith("Accuracy over ")] == titles
-    assert "lr 0.1, epochs 5 81.5%" in " ".join(words.split())
+    assert "lr 0.1, epochs 5 81.50%" in " ".join(words.split())
     assert "Each line is the mean over seeds. Values beside names are of the last round." in words
     assert "sweep.html" in capsys.readouterr().out
 
@@ -85,7 +85,7 @@ def test_runs_are_called_by_the_fewest_settings_that_tell_them_apart(tmp_path):
     assert legends(groups([read_run(run) for run in few])) == ["fedavg", "fedprox"]
     own = [make_run(tmp_path / f"d{n}", 0.5, algorithm={"name": "ditto", "lambda": n}) for n in (0.0, 1.0)]
     assert legends(groups([read_run(run) for run in [few[0], *own]])) == [
-        "fedavg", "ditto, lambda 0.0", "ditto, lambda 1.0"]  # fmt: skip
+        "fedavg", "each silo alone (ditto, lambda 0)", "ditto, lambda 1"]  # fmt: skip
     same = [make_run(tmp_path / name, 0.5, seed=3) for name in ("c", "d")]
     assert legends(groups([read_run(run) for run in same])) == ["c", "d"]
     long = [make_run(tmp_path / f"{'x' * 50}{end}", 0.5, seed=3) for end in "yz"]
@@ -296,7 +296,7 @@ def test_silos_with_models_of_their_own_are_judged_by_these(tmp_path):
     one = judged_run(tmp_path / "one", 0.93, 0.93, 0.94, local={"lr": 0.1})
     own = judged_run(tmp_path / "own", 0.92, 0.92, 0.95, own=True, algorithm=alone)
     names, said, _ = judged(one, own)
-    assert names[0].startswith("ditto")
+    assert names[0].startswith("each silo alone (ditto")
     assert said == (
         "accuracy on the silos' held-out examples, after round 2, with the model that each silo uses; silos "
         "of some runs have models of their own"
@@ -418,10 +418,10 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
         write_environment(run, data=describe(spec))
     _, reader = written(runs, tmp_path / "c.html")
     words = " ".join(reader.titles())
-    assert "with fedavg and 76.33% with a model trained alone (ditto) (" in words
+    assert "with fedavg and 76.33% with each silo alone (ditto) (" in words
     assert "Beyond chance, 1 do better, 1 do worse, and 1 show no difference." in words
     assert (
-        "silo a model trained alone (ditto) fedavg "
+        "silo each silo alone (ditto) fedavg "
         "2 69.00% 70.00% 0 70.00% 90.00% +20.00 1 90.00% 60.00% −30.00" in words
     )
     write_environment(runs[2], data=describe(write_folder(tmp_path / "others", [5, 4, 4])))
@@ -447,7 +447,7 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
     said = "held-out examples, as means over seeds. The first column is the reference of all changes."
     assert f"Scores are on each silo's {said}" in words
     assert "exceeds chance over the seeds and over the held-out examples, for each silo by itself." in words
-    assert "6 runs, all finished · 2 settings · logreg" in words
+    assert "6 runs · 2 settings · logreg" in words
     assert "Traffic and time are means per run." in words
     assert "0 50.00% 63.33% 1 61.00% 81.00% +20.00" in words
     words = " ".join(written([runs[0], runs[5]], tmp_path / "c.html")[1].titles())
@@ -484,10 +484,13 @@ def test_a_page_says_what_was_left_out_and_who_missed_the_target(tmp_path):
     assert "The target is missed by lr 0.1; lr 0.2." in words.replace(" and ", "; ")
     assert "reached by 1 of 2 seeds" in words
     assert "not reached" in words
+    assert "No setting reached" not in words
+    words = " ".join(written(runs[2:], tmp_path / "c.html")[1].titles())
+    assert "No setting reached the target, 70%." in words
     (runs[2] / "model.safetensors").unlink()
     again = make_run(tmp_path / "again", 0.9, 1, local={"lr": 0.1}, evaluate={"target": 0.7})
     words = " ".join(written([*runs, again, tmp_path / "gone"], tmp_path / "c.html")[1].titles())
-    assert "3 of 5 runs are ranked. Left out: gone (cannot be read), again (repeats a seed)." in words
+    assert "3 of 5 runs are ranked. Left out: gone (is not a folder), again (repeats a seed)." in words
     assert "Ranked all the same: 0.2-1 (not finished)." in words
 
 

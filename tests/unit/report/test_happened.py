@@ -79,6 +79,17 @@ def test_a_fall_is_told_with_the_silos_that_fell_most(tmp_path):
     ]
 
 
+def test_a_fall_within_chance_is_not_told_and_a_far_worse_end_is_warned_of(tmp_path):
+    end = {"test_accuracy": 0.3, **silos(**{"0": 0.3})}
+    run = make_run(tmp_path / "run", [*rounds_of(40, at20=0.06), record(41, **end)], tmp_path / "shards")
+    for rows, told in ((100, False), (10_000, True)):
+        write_environment(run, data=describe(write_folder(tmp_path / "shards", [4], test=rows)))
+        words = " ".join(Reader(write_report(run).read_text()).titles())
+        assert ("20 Accuracy falls by 5.90 points" in words) is told
+        assert "41 Accuracy falls by 24.00 points" in words
+        assert "Warning: accuracy fell from 54.00% in round 40 to 30.00% in round 41." in words
+
+
 def test_a_run_that_only_wavers_has_no_falls(tmp_path):
     records = [record(n, test_accuracy=0.5 + 0.001 * n + 0.05 * (n % 2)) for n in range(1, 60)]
     assert [what for _, what, _ in happened(make_run(tmp_path, records), finished=True)] == [
@@ -166,11 +177,16 @@ DIVERGED = {
             {"train_loss": 1e10, "test_accuracy": 0.1},
             {"test_accuracy": 0.1, "answers": {"test": {"commonest": 0.1}}},
         ],
-        "the training loss was 1e+10 in round 1, and equal chances for every class give 2.303 (round 1). "
-        "No round is of use.",
+        "the training loss was 1e+10 in round 1, above 2.303, the loss of equal probabilities for all "
+        "classes. No round is of use.",
     ),
     "grown": (
-        [{}, {"train_loss": 9.0, "silos": {"a": {"loss": 1.0}, "b": {"loss": 8.0}}}, {"train_loss": 40.0}],
+        [
+            {},
+            {"train_loss": 9.0, "test_loss": 9.0, "silos": {"a": {"loss": 1.0}, "b": {"loss": 8.0}}},
+            {"train_loss": 40.0, "test_loss": 60.0},
+        ],
+        "the test loss grew 20-fold, from 3 in round 1 to 60 in round 3 (round 2); "
         "the training loss grew 20-fold, from 2 in round 1 to 40 in round 3 (round 2). "
         "The last round of use is round 1;",
     ),
@@ -189,10 +205,9 @@ def test_a_run_that_diverged_says_what_went_wrong_where_first_and_what_is_of_use
     assert f"The run diverged: {said}" in words
     assert "Warning: diverged" not in words, "the verdict has said it"
     if "grown" in said or "grew" in said:
-        assert (
-            "2 The training loss grew 20-fold, from 2 in round 1 to 40 in round 3 highest at silo b: 8"
-            in words
-        )
+        why = "highest on held-out rows at silo b: 8"
+        assert f"2 The test loss grew 20-fold, from 3 in round 1 to 60 in round 3 {why}" in words
+        assert words.count(why) == 1, "silos tell no training loss"
 
 
 def test_a_silo_below_always_answering_its_most_common_class_is_named(tmp_path):
@@ -203,8 +218,10 @@ def test_a_silo_below_always_answering_its_most_common_class_is_named(tmp_path):
     )
     write_environment(run, data=describe(spec))
     words = " ".join(Reader(write_report(run).read_text()).titles())
-    said = f"Warning: accuracy of silo 0 (30.00%, below {shares[0]:.2%}) is lower than by always answering"
-    assert said in words
+    said = "Warning: accuracy is below the share of the silo's most common training class: "
+    assert f"{said}silo 0 has 30.00%, and that class {shares[0]:.2%}. " in words
+    write_environment(run, data=describe(write_folder(tmp_path / "shards", [8, 8], classes=2, silos_test=2)))
+    assert "most common training class" not in write_report(run).read_text(), "chance may do that"
 
 
 def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
@@ -217,7 +234,7 @@ def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
     write_environment(run, data=describe(spec))
     words = " ".join(Reader(write_report(run).read_text()).titles())
     assert "What happened No silo was left out of a round, and no rank was lost." in words
-    why = "not known; the change is −50.61 to −27.84 points with 95% (4 training examples, 100 held out)"
+    why = "not known; 95% interval: −50.61 to −27.84 points (4 training examples, 100 held out)"
     assert f"21 Accuracy of silo 1 falls by 40.00 points to 50.00% {why}" in words
     write_environment(run, data=describe(write_folder(tmp_path / "shards", [4, 4], silos_test=10)))
     assert "Accuracy of silo 1 falls" not in write_report(run).read_text(), "chance may do that with ten rows"

@@ -93,7 +93,7 @@ def test_the_figures_stand_on_the_page(tmp_path):
     _, reader = read(make_run(tmp_path, SHAPES["some"], evaluate={"target_accuracy": 0.75}))
     words = " ".join(reader.titles())
     assert "87.50%" in words
-    assert "rounds to 75% 2 2 s of rounds, 3 kB" in words
+    assert "rounds to 75% 2 2 s for these rounds, 3 kB" in words
     assert [given.get("class") for _, given in reader.tags].count("card") == 4
     assert "training 25% · waiting 25% · communication 30% · server 20%" in words
     assert "Warning: unfinished: 4 of 4 rounds." in words
@@ -156,7 +156,7 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     assert "accuracy 75.00% 95% interval 59.81% to 85.81% on 40 rows; best of all rounds: 75.00%" in " ".join(
         words
     )
-    assert "so what each gains is not known. The command 'mpifl baseline' finds out." in " ".join(words)
+    assert "so what each gains is not known. The command 'mpifl baseline' trains" in " ".join(words)
     write_folder(tmp_path / "shards", [4, 9], silos_test=11)
     assert 'class="span"' not in read(run)[0], "nobody knows how many examples there were"
 
@@ -256,6 +256,7 @@ def test_scores_that_masks_withhold_are_said_to_be_withheld(tmp_path):
     (run / "job.toml").write_text("rounds = 4\n[security]\nmasks = true\n")
     words = " ".join(read(run)[1].titles())
     assert "Silos Withheld: sums are masked" in words
+    assert "federation.json are known to the server and are not protected." in words
     assert "Every silo in every round" not in words
 
 
@@ -271,6 +272,8 @@ def test_labels_at_the_ends_of_lines_do_not_lie_over_each_other(tops):
 def test_lines_are_to_scale():
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.0), (2, 0.5), (3, 1.0)])])
     assert marks(drawn) == [("line test", "M0.0 200.00L500.0 100.00L1000.0 0.00")]
+    flat = charts.lines("t", [charts.Line("a", [(1, 0.855), (2, 0.856)])], covers=units.two_points(0.856))
+    assert marks(flat)[0][1] == "M0.0 120.00L1000.0 112.00", "a tenth of a point is no climb"
     assert charts.lines("t", [charts.Line("a", [(7, 0.5)])]).blocks == [], "a dot is not a curve"
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.01), (2, None), (3, 1.0)])], log=True)
     assert marks(drawn) == [("dot test", "M0.0 200.00h0M1000.0 0.00h0")]
@@ -576,18 +579,19 @@ def held_against(folder, served, alone, out=100, **more):
     return runs
 
 
-def test_a_gain_that_chance_may_have_made_is_no_difference_seen(tmp_path):
+def test_a_gain_is_a_number_and_it_is_said_which_exceed_chance(tmp_path):
     run, alone = held_against(tmp_path, [0.9, 0.7, 0.55], [0.7, 0.9, 0.5])
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
     assert "Beyond chance, 1 do better, 1 do worse, and 1 show no difference." in words
     assert "70.00% +20.00 9.00 to 30.58" in words
     assert "90.00% −20.00 −30.58 to −9.00" in words
-    assert "50.00% no difference seen −8.70 to 18.44" in words
+    assert "50.00% +5.00 −8.70 to 18.44" in words
+    assert "alone gain, points gain, 95% interval, points" in words
     lost = "−20.00 points, 95% interval −30.58 to −9.00 points (4 training examples, 100 held out)"
     assert f"Silo 1 loses most beyond chance: {lost}. Why is not known." in words
     run, alone = held_against(tmp_path / "few", [0.9, 0.7, 0.55], [0.7, 0.9, 0.5], out=10)
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
-    assert "No silo's change exceeds chance by itself." in words
+    assert "Of 3 silos, 2 are higher, 1 is lower, none beyond chance by itself." in words
     assert "do better" not in " ".join(read(run)[1].titles())
 
 
@@ -598,7 +602,7 @@ def test_gains_too_small_to_be_seen_singly_are_seen_together(tmp_path):
     low, high = (f"{100 * end:.2f}" for end in test.confidence_interval())
     said = "The silos' mean is 83.50% with this model and 79.00% with a model trained alone (+4.50 points; "
     said += f"95% interval {low} to {high} points, p = {test.pvalue:.3f} by a paired t-test over the silos)."
-    assert f"{said} 8 of 8 silos gain and 0 lose. No silo's" in words
+    assert f"{said} Of 8 silos, 8 are higher, none beyond chance by itself." in words
     assert "t-test" not in gained({"0": Gain(0.5, 0.1, False)}, ACCURACY), "one silo has no spread"
 
 

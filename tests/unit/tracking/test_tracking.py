@@ -65,7 +65,7 @@ def make_job(**more):
         ),
         (
             {"silo_accuracy_weighted": 0.25, "silo_accuracy_pooled": 0.5},
-            "accuracy of all silos' examples 50.00%",
+            "accuracy of all held-out examples 50.00%",
         ),
         (
             {"suspected": ["3", "12"], "noise_std": 0.25, "clipped": 0.4},
@@ -97,7 +97,9 @@ def make_job(**more):
 )
 def test_a_round_is_told_in_a_few_words(record, words):
     assert figures_of(record) == words
-    assert figures_of(record, valid=True) == words.replace("examples", "validation rows")
+    assert figures_of(record, valid=True) == words.replace("all held-out", "all silos'").replace(
+        "examples", "validation rows"
+    )
 
 
 def test_without_a_terminal_trouble_is_told_whatever_was_asked(capsys):

@@ -182,7 +182,7 @@ def test_a_control_that_weighed_silos_otherwise_is_asked_for_anew_at_a_resume(tm
 def test_what_keeps_silos_from_being_evaluated_is_told_once(run, capsys):
     run(algorithm={"name": "unit.training.test_train:Unscored"})
     said = capsys.readouterr().err
-    assert said.count("not evaluated at the silos: none of 3 silos answered, all alike: ") == 1
+    assert said.count("not evaluated at the silos: none of 3 silos' answers counted, ") == 1
     assert said.count("Traceback") == 1
 
 
@@ -223,7 +223,7 @@ def test_a_mistake_of_all_silos_ends_the_run_at_once_with_one_traceback(run, cap
         run(algorithm={"name": "unit.training.test_train:Mistaken"}, checkpoint={"every": 10})
     assert asked == [0, 1, 2, 0, 1, 2]
     why = (
-        "round 2 was lost: none of 3 silos answered, all alike: silo 0: "
+        "round 2 was lost: none of 3 silos' answers counted, all for one reason: silo 0: "
         "KeyError: 'no such layer' (test_train.py:"
     )
     assert str(lost.value).startswith(why)
@@ -323,7 +323,7 @@ def test_silos_are_told_by_their_names(run, tmp_path, capsys, monkeypatch):
     assert about["silos"] == ["cleveland", "long beach", "silo 2"]
     assert about["metrics"] == [about["metric"]] == [ACCURACY.model_dump()]
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RoundLost, match="answered, all alike: silo cleveland: KeyError"):
+    with pytest.raises(RoundLost, match="counted, all for one reason: silo cleveland: KeyError"):
         run(algorithm={"name": "unit.training.test_train:Mistaken"}, names=NAMES)
 
 
