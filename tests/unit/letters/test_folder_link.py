@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,35 @@ def test_a_file_of_a_file_system_without_rename_is_written_at_once(tmp_path, mon
     monkeypatch.setattr(folder_link.os, "rename", refused)
     sealed = ends.coordinator.dispatch(7, ask(), vectors())
     assert sorted(path.name for path in ends.down.iterdir()) == sorted(sealed.files)
+    assert ends.site.newest("ask").n == 7
+
+
+@pytest.mark.parametrize("gone", ["partial", "letter", "folder", "always"])
+def test_what_vanishes_while_it_is_written_is_written_again(tmp_path, monkeypatch, gone):
+    """It ended the coordinator with "cannot be written (No such file or directory)"."""
+    ends, rename, times = TwoEnds(tmp_path), os.rename, [0]
+
+    def renamed(aside, name, **at):
+        times[0] += 1
+        if times[0] > 2 and gone != "always":
+            return rename(aside, name, **at)
+        if gone == "letter":
+            rename(aside, name, **at)
+            (ends.down / name).unlink()
+            return None
+        (ends.down / aside).unlink()
+        if gone == "folder":
+            shutil.rmtree(ends.down.parent)
+        return rename(aside, name, **at)
+
+    monkeypatch.setattr(folder_link.os, "rename", renamed)
+    if gone == "always":
+        with pytest.raises(InputError, match=r"cannot be written \(No such file"):
+            ends.coordinator.dispatch(7, ask(), vectors())
+        assert times[0] < 100
+        return
+    ends.coordinator.dispatch(7, ask(), vectors())
+    ends.coordinator.newest("answer")
     assert ends.site.newest("ask").n == 7
 
 

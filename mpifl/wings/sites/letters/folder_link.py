@@ -23,6 +23,8 @@ from mpifl.wings.sites.letters.letter_names import NAME, FileMark, NotThere
 _ASIDE = re.compile(rf"\.{NAME.pattern}\.partial", re.ASCII)
 _NO_RENAME = (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL)
 _STEP = 1 << 20
+_TRIES = 8
+"""How often a file is written that someone removes or renames meanwhile, or whose folder vanishes."""
 DIGITS = 16
 """Digits of a site's key that name its folder."""
 
@@ -45,14 +47,15 @@ class FolderLink:
 
     def put(self, name: str, source: Path) -> None:
         """Have a file there, with the content of `source`; see `LetterLink.put`."""
-        try:
-            with self._folder(self._out, make=True) as at:
-                if not self._is_there(at, name, source):
-                    self._write(at, name, source)
-                    self._hashed[name] = _mark(os.stat(name, dir_fd=at, follow_symlinks=False))
-        except OSError as error:
-            where, why = self._path(self._out), error.strerror or error
-            raise InputError(f"{where / name}: cannot be written ({why}); make {where} writable") from None
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._have(name, source)
+            except OSError as error:
+                if left and isinstance(error, FileNotFoundError):
+                    continue
+                where, why = self._path(self._out), error.strerror or error
+                what = f"cannot be written ({why}); make {where} writable"
+                raise InputError(f"{where / name}: {what}") from None
 
     def names(self, own: bool = False) -> Mapping[str, FileMark]:
         """Return names and marks of plain files with names of letters; see `LetterLink.names`."""
@@ -109,6 +112,12 @@ class FolderLink:
             for name in [entry.name for entry in entries if _ASIDE.fullmatch(entry.name)]:
                 with suppress(OSError):
                     os.unlink(name, dir_fd=at)
+
+    def _have(self, name: str, source: Path) -> None:
+        with self._folder(self._out, make=True) as at:
+            if not self._is_there(at, name, source):
+                self._write(at, name, source)
+                self._hashed[name] = _mark(os.stat(name, dir_fd=at, follow_symlinks=False))
 
     def _is_there(self, at: int, name: str, source: Path) -> bool:
         """Return whether an own file has its content; it is read only when its mark is another."""
