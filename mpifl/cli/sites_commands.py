@@ -144,7 +144,7 @@ def consent(
         typer.Option("--figures", metavar="NAME", help="A silo's number that may leave; for more, again."),
     ] = [],  # noqa: B006
     questions: Annotated[
-        int | None, typer.Option(min=1, help="How many questions are answered; 4 a round by default.")
+        int | None, typer.Option(min=1, help="How many questions are answered; by default 4 a round and run.")
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="How many runs of this job.")] = 1,
     yes: Annotated[bool, typer.Option("--yes", help="Agree without being asked.")] = False,

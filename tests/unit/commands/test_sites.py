@@ -92,6 +92,7 @@ def test_an_invitation_is_made_looked_at_and_consented_to(places):
         "rounds: 4; at most 16 questions and 1 runs",
         f"yours: {', '.join(places.silos[:2])}",
         "leaves in a round: this site's sum of its silos' updates, which the coordinator sees",
+        "leaves in a scoring: sums over this site's held-out rows, if it has some (metrics' states), which",
         "leaves for each silo: its weight, its state's digest, and loss",
         "privacy: no noise is added",
         "number of sites.toml: ",
@@ -100,6 +101,13 @@ def test_an_invitation_is_made_looked_at_and_consented_to(places):
         assert part in agreed.stdout, agreed.stdout
     (entry,) = read_consents(north)
     assert (entry.silos, entry.questions, entry.figures) == (places.silos[:2], 16, ["loss"])
+
+    assert "these are that silo's" not in agreed.stdout
+    at_south = ("consent", places.link, "--coordinator", digits, "--yes", "--runs", 3)
+    agreed = places.at("south", *at_south)
+    assert "which the coordinator sees; with one silo these are that silo's" in agreed.stdout
+    assert "at most 48 questions and 3 runs" in agreed.stdout
+    assert [one.questions for one in read_consents(places.folder / "south")] == [48]
 
     spec, job = read_federation(places.folder / "shards"), read_job(places.folder / "job.toml")
     for changes, counts in (({"shards": "own", "device": "gpu"}, True), ({"rounds": 5}, False)):
@@ -128,6 +136,13 @@ def test_what_cannot_be_an_invitation_is_one_line(places):
     refused(r"heart/invitation\.toml: is there, .* by --link", out="runs/other")
     (places.folder / "bern" / "identity.key").unlink()
     refused(r"bern: has no identity\.key; make it by `mpifl identity make`", out="runs/other")
+
+
+def test_a_consent_names_no_scoring_that_the_job_has_not(places):
+    places.init("--set", "evaluate.silos=false")
+    said = places.at("north", "consent", places.link, "--coordinator", places.key, "--yes").stdout
+    assert "leaves in a round" in said
+    assert "scoring" not in said
 
 
 def test_a_consent_to_what_is_not_this_site_s_is_refused(places):

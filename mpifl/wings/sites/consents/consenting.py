@@ -16,7 +16,7 @@ from mpifl.wings.sites.consents.own_code import code_digest
 from mpifl.wings.sites.consents.roster import check_roster, in_fours, number_of
 
 USUAL = 4
-"""Questions for each round of the job, unless the person says another number: training, evaluation, the end,
+"""Questions for each round of each run, unless the person says another number: training, evaluation, the end,
 and rounds that are asked again."""
 
 
@@ -34,7 +34,7 @@ def consent_to(
         folder: This site's folder.
         link: The folder of the invitation, for errors.
         figures: The numbers of single silos that may leave, beside those that the algorithm needs.
-        questions: How many questions may be asked; by default four for each round.
+        questions: How many questions may be asked; by default four for each round of each run.
         runs: How many runs may be made of the job.
 
     Raises:
@@ -62,7 +62,7 @@ def consent_to(
         code={name: code_digest(name) for name in code_in(job)},
         paths=paths_in(job),
         runs=runs,
-        questions=questions or USUAL * max(rounds if isinstance(rounds, int) else 1, 1),
+        questions=questions or USUAL * max(rounds if isinstance(rounds, int) else 1, 1) * runs,
     )
 
 
@@ -84,6 +84,10 @@ def shown(invitation: Invitation, consent: ConsentedRun, folder: Path) -> Iterat
         yield f"leaves in a round: this site's masked sum; the coordinator sees sums of {least} sites or more"
     else:
         yield "leaves in a round: this site's sum of its silos' updates, which the coordinator sees"
+    if _said(job, "evaluate", "silos") != "False":
+        one = "; with one silo these are that silo's" if len(consent.silos) == 1 else ""
+        rows = "sums over this site's held-out rows, if it has some (metrics' states)"
+        yield f"leaves in a scoring: {rows}, which the coordinator sees{one}"
     yield "leaves for each silo: its weight, its state's digest, and " + (
         ", ".join(consent.figures) or "no figure"
     )
