@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,8 @@ from mpifl.wire import Finish, Report
 
 SHORTEST, LONGEST = 0.01, 1.0
 """Seconds between two looks at the link: they grow from the first to the second."""
+REMINDER = 60.0
+"""Seconds of a wait after which a line says so; the first wait says so at once."""
 ANOTHER_JOB = "it has joined for another job"
 NOT_COVERED = "its consent does not cover the question"
 """What the coordinator learns of a refusal; the rest stays at the site."""
@@ -73,7 +76,7 @@ class SiteRun:
         self._journal, self._sent = Journal(home.journal), SentFile(site, invitation.run)
         self._ledger = ConsentLedger(site, consent)
         self._ledger.count(invitation.run)
-        self._box = self._mailbox(0)
+        self._box, self._has_waited = self._mailbox(0), False
 
     def _mailbox(self, elements: int) -> Mailbox:
         told, largest = self._invitation, largest_letter(elements) if elements else 0
@@ -91,7 +94,7 @@ class SiteRun:
         kept = self._home.folder / "welcome.json"
         if not kept.exists():
             self._box.dispatch(0, self._hello(entries))
-        for _ in looks():
+        for _ in self._looks():
             letter = self._box.newest("welcome", "end", after=-1)
             if letter is not None and letter.record.kind == "welcome":
                 write_atomic(kept, json.dumps(letter.record.told).encode())
@@ -177,7 +180,7 @@ class SiteRun:
 
     def _next(self, last: int, ended: bool) -> Letter | None:
         """Return the next question. None if a signal asks to end, or at the end if there is none."""
-        for _ in looks():
+        for _ in self._looks():
             if signals.pending():
                 return None
             if (letter := self._box.newest("ask", after=last)) is not None:
@@ -185,6 +188,18 @@ class SiteRun:
             if ended:
                 return None
         return None
+
+    def _looks(self) -> Iterator[int]:
+        """Yield whenever it is time for another look at the link; see `LONGEST` and `REMINDER`."""
+        pause, nth = SHORTEST, 0
+        remind = time.monotonic() + (REMINDER if self._has_waited else 0.0)
+        while True:
+            yield nth
+            if time.monotonic() >= remind:
+                say(f"{self._identity.name}: waiting for the coordinator's letter in {self._link}")
+                self._has_waited, remind = True, math.inf
+            time.sleep(pause)
+            pause, nth = min(pause * 1.2, LONGEST), nth + 1
 
     def _refuse_other(self, last: int, asked: str) -> None:
         """Refuse to go on if the letter that was answered last has become another question."""
@@ -230,15 +245,6 @@ class SiteRun:
         spent, size = time.monotonic() - began, sealed.bytes / 1000
         what = f"{len(answer.replies)} silos worked {spent:.1f} s, {size:.1f} kB left"
         say(f"{self._identity.name}: letter {n}, round {ask.request.round}: {what}")
-
-
-def looks() -> Iterator[int]:
-    """Yield whenever it is time for another look at the link; see `LONGEST`."""
-    pause, nth = SHORTEST, 0
-    while True:
-        yield nth
-        time.sleep(pause)
-        pause, nth = min(pause * 1.2, LONGEST), nth + 1
 
 
 def say(line: str) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
-from unit.builders import write_folder
+from unit.builders import Alone, write_folder
 
 from mpifl.cli import app
 from mpifl.common import InputError
+from mpifl.common.machine import signals
 from mpifl.data.shards import read_federation
 from mpifl.run.job import read_job
-from mpifl.wings import OVER_SITES
+from mpifl.wings import OVER_SITES, wings_of
 from mpifl.wings.site import identity_of
+from mpifl.wings.sites import join
 from mpifl.wings.sites.consents import admitted, read_consents, read_invitation
 from mpifl.wings.sites.told_job import names_of_silos, welcome_text
 
@@ -56,6 +59,17 @@ class Places:
     def init(self, *more: object, out: str = "runs/heart") -> Result:
         link = ("--link", self.link, "--out", self.folder / out)
         return self.at("bern", "sites", "init", self.folder / "job.toml", *link, *self.sites(), *more)
+
+    def join(self, name: str, shards: str = "shards") -> bool:
+        """Have a site join by one rank. It is asked to end after half a second."""
+        self._patch.setenv("MPIFL_SITE", str(self.folder / name))
+        (asked := threading.Timer(0.5, signals.note)).start()
+        try:
+            return join(self.link, self.folder / shards, {"device": "cpu"}, Alone(), wings_of)
+        finally:
+            asked.cancel()
+            asked.join()
+            signals.clear()
 
     def sites(self) -> tuple[object, ...]:
         return "--sites", self.folder / "sites.toml"
@@ -136,6 +150,14 @@ def test_what_cannot_be_an_invitation_is_one_line(places):
     refused(r"heart/invitation\.toml: is there, .* by --link", out="runs/other")
     (places.folder / "bern" / "identity.key").unlink()
     refused(r"bern: has no identity\.key; make it by `mpifl identity make`", out="runs/other")
+
+
+def test_a_site_says_at_once_that_it_waits_for_the_coordinator(places, capsys):
+    """It printed nothing for as long as no coordinator ran."""
+    places.init()
+    places.at("north", "consent", places.link, "--coordinator", places.key, "--yes")
+    assert not places.join("north")
+    assert capsys.readouterr().out == f"north: waiting for the coordinator's letter in {places.link}\n"
 
 
 def test_a_consent_names_no_scoring_that_the_job_has_not(places):
