@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from mpifl.common import InputError, RoundLost
+from mpifl.common import InputError, RoundLost, one_line
 from mpifl.exchange import Federation, first_of
 from mpifl.exchange.server_side import ExpectedUpdates, Judge, Outcome
 from mpifl.wings.sites.site_share import window_named
@@ -67,6 +67,16 @@ class SiteAnswer:
     replies: Sequence[AnyReply]
     sums: Mapping[tuple[int, str], Tensor] = field(default_factory=dict)
     states: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def worked(self) -> int:
+        """How many silos have no fault."""
+        return sum(reply.fault is None for reply in self.replies)
+
+    def first_fault(self, names: Sequence[str]) -> str:
+        """Return which silo failed first and why, for the end of a line; "" if none did."""
+        failed = next((reply for reply in self.replies if reply.fault is not None), None)
+        return "" if failed is None else f"; {names[failed.silo]} failed: {one_line(failed.fault)}"
 
 
 class SiteRanks:

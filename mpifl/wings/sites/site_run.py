@@ -15,10 +15,18 @@ from torch import Tensor
 from mpifl import __version__
 from mpifl.common import InputError, write_atomic
 from mpifl.common.machine import signals
+from mpifl.data.hdf5 import check_file
 from mpifl.data.shards import FederationSpec, ShardEntry, read_federation
 from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.site import Identity
-from mpifl.wings.sites.consents import ConsentedRun, ConsentLedger, Invitation, RunHome, SentFile
+from mpifl.wings.sites.consents import (
+    ConsentedRun,
+    ConsentLedger,
+    Invitation,
+    RunHome,
+    SentFile,
+    federation_digest,
+)
 from mpifl.wings.sites.letters import (
     AnswerRecord,
     FolderLink,
@@ -90,7 +98,7 @@ class SiteRun:
         Raises:
             InputError: the site has other shards, or may not take part.
         """
-        entries = self._entries(read_federation(self._shards))
+        entries = self._entries()
         kept = self._home.folder / "welcome.json"
         if not kept.exists():
             self._box.dispatch(0, self._hello(entries))
@@ -108,13 +116,26 @@ class SiteRun:
         told: dict[str, str] = json.loads(kept.read_bytes())
         return told
 
-    def _entries(self, spec: FederationSpec) -> dict[str, ShardEntry]:
-        """Return the entries of the site's silos, by name."""
+    def _entries(self) -> dict[str, ShardEntry]:
+        """Return the entries of the site's silos, by name.
+
+        Raises:
+            InputError: `federation.json` is another than the coordinator's, or a file is not there.
+        """
+        spec = read_federation(self._shards)
         found = dict(zip(names_of_silos(spec), spec.silos, strict=True))
         if missing := [silo for silo in self._consent.silos if silo not in found]:
             where = f"{self._shards}/federation.json has no silo '{missing[0]}'"
             raise InputError(f"{where}, which the invitation has for this site; name its folder by --shards")
-        return {silo: found[silo] for silo in self._consent.silos}
+        told = self._invitation
+        if (digest := federation_digest(spec.model_dump_json())) != told.federation:
+            other = f"has digest {digest[:8]}..., the invitation {told.federation[:8]}..."
+            what = f"take the coordinator's file, and mpifl {told.mpifl}"
+            raise InputError(f"{self._shards}/federation.json: {other}; {what}")
+        entries = {silo: found[silo] for silo in self._consent.silos}
+        for entry in filter(None, (*entries.values(), spec.public)):
+            check_file(self._shards / entry.file, entry.bytes)
+        return entries
 
     def _hello(self, entries: Mapping[str, ShardEntry]) -> HelloRecord:
         def shard(entry: ShardEntry) -> str:
@@ -131,19 +152,8 @@ class SiteRun:
         )
 
     def spec(self, text: str) -> FederationSpec:
-        """Return the federation of a welcome, with the site's own entries of its silos and no test set.
-
-        Raises:
-            InputError: the coordinator has other digests or sizes for them.
-        """
-        spec = FederationSpec.model_validate_json(text)
-        own, names = self._entries(read_federation(self._shards)), names_of_silos(spec)
-        for name, told in zip(names, spec.silos, strict=True):
-            if name in own and (own[name].sha256, own[name].examples) != (told.sha256, told.examples):
-                digests = f"{told.sha256[:8]}... at the coordinator, {own[name].sha256[:8]}... here"
-                raise InputError(f"silo '{name}': its shard is {digests}; let both have the same")
-        silos = [own.get(name, told) for name, told in zip(names, spec.silos, strict=True)]
-        return spec.model_copy(update={"silos": silos, "test": None})
+        """Return the federation of a welcome, which is the site's own, without its test set."""
+        return FederationSpec.model_validate_json(text).model_copy(update={"test": None})
 
     def places(self) -> dict[str, int]:
         """Return for each known digest of a state the number of the letter whose answer told it."""
@@ -243,7 +253,7 @@ class SiteRun:
         self._box.put(sealed, {"round": ask.request.round, "work": work})
         self._box.forget(n)
         spent, size = time.monotonic() - began, sealed.bytes / 1000
-        what = f"{len(answer.replies)} silos worked {spent:.1f} s, {size:.1f} kB left"
+        what = f"{answer.worked} silos worked {spent:.1f} s, {size:.1f} kB left{answer.first_fault(names)}"
         say(f"{self._identity.name}: letter {n}, round {ask.request.round}: {what}")
 
 

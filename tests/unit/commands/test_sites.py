@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -158,6 +159,37 @@ def test_a_site_says_at_once_that_it_waits_for_the_coordinator(places, capsys):
     places.at("north", "consent", places.link, "--coordinator", places.key, "--yes")
     assert not places.join("north")
     assert capsys.readouterr().out == f"north: waiting for the coordinator's letter in {places.link}\n"
+
+
+@pytest.mark.parametrize(
+    ("harm", "line"),
+    [
+        ("file", r"silo_0000\.h5: "),
+        ("name", r"federation\.json has no silo '.*', which the invitation has for this site"),
+        (
+            "digest",
+            r"federation\.json: has digest .*, the invitation .*; take the coordinator's file",
+        ),
+    ],
+)
+def test_a_site_whose_shards_are_others_says_so_before_it_waits(places, capsys, harm, line):
+    """It waited for the coordinator first, perhaps for days."""
+    places.init()
+    places.at("north", "consent", places.link, "--coordinator", places.key, "--yes")
+    federation = places.folder / "shards" / "federation.json"
+    whole = federation.read_text()
+    if harm == "file":
+        (places.folder / "shards" / "silo_0000.h5").unlink()
+    else:
+        told = json.loads(whole)
+        told["silos"][0 if harm == "name" else 2] |= (
+            {"name": "elsewhere"} if harm == "name" else {"sha256": "0" * 64}
+        )
+        federation.write_text(json.dumps(told))
+    with pytest.raises(InputError, match=line):
+        places.join("north")
+    assert capsys.readouterr().out == ""
+    assert [path.name for path in places.link.iterdir()] == ["invitation.toml"]
 
 
 def test_a_consent_names_no_scoring_that_the_job_has_not(places):

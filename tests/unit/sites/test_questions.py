@@ -16,9 +16,9 @@ from mpifl.wings import wings_of
 from mpifl.wings.sites.asking_worker import CameBack
 from mpifl.wings.sites.coordinator_wing import Coordinator
 from mpifl.wings.sites.site_member import SiteMember
-from mpifl.wings.sites.site_ranks import SiteRanks
+from mpifl.wings.sites.site_ranks import SiteAnswer, SiteRanks
 from mpifl.wings.sites.what_fits import SITES
-from mpifl.wire import Report, read_request
+from mpifl.wire import Done, Report, read_request
 
 SITES_OF = {
     "north": ["silo_0000.h5", "silo_0003.h5"],
@@ -260,3 +260,11 @@ def test_a_coordinator_is_one_rank(made, tmp_path):
     wing = Coordinator(made(), Here(tmp_path, made()))
     with pytest.raises(InputError, match="2 ranks were started, and a coordinator of sites is one"):
         wing.context(None, {}, Two(), "")
+
+
+def test_a_silo_with_an_error_has_not_worked():
+    """A site told "1 silos worked" of a worker that had failed."""
+    names = ["north", "ulm"]
+    failed = SiteAnswer([Done(silo=0), Done(silo=1, fault="ValueError: no\nrows", passing=True)])
+    assert (failed.worked, failed.first_fault(names)) == (1, "; ulm failed: ValueError: no rows")
+    assert (SiteAnswer([Done(silo=1)]).worked, SiteAnswer([Done(silo=1)]).first_fault(names)) == (1, "")
