@@ -162,9 +162,12 @@ start() { # start [NODES [CPUS]]
     chmod 600 "$at/munge.key"
     munged --key-file="$at/munge.key" --socket="$at/munge.socket" --pid-file="$at/munged.pid" --log-file="$at/munged.log" \
         --seed-file="$at/munge.seed" || die "munged: $(tail -n 3 "$at/munged.log")"
+    exec 8>"${TMPDIR:-/tmp}/mpifl-slurm-ports.lock"   # two test beds that start at once would find the same ports free
+    flock 8
     configure "$nodes" "${2:-4}"
-    slurmctld -c -f "$at/slurm.conf" || die "slurmctld: $(tail -n 3 "$at/slurmctld.log")"
+    slurmctld -c -f "$at/slurm.conf" 8>&- || die "slurmctld: $(tail -n 3 "$at/slurmctld.log")"
     until_ok 15 scontrol ping || die "slurmctld does not answer: $(tail -n 3 "$at/slurmctld.log")"
+    exec 8>&-
     for node in $(seq "$nodes"); do
         start_node "n$node"
     done
