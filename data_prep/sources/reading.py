@@ -69,13 +69,13 @@ class Digests(Mapping[str, str]):
     def __init__(self) -> None:
         self._found: dict[str, tuple[Path, Future[str]]] = {}
 
-    def note(self, path: Path) -> None:
-        """Begin with a file; raise InputError if it cannot be read."""
+    def note(self, path: Path, check: Callable[[], None] | None = None) -> None:
+        """Begin with a file; raise InputError if it cannot be read. What `check` raises, who asks is told."""
         try:
             file = path.open("rb")
         except OSError as error:
             raise unreadable(path, error) from None
-        self._begin(_called(path, self._found), path, partial(_content, file))
+        self._begin(_called(path, self._found), path, partial(_content, file, check))
 
     def note_all(self, path: Path) -> None:
         """Begin with a file, or with one digest over what a folder holds, as `noted_all` has it."""
@@ -104,16 +104,18 @@ class Digests(Mapping[str, str]):
         return len(self._found)
 
 
-def _content(file: BinaryIO) -> str:
+def _content(file: BinaryIO, check: Callable[[], None] | None) -> str:
     """Look through an open file, and close it."""
     with file:
+        if check is not None:
+            check()
         return content_digest(file)
 
 
 def _deliver(digest: Callable[[], str], future: Future[str]) -> None:
     try:
         future.set_result(digest())
-    except (OSError, InputError) as error:
+    except Exception as error:  # whatever it is: who asks would wait for ever
         future.set_exception(error)
 
 

@@ -11,7 +11,8 @@ import pytest
 from conftest import with_usual
 
 from data_prep.cli import main
-from data_prep.sources import reading
+from data_prep.sources import npz, reading
+from data_prep.sources.aims import PLAIN
 from mpifl.common import InputError
 from mpifl.data.shards import read_federation
 
@@ -117,6 +118,23 @@ def test_a_file_that_cannot_be_read_to_its_end_is_one_line_and_leaves_nothing(tm
     assert "x.npy: cannot be read (Input/output error)" in said
     assert said.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize("pack", [np.savez, np.savez_compressed])
+def test_a_large_array_that_is_damaged_is_one_line_and_leaves_nothing(tmp_path, capsys, pack):
+    path, rows = tmp_path / "in.npz", npz.LARGE // 4096
+    x = np.random.default_rng(0).integers(0, 256, (rows, 4096), np.uint8)
+    pack(path, x=x, y=np.arange(rows) % 2)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert command("partition", "npz", "--data", path, "--out", tmp_path / "out", *WORDS) == 2
+    said = capsys.readouterr().err
+    assert "in.npz: x is damaged (" in said
+    assert said.count("\n") == 1
+    assert [one.name for one in tmp_path.iterdir()] == ["in.npz"]
+    with pytest.raises(InputError, match="x is damaged"):
+        npz.load_arrays(path, PLAIN)
 
 
 def test_a_file_that_is_not_there_is_told_at_once(tmp_path):
