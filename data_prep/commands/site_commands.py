@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -173,18 +174,17 @@ def draft(
     spec = out or spec_beside(tables[0])
     if kind not in KINDS:
         raise InputError(f"--kind: '{kind}' given; {choices(kind, KINDS)}")
-    if os.path.lexists(spec) and not force:
-        raise InputError(f"{spec}: is there already; use another --out, or --force to write over it")
+    _check_free(spec, force)
     try:
         check_encoding(encoding)
     except ValueError as error:
         raise InputError(f"--encoding: {error}") from None
     learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()), group, encoding)
     drafted = guess(tables, learned)
-    _write_spec(spec, drafted.text)
+    _write_specs({spec: drafted.text, **{spec_beside(one): own for one, own in drafted.own.items()}}, force)
     read = "the table" if len(tables) == 1 else f"{len(tables)} tables"
     typer.echo(f"{spec}: guessed from {read}; read it through before you partition")
-    for line in [*drafted.told, *units_of_tables(tables, drafted.text)]:
+    for line in [*drafted.told, *units_of_tables(tables, drafted)]:
         typer.echo(one_line(line))
 
 
@@ -207,6 +207,18 @@ def fit(
         raise InputError(f"{table}: has no rows")
     _write_spec(out, tomli_w.dumps(encoder.fitted()))
     typer.echo(f"{out}: levels, classes, means and deviations are those of {table.name}")
+
+
+def _check_free(spec: Path, force: bool) -> None:
+    if os.path.lexists(spec) and not force:
+        raise InputError(f"{spec}: is there already; use another --out, or --force to write over it")
+
+
+def _write_specs(specs: Mapping[Path, str], force: bool) -> None:
+    for path in specs:
+        _check_free(path, force)
+    for path, text in specs.items():
+        _write_spec(path, text)
 
 
 def _write_spec(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.model import Spread, spreads_told
-from data_prep.tables import TableSpec, kind_of, pieces, spec_beside
+from data_prep.tables import Drafted, TableSpec, kind_of, pieces, spec_beside
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,26 +28,27 @@ NOTATION = ("encoding", "delimiter", "decimal", "thousands", "missing", "names",
 """Keys of a spec that say how values are written, and whose a row is."""
 
 
-def units_of_tables(tables: Sequence[Path], text: str) -> list[str]:
+def units_of_tables(tables: Sequence[Path], drafted: Drafted) -> list[str]:
     """Return a line for each column of numbers that a site may have in another unit than the others.
 
     Args:
         tables: A table of each site; or one, whose spec may name the column of the site.
-        text: The spec of all of them, as it is written.
+        drafted: What is drafted of them.
 
     Raises:
         InputError: a table cannot be read.
     """
-    stated = tomllib.loads(text)
+    stated = tomllib.loads(drafted.text)
     kinds = {name: one["kind"] if isinstance(one, dict) else one for name, one in stated["features"].items()}
     names = [name for name, kind in kinds.items() if kind == "numeric"]
     if not names or (len(tables) < 2 and "silo" not in stated):
         return []
     features = {name: {"kind": "numeric", "missing": "mean"} for name in names}
-    kept: dict[str, Any] = {key: stated[key] for key in NOTATION if key in stated}
-    spec = TableSpec.model_validate({**kept, "features": features, "standardise": "own"})
     values: defaultdict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
     for path in tables:
+        own = tomllib.loads(drafted.own.get(path, drafted.text))
+        kept: dict[str, Any] = {key: own[key] for key in NOTATION if key in own}
+        spec = TableSpec.model_validate({**kept, "features": features, "standardise": "own"})
         for piece in islice(pieces(kind_of(path), path, spec), MOST_PIECES):
             sites, codes = ([spec_beside(path).stem], np.zeros(len(piece), np.int64))
             if spec.silo is not None and len(tables) < 2:

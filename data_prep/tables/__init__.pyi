@@ -4,7 +4,12 @@ from .columns import (
     check_label as check_label,
     stated_columns as stated_columns,
 )
-from .drafting import KINDS as KINDS, Learned as Learned, draft as draft, label_moments as label_moments
+from .drafting import (
+    KINDS as KINDS,
+    Drafted as Drafted,
+    Learned as Learned,
+    draft as draft,
+)
 from .encoding import Encoder as Encoder
 from .files import (
     MAGIC as MAGIC,
@@ -18,7 +23,12 @@ from .files import (
     size_of_array as size_of_array,
     spec_beside as spec_beside,
 )
-from .pooled_tables import SiteTable as SiteTable, names_in as names_in, pooled as pooled
+from .pooled_tables import (
+    SiteTable as SiteTable,
+    label_moments as label_moments,
+    names_in as names_in,
+    pooled as pooled,
+)
 from .spec import TableSpec as TableSpec, read_spec as read_spec
 from .surveying import is_needed as is_needed, survey as survey
 from .table_column import Column as Column, Spelled as Spelled

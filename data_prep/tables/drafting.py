@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,9 @@ from data_prep.tables.files import header_of, kind_of, names_of_parquet, parts_o
 from data_prep.tables.guessing import Guess, classes_of, counted_classes, guessed, quoted
 from data_prep.tables.label import TAKES
 from data_prep.tables.spec import TableSpec
-from data_prep.tables.surveying import survey
 from data_prep.tables.values import (
     MISSING,
     PLAIN,
-    Moments,
     Notation,
     Tally,
     is_of_persons,
@@ -76,12 +75,19 @@ class Learned:
 
 
 class Drafted(NamedTuple):
-    """A spec of a table, what its owner should hear of it, a line each, and how many rows each class of a
-    label of categories has, in the order of the classes."""
+    """A spec of a table, and what follows of its rows.
+
+    Attributes:
+        text: The spec.
+        told: What its owner should hear of it, a line each.
+        classes: How many rows each class of a label of categories has, in the order of the classes.
+        own: The specs of tables that write numbers otherwise than most, by their tables.
+    """
 
     text: str
     told: list[str]
     classes: dict[str, int]
+    own: dict[Path, str]
 
 
 def draft(tables: Path | Sequence[Path], learned: Learned) -> Drafted:
@@ -99,18 +105,15 @@ def draft(tables: Path | Sequence[Path], learned: Learned) -> Drafted:
     features = _features(paths, learned, names)
     known: dict[str, Any] = {"encoding": learned.encoding, "missing": (), "names": learned.names or None}
     spec = TableSpec.model_validate({**known, "features": dict.fromkeys(names, "categorical")})
-    tallies, rows, notation = tallied(paths, spec)
+    tallies, rows, notations = tallied(paths, spec)
     if not rows:
         raise InputError(f"{paths[0]}: has no rows")
     if learned.names:
         _check_first(paths[0], tallies)
     apart = len(paths) > 1
     guesses = {name: guessed(name, tallies[name], stated=apart) for name in features}
-    of_label = [
-        classes_of(name, tallies[name], stated=apart)
-        for name in learned.columns
-        if learned.kind == "categorical"
-    ]
+    classes = learned.columns if learned.kind == "categorical" else ()
+    of_label = [classes_of(name, tallies[name], stated=apart) for name in classes]
     group = learned.group or _of_persons(guesses)
     lines = [
         f"# What the columns of {', '.join(visible(path.name) for path in paths)} mean.",
@@ -122,13 +125,16 @@ def draft(tables: Path | Sequence[Path], learned: Learned) -> Drafted:
         _standardised(paths),
         *_delimited(paths, spec),
         *([f"encoding = {quoted(learned.encoding)}"] if learned.encoding != Learned.encoding else []),
-        *notation.written(),
     ]
-    text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
+    columns = ["", "[features]", *(guess.line for guess in guesses.values()), ""]
+    texts = {way: "\n".join([*lines, *way.written(), *columns]) for way in notations}
     told = [*_told([*guesses.values()], of_label), *_events(learned, tallies), *lacking]
-    told += [*_whole(guesses, group), *_marked(tallies), *_written(tallies, notation)]
+    told += [*_whole(guesses, group), *_marked(tallies)]
+    notation = Counter(notations).most_common(1)[0][0]
+    others = {path: way for path, way in zip(paths, notations, strict=True) if way != notation}
+    told += _apart(others) if others else _written(tallies, notation)
     counts = counted_classes(tallies[learned.columns[0]]) if of_label else {}
-    return Drafted(text, told, counts)
+    return Drafted(texts[notation], told, counts, {path: texts[way] for path, way in others.items()})
 
 
 def _shared_names(paths: Sequence[Path], learned: Learned) -> tuple[list[str], list[str]]:
@@ -279,20 +285,12 @@ def _written(tallies: Mapping[str, Tally], notation: Notation) -> list[str]:
     return [f"numbers: {' and '.join(notation.written())}, as in {name} {first}"]
 
 
-def label_moments(paths: Sequence[Path], column: str, encoding: str = "utf-8") -> tuple[float, float]:
-    """Return mean and deviation of a column of numbers in tables, gaps left out; 0 and 1 without any.
-
-    Raises:
-        InputError: a table cannot be read, lacks the column, or it is none of numbers.
-    """
-    only: dict[str, Any] = {"features": {column: "numeric"}, "missing": MISSING, "standardise": "own"}
-    only["encoding"] = encoding
-    _, _, way = tallied(paths, TableSpec.model_validate(only))
-    only |= {"decimal": way.decimal, "thousands": way.thousands or None}
-    spec, total = TableSpec.model_validate(only), Moments(columns={})
-    for path in paths:
-        total += survey(kind_of(path), path, spec).moments
-    return total.columns[column].mean, total.columns[column].deviation
+def _apart(others: Mapping[Path, Notation]) -> list[str]:
+    """Say which tables write numbers otherwise than most, and where their own specs stand."""
+    ways = {path: " and ".join(way.written()) or 'decimal = "."' for path, way in others.items()}
+    return [
+        f"numbers: {path.name} has {way}, in its own spec {spec_beside(path)}" for path, way in ways.items()
+    ]
 
 
 def _header(kind: str, path: Path, encoding: str) -> list[str]:

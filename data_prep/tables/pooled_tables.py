@@ -10,7 +10,7 @@ from data_prep.tables.files import kind_of, pieces
 from data_prep.tables.label import Label
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import Survey, survey
-from data_prep.tables.values import Moments, check_spellings, ordered
+from data_prep.tables.values import MISSING, Moments, check_spellings, ordered, tallied
 
 
 class SiteTable(NamedTuple):
@@ -55,6 +55,21 @@ def names_in(table: SiteTable, column: str) -> set[str]:
     told |= dict.fromkeys(("silo", "id", "order", "held_out"))
     read = pieces(kind_of(table.path), table.path, table.spec.model_copy(update=told))
     return {name for piece in read for name in piece.columns[column].different[0] if name is not None}
+
+
+def label_moments(paths: Sequence[Path], column: str, encoding: str = "utf-8") -> tuple[float, float]:
+    """Return mean and deviation of a column of numbers in tables, gaps left out; 0 and 1 without any.
+
+    Raises:
+        InputError: a table cannot be read, lacks the column, or it is none of numbers.
+    """
+    only: dict[str, Any] = {"features": {column: "numeric"}, "missing": MISSING, "standardise": "own"}
+    only["encoding"] = encoding
+    total = Moments(columns={})
+    for path, way in zip(paths, tallied(paths, TableSpec.model_validate(only)).notations, strict=True):
+        spec = TableSpec.model_validate(only | {"decimal": way.decimal, "thousands": way.thousands or None})
+        total += survey(kind_of(path), path, spec).moments
+    return total.columns[column].mean, total.columns[column].deviation
 
 
 def _union(sites: Mapping[str, SiteTable], found: Mapping[str, Survey]) -> dict[str, list[str]]:

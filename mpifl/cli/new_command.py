@@ -132,14 +132,13 @@ def _write(found: NewData, force: bool) -> None:
     if path.name != str(path) or path.stem.startswith("-"):
         raise InputError(f"mpifl new {answers.name}: is not a name of a file in this folder")
     check_job(job, str(path))
-    columns = Path(answers.columns)
-    for one in (path, *([columns] if found.spec else [])):
+    for one in (path, *map(Path, found.specs)):
         _check_free(one, force)
     apart = answers.commands_apart(found.sites) if found.sites else []
     other = ["Where each table stays at its site, in place of that:", *apart] if apart else []
     first = "\n".join(["A job of mpifl. Its shards are made by:", *commands, *other])
-    if found.spec:
-        write_text("mpifl new", columns, found.spec)
+    for columns, text in found.specs.items():
+        write_text("mpifl new", Path(columns), text)
         typer.echo(f"{columns}: written; what the columns mean is guessed, so read it through")
     for line in found.told:
         typer.echo(line)

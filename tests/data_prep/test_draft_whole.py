@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from data_prep.cli import main
-from data_prep.tables import read_spec
-from data_prep.tables.drafting import Learned, draft, label_moments
+from data_prep.tables import label_moments, read_spec
+from data_prep.tables.drafting import Learned, draft
 from data_prep.tables.files import lines as limits
 from data_prep.tables.values import tallying
 
@@ -116,7 +116,7 @@ def test_more_values_than_are_told_apart_are_no_end(tmp_path, monkeypatch):
     monkeypatch.setattr(tallying, "MOST_DIFFERENT", 32)
     path = tmp_path / "t.csv"
     path.write_text("text,a,y\n" + "".join(f"t{n},{n * n + 3},{'pq'[n % 2]}\n" for n in range(400)))
-    text, told, _ = draft(path, Learned("categorical", ("y",)))
+    text, told, *_ = draft(path, Learned("categorical", ("y",)))
     assert "text is left out" in text
     assert any("a different whole number in every row" in line for line in told)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -12,8 +13,8 @@ from typer.testing import CliRunner
 
 from data_prep.cli import app
 from data_prep.sources import find_source
-from data_prep.tables import TableSpec, read_spec
-from data_prep.tables.drafting import Learned, draft, label_moments
+from data_prep.tables import TableSpec, label_moments, read_spec
+from data_prep.tables.drafting import Learned, draft
 from data_prep.tables.files import lines as limits
 from data_prep.tables.values.id_columns import is_named_id
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
@@ -246,7 +247,7 @@ def test_few_texts_among_numbers_are_no_categories(tmp_path: Path) -> None:
     spec = tmp_path / "t.toml"
     path = tmp_path / "t.csv"
     path.write_text("age,y\n" + "\n".join(rows) + "\n")
-    text, told, _ = draft(path, Learned("categorical", ("y",)))
+    text, told, *_ = draft(path, Learned("categorical", ("y",)))
     assert told == [
         "left out: age, all values are numbers but for 2, first 'unknown' (line 9); "
         "correct it, or list it in 'missing'",
@@ -416,6 +417,30 @@ def test_the_tables_of_several_sites_have_one_spec_with_all_their_levels(tmp_pat
     spec = read_spec(tmp_path / "both.toml")
     assert spec.features["sex"].levels == (("a0",), ("a1",), ("b0",), ("b1",))
     assert (spec.classes, spec.delimiter, [*spec.features]) == ((("0",), ("1",)), None, ["sex", "dose"])
+
+
+def test_a_table_of_a_site_that_writes_numbers_otherwise_has_its_own_spec(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    for name, mark, delimiter in (("a", ".", ","), ("b", ".", ","), ("c", ",", ";")):
+        rows = [
+            delimiter.join([f"{draw.normal(27, 4):.1f}".replace(".", mark), f"x{n % 3}", f"{n % 2}"])
+            for n in range(40)
+        ]
+        (tmp_path / f"{name}.csv").write_text("\n".join([f"bmi{delimiter}arm{delimiter}ill", *rows]) + "\n")
+    tables = [tmp_path / f"{name}.csv" for name in "abc"]
+    words = (*tables, "--label", "ill", "--out", tmp_path / "all.toml")
+    said = f'numbers: c.csv has decimal = ",", in its own spec {tmp_path / "c.toml"}'
+    assert run("draft", *words).splitlines()[1:] == [said]
+    common, own = read_spec(tmp_path / "all.toml"), read_spec(tmp_path / "c.toml")
+    assert (common.notation, own.notation) == (Notation(), Notation(decimal=","))
+    assert {one.features["bmi"].kind for one in (common, own)} == {"numeric"}
+    assert common.features == own.features
+    with pytest.raises(InputError, match=r"c\.toml: is there already; use another --out, or --force"):
+        run("draft", *tables, "--label", "ill", "--out", tmp_path / "more.toml")
+    assert not (tmp_path / "more.toml").exists()
+    run("sites", *tables, "--spec", tmp_path / "all.toml", "--out", tmp_path / "shards")
+    with h5py.File(tmp_path / "shards" / "silo_0002.h5") as file:
+        assert np.abs(file["train/x"][:, 0]).max() < 4
 
 
 def test_a_draft_asks_which_value_says_that_an_event_was_seen(tmp_path: Path) -> None:

@@ -30,13 +30,8 @@ from .spellings import (
     meaning as meaning,
     spelled as spelled,
 )
-from .tallying import (
-    FEW as FEW,
-    MOST_NUMBERS as MOST_NUMBERS,
-    MOST_TEXTS as MOST_TEXTS,
-    Tally as Tally,
-    tallied as tallied,
-)
+from .tallied import tallied as tallied
+from .tallying import FEW as FEW, MOST_NUMBERS as MOST_NUMBERS, MOST_TEXTS as MOST_TEXTS, Tally as Tally
 from .texts import (
     Texts as Texts,
     number as number,

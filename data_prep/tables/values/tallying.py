@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.tables import TableSpec
-from data_prep.tables.files import kind_of, pieces
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
 from data_prep.tables.values.piece import MARKS, Piece, days_of
 from data_prep.tables.values.texts import Texts
@@ -56,6 +53,16 @@ class Ways:
     shown: dict[Notation, ValuePlace] = field(default_factory=dict)
     marked: dict[Notation, ValuePlace] = field(default_factory=dict)
     sure: dict[Notation, ValuePlace] = field(default_factory=dict)
+
+    @classmethod
+    def of_all(cls, tables: Sequence[Ways]) -> Ways:
+        """Return by which notations the values of all tables are numbers."""
+        made = cls(tuple(way for way in (PLAIN, *OTHERS) if all(way in one.all for one in tables)))
+        for one in tables:
+            made.apart |= one.apart
+            made.shown, made.marked = one.shown | made.shown, one.marked | made.marked
+            made.sure = one.sure | made.sure
+        return made
 
     @property
     def certain(self) -> tuple[Notation, ...]:
@@ -106,7 +113,9 @@ class Tally:
     """What one column holds.
 
     Attributes:
-        notation: How its numbers are written.
+        settled: Whether it is known how numbers are written.
+        notation: How they are, in the table that is read.
+        each: Of each table, by which notations its values are numbers; unless that is settled.
         code: The first value of digits that begins with 0, as codes do.
         known: How many rows have a value, and no mark of a missing one.
         gaps: How many have none.
@@ -127,7 +136,9 @@ class Tally:
         ways: By which notations its values are numbers.
     """
 
-    notation: Notation
+    settled: bool = False
+    notation: Notation = PLAIN
+    each: list[Ways] = field(default_factory=list)
     known: int = 0
     gaps: int = 0
     marks: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -172,9 +183,12 @@ class Tally:
         """Return how many different values there are, of whole numbers and texts."""
         return len(self.keys)
 
-    def begin(self) -> None:
-        """Begin another table, whose rows may be numbered anew."""
-        self._last = None
+    def begin(self, notation: Notation) -> None:
+        """Begin another table, whose rows may be numbered anew, and whose numbers are written in a way."""
+        self.notation, self._last = notation, None
+        if not self.settled:
+            self.ways = Ways()
+            self.each.append(self.ways)
 
     def add(self, piece: Piece, name: str) -> None:
         """Look at a column of some rows."""
@@ -200,7 +214,7 @@ class Tally:
         self._add_numbers(numbers, numbers[finite])
         self._add_dates(piece, rows, values)
         self._add_texts(values)
-        if self.notation == PLAIN:  # otherwise they were found before
+        if not self.settled:
             self.ways.add(piece, rows, values, plain=bool(finite.all()))
         self._last = values[-1], float(numbers[-1])
 
@@ -249,44 +263,6 @@ class Tally:
         self._seen.append(np.fromiter(new, np.int64, len(new)))
         if sum(map(len, self._seen)) > 2 * self._held:
             self._held = len(self.keys)
-
-
-def tallied(
-    paths: Sequence[Path], spec: TableSpec, notation: Notation = PLAIN, ways: Mapping[str, Ways] | None = None
-) -> tuple[dict[str, Tally], int, Notation]:
-    """Read tables once, and again where their numbers turn out to be written otherwise than plainly.
-
-    Returns:
-        what each column of `spec` holds, how many rows there are, and how numbers are written.
-    """
-    found = {name: Tally(notation, ways=(ways or {}).get(name, Ways())) for name in spec.columns}
-    rows, kinds = 0, [kind_of(path) for path in paths]
-    for kind, path in zip(kinds, paths, strict=True):
-        for tally in found.values():
-            tally.begin()
-        for piece in pieces(kind, path, spec):
-            rows += len(piece)
-            for name, tally in found.items():
-                tally.add(piece, name)
-    if ways is None and "parquet" not in kinds and (way := notation_of(found)) != PLAIN:
-        return tallied(paths, spec, way, {name: tally.ways for name, tally in found.items()})
-    return found, rows, notation
-
-
-def notation_of(found: dict[str, Tally]) -> Notation:
-    """Return how a table writes numbers: the way by which most of its columns are of numbers.
-
-    Where two ways are as good and mean other numbers, it is the plain one.
-    """
-    ways = {name: tally.ways for name, tally in found.items() if tally.known}
-    columns = {way: {name for name, one in ways.items() if way in one.certain} for way in (PLAIN, *OTHERS)}
-    most = max(map(len, columns.values()))
-    best = [way for way, names in columns.items() if len(names) == most]
-    # a mark of thousands that is in doubt decides nothing, and leaves a doubt in what else would
-    rivals = [way for way in columns if sum(way in one.all for one in ways.values()) >= most]
-    alike = all(columns[way] == columns[best[0]] for way in best)
-    apart = any((a, b) in ways[name].apart for name in columns[best[0]] for a in best for b in rivals)
-    return PLAIN if PLAIN in best or apart or not alike else best[0]
 
 
 def is_code(text: str) -> bool:

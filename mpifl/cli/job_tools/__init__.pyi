@@ -60,4 +60,5 @@ from .templates import (
     RESIZED as RESIZED,
     TEMPLATES as TEMPLATES,
     Answers as Answers,
+    SiteData as SiteData,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mpifl.cli.job_tools import MASKS, RESIZED, Answers
+from mpifl.cli.job_tools import MASKS, RESIZED, Answers, SiteData
 from mpifl.common import InputError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
@@ -22,16 +22,16 @@ class NewData:
     Attributes:
         answers: The user's answers, and what follows of the data.
         source: The source of `data-prep` that reads it.
-        spec: The text of a table's spec; "" for other data.
+        specs: Of a table, or of several sites' tables: the specs' texts by their files.
         told: What the owner should hear, a line each.
-        sites: Of several sites' tables by their paths: the source, and the site's name.
+        sites: The tables of several sites.
     """
 
     answers: Answers
     source: str
-    spec: str = ""
+    specs: dict[str, str] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
-    sites: dict[str, tuple[str, str]] = field(default_factory=dict)
+    sites: list[SiteData] = field(default_factory=list)
 
 
 def kind_seen(data: Sequence[str], label: str = "") -> str:
@@ -132,15 +132,21 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
     silo = answers.silos if answers.silos and not answers.silos.isdecimal() else None
     columns = tuple(name.strip() for name in answers.label.split(","))
     drafted = draft(paths, Learned(kind, columns, silo, encoding=encoding))
-    told = [*drafted.told, *units_of_tables(paths, drafted.text)]
+    told = [*drafted.told, *units_of_tables(paths, drafted)]
     if kind == "numeric":
         moments = tuple(label_moments(paths, name, encoding) for name in columns)
         answers = replace(answers, moments=moments)
     answers = replace(answers, classes=drafted.classes)
     if answers.is_binary:
         told.append(_binary(answers))
-    sites = {str(path): (kind_of(path), spec_beside(path).stem) for path in paths} if len(paths) > 1 else {}
-    return NewData(answers, kind_of(paths[0]), drafted.text, told, sites)
+    specs = {answers.columns: drafted.text}
+    specs |= {str(spec_beside(path)): text for path, text in drafted.own.items()}
+    sites = []
+    for path in paths if len(paths) > 1 else ():
+        beside = spec_beside(path)
+        own = str(beside) if path in drafted.own else answers.columns
+        sites.append(SiteData(str(path), kind_of(path), beside.stem, own))
+    return NewData(answers, kind_of(paths[0]), specs, told, sites)
 
 
 def _binary(answers: Answers) -> str:

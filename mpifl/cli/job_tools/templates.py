@@ -4,8 +4,9 @@ shards."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mpifl.common import InputError, Table, choices
 
@@ -16,6 +17,15 @@ RESIZED = ("--size", "64x64")
 _PERCEPTRON: Table = {"name": "mlp", "hidden": [64, 64]}
 _SGD: Table = {"optimizer": "sgd", "lr": 0.05, "epochs": 1, "batch_size": 16}
 _ADAM: Table = {"optimizer": "adam", "lr": 0.003, "epochs": 1, "batch_size": 32}
+
+
+class SiteData(NamedTuple):
+    """A site's table, its source in `data-prep`, the site's name, and the file of its spec."""
+
+    table: str
+    source: str
+    name: str
+    spec: str
 
 
 @dataclass(frozen=True)
@@ -222,19 +232,18 @@ class Answers:
             return [shlex.join(["data-prep", "sites", *self.data, *spec, *self.template.words, *seed, *out])]
         return [shlex.join([*self._cut(source), *out, *self._scheme(source), *seed])]
 
-    def commands_apart(self, kinds: Mapping[str, tuple[str, str]]) -> list[str]:
-        """Return the commands that do so where each table stays at its site; `kinds` says of each table its
-        source and its site's name."""
-        columns, agreed, made = self.columns, f"{self.name}-agreed.json", list[list[str]]()
-        for path, (source, site) in kinds.items():
-            words = ["--data", path, "--spec", columns, "--out", f"{site}.json"]
-            made.append(["data-prep", "statistics", source, *words])
-        made.append(["data-prep", "spec", agreed, "--name", self.name, "--table", columns])
+    def commands_apart(self, sites: Sequence[SiteData]) -> list[str]:
+        """Return the commands that do so where each table stays at its site."""
+        agreed, made = f"{self.name}-agreed.json", list[list[str]]()
+        for one in sites:
+            words = ["--data", one.table, "--spec", one.spec, "--out", f"{one.name}.json"]
+            made.append(["data-prep", "statistics", one.source, *words])
+        made.append(["data-prep", "spec", agreed, "--name", self.name, "--table", self.columns])
         out = [*self.template.words, "--seed", "7", "--out", f"shards/{self.name}"]
-        for number, (path, (source, site)) in enumerate(kinds.items()):
-            own = ["--data", path, "--option", f"spec={columns}", "--spec", agreed]
-            whose = ["--silo", str(number), "--name", site]
-            made.append(["data-prep", "import", source, *own, *whose, *out])
+        for number, one in enumerate(sites):
+            own = ["--data", one.table, "--option", f"spec={one.spec}", "--spec", agreed]
+            whose = ["--silo", str(number), "--name", one.name]
+            made.append(["data-prep", "import", one.source, *own, *whose, *out])
         made.append(["data-prep", "assemble", f"shards/{self.name}"])
         return [shlex.join(words) for words in made]
 

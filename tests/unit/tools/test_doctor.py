@@ -158,7 +158,7 @@ def test_a_shard_that_is_no_hdf5_of_the_right_size_hurts(shards, capfd):
     path = shards / "silo_0000.h5"
     path.write_bytes(bytes(path.stat().st_size))
     assert doctor(shards) == 1
-    assert "not a readable HDF5 shard" in capfd.readouterr().out
+    assert "not a readable HDF5 shard" in " ".join(capfd.readouterr().out.split())
 
 
 def test_a_job_that_is_wrong_hurts(tmp_path, shards, capfd):
