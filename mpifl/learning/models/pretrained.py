@@ -30,20 +30,27 @@ class Pretrained(nn.Module):
         super().__init__()
         self.model = model
         self._classes = classes
+        self._positions: int = max(getattr(model.config, "max_position_embeddings", None) or 0, 0)
 
     def forward(self, input_ids: Tensor, **inputs: Tensor) -> Tensor:
         """Return logits, of shape [n, classes] for texts and [n, classes, L] for tokens.
 
         A vocabulary may be padded, so only the logits of the first `classes` tokens are returned.
+
+        Raises:
+            ValueError: texts are longer than the model has positions. With rotary ones it would compute.
         """
+        if self._positions and input_ids.shape[1] > self._positions:
+            many = f"texts of {input_ids.shape[1]} tokens are beyond the model's {self._positions} positions"
+            raise ValueError(f"{many}; cut them by --length {self._positions}")
         logits: Tensor = self.model(input_ids=input_ids, **inputs).logits
         return logits[..., : self._classes].movedim(-1, 1)
 
     def check_room(self, tokens: int, more: int) -> None:
         """Raise ValueError if so many tokens, and more, are beyond the model's positions."""
-        most = getattr(self.model.config, "max_position_embeddings", None)
-        if most is not None and tokens + more > most:
-            raise ValueError(f"{tokens} tokens and {more} more are beyond the model's {most} positions")
+        if self._positions and tokens + more > self._positions:
+            what = f"{tokens} tokens and {more} more"
+            raise ValueError(f"{what} are beyond the model's {self._positions} positions")
 
     def go_on(
         self, tokens: Sequence[int], length: int, end: int | None, temperature: float | None

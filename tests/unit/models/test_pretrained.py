@@ -231,7 +231,7 @@ WRONG = {
         "[model] lora has no key 'beta'; peft takes r, lora_alpha",
     ),
     "targets that there are not": ({"lora": {"target_modules": ["query"]}}, "not found in the base model"),
-    "longer texts": ({}, "does not take features of shape [17]"),
+    "longer texts": ({}, "texts of 17 tokens are beyond the model's 16 positions; cut them by --length 16"),
 }
 
 
@@ -258,6 +258,16 @@ def test_what_is_no_model_or_no_adapter_is_one_line(base, folders, mistake):
         built(**{"base": base, "features": Features(shape=(length,), dtype="int16"), **named(arguments)})
     assert reason in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_texts_beyond_rotary_positions_are_refused_though_they_compute(tmp_path):
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.LlamaConfig(**sizes, vocab_size=TOKENS, max_position_embeddings=16)
+    with torch.random.fork_rng(devices=[]):
+        transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    built(tmp_path)
+    with pytest.raises(InputError, match=r"texts of 17 tokens are beyond the model's 16 positions"):
+        built(tmp_path, features=Features(shape=(17,), dtype="int16"))
 
 
 def test_a_folder_with_other_classes_says_how_many_there_are_and_what_would_do(tmp_path):
