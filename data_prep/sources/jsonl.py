@@ -199,8 +199,11 @@ def _of_files(folder: Path, group: str) -> Iterator[TextLine]:
                 raise InputError(f"{path}: has no field '{group}', which --group names; leave it out")
             yield TextLine(1, "", text_of(path), name, None)
             continue
+        line = None
         for line in text_lines(path, "", group):
             yield line._replace(silo=name)
+        if line is None:
+            raise InputError(f"{path}: has no lines, and would be a silo; remove it, or write texts")
 
 
 def text_lines(path: Path, silo: str, group: str) -> Iterator[TextLine]:

@@ -239,6 +239,15 @@ def test_a_bad_line_ends_the_command_with_one_line(tmp_path, capsys, fault):
     assert [each.name for each in tmp_path.iterdir()] == ["own.jsonl"]
 
 
+def test_an_empty_file_of_a_silo_does_not_vanish(tmp_path, capsys):
+    (folder := tmp_path / "texts").mkdir()
+    for name, content in (("a", '{"text": "ab"}\n'), ("b", "\n"), ("c", '{"text": "ab"}\n')):
+        (folder / f"{name}.jsonl").write_text(content)
+    partition(folder, tmp_path / "out", "--scheme", "natural", ends=2)
+    assert "b.jsonl: has no lines, and would be a silo; remove it" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_natural_silos_without_a_field_name_the_option(tmp_path, capsys):
     partition(write(tmp_path), tmp_path / "shards", "--scheme", "natural", ends=2)
     said = "--scheme: natural, and own.jsonl says of no example whose it is; name it: --silo FIELD"
