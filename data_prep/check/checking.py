@@ -16,7 +16,7 @@ from rich.text import Text
 
 from data_prep.check.duplicates import Equal, Hashes, duplicates
 from data_prep.check.groups import parted, unseen as unseen_groups
-from data_prep.model import all_seen, doubts, release, row_bytes, units_told, unseen
+from data_prep.model import all_seen, doubts, ids_told, release, row_bytes, units_told, unseen
 from data_prep.write import AGREED, PIECE
 from mpifl.common import ShardError, visible
 from mpifl.data import Column, Features, Inputs, Ragged, flat, label_counts
@@ -66,6 +66,7 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
         findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
     with contextlib.suppress(ShardError):  # what is wrong with it has been found above
         findings += [CheckFinding(FILE, "units", told, "warning") for told in units_told(folder, spec)]
+        findings += [CheckFinding(FILE, "ids", told, "warning") for told in ids_told(folder, spec)]
     findings += [CheckFinding(found.file, "groups", found.what) for found in parted(folder, spec)]
     findings += [CheckFinding(FILE, "groups", told, "warning") for told in unseen_groups(spec)]
     if duplicated:

@@ -11,7 +11,7 @@ from data_prep.inspect.column_advice import column_advice
 from data_prep.inspect.columns_summary import compare_columns, show_columns, summarise_columns
 from data_prep.inspect.overview import compare, show, shown
 from data_prep.inspect.summary import FolderSummary, summarise, tokens
-from data_prep.model import doubts, units_told
+from data_prep.model import doubts, ids_told, units_told
 from mpifl.common import InputError, visible
 from mpifl.common.pages import check_page, write_page
 from mpifl.data.shards import FederationSpec, VerticalSpec, is_vertical
@@ -39,7 +39,7 @@ def inspect(folders: Sequence[Path], page: Path | None, *, features: bool, every
     summaries = [summarise(folder, features=features) for folder in folders]
     _print(summaries, console, features=features, everything=everything)
     for folder, summary in zip(folders, summaries, strict=True) if features else ():
-        for told in units_told(folder, summary.spec):
+        for told in [*units_told(folder, summary.spec), *ids_told(folder, summary.spec)]:
             console.print(shown(f"Warning: {told}"))
     if page is not None:
         from data_prep.inspect.page import page as page_of

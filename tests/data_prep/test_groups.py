@@ -1,6 +1,8 @@
 """The same person on one side only: groups stay in one split of one silo, whatever cuts and holds out."""
 
 import json
+import re
+import shutil
 
 import h5py
 import numpy as np
@@ -12,7 +14,15 @@ from data_prep.cli import main
 from data_prep.model import Dataset, Groups, Order
 from data_prep.schemes import SCHEMES, Shares, cut_whole, resolve
 from mpifl.common import InputError, sha256_of
-from mpifl.data.shards import groups_of, open_shard, open_vertical, read_federation, read_vertical
+from mpifl.data.shards import (
+    groups_of,
+    open_shard,
+    open_vertical,
+    provenance_of,
+    read_federation,
+    read_vertical,
+    texts_of,
+)
 
 MIXES = [
     "dirichlet alpha=0.5 + quantity alpha=2",
@@ -285,6 +295,40 @@ def test_a_spec_names_the_group_of_a_table(tmp_path):
     assert sum(sum(entry.groups.values()) for entry in read_federation(tmp_path / "out").silos) == 80
     spec.write_text(spec.read_text() + 'person = "categorical"\n')
     assert command("partition", source, "--data", data, *words[:-1], tmp_path / "no") == 2
+
+
+@pytest.mark.parametrize("how", ["partition", "import"])
+def test_ids_that_are_trained_on_and_held_out_are_told_of(tmp_path, how, capsys):
+    """An id of persons without a group says the same of its rows, in every command that looks at shards."""
+    source, data = as_source("csv", tmp_path, write_npz(tmp_path))
+    spec, out = tmp_path / "v.toml", tmp_path / "out"
+    cut = ["--test", 0.2, "--seed", 1]
+
+    def made(key):
+        spec.write_text(f'{key} = "person"\nstandardise = "own"\n' + as_told)
+        shutil.rmtree(out, ignore_errors=True)
+        if how == "partition":
+            words = ["partition", source, "--data", data, "--out", out, "--scheme", "iid", "--silos", 2, *cut]
+        else:
+            words = ["sites", data, data.with_name("w.csv"), "--spec", spec, "--out", out, *cut]
+        assert command(*words) == 0
+        return " ".join(capsys.readouterr().err.split())
+
+    as_told = spec.read_text()
+    data.with_name("w.csv").write_text(re.sub(r"(?m)^(?=[0-9])", "9", data.read_text()))
+    said = made("id")
+    held, trained = set(), set()
+    federation, by_site = read_federation(out), how == "import"
+    for entry in federation.silos:
+        for split, given_at in provenance_of(out, entry).items():
+            ids = {(entry.silo * by_site, one) for one in texts_of(given_at.ids)}
+            (trained if split == "train" else held).update(ids)
+    told = f"{len(held & trained)} of {len(held)} ids of held-out rows are also trained on"
+    assert len(held & trained) > 10
+    assert told in said
+    assert command("check", out) == 0
+    assert told in " ".join(re.sub("[│\n]", " ", capsys.readouterr().out).split())
+    assert "also trained on" not in made("group")
 
 
 def test_rows_of_columns_keep_persons_whole_too(tmp_path):

@@ -30,7 +30,7 @@ from .spellings import (
     meaning as meaning,
     spelled as spelled,
 )
-from .tallied import tallied as tallied
+from .tallied_tables import tallied as tallied
 from .tallying import FEW as FEW, MOST_NUMBERS as MOST_NUMBERS, MOST_TEXTS as MOST_TEXTS, Tally as Tally
 from .texts import (
     Texts as Texts,

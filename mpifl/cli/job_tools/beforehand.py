@@ -134,7 +134,7 @@ def whole(
         lambda: check_run(run, resolved, resume, force, spec),
         lambda: plan_wings(resolved, spec, source, wings_of(resolved)),
         lambda: found.notes.extend(_of_groups(resolved, spec)),
-        lambda: found.notes.extend(_of_units(resolved, spec, here)),
+        lambda: found.notes.extend(_of_shards(resolved, spec, here)),
         lambda: found.notes.extend(_budgets(resolved, spec, here)),
         lambda: _try(found, here) if tries and not elsewhere else None,
     ]
@@ -191,13 +191,15 @@ def _try(found: Checked, here: Collection[int]) -> None:
             check_first_ask(found.job, found.spec, here)
 
 
-def _of_units(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
-    """Return a line for each column that a silo may have in another unit, if all shards lie here."""
-    from data_prep.model import units_told
+def _of_shards(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
+    """Return a line for each column that a silo may have in another unit, and of ids that are trained on and
+    held out, if all shards lie here."""
+    from data_prep.model import ids_told, units_told
 
     with suppress(ShardError):  # which is told where files are looked for
         if isinstance(spec, FederationSpec) and len(here) == len(spec.silos):
-            return units_told(Path(job.shards), spec)
+            folder = Path(job.shards)
+            return [*units_told(folder, spec), *ids_told(folder, spec)]
     return []
 
 
