@@ -159,7 +159,8 @@ job("extrapolated", "example_algorithm:FedExP", shards="quadratics", model=LINE,
 BY_EXAMPLES, ALIKE, DRAWN = {}, {"weights": "uniform"}, {"weights": "uniform", "select": "examples"}
 PRINTED = {"control_weights": "uniform"}
 BY_LOSSES = {"fraction": 0.5, "weights": "uniform", "select": "power-of-choice", "candidates": 1}
-ONE_STEP, FOUR_STEPS = {"lr": 0.2, "batch_size": "full"}, {"lr": 0.1, "batch_size": "full", "steps": 4}
+ONE_STEP, FOUR_STEPS = {"lr": 0.7, "batch_size": "full"}, {"lr": 0.2, "batch_size": "full", "steps": 4}
+WIDE_STEPS = {**FOUR_STEPS, "lr": 0.4}
 UNEQUAL = {
     job(
         f"unequal-{title}",
@@ -172,37 +173,37 @@ UNEQUAL = {
         **keys,
     ): end
     for title, name, local, rounds, cohort, end, keys in [
-        ("fedavg", "fedavg", ONE_STEP, 80, BY_EXAMPLES, 0.8, {}),
-        ("fedsgd", "fedsgd", ONE_STEP, 80, BY_EXAMPLES, 0.8, {}),
-        ("fednova", "fednova", FOUR_STEPS, 80, BY_EXAMPLES, 0.8, {}),
-        ("fsvrg", "fsvrg", {"lr": 0.5, "batch_size": 1}, 80, BY_EXAMPLES, 0.8, {}),
-        ("scaffold-I", "scaffold", FOUR_STEPS, 80, BY_EXAMPLES, 0.8, {"option": "I"}),
-        ("scaffold-II", "scaffold", FOUR_STEPS, 80, BY_EXAMPLES, 0.8, {"option": "II"}),
-        ("scaffold-II-drawn", "scaffold", FOUR_STEPS, 80, DRAWN, 0.8, {"option": "II"}),
-        ("scaffold-II-one", "scaffold", FOUR_STEPS, 400, {"fraction": 0.5}, 0.8, {"option": "II"}),
+        ("fedavg", "fedavg", ONE_STEP, 30, BY_EXAMPLES, 0.8, {}),
+        ("fedsgd", "fedsgd", ONE_STEP, 30, BY_EXAMPLES, 0.8, {}),
+        ("fednova", "fednova", FOUR_STEPS, 30, BY_EXAMPLES, 0.8, {}),
+        ("fsvrg", "fsvrg", {"lr": 0.5, "batch_size": 1}, 30, BY_EXAMPLES, 0.8, {}),
+        ("scaffold-I", "scaffold", FOUR_STEPS, 30, BY_EXAMPLES, 0.8, {"option": "I"}),
+        ("scaffold-II", "scaffold", FOUR_STEPS, 30, BY_EXAMPLES, 0.8, {"option": "II"}),
+        ("scaffold-II-drawn", "scaffold", FOUR_STEPS, 30, DRAWN, 0.8, {"option": "II"}),
+        ("scaffold-II-one", "scaffold", FOUR_STEPS, 60, {"fraction": 0.5}, 0.8, {"option": "II"}),
         (
             "scaffold-II-one-drawn",
             "scaffold",
             FOUR_STEPS,
-            400,
+            160,
             {"fraction": 0.5, **DRAWN},
             0.8,
             {"option": "II"},
         ),
-        ("feddyn", "feddyn", FOUR_STEPS, 80, BY_EXAMPLES, 0.8, {"alpha": 0.5}),
-        ("feddyn-drawn", "feddyn", FOUR_STEPS, 80, DRAWN, 0.8, {"alpha": 0.5}),
-        ("feddyn-one", "feddyn", FOUR_STEPS, 400, {"fraction": 0.5}, 0.8, {"alpha": 1.0}),
-        ("feddyn-one-drawn", "feddyn", FOUR_STEPS, 400, {"fraction": 0.5, **DRAWN}, 0.8, {"alpha": 1.0}),
-        ("scaffold-II-one-by-losses", "scaffold", FOUR_STEPS, 400, BY_LOSSES, 0.8, {"option": "II"}),
-        ("feddyn-one-by-losses", "feddyn", FOUR_STEPS, 400, BY_LOSSES, 0.8, {"alpha": 1.0}),
-        ("feddyn-alike", "feddyn", FOUR_STEPS, 80, ALIKE, 0.0, {"alpha": 0.5}),
-        ("fedavg-alike", "fedavg", ONE_STEP, 80, ALIKE, 0.0, {}),
-        ("scaffold-I-alike", "scaffold", FOUR_STEPS, 80, ALIKE, 0.0, {"option": "I"}),
-        ("scaffold-II-alike", "scaffold", FOUR_STEPS, 80, ALIKE, 0.0, {"option": "II"}),
-        ("scaffold-I-printed", "scaffold", FOUR_STEPS, 80, BY_EXAMPLES, 0.0, {"option": "I", **PRINTED}),
-        ("scaffold-II-printed", "scaffold", FOUR_STEPS, 80, BY_EXAMPLES, 0.0, PRINTED),
-        ("scaffold-II-printed-one", "scaffold", FOUR_STEPS, 800, {"fraction": 0.5}, 0.0, PRINTED),
-        ("scaffold-II-printed-drawn", "scaffold", FOUR_STEPS, 80, DRAWN, 0.0, PRINTED),
+        ("feddyn", "feddyn", FOUR_STEPS, 30, BY_EXAMPLES, 0.8, {"alpha": 0.5}),
+        ("feddyn-drawn", "feddyn", FOUR_STEPS, 30, DRAWN, 0.8, {"alpha": 0.5}),
+        ("feddyn-one", "feddyn", WIDE_STEPS, 60, {"fraction": 0.5}, 0.8, {"alpha": 2.0}),
+        ("feddyn-one-drawn", "feddyn", WIDE_STEPS, 200, {"fraction": 0.5, **DRAWN}, 0.8, {"alpha": 2.0}),
+        ("scaffold-II-one-by-losses", "scaffold", FOUR_STEPS, 160, BY_LOSSES, 0.8, {"option": "II"}),
+        ("feddyn-one-by-losses", "feddyn", WIDE_STEPS, 200, BY_LOSSES, 0.8, {"alpha": 2.0}),
+        ("feddyn-alike", "feddyn", FOUR_STEPS, 30, ALIKE, 0.0, {"alpha": 0.5}),
+        ("fedavg-alike", "fedavg", ONE_STEP, 30, ALIKE, 0.0, {}),
+        ("scaffold-I-alike", "scaffold", FOUR_STEPS, 30, ALIKE, 0.0, {"option": "I"}),
+        ("scaffold-II-alike", "scaffold", FOUR_STEPS, 30, ALIKE, 0.0, {"option": "II"}),
+        ("scaffold-I-printed", "scaffold", FOUR_STEPS, 30, BY_EXAMPLES, 0.0, {"option": "I", **PRINTED}),
+        ("scaffold-II-printed", "scaffold", FOUR_STEPS, 30, BY_EXAMPLES, 0.0, PRINTED),
+        ("scaffold-II-printed-one", "scaffold", FOUR_STEPS, 60, {"fraction": 0.5}, 0.0, PRINTED),
+        ("scaffold-II-printed-drawn", "scaffold", FOUR_STEPS, 30, DRAWN, 0.0, PRINTED),
     ]
 }
 H, EXAMPLES = 0.8, len(regressions()[0][1])
