@@ -24,6 +24,8 @@ from mpifl.common.machine import imports
 
 ROOT = Path(__file__).parent.parent
 RANKS = (1, 2, 3, 5)
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+"""Threads of torch that wait for others sleep: by default they keep a core busy that other ranks need."""
 _ONE_AT_A_TIME = threading.Lock()
 
 

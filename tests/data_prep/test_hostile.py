@@ -202,7 +202,10 @@ TABLES = {
     "a header of 100 MB": ((b"x,y" + b",z" * 5 * 10**7,), "line 1: longer than 16,777,216 characters"),
     "a field of a megabyte": ((b"x,y\n1,2\n" + b"3" * 10**6 + b",4\n",), "field larger than field limit"),
     "a quoted field without end": ((b'x,y\n1,2\n"' + b"3\n" * 10**6,), "field larger than field limit"),
-    "a row of many lines": ((b"x,y\n1,2\n", *[b'"a\n",' * 10**5] * 100), "longer than 16,777,216 characters"),
+    "a row of many lines": (
+        (b"x,y\n1,2\n", *[b'"' + b"a" * 120 + b'\n",'] * 140_000),
+        "longer than 16,777,216 characters",
+    ),
     "many long rows": ((b"x,y\n", *[(b"," * 10**7 + b"\n")] * 20), "10000001 values, there are 2 columns"),
     "zeros": ((bytes(10**6),), "has a NUL character"),
 }

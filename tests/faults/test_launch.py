@@ -162,7 +162,7 @@ def test_a_signal_that_the_launcher_hands_to_nobody_is_heard_by_ranks_that_come_
     late.chmod(0o755)
     arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "2")
     starts = shlex.join([str(late), *launcher()])
-    with Command(tmp_path / "command", 1, *arguments, cold=True, MPIFL_MPIRUN=starts) as command:
+    with Command(tmp_path / "command", 1, *arguments, MPIFL_MPIRUN=starts) as command:
         command.until(waits.exists, "its launcher")
         os.kill(command.session, TERM)
         assert command.end(60).code == 75
@@ -191,7 +191,7 @@ def test_a_worker_that_is_killed_is_told_as_it_is_whatever_the_launcher_ends_wit
 def test_a_command_that_is_killed_takes_its_ranks_along(yard: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     arguments = train(yard / "steady.toml", run, "--ranks", "2", "--set", "rounds=99999")
-    with Command(tmp_path / "command", 1, *arguments, cold=True) as command:
+    with Command(tmp_path / "command", 1, *arguments) as command:
         command.until(lambda: lines_of(run) > 2, "some rounds")
         workers = [pid_of(run, rank) for rank in (0, 1)]
         os.kill(command.session, signal.SIGKILL)

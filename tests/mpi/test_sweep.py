@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, launcher, rank_environment, ranks
+from faults.processes import Command
 
 
 @pytest.mark.slow
@@ -78,31 +78,18 @@ def test_a_second_signal_ends_a_sweep_and_its_ranks_at_once(n: int, digits: Path
         "--ranks",
         str(n),
     ]
-    with (tmp_path / "out").open("wb") as out:
-        started = subprocess.Popen(
-            [sys.executable, *words],
-            cwd=tmp_path,
-            env=rank_environment(),
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-    try:
-        about, deadline = tmp_path / "sw" / "demo" / "environment.json", time.monotonic() + 60
-        while not about.exists():
-            assert time.monotonic() < deadline, (tmp_path / "out").read_text()
-            time.sleep(0.05)
+    # ranks that no signal has reached train for ever, and are killed in the end
+    with Command(tmp_path / "command", 1, *words) as command:
+        about = command.folder / "sw" / "demo" / "environment.json"
+        command.until(about.exists, "its ranks")
         processes = [Path("/proc") / rank["pid"] for rank in json.loads(about.read_text())["ranks"].values()]
         assert len(processes) == n
-        os.kill(started.pid, signal.SIGINT)
-        time.sleep(1.5)  # the first asks for a checkpoint after the round, which takes for ever
-        assert started.poll() is None
-        os.kill(started.pid, signal.SIGINT)
-        assert started.wait(20) == 75
+        os.kill(command.session, signal.SIGINT)
+        command.wait(1.5)  # the first asks for a checkpoint after the round, which takes for ever
+        assert command.ended is None
+        os.kill(command.session, signal.SIGINT)
+        assert command.end(20).code == 75
         deadline = time.monotonic() + 10
         while any(process.exists() for process in processes):
             assert time.monotonic() < deadline, "ranks live on"
             time.sleep(0.05)
-    finally:  # ranks that no signal has reached train for ever
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)

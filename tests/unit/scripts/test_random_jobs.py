@@ -51,7 +51,7 @@ def test_a_planted_fault_is_found(
     (tmp_path / "planted.py").write_text(PLANTED)
     path = f"{tmp_path}{os.pathsep}{jobs.trainer.environment['PYTHONPATH']}"
     monkeypatch.setitem(jobs.trainer.environment, "PYTHONPATH", path)
-    monkeypatch.setattr(worlds, "PATIENCE", 10.0 if name == "Hangs" else worlds.PATIENCE)
+    monkeypatch.setattr(worlds, "PATIENCE", 3.0 if name == "Hangs" else worlds.PATIENCE)
     shards = str(make("table", 3, jobs.folder))
     job = {"name": "planted", **COMMON, "shards": shards, "algorithm": {"name": f"planted:{name}"}}
     ends = [jobs.trainer.train(job, World(n)) for n in ((1, 2) if name == "ByRanks" else (2,))]
