@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from syntax_trees import TREES, walked
 
 from scripts import file_map
 
@@ -124,15 +125,6 @@ def room_of(module):
     return ".".join(module.split(".")[:2])
 
 
-class Trees(dict):
-    """The syntax trees of files, each read when it is first looked at."""
-
-    def __missing__(self, path):
-        self[path] = ast.parse(path.read_text(), str(path))
-        return self[path]
-
-
-TREES = Trees()
 MODULES = {module_of(path) for path in FILES}
 FOLDERS = {module_of(path) for path in FILES if path.name == "__init__.py"}
 ROOMS = {room_of(module) for module in MODULES} - {"mpifl", "data_prep"}
@@ -154,7 +146,7 @@ FACES = {folder: stub_of(folder) for folder in FOLDERS}
 
 def imports(path, tree=None):
     """Yield (line, dotted name) of everything a file imports, wherever and however late in it."""
-    for node in ast.walk(tree or TREES[path]):
+    for node in walked(tree or TREES[path]):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -193,7 +185,7 @@ def dotted(node):
 
 def calls(tree):
     """Yield (line, dotted name, node) of every call."""
-    return ((node.lineno, dotted(node.func), node) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return ((node.lineno, dotted(node.func), node) for node in walked(tree) if isinstance(node, ast.Call))
 
 
 def complain(look, files=FILES):
@@ -283,7 +275,7 @@ OF_RUNS_OVER_SITES = {"mpifl/cli/sites_commands.py", "mpifl/wings/registry.py"}
 def of_sites(path, tree=None):
     """Find imports of the wing `sites` in files that other trainings read, or at once."""
     tree = tree or TREES[path]
-    late = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    late = [node for node in walked(tree) if isinstance(node, ast.FunctionDef)]
     inside = {line for node in late for line in range(node.lineno, node.end_lineno + 1)}
     return [
         (line, f"imports {name}")
@@ -310,7 +302,7 @@ def test_every_file_has_a_name_of_its_own_and_no_folder_is_long():
 
 def test_every_class_has_a_name_of_its_own():
     found = Counter(
-        node.name for path in FILES for node in ast.walk(TREES[path]) if isinstance(node, ast.ClassDef)
+        node.name for path in FILES for node in walked(TREES[path]) if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in found.items() if count > 1] == []
 
@@ -412,7 +404,7 @@ def test_no_hdf5_file_is_opened_with_a_lock():
 
 def forks(tree):
     """Return the line ranges of blocks in which torch's global randomness is put back afterwards."""
-    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.With)]
+    blocks = [node for node in walked(tree) if isinstance(node, ast.With)]
     return [
         range(block.lineno, block.end_lineno + 1)
         for block in blocks
@@ -460,7 +452,7 @@ def test_no_randomness_is_global():
 def repeated(tree):
     """Find what the one local training loop and the one weighted mean are for."""
     found = []
-    for node in ast.walk(tree):
+    for node in walked(tree):
         loops = [node] if isinstance(node, ast.For) else getattr(node, "generators", [])
         for loop in loops:
             words = {word.id for word in ast.walk(loop.target) if isinstance(word, ast.Name)}
@@ -499,14 +491,12 @@ TEMPLATES = sorted((ROOT / "mpifl/common/pages/templates").iterdir())
 
 def docstrings(tree):
     """Return the nodes of texts that only people read."""
-    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return {id(node.value) for node in walked(tree) if isinstance(node, ast.Expr)}
 
 
 def tags(tree):
     """Find texts in which a tag begins."""
-    texts = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
+    texts = [node for node in walked(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     unread = docstrings(tree)
     return [
         (node.lineno, "writes a tag; a template of common/pages does")
@@ -558,7 +548,7 @@ def test_everything_public_has_a_docstring():
 
 def too_long(tree):
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    functions = [node for node in walked(tree) if isinstance(node, kinds)]
     lengths = [(node.lineno, node.name, node.end_lineno - node.lineno + 1) for node in functions]
     return [
         (line, f"{name} has {n} lines, {LONGEST_FUNCTION} at most")
@@ -816,7 +806,7 @@ VARIADIC = {
 
 def long_calls(path, tree=None):
     """Find calls in which nobody can tell which argument is which."""
-    calls = (node for node in ast.walk(tree or tree_of(path.read_text())) if isinstance(node, ast.Call))
+    calls = (node for node in walked(tree or TREES[path]) if isinstance(node, ast.Call))
     return [
         (call.lineno, f"{ast.unparse(call.func)} is called with {len(call.args)} arguments without names")
         for call in calls

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from syntax_trees import TREES
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "decisions" / "ends.md"
 ENDLESS = {"count", "cycle", "repeat"}
@@ -50,7 +52,7 @@ def is_endless(node: ast.AST) -> bool:
 
 def uncounted(path: Path) -> set[str]:
     """Return the functions of a file that have a loop nobody has counted, or come to themselves again."""
-    found = list(functions(ast.parse(path.read_text())))
+    found = list(functions(TREES[path]))
     calls = {(inside, name): {*called(node, inside)} for name, node, inside in found}
 
     def reached(start: tuple[str, str]) -> set[tuple[str, str]]:

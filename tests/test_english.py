@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from syntax_trees import TREES, walked
+
 ROOT = Path(__file__).parents[1]
 MOST_WORDS = 35
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -47,7 +49,7 @@ def in_docstring(text: str) -> Iterator[str]:
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield the strings that stand as statements: of files, classes, functions and attributes."""
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if (
             isinstance(node, ast.Expr)
             and isinstance(node.value, ast.Constant)
@@ -71,7 +73,7 @@ def test_sentences_of_docstrings_are_short() -> None:
     found = [
         f"{path}:{line}: {long}"
         for path in CODE
-        for line, text in docstrings(ast.parse(path.read_text()))
+        for line, text in docstrings(TREES[path])
         for long in too_long(in_docstring(text))
     ]
     assert found == []

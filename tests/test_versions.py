@@ -3,13 +3,14 @@
 import ast
 
 from conftest import ROOT
-from test_architecture import FOLDERS, TREES, complain
+from syntax_trees import TREES, walked
+from test_architecture import FOLDERS, complain, dotted
 
 
 def bare(tree):
     """Find annotations that are `ClassVar` and no more."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).endswith("ClassVar"):
+    for node in walked(tree):
+        if isinstance(node, ast.AnnAssign) and dotted(node.annotation).endswith("ClassVar"):
             yield node.lineno, "Python 3.10 refuses a bare ClassVar where annotations are text; say of what"
 
 
