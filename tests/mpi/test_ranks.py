@@ -47,8 +47,8 @@ DIFFERENCES = {5: {"MPIFL_KERNELS": "tensors", "MPIFL_RANKS_PER_NODE": "2"}}
 
 WORLDS = {n: [pytest.mark.slow] * (n == 2) for n in RANKS}
 """Two ranks train in most other tests, too."""
-COLD = {5: 2}
-"""How many ranks Python starts for itself, each with its own seed of hashes: bits must not depend on it."""
+COLD = {5: 1}
+"""How many ranks Python starts for itself, with a seed of hashes of their own: bits must not depend on it."""
 
 
 @pytest.fixture(scope="session", params=[pytest.param(n, marks=WORLDS[n], id=f"{n}ranks") for n in WORLDS])
