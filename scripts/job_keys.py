@@ -1,15 +1,18 @@
-"""Write docs/reference/job-keys.md and jobs/job.schema.json from the models of the job file:
-python -m scripts.job_keys"""
+"""Write jobs/job.schema.json and docs/reference/job-keys.md from the models of the job file,
+and jobs/names.json from the registries: python -m scripts.job_keys"""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
-from mpifl.cli.job_tools import schema_text, tables
+from mpifl.cli.job_tools import KINDS, schema, tables
 from mpifl.cli.job_tools.keys import JobKey
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "job-keys.md"
 SCHEMA = Path(__file__).parents[1] / "jobs" / "job.schema.json"
+NAMES = SCHEMA.with_name("names.json")
 HEAD = """# The keys of the job file
 
 `python -m scripts.job_keys` writes this page from the models of the job file.
@@ -33,6 +36,20 @@ def table_of(rows: list[JobKey]) -> str:
     return "\n".join(lines)
 
 
+def schema_file() -> str:
+    """Return the schema as the text of its file."""
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+def names_file() -> str:
+    """Return the names that `mpifl list` prints as the text of their file."""
+    kinds = {
+        name: {"where": kind.where, "own": kind.own, "items": [asdict(item) for item in kind.items()]}
+        for name, kind in KINDS.items()
+    }
+    return json.dumps(kinds, indent=1, ensure_ascii=False) + "\n"
+
+
 def page() -> str:
     """Return the page."""
     parts = [f"## {name or 'Above all tables'}\n\n{table_of(rows)}\n" for name, rows in tables().items()]
@@ -40,5 +57,6 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
-    SCHEMA.write_text(schema_text())
+    SCHEMA.write_text(schema_file())
+    NAMES.write_text(names_file())
+    PAGE.write_text(page())  # reads the schema

@@ -67,7 +67,7 @@ OF_DATA_PREP = {"mpifl.common", "mpifl.data"}
 """What `data_prep` may import of mpifl."""
 JOINED = {
     "mpifl.cli.align_command": {"data_prep.schemes", "data_prep.site"},
-    "mpifl.cli.listing": {"data_prep.schemes", "data_prep.sources"},
+    "mpifl.cli.job_tools.inventory": {"data_prep.schemes", "data_prep.sources"},
     "mpifl.cli.job_tools.language_runs": {"data_prep.sources"},
     "mpifl.cli.job_tools.predict_files": {"data_prep.sources", "data_prep.tables"},
     "mpifl.cli.job_tools.new_data": {"data_prep.sources", "data_prep.tables"},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -96,6 +97,25 @@ class Server:
         if self.test is None or not self.judges:
             return None
         return self.scored_by(self, w)
+
+    @property
+    def shared_state(self) -> dict[str, Tensor]:
+        """The entries of the state that make the shared model: w, and running statistics if there are any."""
+        return {name: self.state[name] for name in ("w", "statistics") if name in self.state}
+
+    @contextlib.contextmanager
+    def holding(self, entries: Mapping[str, Any]) -> Iterator[FlatModel]:
+        """Let these entries of the state stand in for the present ones until the context ends.
+
+        Yields:
+            The model with w and running statistics of this state.
+        """
+        state = self.state
+        self.state = {**state, **entries}
+        try:
+            yield self.load(self.state["w"])
+        finally:
+            self.state = state
 
     @torch.no_grad()
     def public_logits(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import asdict
+from functools import partial
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,8 +17,6 @@ from mpifl.common import InputError, choices
 
 if TYPE_CHECKING:
     from mpifl.cli.job_tools import Item, Kind
-
-OWN_SOURCE = "your own, module:function"
 
 
 def list_names(
@@ -64,37 +63,26 @@ def examples(
 
 
 def _kinds() -> dict[str, Kind]:
-    """Return the kinds of names for a job and for `data-prep partition`."""
-    from mpifl.cli.job_tools import KINDS, Item, Kind, jobs
+    """Return the kinds of names for a job and for `data-prep partition`, from a file: the registries would
+    import torch."""
+    from mpifl.cli.job_tools import Item, Kind, jobs, jobs_folder
 
-    return {
-        **KINDS,
-        "schemes": Kind("data-prep partition --scheme", _schemes),
-        "jobs": Kind("mpifl train NAME", lambda: list(starmap(Item, jobs().items()))),
-        "sources": Kind("data-prep partition SOURCE, --option", _sources, OWN_SOURCE),
+    def listed(entries: list[dict[str, Any]]) -> list[Item]:
+        plain = (
+            {key: tuple(of) if isinstance(of, list) else of for key, of in one.items()} for one in entries
+        )
+        return [Item(**dict[str, Any](one)) for one in plain]
+
+    names = json.loads((jobs_folder() / "names.json").read_text("utf-8"))
+    found = {
+        name: Kind(one["where"], partial(listed, one["items"]), one["own"]) for name, one in names.items()
     }
+    return {**found, "jobs": Kind("mpifl train NAME", lambda: list(starmap(Item, jobs().items())))}
 
 
 def kind_names() -> list[str]:
     """Return the kinds that `list` takes, without heavy imports."""
     return list(_kinds())
-
-
-def _schemes() -> list[Item]:
-    from data_prep.schemes import SCHEMES
-    from mpifl.cli.job_tools import Item, summary
-
-    def flags(options: Any) -> tuple[str, ...]:
-        return tuple(f"--{option.replace('_', '-')}" for option in options)
-
-    return [Item(name, summary(one.what), keys=flags(one.options)) for name, one in SCHEMES.items()]
-
-
-def _sources() -> list[Item]:
-    from data_prep.sources import SOURCES
-    from mpifl.cli.job_tools import Item, options_of, summary
-
-    return [Item(name, summary(read), keys=options_of(read)) for name, read in SOURCES.items()]
 
 
 def _show_kinds(kinds: dict[str, Kind], as_json: bool) -> None:

@@ -173,7 +173,7 @@ def _of_ledger(delta: float | None) -> dict[str, Any]:
 def _print(title: str, headings: list[str], rows: list[list[str]]) -> None:
     from rich.table import Table
 
-    from mpifl.report.runs import wide_console
+    from mpifl.report.observers import wide_console
 
     table = Table(title=title, title_justify="left")
     for nth, heading in enumerate(headings):

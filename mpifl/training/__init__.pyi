@@ -26,6 +26,7 @@ from .draw_cohort import (
 from .hosting import (
     BOTTOMS as BOTTOMS,
     about_rank as about_rank,
+    server_of as server_of,
 )
 from .rank_agreement import (
     agree as agree,

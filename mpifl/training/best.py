@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from safetensors import SafetensorError
@@ -17,6 +18,7 @@ from mpifl.common import Unwritable, one_line
 from mpifl.report.observers import Record, judged
 from mpifl.run.folder import checkpoint, round_of, told_round
 from mpifl.run.job.tables import Evaluate
+from mpifl.silo.parameters import FlatModel
 
 BEST = "best so far"
 """The key of the server's state for four float64 numbers. These are the best value of the main metric, its
@@ -57,16 +59,21 @@ class BestModel:
         if self.keeps and not self.kept:
             self._path.unlink(missing_ok=True)
 
-    def observe(self, record: Record) -> Record:
+    def observe(self, record: Record, model: Mapping[str, Tensor] = MappingProxyType({})) -> Record:
         """Note a round's main metric, once for each round; return the figures of the best for the round's
-        record."""
+        record.
+
+        Args:
+            record: The round's figures.
+            model: Entries of the server's state after that round, if the state is of a later round.
+        """
         if not self._wanted or (found := judged(record, self._metric)) is None:
             return {}
         best, of_round, since, last = self._server.state[BEST].tolist()
         if record["round"] > last:
             last = record["round"]
             # before the first, `best` is NaN, which reaches nothing
-            better = not self._metric.reaches(best, found[1]) and self._keep(last)
+            better = not self._metric.reaches(best, found[1]) and self._keep(last, model)
             if better:
                 best, of_round = found[1], last
             since = 0 if better else since + 1
@@ -108,11 +115,14 @@ class BestModel:
         found = {"w": model.shared.to("cpu", copy=True)}
         return found | ({"statistics": model.statistics.read().cpu()} if len(model.statistics) else {})
 
-    def _keep(self, round: int) -> bool:
+    def _keep(self, round: int, of: Mapping[str, Tensor]) -> bool:
         """Write the model if the job keeps it; return False if it could not be written."""
         if not self.keeps:
             return True
-        model = self._server.load(self._server.state["w"])
+        with self._server.holding(of) as model:
+            return self._written(model, round)
+
+    def _written(self, model: FlatModel, round: int) -> bool:
         try:
             checkpoint.write_model(self._path, model, told_round(round))
         except Unwritable as error:

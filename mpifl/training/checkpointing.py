@@ -52,6 +52,12 @@ class CheckpointManager:
         self.committed = -1
         self.latest: dict[int, str] = {}
 
+    @property
+    def due(self) -> bool:
+        """Whether a checkpoint of the server's current state is to begin."""
+        round = self._server.round
+        return self._due or (round % self._table.every == 0 and round not in (0, self.committed))
+
     def update(self, should_wait: Callable[[], bool] = lambda: False) -> bool:
         """Commit the checkpoint if it is written, and begin another if one is due.
 
@@ -62,7 +68,7 @@ class CheckpointManager:
             Whether a checkpoint of the server's current state has just been committed.
         """
         began, before, round = time.perf_counter(), self.committed, self._server.round
-        self._due |= round % self._table.every == 0 and round not in (0, before)
+        self._due = self.due
         if not self._due and self._begun is None:
             return False
         if self._begun is not None and not self._writer.writing(self._server_file()):

@@ -36,9 +36,9 @@ from mpifl.training.build import Built, build
 from mpifl.training.hosting import successor
 from mpifl.training.long_steps import LongSteps
 from mpifl.training.recovery import latest_mirror
-from mpifl.training.round_metrics import reportable, title
-from mpifl.training.run_parts import RunTraining, assemble
-from mpifl.training.start import first_progress, open_shards
+from mpifl.training.round_metrics import reportable
+from mpifl.training.run_parts import LastRound, RunTraining, assemble, scored_at_end
+from mpifl.training.start import first_progress, open_shards, title
 from mpifl.training.wing import WingsOf, core_alone, told_once
 from mpifl.wire import Finish, FinishReply, Transport
 from mpifl.wire.launching import library, survivable
@@ -93,20 +93,23 @@ def train(
             if built.exchange.serve():
                 return End.FINISHED
             built, resume = _taken_over(built), True
-        with _stopping(built.exchange), LongSteps(lambda: built.server.round):
+        with _stopping(built), LongSteps(lambda: built.server.round):
             return _run(assemble(built, out), resume, force, on_round)
 
 
 @contextlib.contextmanager
-def _stopping(exchange: Federation) -> Iterator[None]:
+def _stopping(built: Built) -> Iterator[None]:
     """Stop the other ranks at the end, and after InputError and RoundLost. Then they wait for the next
-    request; after other errors they may not."""
+    request; after other errors they may not. What wings have started ends in any case."""
     try:
         yield
     except (InputError, RoundLost):
-        _stop(exchange)
+        _stop(built.exchange)
         raise
-    _stop(exchange)
+    finally:
+        for wing in built.wings:
+            wing.end()
+    _stop(built.exchange)
 
 
 def _taken_over(built: Built) -> Built:
@@ -156,39 +159,33 @@ def _tell_early_end(t: RunTraining, progress: Progress) -> None:
 
 def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record], bool]) -> Progress:
     """Run the remaining rounds, until the training is finished or must stop."""
-    stop = False
     if progress.reported:  # a server may have died after its report, before it wrote a checkpoint
         _update_checkpoints(t)
-    while not (progress.reported and (stop or progress.finished(t.job, t.metric) or signals.pending())):
-        began = time.perf_counter()
-        if progress.reported:  # else a server died after the round, and only its report is missing
-            if (scalars := _attempt_round(t)) is None:
-                return _amended(t, progress.adding({"budget_left": 0}))
+    last = LastRound(t, progress, on_round)
+    while not (last.progress.reported and (last.ends or signals.pending())):
+        last.began = time.perf_counter()
+        if last.progress.reported:  # else a server died after the round, and only its report is missing
+            if (scalars := _attempt_round(t, last)) is None:
+                return _amended(t, last.progress.adding({"budget_left": 0}))
             t.server.round += 1
-            progress = progress.next(scalars)
+            last.next(scalars)
             _check_finite(t)
             if t.job.checkpoint.mirror and survivable():
-                t.recovery.replicate(progress.record)
-        progress = progress.adding(t.metrics.costs_of_round(began))
-        progress = progress.adding(t.metrics.evaluate_if_due(progress.record))
-        progress = progress.adding(t.best.observe(progress.record))
-        if progress.finished(t.job, t.metric):
-            progress = progress.adding(_scored_at_end(t))
-        progress = progress.adding(t.metrics.close_round(progress.record))
-        progress = _report(t, progress)
-        stop = on_round(progress.record)
+                t.recovery.replicate(last.progress.record)
+        last.close()
         if _update_checkpoints(t):
             t.recovery.run_with_recovery(lambda: t.exchange.rebalance(t.server, t.checkpoints.latest))
-    return progress
+    last.complete()
+    return last.progress
 
 
-def _attempt_round(t: RunTraining) -> Record | None:
+def _attempt_round(t: RunTraining, last: LastRound) -> Record | None:
     """Try a round until enough silos answer; return its figures. None if silos have spent their privacy
     budget since the round before, such as in another run. Raise RoundLost if too few answered in all
     attempts; a checkpoint is written."""
     for nth in range(ATTEMPTS):
         try:
-            return t.recovery.run_with_recovery(functools.partial(_attempt, t, nth))
+            return _attempted(t, last, nth)
         except RoundLost as lost:
             what = f"round {t.server.round + 1} was lost: {lost}"
             t.exchange.ledger.lose(str(lost))
@@ -201,17 +198,18 @@ def _attempt_round(t: RunTraining) -> Record | None:
     raise AssertionError("unreachable")
 
 
-def _scored_at_end(t: RunTraining) -> Record:
-    """Score the run's model on test sets, if rounds were scored on valid splits only; tell its round if it is
-    the best one."""
-    with t.best.lent() as kept:
-        return t.metrics.evaluate_at_end(kept) | ({"model_round": kept} if kept else {})
+def _attempted(t: RunTraining, last: LastRound, nth: int) -> Record:
+    """Try a round once; by then the score of the round before is there."""
+    try:
+        return t.recovery.run_with_recovery(functools.partial(_attempt, t, nth))
+    finally:
+        last.complete()
 
 
 def _amended(t: RunTraining, progress: Progress) -> Progress:
     """Note in the last round's record what is told at the end."""
     before = {name: of for name, of in progress.record.items() if name not in ("model_round", "answers")}
-    progress = replace(progress, record=before | _scored_at_end(t))
+    progress = replace(progress, record=before | scored_at_end(t))
     amend_metrics(t.out, progress.record)
     return progress
 
@@ -239,16 +237,6 @@ def _check_finite(t: RunTraining) -> None:
     what = f"the model is not finite after round {t.server.round}, and is not written; {last}"
     note_lost(t.out, what)
     raise RoundLost(what)
-
-
-def _report(t: RunTraining, progress: Progress) -> Progress:
-    """Report a round to the observers."""
-    if seconds := t.checkpoints.take_seconds():
-        progress = progress.adding({"seconds_checkpoint": seconds})
-    for name in ("model", "last"):  # from an earlier end, outdated by this round
-        (t.out / f"{name}.safetensors").unlink(missing_ok=True)
-    t.observers.round(progress.record)
-    return progress.after_report()
 
 
 def _update_checkpoints(t: RunTraining) -> bool:

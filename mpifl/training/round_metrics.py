@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,11 +23,10 @@ from mpifl.report.judging import Suspicion
 from mpifl.report.observers import Record
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import Job
-from mpifl.training.hosting import BOTTOMS
+from mpifl.silo import Score
 from mpifl.training.recovery import Recovery
 from mpifl.training.wing import Wing, told_once
 from mpifl.wire import Mean
-from mpifl.wire.launching import library
 
 UNTOLD = ("parties", "examples_trained")  # where they are 0
 
@@ -53,6 +53,7 @@ class MetricsCollector:
         self._note = note
         self._suspicion = Suspicion(job.aggregation.rule)
         self._states = dict[str, dict[str, Tensor]]()
+        self._later: Callable[[], Record] | None = None
 
     def begin(self, run: Path) -> None:
         """Read the rounds that a run folder already has, since they decide which silos are suspected.
@@ -91,23 +92,36 @@ class MetricsCollector:
         suspected = self._suspicion.see(costs)
         return costs | ({"suspected": suspected} if ledger.weights or ledger.outside else {})
 
-    def evaluate_if_due(self, record: Mapping[str, Any] = MappingProxyType({})) -> Record:
+    def evaluate_if_due(
+        self, record: Mapping[str, Any] = MappingProxyType({}), *, later: bool = False
+    ) -> Record:
         """If an evaluation is due, score w on the test set and at the silos that have examples for it.
 
         Args:
             record: The round's figures so far, including the faults of silos that it left out.
+            later: Whether the figures of the test set are left to `awaited`.
         """
         left_out = record.get("faults", {})
         round, began = self._server.round, time.perf_counter()
         if round % self._job.evaluate.every and round != self._job.rounds:
             return {}
         if self._job.evaluate.split is None:
-            found = self._evaluated_here(told=record)
+            found = self._evaluated_here(told=record, later=later)
             found |= self._evaluated_at_silos(self._algorithm.evaluate, left_out)
         else:
             found = self._evaluated_here("valid")
             found |= self._evaluated_at_silos(self._algorithm.evaluate_valid, left_out)
         return found | {"seconds_evaluation": time.perf_counter() - began}
+
+    @property
+    def awaits(self) -> bool:
+        """Whether a round's figures of the test set are still to be asked for."""
+        return self._later is not None
+
+    def awaited(self) -> Record:
+        """Return the figures of the test set that `evaluate_if_due` has left out, when they are there."""
+        later, self._later = self._later, None
+        return later() if later else {}
 
     def evaluate_at_end(self, kept: int = 0) -> Record:
         """Score w on test sets, if rounds were scored on valid splits only; tell what the model answered.
@@ -179,12 +193,11 @@ class MetricsCollector:
         )
         return held_out and self._algorithm.scored_at_silos
 
-    def _evaluated_here(self, split: str = "test", told: Collection[str] = ()) -> Record:
-        """Score the model on a split of the server, if it has that split.
-
-        Args:
-            told: The names of the round's figures so far.
-        """
+    def _evaluated_here(
+        self, split: str = "test", told: Collection[str] = (), *, later: bool = False
+    ) -> Record:
+        """Score the model on a split of the server, if it has that split. `told` has the names of the round's
+        figures so far; `later` leaves the score to `awaited`."""
         federation, server = self._recovery.federation, self._server
         try:
             score = self._recovery.run_with_recovery(
@@ -196,13 +209,20 @@ class MetricsCollector:
             return {}
         if score is None:
             return {}
-        self._states["test" if split == "test" else "silos"] = score.states
-        infos = self._algorithm.task.infos.items()
+        infos = self._algorithm.task.infos
         if split != "test":
-            return {info.pooled: score.metrics[name] for name, info in infos}
-        figures = {"test_loss": score.loss} | {info.test: score.metrics[name] for name, info in infos}
-        told = {*told, *figures}
-        return figures | told_once(told, self._wings, lambda wing: wing.figures(server), "the figure")
+            self._states["silos"] = score.states
+            return {info.pooled: score.metrics[name] for name, info in infos.items()}
+        told = {*told, "test_loss", *(info.test for info in infos.values())}
+        more = told_once(told, self._wings, lambda wing: wing.figures(server), "the figure")
+        self._later = functools.partial(self._figures_of, score)
+        return more if later else self.awaited() | more
+
+    def _figures_of(self, score: Score) -> Record:
+        """Return the figures of the server's test set."""
+        self._states["test"] = score.states
+        infos = self._algorithm.task.infos
+        return {"test_loss": score.loss} | {info.test: score.metrics[name] for name, info in infos.items()}
 
     def _evaluated_at_silos(self, work: Work, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
         """Score w at every silo that holds out a split; report silos that failed and were not left out of the
@@ -284,26 +304,6 @@ def reportable(brought: Any, algorithm: Algorithm, names: Names) -> Record:
 
 def _named(value: Any, names: Names) -> Any:
     return {names[k]: of for k, of in value.items()} if isinstance(value, Mapping) else value
-
-
-def title(job: Job, spec: AnySpec, server: Server, workers: Sequence[Mapping[str, str]]) -> str:
-    """Return a training's first line; `workers` holds what each worker reports of itself."""
-    devices = sorted({f"{one['host']} {one['device']}, threads {one['threads']}" for one in workers})
-    model = _model(job, f"{len(server.model.trained):,}", workers)
-    many = f"{len(workers)} worker{'s' * (len(workers) != 1)}"
-    where = f"{len(spec.silos)} silos on {many} ({'; '.join(devices)})"
-    return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"
-
-
-def _model(job: Job, parameters: str, workers: Sequence[Mapping[str, str]]) -> str:
-    """Return the model's name and number of parameters; for a split network, of its parts, as workers
-    report."""
-    if job.split is None:
-        return f"{job.model.name} with {parameters} parameters"
-    top = "sum" if job.split.top == "none" else job.split.top["name"]
-    names = dict.fromkeys([job.model.name, *(str(one["name"]) for one in job.split.bottoms.values())])
-    bottoms = ", ".join(about[BOTTOMS] for about in workers if about.get(BOTTOMS))
-    return f"top {top} with {parameters} parameters, bottoms {' and '.join(names)} with {bottoms}"
 
 
 def _rss_mb() -> float:

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpifl.algorithms import Server
 from mpifl.common import RoundLost
+from mpifl.data.shards import AnySpec
 from mpifl.exchange import first_of
 from mpifl.report.observers import Progress, Record
 from mpifl.run.folder import checkpoint, note_lost, read_environment, read_metrics
+from mpifl.run.job import Job
 from mpifl.training.beforehand import differing, moved, notes_on_broken
 from mpifl.training.devices import unused_gpus
+from mpifl.training.hosting import BOTTOMS
 from mpifl.training.recovery import latest_mirror, state_of
 from mpifl.training.run_parts import RunTraining
 from mpifl.wire import Load, Open
-from mpifl.wire.launching import survivable
+from mpifl.wire.launching import library, survivable
+
+
+def title(job: Job, spec: AnySpec, server: Server, workers: Sequence[Mapping[str, str]]) -> str:
+    """Return a training's first line; `workers` holds what each worker reports of itself."""
+    devices = sorted({f"{one['host']} {one['device']}, threads {one['threads']}" for one in workers})
+    model = _model(job, f"{len(server.model.trained):,}", workers)
+    many = f"{len(workers)} worker{'s' * (len(workers) != 1)}"
+    where = f"{len(spec.silos)} silos on {many} ({'; '.join(devices)})"
+    return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"
+
+
+def _model(job: Job, parameters: str, workers: Sequence[Mapping[str, str]]) -> str:
+    """Return the model's name and number of parameters; for a split network, of its parts, as workers
+    report."""
+    if job.split is None:
+        return f"{job.model.name} with {parameters} parameters"
+    top = "sum" if job.split.top == "none" else job.split.top["name"]
+    names = dict.fromkeys([job.model.name, *(str(one["name"]) for one in job.split.bottoms.values())])
+    bottoms = ", ".join(about[BOTTOMS] for about in workers if about.get(BOTTOMS))
+    return f"top {top} with {parameters} parameters, bottoms {' and '.join(names)} with {bottoms}"
 
 
 def open_shards(t: RunTraining) -> dict[str, dict[str, str]]:

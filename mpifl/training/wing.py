@@ -165,6 +165,9 @@ class Wing:
         """Return further figures of the model beside the metrics, when the server scores it."""
         return {}
 
+    def end(self) -> None:
+        """End what the wing has started at the server; the training is over, whatever its end."""
+
 
 Changed: TypeAlias = Callable[[WorkerContext, Mapping[int, Sequence[int]]], WorkerContext]
 """(context, the silos of each worker) -> the context with the wings' changes."""

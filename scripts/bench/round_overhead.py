@@ -7,7 +7,8 @@ J1: 10 silos of 600 MNIST images, 2NN, E = 1, B = 10, every silo in every round.
 11.0 million parameters, one step a round: what moving the model costs. J3: 100 silos, C = 0.1. Both sides
 train on two processes with a thread each (mpifl's server is a third that waits), and take turns, so that
 whatever else the machine does meets both. --also times mpifl once more with other settings, in the same
-turns; --exact-vs-plain SETTING does so with the setting that makes sums plain float32.
+turns; --exact-vs-plain SETTING does so with the setting that makes sums plain float32. With --test 10000 and
+--also "evaluate.every=1 evaluate.behind=true" mpifl scores each round, and a bare loop never does.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ LIMIT = 120.0
 
 
 def mpifl_rounds(
-    folder: Path, task: Task, rounds: int, run: Path, settings: Sequence[str], flags: Sequence[str] = ()
+    folder: Path,
+    task: Task,
+    rounds: int,
+    run: Path,
+    settings: Sequence[str],
+    flags: Sequence[str] = (),
+    workers: int = bare.WORKERS,
 ) -> list[float]:
     """Train with mpifl and return the seconds between the ends of one round and the next."""
     job, length = folder / "job.toml", {"steps": task.steps} if task.steps else {"epochs": 1}
@@ -40,26 +47,32 @@ def mpifl_rounds(
     write_job(
         job, folder / "shards", rounds + 1, model, fraction, lr=bare.LR, batch_size=bare.BATCH, **length
     )
-    train(job, run, bare.WORKERS + 1, LIMIT * (1 + rounds / 100), settings=settings, flags=flags)
+    train(job, run, workers + 1, LIMIT * (1 + rounds / 100), settings=settings, flags=flags)
     return seconds_of_rounds(run, WARMUP)
 
 
-def measure(name: str, rounds: int, repeats: int, also: Sequence[str]) -> dict[str, Any]:
-    """Run all sides in turn; return, for each run, the seconds of its rounds after the warm-up."""
+def measure(
+    name: str, rounds: int, repeats: int, also: Sequence[str], *, test: int = 0, workers: int = bare.WORKERS
+) -> dict[str, Any]:
+    """Run all sides in turn; return, for each run, the seconds of its rounds after the warm-up.
+
+    `test` is how many images the server can score, `workers` how many ranks of mpifl train.
+    """
     task = TASKS[name]
     x, y, data = images(task.silos * EXAMPLES)
     settings = {"mpifl": [], **{f"mpifl {extra}": extra.split() for extra in also}}
     sides: dict[str, list[list[float]]] = {"mpifl": [], "bare": [], **{side: [] for side in settings}}
     with tempfile.TemporaryDirectory(prefix="mpifl-bench-") as scratch:
         folder = Path(scratch)
-        write_silos(folder / "shards", x, y, task.silos)
+        write_silos(folder / "shards", x, y, task.silos, (x[:test], y[:test]) if test else None)
         for nth in range(repeats):
             for number, side in enumerate(sides):
                 if side == "bare":
                     sides[side].append(bare.seconds_of_rounds(x, y, task, WARMUP + rounds)[WARMUP:])
                 else:
                     run = folder / f"run{nth}-{number}"
-                    sides[side].append(mpifl_rounds(folder, task, WARMUP + rounds, run, settings[side]))
+                    own = settings[side]
+                    sides[side].append(mpifl_rounds(folder, task, WARMUP + rounds, run, own, workers=workers))
     return {"job": name, "data": data, "steps_of_worker": task.steps_of_worker, "seconds": sides}
 
 
@@ -111,6 +124,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--also", action="append", default=[], metavar="SETTINGS", help="KEY=VALUE ... of one more side"
     )
+    parser.add_argument(
+        "--test", type=int, default=0, help="images for --also evaluate.every=1 (%(default)s)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=bare.WORKERS, help="ranks of mpifl that train (%(default)s)"
+    )
     parser.add_argument("--exact-vs-plain", metavar="SETTING", help="what makes sums plain: KEY=VALUE")
     parser.add_argument(
         "--rounds", type=int, default=30, help="rounds of a run after the warm-up (%(default)s)"
@@ -132,7 +151,8 @@ def main() -> None:
     also = [*options.also, *([plain] if plain else [])]
     results = []
     for name in TASKS if options.job == "all" else [options.job]:
-        results.append(measure(name, options.rounds, options.repeats, also))
+        of = {"test": options.test, "workers": options.workers}
+        results.append(measure(name, options.rounds, options.repeats, also, **of))
         show(results[-1])
         if plain:
             show_exactness(results[-1], plain)

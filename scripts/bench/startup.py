@@ -26,6 +26,8 @@ COMMANDS = {
     "mpifl --version": ["-m", "mpifl", "--version"],
     "mpifl --help": ["-m", "mpifl", "--help"],
     "mpifl train --help": ["-m", "mpifl", "train", "--help"],
+    "mpifl keys": ["-m", "mpifl", "keys"],
+    "mpifl list metrics": ["-m", "mpifl", "list", "metrics"],
     "data_prep --help": ["-m", "data_prep", "--help"],
 }
 HEAVY = ("torch._dynamo", "torch._inductor", "matplotlib", "pandas", "sympy", "torch.distributed.tensor")

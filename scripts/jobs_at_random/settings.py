@@ -251,6 +251,7 @@ WAYS: list[Table] = [
     {"evaluate": {"patience": 1}},
     {"evaluate": {"target_accuracy": 0.2, "stop_at_target": True}},
     {"evaluate": {"where": "workers"}},
+    {"evaluate": {"behind": True, "patience": 1}},
     {"server_optimizer": {"name": "adam"}},
     {"server_optimizer": {"name": "yogi"}},
     {"server_optimizer": {"name": "adagrad"}},

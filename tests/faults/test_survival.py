@@ -23,6 +23,7 @@ LONGEST = 50
 """Seconds, on a loaded machine, after which a run hangs."""
 AT_WORKERS = ("--set", "evaluate.where=workers", "--set", "evaluate.batch_size=50")
 MIRROR = ("--set", "checkpoint.mirror=true", "--set", "checkpoint.every=6")
+BEHIND = (*MIRROR, "--set", "evaluate.behind=true")
 
 
 def _has_ulfm() -> bool:
@@ -80,6 +81,9 @@ CASES = {
         {"0": ("worked", "finish", 6)}, f"{SERVER} from the last checkpoint, after round 6"
     ),
     "mirror": Case({"0": ("judged", "learn", 4)}, f"{SERVER} from the mirror, after round 3", MIRROR),
+    "behind": Case(
+        {"0": ("judged", "learn", 4)}, f"{SERVER} from the mirror, after round 3", BEHIND, same=False
+    ),
     "mirror-half": Case(
         {"0": ("worked", "replicate", 3)}, f"{SERVER} from the mirror, after round ", MIRROR
     ),  # round 3, or 2 where its last bytes had not left it
@@ -111,7 +115,7 @@ CASES = {
 }
 
 
-SHORT = ("asked", "server", "mirror", "fedasync", "fedbuff", "leader", "pipeline", "scoring")
+SHORT = ("asked", "server", "mirror", "fedasync", "fedbuff", "leader", "pipeline", "scoring", "behind")
 """What the suite looks at; all of them by MPIFL_SLOW=1."""
 if not os.environ.get("MPIFL_SLOW"):
     CASES = {name: CASES[name] for name in SHORT}
@@ -198,6 +202,16 @@ def test_a_death_amid_scoring_changes_no_figure_of_its_round(
     assert found["test_accuracy"] == wanted["test_accuracy"]
     assert found["test_loss"] == pytest.approx(wanted["test_loss"], rel=1e-6)  # by other batches
     assert "the server scores what" not in survivors["scoring"].command.err
+
+
+def test_a_score_behind_the_round_that_died_with_the_server_is_computed_again(
+    survivors: dict[str, Survivor], untroubled: Path
+) -> None:
+    runs = survivors["behind"].run, untroubled / "whole"
+    names = ("round", "train_loss", "test_loss", "test_accuracy", "silos")
+    found, wanted = ([[one[name] for name in names] for one in rounds_of(run)] for run in runs)
+    assert found == wanted
+    assert outcome(runs[0])["model"] == outcome(runs[1])["model"]
 
 
 @pytest.mark.parametrize(("rank", "told"), [(0, [0]), (2, []), pytest.param(0, [1], marks=pytest.mark.slow)])

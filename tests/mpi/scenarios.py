@@ -93,7 +93,7 @@ JOBS = [
         "task",
         task={"name": "grades:Ordinal"},
         local={"lr": 0.01, "batch_size": 16},
-        evaluate={"target": 1.0},
+        evaluate={"target": 1.0, "behind": True},
     ),
     job(
         "ragged",

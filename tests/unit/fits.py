@@ -172,6 +172,7 @@ JOBS: dict[str, list[Tables]] = {
     "evaluate.every": [{"evaluate": {"every": 2}}],
     "evaluate.batch_size": [{"evaluate": {"batch_size": 10}}, {"evaluate": {"batch_size": "auto"}}],
     "evaluate.where": [{"evaluate": {"where": "workers"}}],
+    "evaluate.behind": [{"evaluate": {"behind": True}}],
     "evaluate.silos": [{"evaluate": {"silos": False}}],
     "evaluate.target": [{"evaluate": {"target": 0.5}}],
     "evaluate.target_accuracy": [{"evaluate": {"target_accuracy": 0.5}}],

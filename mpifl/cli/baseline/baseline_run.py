@@ -13,7 +13,7 @@ from mpifl.cli.baseline.planned_runs import lent_shards, plan_of, plan_of_late, 
 from mpifl.cli.sweep import INTERRUPTED, run_each, validate_all
 from mpifl.common import InputError, cannot_be_written, write_atomic
 from mpifl.common.pages import Cell, Figure, Fold, Table, render, write_page
-from mpifl.report.runs import wide_console
+from mpifl.report.observers import wide_console
 
 LOOKS = {"better": "best", "worse": "worst"}
 

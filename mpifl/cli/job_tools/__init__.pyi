@@ -12,12 +12,14 @@ from .inventory import (
     options_of as options_of,
     summary as summary,
 )
+from .job_schema import (
+    schema as schema,
+)
 from .job_writing import (
     SCHEMA as SCHEMA,
     commented as commented,
 )
 from .keys import (
-    schema as schema,
     schema_text as schema_text,
     show_keys as show_keys,
     tables as tables,

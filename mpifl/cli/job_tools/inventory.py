@@ -1,6 +1,6 @@
-"""The names that a job may use: each registry's names with their docstrings.
+"""The names that a job and `data-prep` may use: each registry's names with their docstrings.
 
-A registry is imported when its items are needed, so shell completion of kinds imports none.
+`scripts/job_keys.py` writes them to a file beside the package's jobs, which `mpifl list` reads.
 """
 
 from __future__ import annotations
@@ -133,6 +133,21 @@ def _codecs() -> list[Item]:
     ]
 
 
+def _schemes() -> list[Item]:
+    from data_prep.schemes import SCHEMES
+
+    def flags(options: Any) -> tuple[str, ...]:
+        return tuple(f"--{option.replace('_', '-')}" for option in options)
+
+    return [Item(name, summary(one.what), keys=flags(one.options)) for name, one in SCHEMES.items()]
+
+
+def _sources() -> list[Item]:
+    from data_prep.sources import SOURCES
+
+    return [Item(name, summary(read), keys=options_of(read)) for name, read in SOURCES.items()]
+
+
 KINDS: dict[str, Kind] = {
     "algorithms": Kind("[algorithm] name", _algorithms, OWN),
     "models": Kind("[model] name", _models, OWN),
@@ -144,5 +159,7 @@ KINDS: dict[str, Kind] = {
     "selections": Kind("[cohort] select", partial(_plain, lambda: tables.SELECTIONS), OWN),
     "rules": Kind("[aggregation] rule", partial(_plain, _rules), OWN),
     "codecs": Kind("[compression] upload, download", _codecs),
+    "schemes": Kind("data-prep partition --scheme", _schemes),
+    "sources": Kind("data-prep partition SOURCE, --option", _sources, "your own, module:function"),
 }
-"""The kinds of names, by the word for `mpifl list`."""
+"""The kinds of names from registries, by the word for `mpifl list`."""

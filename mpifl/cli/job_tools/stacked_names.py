@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from mpifl.report.runs import wide_console
+from mpifl.report.observers import wide_console
 
 INDENT = 4
 

@@ -33,6 +33,14 @@ def _allocate_by(settings: Mapping[int, int]) -> None:
             mallopt(setting, value)
 
 
+def counts_subnormals_as_zero() -> bool:
+    """Return whether this thread counts subnormal numbers as 0. Torch does not tell, and must not compute
+    yet."""
+    import numpy as np
+
+    return not np.float32(1e-30) * np.float32(1e-10)
+
+
 @contextlib.contextmanager
 def subnormals_as_zero() -> Iterator[None]:
     """Count subnormal numbers as 0, since the processor is slow with them.
@@ -41,12 +49,9 @@ def subnormals_as_zero() -> Iterator[None]:
     speed. A thread takes this setting for good from the thread that starts it, so torch must not have started
     threads yet.
     """
-    import numpy as np
     import torch
 
-    found = not np.float32(1e-30) * np.float32(
-        1e-10
-    )  # torch does not tell the setting, and must not compute yet
+    found = counts_subnormals_as_zero()
     torch.set_flush_denormal(True)
     try:
         yield

@@ -15,7 +15,7 @@ from mpifl.learning.tasks import Task
 from mpifl.report.judging.at_silos import SPLITS, SilosScored, score_silos, tell_certainty, tell_counted
 from mpifl.report.judging.given_shards import check_classes, check_fit, shards_at, spec_of
 from mpifl.report.judging.trained import Trained, module_of, read_job_of, read_trained, told_model
-from mpifl.report.runs import wide_console
+from mpifl.report.observers import wide_console
 from mpifl.silo import Score
 from mpifl.silo.parameters import FlatModel
 

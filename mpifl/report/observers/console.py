@@ -200,3 +200,12 @@ def on_terminal() -> bool:
     except OSError:
         return False
     return target.startswith(("/dev/pts/", "/dev/tty"))
+
+
+def wide_console() -> Terminal:
+    """Return a console that does not squeeze a table into 80 columns where nothing says how wide it may be.
+
+    What it prints is names: text, and no markup.
+    """
+    width = None if on_terminal() else 300
+    return Terminal(width=width, force_terminal=None if width is None else False, **PLAIN)

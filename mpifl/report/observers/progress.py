@@ -15,6 +15,10 @@ if TYPE_CHECKING:  # what reads runs needs no model
     from mpifl.run.job import Job
 
 
+DECIDED_BY = "decided_by"
+"""The key of a record for figures of the round before, by which `[evaluate] behind` ends a training."""
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a run has come.
@@ -33,6 +37,11 @@ class Progress:
         """Return the progress after one more round, which brought these figures."""
         round = self.round + 1
         return Progress(round, {"round": round, "time": time.time(), **scalars}, reported=False)
+
+    def judgement(self, metric: MetricInfo) -> Record:
+        """Return the figures by which `at_end` judges this round."""
+        names = (*metric.judged_by, "evaluations_since_best")
+        return {DECIDED_BY: {name: self.record[name] for name in names if name in self.record}}
 
     def adding(self, figures: Record) -> Progress:
         """Return the progress with more figures of the last round."""
@@ -70,10 +79,11 @@ def at_end(
         metric: The main metric of the job's task.
         patience: The evaluations without a better one after which the job stops, if it does.
     """
-    waited = number(record, "evaluations_since_best") or 0
+    told = by if isinstance(by := record.get(DECIDED_BY), dict) else record
+    waited = number(told, "evaluations_since_best") or 0
     if round >= rounds:
         return "all rounds are done"
-    if reached(record, metric, stops_at):
+    if reached(told, metric, stops_at):
         return f"the target, {metric.write_briefly(stops_at or 0)}, is reached"
     if patience is not None and waited >= patience:
         return f"no better {metric.name} in {patience} evaluation{'s' * (patience > 1)}"

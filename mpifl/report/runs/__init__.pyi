@@ -28,7 +28,6 @@ from .compared_runs import (
     runs_in as runs_in,
     show_run as show_run,
     to_target as to_target,
-    wide_console as wide_console,
 )
 from .curve_legends import (
     legends as legends,

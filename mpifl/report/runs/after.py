@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -15,7 +16,9 @@ from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs.kept_job import metric_of
 from mpifl.report.runs.runs import Record
 from mpifl.run.folder import read_environment, read_metrics
-from mpifl.run.job import Job
+
+if TYPE_CHECKING:  # what reads runs needs no model
+    from mpifl.run.job import Job
 
 Step = tuple[str, str]
 """A command, and what it does."""

@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from mpifl.common import InputError, one_line, written_after
-from mpifl.report.observers import HELD_OUT, PLAIN, on_terminal
+from mpifl.report.observers import HELD_OUT, on_terminal, wide_console
 from mpifl.report.runs.after import show_next
 from mpifl.report.runs.chance import NO_BETTER
 from mpifl.report.runs.compared_columns import (
@@ -257,12 +257,3 @@ def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None]
         return f"reached by {sum(run.reached(target) is not None for run in group.runs)} of {len(group.runs)}"
     told = [column for column in TO_TARGET if column.figure in spread]
     return ", ".join(column.show_spread(spread[column.figure]) for column in told)
-
-
-def wide_console() -> Console:
-    """Return a console that does not squeeze a table into 80 columns where nothing says how wide it may be.
-
-    What it prints is names: text, and no markup.
-    """
-    width = None if on_terminal() else 300
-    return Console(width=width, force_terminal=None if width is None else False, **PLAIN)

@@ -60,6 +60,7 @@ security.masks,range,least,colluding                          +     +           
 evaluate.every,batch_size,target,target_accuracy              +     +                     +                    +               +   +     +                +                          +                   +                   +        +
 evaluate.stop_at_target,split,patience                        +     +                     +                    +               +   +     +                +                          +                   +                   +        +
 evaluate.where                                                +     +                     +                    +               +   +     +                -                          +                   +                   +        +
+evaluate.behind                                               +     +                     -                    -               -   +     +                -                          +                   +                   +        +
 evaluate.keep_best                                            +     +                     +                    +               +   +     +                False                      +                   +                   +        +
 evaluate.silos                                                +     +                     +                    +               +   +     +                .                          +                   +                   +        +
 checkpoint.every,keep,background                              +     +                     +                    +               +   +     +                +                          +                   +                   +        +
@@ -141,6 +142,10 @@ split       security                   [security]: sums updates, and these silos
 split       data.augment               [data] augment = '{value}': silos would change their columns apart; leave it out
 split       data.rotation,zoom,shift,brightness,contrast {key} = {value}: silos would change their columns apart; leave it out
 split       evaluate.where             [evaluate] where = '{value}': no worker has the whole network; leave it out
+split       evaluate.behind            [evaluate] behind = true: scoring needs all parties, which train; leave it out
+private     evaluate.behind            [evaluate] behind = true: a spent budget may end the run after any round, which is then scored at once; leave it out under [privacy]
+silo        evaluate.behind            [evaluate] behind = true: a spent budget may end the run after any round, which is then scored at once; leave it out under [privacy]
+sum         evaluate.behind            [evaluate] behind = true: a spent budget may end the run after any round, which is then scored at once; leave it out under [privacy]
 split       evaluate.keep_best         [evaluate] keep_best = true: bottoms stay at their silos as they are at the end; leave it out
 split       checkpoint.mirror          [checkpoint] mirror = true: another rank would learn the labels; leave it out
 split       cohort.fraction            [cohort] fraction = {value:g}: every silo holds columns of every row, so that all take part; leave it out

@@ -99,7 +99,7 @@ class Outline(BaseModel):
             "dpsgd": (self.privacy is not None, "[privacy]"),
             "fast": (self.local.compile or self.local.batch_silos, "[local] compile or batch_silos"),
             "compression": (self.compression.asked, "[compression]"),
-            "scoring": (self.evaluate.where == "workers", "[evaluate] where = 'workers'"),
+            "scoring": self.evaluate.elsewhere,
             "masked": (self.security is not None, "[security]"),
             "robust": (not self.aggregation.is_mean, f"[aggregation] rule = '{self.aggregation.rule}'"),
             "attacks": (self.attack.kind != "none", f"[attack] kind = '{self.attack.kind}'"),

@@ -1,3 +1,7 @@
+from .behind import (
+    answered as answered,
+    shared as shared,
+)
 from .scoring_wing import (
     wing as wing,
 )

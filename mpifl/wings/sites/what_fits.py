@@ -27,6 +27,7 @@ attack.mimicked,target,patch,value,share,keep_optimizer_state +
 evaluate.every,batch_size,target,target_accuracy              +
 evaluate.stop_at_target,split,patience,keep_best,silos        +
 evaluate.where                                                server
+evaluate.behind                                               -
 checkpoint.every,keep,background                              +
 checkpoint.mirror                                             False
 tracking.console,jsonl,tensorboard,mlflow,wandb,observers     +
@@ -42,6 +43,7 @@ sites compression.upload    [compression] upload = '{value}': sites send sums, w
 sites attack.kind           [attack] kind = '{value}': who lies is no key of others' jobs; leave it out
 sites cohort.select         [cohort] select = '{value}': letters show who was drawn; use 'uniform'
 sites evaluate.where        [evaluate] where = '{value}': the test set would leave the coordinator; use 'server'
+sites evaluate.behind       [evaluate] behind = true: was not tried over sites, where rounds wait for letters; leave it out
 sites checkpoint.mirror     [checkpoint] mirror = true: no rank of a site takes the coordinator's place; leave it out
 sites model.weights         [model] weights = '{value}': a path of one machine says nothing at another; leave it out
 sites tracking.step_losses  [tracking] step_losses = {value}: sites tell nothing of single silos' steps; leave it out

@@ -52,11 +52,20 @@ def imported(*arguments):
     return {name.partition(".")[0] for name in words}
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["train", "--help"]], ids=" ".join)
-def test_help_imports_nothing_that_takes_long(arguments):
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["train", "--help"], ["keys", "local"], ["list", "metrics"]], ids=" ".join
+)
+def test_what_tells_of_the_package_imports_nothing_that_takes_long(arguments):
     found = imported(*arguments)
     assert "typer" in found
     assert not found & HEAVY
+
+
+def test_a_report_imports_no_torch():
+    words, code = told_at_the_end(RUN, "report", NOWHERE)
+    assert code == 2  # there is no such run; that is told after the imports
+    assert "mpifl.report.pages.run_page" in words
+    assert "torch" not in words
 
 
 FACE = """

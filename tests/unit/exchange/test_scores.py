@@ -21,6 +21,7 @@ from mpifl.data.shards.shards import open_shard, read_federation
 from mpifl.exchange.server_side.admission import ExpectedUpdates, screened
 from mpifl.exchange.server_side.report_reading import Refused, read
 from mpifl.learning.tasks import TASKS
+from mpifl.run.job.tables import Evaluate
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.wings.scoring import wing
 from mpifl.wire.requests import KeepTestSet, ScoreBatches, read_request
@@ -35,6 +36,9 @@ class Shifted(FedAvg):
         return self.task.objective(module, x, y) + 1
 
 
+JOB = SimpleNamespace(evaluate=Evaluate(where="workers"))
+
+
 class World:
     """What the server reaches its workers by; `spoil` changes what they report."""
 
@@ -45,7 +49,7 @@ class World:
             make_worker(folder, spec, algorithm, model, silos=[], rank=rank)
             for rank, model in enumerate(models)
         ]
-        self.wings = [wing(None) for _ in self.workers]
+        self.wings = [wing(JOB) for _ in self.workers]
         for one, scoring in zip(self.workers, self.wings, strict=True):
             one.aggregators |= scoring.aggregators(one._context, one._transport)
         self.scores = self.workers[0].aggregators[ScoreBatches]
@@ -263,5 +267,5 @@ def test_a_metric_that_does_not_add_up_is_refused():
     with pytest.raises(
         InputError, match=r"^\[evaluate\] where = 'workers': .* 'c_index' .*; leave where out, or"
     ):
-        wing(None).check(None, FedAvg(task=task))
-    wing(None).check(None, FedAvg())
+        wing(JOB).check(None, FedAvg(task=task))
+    wing(JOB).check(None, FedAvg())

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from mpifl.algorithms import FedAvg
 from mpifl.cli import app
-from mpifl.cli.job_tools.keys import DIALECT, meanings, schema, schema_text, tables
+from mpifl.cli.job_tools.job_schema import DIALECT, meanings, schema
+from mpifl.cli.job_tools.keys import schema_text, tables
 from mpifl.common import InputError, read_toml
-from scripts.job_keys import PAGE, SCHEMA, page
+from scripts.job_keys import NAMES, PAGE, SCHEMA, names_file, page, schema_file
 
 ROOT = Path(__file__).parents[3]
 JOBS = sorted((ROOT / "jobs").rglob("*.toml"))
@@ -33,7 +34,9 @@ def test_every_key_has_a_meaning_in_a_sentence() -> None:
     said = {(table, row.name): row.meaning for table, rows in tables().items() for row in rows}
     assert [key for key, meaning in said.items() if not meaning.endswith(".")] == []
     assert [key for key, meaning in said.items() if len(meaning.split()) > 30] == []
-    assert [row.name for row in tables()[""] if row.values == "table"] == [], "name its kinds in keys.NAMED"
+    assert [row.name for row in tables()[""] if row.values == "table"] == [], (
+        "name its kinds in job_schema.NAMED"
+    )
     assert {"", "local", "cohort", "algorithm", "compression", "tracking"} <= set(tables())
 
 
@@ -42,7 +45,12 @@ def test_the_page_is_what_the_models_say() -> None:
 
 
 def test_the_schema_beside_the_jobs_is_what_the_models_say() -> None:
-    assert SCHEMA.read_text() == schema_text(), "run: python -m scripts.job_keys"
+    assert SCHEMA.read_text() == schema_file(), "run: python -m scripts.job_keys"
+    assert schema_text() == schema_file()
+
+
+def test_the_names_beside_the_jobs_are_what_the_registries_say() -> None:
+    assert NAMES.read_text() == names_file(), "run: python -m scripts.job_keys"
 
 
 def test_what_the_user_wrote_below_a_field_is_its_meaning() -> None:

@@ -340,21 +340,29 @@ def test_of_one_thing_the_user_reads_once(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("round", "accuracy", "stop", "finished"),
+    ("round", "accuracy", "stop", "more", "finished"),
     [
-        (3, 0.9, False, False),
-        (4, 0.1, False, True),
-        (3, 0.9, True, True),
-        (3, 0.5, True, False),
-        (3, None, True, False),
+        (3, 0.9, False, {}, False),
+        (4, 0.1, False, {}, True),
+        (3, 0.9, True, {}, True),
+        (3, 0.5, True, {}, False),
+        (3, None, True, {}, False),
+        (3, 0.9, True, {"decided_by": {"test_accuracy": 0.5}}, False),
+        (3, 0.9, True, {"decided_by": {}}, False),
+        (3, 0.5, True, {"decided_by": {"test_accuracy": 0.9}}, True),
+        (3, 0.9, True, {"decided_by": "harmed"}, True),
+        (3, 0.5, False, {"evaluations_since_best": 3}, True),
+        (3, 0.5, False, {"evaluations_since_best": 3, "decided_by": {"evaluations_since_best": 2}}, False),
+        (3, 0.5, False, {"decided_by": {"evaluations_since_best": 3}}, True),
     ],
 )
-def test_a_run_is_finished_by_one_rule(round, accuracy, stop, finished):
-    job = make_job(evaluate={"target_accuracy": 0.8, "stop_at_target": stop})
-    progress = Progress(round - 1).next({"train_loss": 1.0}).adding({"test_accuracy": accuracy})
+def test_a_run_is_finished_by_one_rule(round, accuracy, stop, more, finished):
+    job = make_job(evaluate={"target_accuracy": 0.8, "stop_at_target": stop, "patience": 3})
+    progress = Progress(round - 1).next({"train_loss": 1.0}).adding({"test_accuracy": accuracy, **more})
     assert (progress.round, progress.reported) == (round, False)
     assert progress.finished(job, ACCURACY) is finished
-    assert bool(at_end(round, progress.record, job.rounds, job.evaluate.stops_at, ACCURACY)) is finished
+    told = (job.rounds, job.evaluate.stops_at, ACCURACY, job.evaluate.patience)
+    assert bool(at_end(round, progress.record, *told)) is finished
 
 
 def test_lines_that_a_full_disk_does_not_take_are_told_of_once_and_written_later(tmp_path, capsys):

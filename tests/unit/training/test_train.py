@@ -5,8 +5,10 @@ import importlib
 import json
 import math
 import os
+import re
 import shutil
 import signal
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -112,7 +114,9 @@ class Careless(FedAvg):
 def run(tmp_path):
     """Train on three silos with these tables; return the records of the rounds."""
 
-    def act(resume=False, test=20, valid=5, names=(), sizes=(10, 10, 10), **tables):
+    def act(
+        resume=False, test=20, valid=5, names=(), sizes=(10, 10, 10), on_round=lambda record: False, **tables
+    ):
         if not resume:
             spec = write_folder(tmp_path / "shards", sizes, test=test, **({"valid": valid} if valid else {}))
             named = [
@@ -123,7 +127,7 @@ def run(tmp_path):
         usual = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 4, "device": "cpu"}
         job = tmp_path / "job.toml"
         job.write_text(tomli_w.dumps({**usual, "model": {"name": "mlp", "hidden": [4]}, **tables}))
-        train(job, tmp_path / "run", (), resume, Alone(), wings_of=wings_of)
+        train(job, tmp_path / "run", (), resume, Alone(), on_round=on_round, wings_of=wings_of)
         return [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
 
     return act
@@ -300,6 +304,102 @@ def test_workers_score_the_test_set_as_the_server_does(run, tmp_path, capsys):
         shutil.rmtree(tmp_path / "run")
     assert figures[0] == figures[1]
     assert "the server scores what" not in capsys.readouterr().err
+
+
+SCORED = {
+    "model": {"name": "unit.training.test_best:normed"},
+    "local": {"lr": 0.2, "batch_size": 5},
+    "rounds": 6,
+}
+BEHIND = {
+    **SCORED,
+    "evaluate": {"batch_size": 7, "behind": True, "keep_best": True},
+    "checkpoint": {"every": 4},
+}
+
+
+class Counting(FedAvg):
+    """Counts the rounds that silo 0 has trained."""
+
+    trained: ClassVar[list[int]] = []
+
+    def train(self, silo, w):
+        self.trained.extend([silo.round] * (silo.id == 0))
+        return super().train(silo, w)
+
+
+def scorers():
+    """Return the processes that score behind a round of a training of this process."""
+    text = f"/proc/self/task/{os.getpid()}/children"
+    children = [Path("/proc", child) for child in Path(text).read_text().split()]
+    return [int(one.name) for one in children if b"scorer.py" in (one / "cmdline").read_bytes()]
+
+
+@pytest.fixture
+def at_once(run, tmp_path):
+    """Return the records and the model of rounds that are scored at once."""
+    found = run(evaluate={"batch_size": 7, "keep_best": True}, **SCORED)
+    model = (tmp_path / "run" / "model.safetensors").read_bytes()
+    shutil.rmtree(tmp_path / "run")
+    return [{**one, "model_round": 0, "answers": {}} for one in found], model
+
+
+def figures_of(records):
+    """Return what must be the same bits in the records of two runs."""
+    names = ("round", "train_loss", "test_loss", "test_accuracy", "best_round", "evaluations_since_best")
+    return [[one[name] for name in (*names, "silos")] for one in records]
+
+
+def test_scored_behind_a_round_is_told_a_round_later_and_the_same_bits(run, tmp_path, capsys, at_once):
+    """The process is killed amid it, and the server scores the rest."""
+    trained = importlib.import_module("unit.training.test_train").Counting.trained
+    trained.clear()
+    heard = []
+
+    def hear(record):
+        heard.append((record["round"], len(trained)))
+        if record["round"] == 2:
+            (process,) = scorers()
+            os.kill(process, signal.SIGKILL)
+        return False
+
+    found = run(on_round=hear, algorithm={"name": "unit.training.test_train:Counting"}, **BEHIND)
+    assert figures_of(found) == figures_of(at_once[0])
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == at_once[1]
+    assert heard == [(1, 2), (2, 3), (3, 4), (4, 4), (5, 6), (6, 6)]
+    assert capsys.readouterr().err.count("so the server does: it has died") == 1
+
+
+def test_scored_behind_the_round_the_end_is_a_round_later(run, tmp_path, capsys, at_once):
+    records, _ = at_once
+    target = records[0]["test_accuracy"]
+    first = next(one["round"] for one in records if one["test_accuracy"] >= target)
+    evaluate = {**BEHIND["evaluate"], "target_accuracy": target, "stop_at_target": True}
+    found = run(**{**BEHIND, "evaluate": evaluate})
+    assert figures_of(found) == figures_of(records[: first + 1])
+    assert scorers() == []
+    said = capsys.readouterr().err
+    assert f"stopped early, after round {first + 1} of 6: the target" in said
+    assert "so the server does" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"evaluate": {"behind": True, "where": "workers"}}, "behind: where = 'workers' takes the ranks"),
+        ({"evaluate": {"behind": True, "split": "valid"}}, "behind: with split the test set is scored once"),
+        ({"test": 0}, "the server has no test set that it could judge the model by; leave it out"),
+        (
+            {"algorithm": {"name": "fedper", "personal": ["*bias"]}},
+            "the server has no test set that it could",
+        ),
+        ({"algorithm": {"name": "ifca", "clusters": 2}}, "'ifca' has a way of its own to score a model"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_scored_behind_a_round_is_refused(run, given, why):
+    with pytest.raises(InputError, match=re.escape(why)):
+        run(**{"evaluate": {"behind": True}, **given})
 
 
 def test_where_silos_own_a_part_of_the_model_the_target_is_for_what_they_hold_out(run, capsys):

@@ -32,7 +32,7 @@ ASKED = {
     "dpsgd": ({"privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.01}}, r"\[privacy\]"),
     "fast": ({"local": {"lr": 0.1, "compile": True}}, r"\[local\] compile or batch_silos"),
     "compression": ({"compression": {"upload": "qsgd"}}, r"\[compression\]"),
-    "scoring": ({"evaluate": {"where": "workers"}}, r"\[evaluate\] where = 'workers'"),
+    "scoring": ({"evaluate": {"behind": True}}, r"\[evaluate\] behind = true"),
     "masked": ({"security": {}}, r"\[security\]"),
     "robust": ({"aggregation": {"rule": "median"}}, r"\[aggregation\] rule = 'median'"),
     "attacks": (

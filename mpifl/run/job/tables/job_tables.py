@@ -80,6 +80,9 @@ class Evaluate(_Table):
     memory is short."""
     where: Literal["server", "workers"] = "server"
     """Who scores the server's test set. "workers" get it once, and the server trusts their figures."""
+    behind: bool = False
+    """Score the server's test set in a process of its own while the next round trains. Records, and an end by
+    target or patience, come a round later."""
     silos: bool = True
     """Score the model at every silo that holds out a split."""
     target: float | None = None
@@ -106,6 +109,12 @@ class Evaluate(_Table):
             raise ValueError(f"stop_at_target needs {needed}")
         if self.split is not None and not self.silos:
             raise ValueError("split: silos = false has no silo score it; leave one of them out")
+        if self.behind and self.where == "workers":
+            raise ValueError("behind: where = 'workers' takes the ranks that train; leave one of them out")
+        if self.behind and self.split is not None:
+            raise ValueError(
+                "behind: with split the test set is scored once, at the end; leave one of them out"
+            )
         return self
 
     def check(self, splits: Collection[str]) -> None:
@@ -120,6 +129,12 @@ class Evaluate(_Table):
         if self.split is not None and self.split not in splits:
             what = f"split = '{self.split}': no silo has such a split"
             raise InputError(f"[evaluate] {what}; partition with --valid 0.1, or leave the key out")
+
+    @property
+    def elsewhere(self) -> tuple[bool, str]:
+        """Whether another process than the server's scores its test set, and the key that asks."""
+        key = "behind = true" if self.behind else f"where = '{self.where}'"
+        return self.behind or self.where != "server", f"[evaluate] {key}"
 
     @property
     def keeps_best(self) -> bool:
