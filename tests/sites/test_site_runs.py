@@ -54,7 +54,7 @@ def records_of(run):
     ],
 )
 def test_the_bits_of_one_world_over_the_worst_copier(algorithm, tables, tmp_path, digits):
-    job = job_of(tmp_path, digits / "many", algorithm, rounds=3, **tables)
+    job = job_of(tmp_path, digits / "many", algorithm, rounds=2, **tables)
     with SitesRun(tmp_path / "over", job, digits / "many", copier=1, sites=SITES) as run:
         run.finish()
     assert sha256(run.run / "model.safetensors") == in_one_world(tmp_path, job)
