@@ -23,7 +23,7 @@ from sites import kit  # noqa: E402
 from sites.driver import SitesRun, sha256  # noqa: E402
 from sites.test_site_runs import SITES, in_one_world, job_of  # noqa: E402
 
-ALGORITHMS = ("scaffold", "fedavg", "ditto")
+JOBS = ("scaffold", "fedavg under masks", "ditto", "scaffold under masks", "fedavg")
 AT_SITES = (
     "before taken is noted",
     "taken is noted",
@@ -48,6 +48,14 @@ AT_COORDINATOR = (
     "hello is noted",
     "welcome is put",
 )
+MASKED_AT_SITES = (
+    "sums are kept",
+    "before the release",
+    "the release is noted",
+    "share is sealed",
+    "share is put",
+)
+MASKED_AT_COORDINATOR = ("before the sum is released", "the sum is released", "sum is sealed", "sum is put")
 """Points of `tests/sites/dying.py`."""
 
 
@@ -66,16 +74,18 @@ def at_random(run: SitesRun, kills: int, draw: random.Random) -> list[str]:
     return done
 
 
-def named(draw: random.Random) -> dict[str, dict[str, int]]:
+def named(draw: random.Random, masked: bool) -> dict[str, dict[str, int]]:
     """Return every named point for each party, each at a drawn pass."""
-    found = {name: {point: draw.randint(1, 4) for point in AT_SITES} for name in SITES}
+    at_sites = AT_SITES + MASKED_AT_SITES * masked
+    found = {name: {point: draw.randint(1, 4) for point in at_sites} for name in SITES}
     of_start = {
         "hello is noted": 1,
         "welcome is put": 1,
         "before the checkpoint": 1,
         "after the checkpoint": 1,
     }
-    points = {point: of_start.get(point, draw.randint(1, 4)) for point in AT_COORDINATOR}
+    at_coordinator = AT_COORDINATOR + MASKED_AT_COORDINATOR * masked
+    points = {point: of_start.get(point, draw.randint(1, 4)) for point in at_coordinator}
     return {kit.COORDINATOR: points, **found}
 
 
@@ -87,6 +97,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--named", action="store_true")
+    parser.add_argument("--masked", action="store_true", help="only trainings under masks")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     shards = given.folder / "shards"
@@ -96,24 +107,27 @@ def main() -> int:
     wrong, whole, killed = 0, dict[str, str](), 0
     for nth in range(given.runs):
         draw = random.Random(given.seed + nth)
-        algorithm = ALGORITHMS[nth % len(ALGORITHMS)]
-        job = job_of(given.folder, shards / "many", algorithm, given.rounds)
-        if algorithm not in whole:
+        jobs = [one for one in JOBS if "masks" in one or not given.masked]
+        asked = jobs[nth % len(jobs)]
+        algorithm, masked = asked.split()[0], "masks" in asked
+        tables = {"security": {}} if masked else {}
+        job = job_of(given.folder, shards / "many", algorithm, given.rounds, **tables)
+        if asked not in whole:
             shutil.rmtree(given.folder / "one", ignore_errors=True)
-            whole[algorithm] = in_one_world(given.folder, job)
+            whole[asked] = in_one_world(given.folder, job)
         base = Path(tempfile.mkdtemp(dir=given.folder))
-        die = named(draw) if given.named else {}
+        die = named(draw, masked) if given.named else {}
         with SitesRun(
             base / "run", job, shards / "many", copier=given.seed + nth, die=die, sites=SITES
         ) as run:
             done = [] if given.named else at_random(run, given.kills, draw)
             run.finish(400)
             at = [f"{path.parent.name[5:]}: {path.name}" for path in sorted(run.base.glob("died-*/*"))]
-            same = sha256(run.run / "model.safetensors") == whole[algorithm]
+            same = sha256(run.run / "model.safetensors") == whole[asked]
         deaths = run.starts - 1 - len(SITES)
         killed, wrong = killed + deaths, wrong + (not same)
         said = "the same bits" if same else "OTHER BITS"
-        print(f"{nth}: {algorithm}: {said} after {deaths} kills: {', '.join(done or at)}", flush=True)
+        print(f"{nth}: {asked}: {said} after {deaths} kills: {', '.join(done or at)}", flush=True)
     print(f"{given.runs} runs, {killed} kills, {wrong} with other bits")
     return int(wrong > 0)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from links.memory_link import MemoryLink, Shared
-from mpifl.wings.masked import Session
 from mpifl.wings.site import Exchange, Identity
 from mpifl.wings.sites.letters import (
     AnswerRecord,
@@ -60,7 +59,6 @@ def ask(n: int = 0) -> AskRecord:
 
 def records() -> dict[str, LetterRecord]:
     """Return a record of each kind."""
-    offer = Session(RUN, ["silo 1"], SITE).offer
     member = Member(name="graz", key=SITE.public, silos=["silo 1"])
     signed = SignedHeader(header="{}", signature="00" * 64)
     withdraw = WithdrawRecord(
@@ -76,8 +74,8 @@ def records() -> dict[str, LetterRecord]:
     )
     told = {"job": '{"name": "x"}', "spec": "{}"}
     found: list[LetterRecord] = [
-        HELLO.model_copy(update={"offer": offer}),
-        WelcomeRecord(life=LIFE, hello=DIGEST, told=told, roster=[member], offers={SITE.public: offer}),
+        HELLO,
+        WelcomeRecord(life=LIFE, hello=DIGEST, told=told, roster=[member]),
         ask(),
         answer,
         SumRecord(life=LIFE, of=4, plan={"a": [1]}, accepted=[1], answers=[signed], withdrawn=[withdraw]),

@@ -54,13 +54,16 @@ def set_up(
     (base / "link").mkdir()
     write_invitation(base / "link", signed_invitation(invitation, own))
     point_to(base / "run", base / "link")
+    listing = "".join(identities[name].listing(silos) for name, silos in sites.items())
     for name, silos in sites.items():
+        if resolved.secure:
+            (home(base, name) / "sites.toml").write_text(listing)
         consent = ConsentedRun(
             coordinator=own.public,
             job=invitation.job_digest,
             federation=invitation.federation,
             silos=list(silos),
-            masks="none",
+            masks="required" if resolved.secure else "none",
             figures=FIGURES,
             questions=1000,
         )

@@ -120,8 +120,9 @@ def whole(
     from mpifl.run.folder import check_run
     from mpifl.run.job import read_job
     from mpifl.training.beforehand import plan_wings, validate_job
-    from mpifl.wings import wings_of
+    from mpifl.wings import OVER_SITES, wings_of
 
+    at_sites = os.path.lexists(run / OVER_SITES)  # a coordinator has the shards of no silo
     resolved, source = read_job(job, overrides), str(job)
     found = Checked(resolved, validate_job(resolved, source, wings_of))
     spec = found.spec
@@ -129,14 +130,14 @@ def whole(
         found.notes.append("nothing will be scored: no rows are held out; make shards with --test 0.2")
     here: set[int] = {*range(len(spec.silos))}
     looks: list[Callable[[], object]] = [
-        lambda: _look_for_files(found, here, elsewhere),
+        lambda: _look_for_files(found, here, elsewhere, at_sites),
         lambda: lock.check(run),
         lambda: check_run(run, resolved, resume, force, spec),
         lambda: plan_wings(resolved, spec, source, wings_of(resolved)),
         lambda: found.notes.extend(_of_groups(resolved, spec)),
         lambda: found.notes.extend(_of_shards(resolved, spec, here)),
-        lambda: found.notes.extend(_budgets(resolved, spec, here)),
-        lambda: _try(found, here) if tries and not elsewhere else None,
+        lambda: found.notes.extend([] if at_sites else _budgets(resolved, spec, here)),
+        lambda: _try(found, here) if tries and not elsewhere and not at_sites else None,
     ]
     for look in looks:
         try:
@@ -159,18 +160,20 @@ def summary_of(found: Checked) -> str:
     return f"{job.algorithm['name']}, {job.model.name}, {counts}"
 
 
-def _look_for_files(found: Checked, here: set[int], elsewhere: bool) -> None:
-    """Look for the shards' files, and keep in `here` the silos whose files lie on this machine."""
+def _look_for_files(found: Checked, here: set[int], elsewhere: bool, at_sites: bool) -> None:
+    """Look for the shards' files, and keep in `here` the silos whose files lie on this machine. Where silos
+    are `at_sites`, only the server's own files must be here."""
     from mpifl.training.beforehand import broken_files, notes_on_broken
 
     try:
         broken = broken_files(found.job, found.spec, elsewhere)
         here -= broken.keys()
-        if not elsewhere:
+        if not elsewhere and not at_sites:
             names = Names([entry.name for entry in found.spec.silos])
             found.notes += notes_on_broken(found.job, broken, names)
     except InputError as error:
-        absent = "; if the ranks' machines have it, give --shards-elsewhere" * ("is missing" in str(error))
+        advised = "is missing" in str(error) and not at_sites
+        absent = "; if the ranks' machines have it, give --shards-elsewhere" * advised
         raise InputError(f"{error}{absent}") from None
 
 

@@ -32,6 +32,8 @@ class ComparedColumn:
 
     def _figure(self, value: float) -> str:
         value *= self.scale
+        if self.scale != 1 and 0 < value < 0.5 * 10**-self.decimals:
+            return f"{value:.1g}"  # the bytes of a small model
         return f"{value:,.{self.decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 

@@ -12,7 +12,18 @@ from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from mpifl.sums import Rank, headers_of, read_records, updates_of
-from mpifl.wire import MOST_SCALARS, MOST_VECTORS, Combination, Compute, Header, Message, Name, Report
+from mpifl.wings.site import digest
+from mpifl.wire import (
+    MOST_SCALARS,
+    MOST_VECTORS,
+    Combination,
+    Compute,
+    Digest,
+    Header,
+    Message,
+    Name,
+    Report,
+)
 
 
 class PartyPlan(Message):
@@ -22,11 +33,13 @@ class PartyPlan(Message):
         vectors: By name, the handle of the memory where the party's sum will lie, for ranks of its node.
         scalars: The names of its silos' numbers.
         offer: Its offer, with its public key for the masks; None without masks.
+        answers: Inside a site, the digests of what each silo has added. They do not leave the site.
     """
 
     vectors: dict[Name, Annotated[int, Field(ge=0, le=2**31)]] = Field(max_length=MOST_VECTORS)
     scalars: list[Name] = Field(max_length=MOST_SCALARS, fail_fast=True)
     offer: dict[str, Any] | None = None
+    answers: dict[Rank, Digest] = Field(default={}, max_length=MOST_SCALARS)
 
 
 class PlannedVector(Message):
@@ -117,20 +130,27 @@ class Question:
     """What a party's sum is to be used for.
 
     Attributes:
-        received: The vectors that came with it.
+        message: The digest of the request: client method, numbers and received vectors (`message_of`).
         plan: The server's plan of the sum.
         accepted: The silos whose updates count.
         grids: The grid spacing of each vector.
         noise: The deviation of the noise on each vector's sum over all parties, in grid units; 0 for none.
         rank: The party's rank.
         answers: Digests of what each silo has added to the party's sum.
+        about: What else must be the same at all parties, or masks do not cancel.
     """
 
     request: Compute
-    received: Mapping[str, Tensor]
+    message: str
     plan: SumPlan
     accepted: Sequence[int]
     grids: Sequence[float]
     noise: Sequence[float]
     rank: int
     answers: Mapping[int, str]
+    about: Sequence[str] = ()
+
+
+def message_of(request: Compute, received: Mapping[str, Tensor]) -> str:
+    """Return the digest of a request with the vectors that came with it."""
+    return digest([request.work, sorted(request.scalars.items())], received)

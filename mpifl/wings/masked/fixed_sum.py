@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mpifl.common import InputError, RoundLost, ranks_named
 from mpifl.sums import Combined
-from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector, Question, SumPlan, part_of, plan_of
+from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector, SumPlan, message_of, part_of, plan_of
 from mpifl.wings.masked.fixed_point import DIGITS, numbers_of
 from mpifl.wings.masked.party_sums import PER_SCALAR, SENTINELS, FixedSums, PartySums, averages_in
 from mpifl.wings.masked.release_phases import Phases, Ready, Release
@@ -159,21 +159,9 @@ class FixedSum:
     ) -> Ready:
         assert isinstance(self._request, Compute)
         assert self._how.masking is not None
-        if sorted(one.name for one in plan.vectors) != sorted(self._here.vectors):
-            return Ready(refused="the server plans to add up other vectors than this party has")
-        if {*plan.parties[transport.rank].scalars} != self._here.numbers.keys():
-            return Ready(refused="the server tells of other numbers than this party has")
-        question = Question(
-            request=self._request,
-            received=self._received,
-            plan=plan,
-            accepted=verdict.accepted,
-            grids=[self._how.grid(one.name, one.combined, self._request) for one in plan.vectors],
-            noise=[self._here.noise.get(one.name, 0.0) for one in plan.vectors],
-            rank=transport.rank,
-            answers=self._here.answers,
-        )
+        message = message_of(self._request, self._received)
         try:
+            question = self._here.question(message, plan, verdict.accepted, transport.rank)
             return Ready(context=self._how.masking.ready(question, own))
         except InputError as error:
             return Ready(refused=str(error))
@@ -207,7 +195,7 @@ class FixedSum:
     def _total(self, transport: Transport, plan: SumPlan, vector: PlannedVector) -> Tensor:
         """Add up a vector's sums of this node's parties, and at the server those of all nodes."""
         having, nodes = plan.having(vector.name), transport.nodes
-        total = torch.zeros(_width(vector), dtype=torch.int64)
+        total = torch.zeros(width_of(vector), dtype=torch.int64)
         for rank in having:
             if nodes.of[rank] == nodes.number and rank not in self.hanging:
                 total += self._part(transport, plan, vector, rank)
@@ -220,7 +208,7 @@ class FixedSum:
     def _part(self, transport: Transport, plan: SumPlan, vector: PlannedVector, rank: int) -> Tensor:
         if rank == transport.rank:
             return self._rooms[vector.name]
-        handle, width = plan.parties[rank].vectors[vector.name], _width(vector)
+        handle, width = plan.parties[rank].vectors[vector.name], width_of(vector)
         try:
             return transport.read(rank, handle, width, torch.int64)
         except OSError:
@@ -231,6 +219,17 @@ class FixedSum:
         self, plan: SumPlan, totals: Mapping[str, Tensor], tails: Mapping[int, Tensor], silos: int
     ) -> Combined | None:
         """Return the means at the server; None if a sum is incomplete."""
+        tail = self._whole(plan, totals, tails, silos)
+        if tail is None:
+            return None
+        self._scalars = averages_in(tail, plan.scalars)
+        means = {v.name: self._mean(v, totals[v.name]) for v in plan.vectors}
+        return Combined(means, parties=len(plan.parties) if self._how.masks else 0)
+
+    def _whole(
+        self, plan: SumPlan, totals: Mapping[str, Tensor], tails: Mapping[int, Tensor], silos: int
+    ) -> Tensor | None:
+        """Return the sum of all parties' numbers; None if it or a vector's sum is incomplete."""
         tail = torch.zeros(len(plan.scalars) * PER_SCALAR + SENTINELS, dtype=torch.int64)
         for own in tails.values():
             tail += own
@@ -239,11 +238,7 @@ class FixedSum:
         for vector in plan.vectors:
             parties, count = totals[vector.name][-SENTINELS:].tolist()
             whole &= parties == len(plan.having(vector.name)) and (varied or count == silos)
-        if not whole:
-            return None
-        self._scalars = averages_in(tail, plan.scalars)
-        means = {v.name: self._mean(v, totals[v.name]) for v in plan.vectors}
-        return Combined(means, parties=len(plan.parties) if self._how.masks else 0)
+        return tail if whole else None
 
     def _not_whole(self, transport: Transport, empty: Collection[int]) -> Combined:
         late = sorted(transport.origins[rank] for rank in self.hanging.union(empty))
@@ -262,7 +257,8 @@ class FixedSum:
         return content.double().mul_(grid / vector.total).float()
 
 
-def _width(vector: PlannedVector) -> int:
+def width_of(vector: PlannedVector) -> int:
+    """Return how many elements the sum of a vector has, with its sentinels."""
     return vector.length * (DIGITS if vector.combined == "summed" else 1) + SENTINELS
 
 

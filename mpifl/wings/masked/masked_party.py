@@ -92,7 +92,7 @@ class MaskedParty:
         self._check_silos(question, drawn)
         self._check_parties(question, offers, drawn)
         self._check_numbers(question.plan)
-        message = digest([request.work, sorted(request.scalars.items())], question.received)
+        message = question.message
         vectors = [(one.name, one.length, one.combined, one.total) for one in question.plan.vectors]
         self._add_noise(question, message, sums)
         grids = digest([vectors, list(question.grids), question.plan.scalars], {})
@@ -118,7 +118,7 @@ class MaskedParty:
         parties = [(rank, one.model_dump()) for rank, one in sorted(offers.items())]
         numbers = [sorted(part.scalars) for _, part in sorted(question.plan.parties.items())]
         # if the server tells one party of less noise than others, their masks do not cancel
-        context = digest([*about, entry.set, grids, noise, parties, numbers], {})
+        context = digest([*about, entry.set, grids, noise, parties, numbers, *question.about], {})
         self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
         return context
 
@@ -228,7 +228,7 @@ class MaskedParty:
         if len(taking_part) < settings.least:
             what = f"{len(taking_part)} parties have a part in the sum, too few to hide one among them"
             raise InputError(f"[security] least = {settings.least}: {what}; start more, or use another least")
-        if 2 * len(taking_part) - len(parties) <= settings.colluding * len(parties):  # 1 + c may round to 2
+        if not share_enough(settings, len(taking_part), len(parties)):
             what = f"{len(taking_part)} of {len(parties)} parties have a part in the sum, too few"
             gone = sorted(set(self._named(drawn)).difference(accepted))
             back = ", ".join(map(repr, gone[:3])) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
@@ -243,6 +243,11 @@ class MaskedParty:
         if few := [name for name in plan.scalars if plan.counting(name) < least]:
             what = f"the number '{few[0]}' is of too few parties ({plan.counting(few[0])})"
             raise InputError(f"[security] least = {least}: {what}; have the job ask for least = {least}")
+
+
+def share_enough(settings: SecuritySettings, some: int, parties: int) -> bool:
+    """Return whether two sums of `some` of the parties share one that does not collude with the server."""
+    return 2 * some - parties > settings.colluding * parties  # 1 + c may round to 2
 
 
 def _offers_of(question: Question) -> dict[int, Offer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from mpifl.wings.masked.released_file import ReleasedFile
 from mpifl.wings.masked.releases import Releases
 from mpifl.wings.masked.session import Offer, Session
 from mpifl.wings.privacy import SiteFolder
-from mpifl.wings.site import Sites, identity_of, site_folder, sites_of
+from mpifl.wings.site import Exchange, Sites, identity_of, site_folder, sites_of
 
 SITE_NEEDED = ("[security]", "this site's keys and what it released")
 """What asks a rank for its site's folder, and for what."""
@@ -51,23 +51,51 @@ def sums_of(
         InputError: there are fewer parties than the job asks for, or the site's folder is missing or damaged.
     """
     assert job.security is not None
+    how = plain_sums(job, spec, algorithm)
+    if not job.security.masks:
+        return how
+    parties = sum(map(bool, placed.values()))
+    to_do = f"start {job.security.least} or more of them, or set least = {parties} where that is enough"
+    check_least(
+        job, parties, f"{parties} workers host silos, and each is one party; {to_do}", len(spec.silos)
+    )
+    masking = party_of(job, spec, algorithm, placed, rank, id) if placed.get(rank) else None
+    how = dataclasses.replace(how, masks=True, masking=masking)
+    return how if rank else of_server(how, job, spec, ReleasedFile(run, id), list(placed.values()))
+
+
+def plain_sums(job: Job, spec: AnySpec, algorithm: Algorithm) -> FixedSums:
+    """Return the settings of a job's sums of whole numbers without masks."""
+    assert job.security is not None
 
     @functools.cache
     def largest_weight(work: str) -> float:
         counts = [entry.examples for entry in spec.silos]
         return max(algorithm.weight(work, one, usual_weight(job.cohort.weights, one)) for one in counts)
 
-    if not job.security.masks:
-        return FixedSums(job.security.range, largest_weight, len(spec.silos))
-    _check_parties(job.security, sum(map(bool, placed.values())))
-    _check_drawn(job, job.security.least, len(spec.silos))
-    masking = _party(job, spec, algorithm, placed, rank, id) if placed.get(rank) else None
-    how = FixedSums(job.security.range, largest_weight, len(spec.silos), True, masking)
-    if rank:
-        return how
-    check = functools.partial(_check_offer, names_of(spec), list(placed.values()))
-    released, least = ReleasedFile(run, id), job.security.least
-    return dataclasses.replace(how, released=released, least=least, check_offer=check)
+    return FixedSums(job.security.range, largest_weight, len(spec.silos))
+
+
+def of_server(
+    how: FixedSums, job: Job, spec: AnySpec, released: ReleasedFile, hosted: Sequence[Collection[int]]
+) -> FixedSums:
+    """Return the settings of masked sums at the server.
+
+    Args:
+        how: The settings that all ranks have.
+        hosted: The silos of each party.
+    """
+    assert job.security is not None
+    check = functools.partial(_check_offer, names_of(spec), hosted)
+    return dataclasses.replace(
+        how, masks=True, released=released, least=job.security.least, check_offer=check
+    )
+
+
+def drawn_of(job: Job, spec: AnySpec) -> Callable[[int], Collection[int]]:
+    """Return what draws the silos of a round, as every party does."""
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    return functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))
 
 
 def names_of(spec: AnySpec) -> list[str]:
@@ -76,7 +104,7 @@ def names_of(spec: AnySpec) -> list[str]:
 
 
 def _check_offer(
-    names: Sequence[str], hosted: Sequence[Sequence[int]], answered: Sequence[int], offered: Any
+    names: Sequence[str], hosted: Sequence[Collection[int]], answered: Sequence[int], offered: Any
 ) -> None:
     """Check, at the server, that a rank offers a key for exactly its silos; another offer would stop the run.
     Raise ValueError if the offer is unreadable, or for other silos."""
@@ -89,29 +117,52 @@ def _check_offer(
         raise ValueError(f"its offer is not for the silos that it hosts ({wrong[0]})")
 
 
-def _check_parties(security: SecuritySettings, parties: int) -> None:
-    if parties < security.least:
-        what = f"{parties} workers host silos, and each is one party"
-        to_do = f"start {security.least} or more of them, or set least = {parties} where that is enough"
-        raise InputError(f"[security] least = {security.least}: {what}; {to_do}")
+def check_least(job: Job, parties: int, too_few: str, silos: int) -> None:
+    """Check that there are as many parties, and silos in a round, as a sum needs.
 
+    Args:
+        too_few: What an error says of too few parties.
+        silos: How many silos the federation has.
 
-def _check_drawn(job: Job, least: int, silos: int) -> None:
+    Raises:
+        InputError: there are fewer.
+    """
+    assert job.security is not None
+    least = job.security.least
+    if parties < least:
+        raise InputError(f"[security] least = {least}: {too_few}")
     if (drawn := job.cohort.size(silos)) < least:
         what = f"[cohort] fraction = {job.cohort.fraction:g} draws {drawn} of {silos} silos a round"
         to_do = f"use a larger fraction, or set least = {drawn} where that is enough"
         raise InputError(f"[security] least = {least}: {what}, and each is of one party; {to_do}")
 
 
-def _party(
-    job: Job, spec: AnySpec, algorithm: Algorithm, placed: Mapping[int, Sequence[int]], rank: int, id: str
+def party_of(
+    job: Job,
+    spec: AnySpec,
+    algorithm: Algorithm,
+    placed: Mapping[int, Collection[int]],
+    rank: int,
+    id: str,
+    *,
+    exchange: Exchange | None = None,
 ) -> MaskedParty:
+    """Return what masks the sums of a party.
+
+    Args:
+        placed: The silos of each party.
+        rank: The number of this party.
+        id: The run's id.
+        exchange: The party's session key; by default a new one.
+
+    Raises:
+        InputError: the site's folder is missing or damaged, or lists other sites or silos.
+    """
     assert job.security is not None
     folder = site_folder(*SITE_NEEDED)
     names = names_of(spec)
-    sizes = [entry.examples["train"] for entry in spec.silos]
     known = run_of(job, spec, id)
-    draw = functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))
+    draw = drawn_of(job, spec)
     party_of = {silo: party for party, silos in placed.items() for silo in silos}
     hosts = [party_of[silo] for silo in range(len(names))]
     identity, sites = identity_of(folder), sites_of(folder)
@@ -128,7 +179,7 @@ def _party(
         purpose=algorithm.purpose,
         rounds=job.rounds,
     )
-    session = Session(known.run, [names[silo] for silo in placed[rank]], identity, sites)
+    session = Session(known.run, [names[silo] for silo in placed[rank]], identity, sites, exchange)
     return MaskedParty(terms, session, Releases(folder, EVALUATIONS), SiteFolder(folder).secret)
 
 

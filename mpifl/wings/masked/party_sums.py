@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mpifl.common import BeyondRange
+from mpifl.common import BeyondRange, InputError
 from mpifl.sums import checked_peak, header_of, refuse_noise
+from mpifl.wings.masked.fixed_plan import Question, SumPlan
 from mpifl.wings.masked.fixed_point import DIGITS, LARGEST_NUMBER, add_to, digits_of, grid_of, numbers_of
 from mpifl.wings.site import digest
 from mpifl.wire import Combination, Compute, Request, Update, VectorHeader, combination, unmarked
@@ -43,6 +44,7 @@ class FixedSums:
         released: At the server, the released sums. A sum that is asked for again must be over the same silos.
         least: How many parties a number needs; the sum of fewer is not asked for.
         check_offer: At the server, raises ValueError if a rank's offer is not for exactly its hosted silos.
+        digests: Whether digests of answers are made, for a party that masks the sums of several ranks.
     """
 
     range: float
@@ -53,6 +55,7 @@ class FixedSums:
     released: ReleasedFile | None = None
     least: int = 1
     check_offer: Callable[[Sequence[int], Any], None] | None = None
+    digests: bool = False
 
     def reach(self, name: str) -> float:
         """Return the largest magnitude of an element of a vector."""
@@ -106,7 +109,7 @@ class PartySums:
             self._add(self.vectors[name], vector, hows[name], update.weight, name)
         for name, digits in numbers.items():
             self.numbers[name] = self.numbers[name] + digits if name in self.numbers else digits
-        if self._how.masking is not None:
+        if self._how.masking is not None or self._how.digests:
             self.answers[silo] = digest([update.weight], {**update.scalars, **vectors})
         for name, deviation in update.noise.items():
             grid = self._how.grid(name, hows[name], self._request)
@@ -122,6 +125,40 @@ class PartySums:
                 tail[nth * PER_SCALAR : (nth + 1) * PER_SCALAR] = self.numbers[name]
         tail[-SENTINELS:] = torch.tensor([1, self.silos])
         return [*(self.vectors[name] for name in vectors if name in self.vectors), tail]
+
+    def question(
+        self, message: str, plan: SumPlan, accepted: Sequence[int], rank: int, about: Sequence[str] = ()
+    ) -> Question:
+        """Return what these sums are to be used for.
+
+        Args:
+            message: The digest of the request (`message_of`).
+            plan: The server's plan of the sum.
+            accepted: The silos whose updates count.
+            rank: The party's rank.
+            about: What else must be the same at all parties.
+
+        Raises:
+            InputError: the server plans without this party, or with other vectors or numbers than it has.
+        """
+        assert isinstance(self._request, Compute)
+        if rank not in plan.parties:
+            raise InputError("the server plans the sum without this party")
+        if sorted(one.name for one in plan.vectors) != sorted(self.vectors):
+            raise InputError("the server plans to add up other vectors than this party has")
+        if {*plan.parties[rank].scalars} != self.numbers.keys():
+            raise InputError("the server tells of other numbers than this party has")
+        return Question(
+            request=self._request,
+            message=message,
+            plan=plan,
+            accepted=accepted,
+            grids=[self._how.grid(one.name, one.combined, self._request) for one in plan.vectors],
+            noise=[self.noise.get(one.name, 0.0) for one in plan.vectors],
+            rank=rank,
+            answers=self.answers,
+            about=about,
+        )
 
     def _within(self, name: str, vector: Tensor, update: Update) -> Tensor:
         """Clamp a vector to the range if its sum gets noise: an error would reveal its size without noise.

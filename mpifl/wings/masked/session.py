@@ -1,4 +1,7 @@
-"""Secrets that pairs of parties share for one start of a training; the server passes their offers on."""
+"""Secrets that pairs of parties share for one start of a training; the server passes their offers on.
+
+Over sites they hold for one run.
+"""
 
 from __future__ import annotations
 
@@ -48,15 +51,21 @@ class Session:
     """
 
     def __init__(
-        self, run: str, silos: Sequence[str], identity: Identity | None = None, sites: Sites | None = None
+        self,
+        run: str,
+        silos: Sequence[str],
+        identity: Identity | None = None,
+        sites: Sites | None = None,
+        exchange: Exchange | None = None,
     ) -> None:
-        """Make a new key and the offer for it.
+        """Make the offer for a session key.
 
         Args:
             run: The digest of the run; a signature is valid for this run only.
             silos: The names of this party's silos.
             identity: Signs the offer; None leaves it unsigned.
             sites: The sites whose signed offers are accepted; None accepts any offers.
+            exchange: The party's session key; by default a new one.
 
         Raises:
             InputError: a silo has no valid name. Or `sites` is given, and this site has no identity or is not
@@ -66,9 +75,10 @@ class Session:
             what = "lists the sites, and this one has no key; make it by `mpifl identity make`"
             raise InputError(f"{sites.path}: {what}")
         self._run, self._sites = run, sites
-        self._exchange = Exchange()
+        self._exchange = exchange or Exchange()
         self.offer = self._offered(list(silos), identity)
-        self._check_signed(self.offer)
+        if sites is not None:
+            check_signed(run, self.offer, sites)
         self._secrets: dict[_Content, bytes] = {}
         """The secrets of valid offers. The same offers come with each request."""
 
@@ -98,19 +108,15 @@ class Session:
         except ValidationError:
             what = "names of 1 to 1024 characters for each of its silos, of which it has at least one"
             raise InputError(f"a party under masks has {what}; not {str(silos)[:200]}") from None
-        signature = identity.sign("session", self._said(unsigned)) if identity else ""
+        signature = identity.sign("session", _said(self._run, unsigned)) if identity else ""
         return unsigned.model_copy(update={"signature": signature})
-
-    def _said(self, offer: Offer) -> bytes:
-        """Return the bytes that a site signs; they differ for each run and offer."""
-        said = [self._run, offer.site, offer.silos, offer.key]
-        return json.dumps(said, separators=(",", ":")).encode()
 
     def _secret(self, offer: Offer) -> bytes:
         """Check an offer, and return the secret shared with its party."""
         content = _content(offer)
         if content not in self._secrets:
-            self._check_signed(offer)
+            if self._sites is not None:
+                check_signed(self._run, offer, self._sites)
             try:
                 self._secrets[content] = self._exchange.shared(bytes.fromhex(offer.key))
             except ValueError:
@@ -118,25 +124,36 @@ class Session:
                 raise InputError(f"{what}; nothing is sent. Ask who made it") from None
         return self._secrets[content]
 
-    def _check_signed(self, offer: Offer) -> None:
-        """Check that a listed site has signed the offer, for its own silos. Without a list accept any."""
-        sites = self._sites
-        if sites is None:
-            return
-        if not (offer.site and offer.signature):
-            wanted = "make its key by `mpifl identity make`, and list it"
-            raise InputError(f"{offer.told}: its offer is not signed, and {sites.path} lists sites; {wanted}")
-        if offer.site not in sites.by_name:
-            wanted = "add what `mpifl identity show` prints there"
-            raise InputError(f"{offer.told}: {sites.path} has no such site; {wanted}")
-        for silo in offer.silos:
-            if (owner := sites.owner(silo)) != offer.site:
-                whose = f"is of site {owner!r}" if owner else "is of no site"
-                what = f"silo {silo!r} {whose} in {sites.path}"
-                raise InputError(f"{offer.told}: {what}; correct the list, or have that site host it")
-        if not sites.signed(offer.site, "session", offer.signature, self._said(offer)):
-            what = f"its offer is not signed for this run by the key that {sites.path} has for it"
-            raise InputError(f"{offer.told}: {what}; ask that site what `mpifl identity show` prints")
+
+def check_signed(run: str, offer: Offer, sites: Sites) -> None:
+    """Check that a listed site has signed an offer, for its own silos.
+
+    Args:
+        run: The digest of the run.
+
+    Raises:
+        InputError: it has not.
+    """
+    if not (offer.site and offer.signature):
+        wanted = "make its key by `mpifl identity make`, and list it"
+        raise InputError(f"{offer.told}: its offer is not signed, and {sites.path} lists sites; {wanted}")
+    if offer.site not in sites.by_name:
+        wanted = "add what `mpifl identity show` prints there"
+        raise InputError(f"{offer.told}: {sites.path} has no such site; {wanted}")
+    for silo in offer.silos:
+        if (owner := sites.owner(silo)) != offer.site:
+            whose = f"is of site {owner!r}" if owner else "is of no site"
+            what = f"silo {silo!r} {whose} in {sites.path}"
+            raise InputError(f"{offer.told}: {what}; correct the list, or have that site host it")
+    if not sites.signed(offer.site, "session", offer.signature, _said(run, offer)):
+        what = f"its offer is not signed for this run by the key that {sites.path} has for it"
+        raise InputError(f"{offer.told}: {what}; ask that site what `mpifl identity show` prints")
+
+
+def _said(run: str, offer: Offer) -> bytes:
+    """Return the bytes that a site signs; they differ for each run and offer."""
+    said = [run, offer.site, offer.silos, offer.key]
+    return json.dumps(said, separators=(",", ":")).encode()
 
 
 def _content(offer: Offer) -> _Content:

@@ -7,6 +7,7 @@ time reads or writes. A line that a crash left incomplete does not count, and th
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,6 +54,20 @@ class SiteLedger(Generic[Line]):
         if self.path.exists():
             with self._locked() as file:
                 self._take_in(file)
+
+    def mark(self) -> tuple[int, str]:
+        """Return how many lines there are, and the sha256 of the last one; "" if there is none."""
+        self.catch_up()
+        return len(self.kept), self._digest(len(self.kept))
+
+    def had(self, lines: int, sha256: str) -> bool:
+        """Return whether a mark of before is one of this ledger: so many lines or more, and that one."""
+        self.catch_up()
+        return lines <= len(self.kept) and self._digest(lines) == sha256
+
+    def _digest(self, lines: int) -> str:
+        line = self.kept[lines - 1].model_dump_json() if lines else ""
+        return hashlib.sha256(line.encode()).hexdigest() if lines else ""
 
     def record(self, make: Callable[[], Line | None]) -> None:
         """Write a line, and return when it is on the disk; see `add`.

@@ -12,3 +12,9 @@ from .inviting import (
 from .site_joining import (
     join as join,
 )
+from .site_letters import (
+    SiteLetters as SiteLetters,
+)
+from .told_job import (
+    names_of_silos as names_of_silos,
+)

@@ -16,6 +16,7 @@ from mpifl.exchange.server_side import ExpectedUpdates, screened
 from mpifl.exchange.worker_side import Handler, Worker
 from mpifl.run.folder import CheckpointError, checkpoint
 from mpifl.sums import PartialSum, WeightedMean
+from mpifl.wings.sites.masks import SharesAsked, SumsOfSites
 from mpifl.wings.sites.site_ranks import expected_of
 from mpifl.wire import (
     AnyReply,
@@ -45,19 +46,37 @@ class CameBack:
         sums: The name and window of each sum, in the order of the vectors.
         vectors: The sums.
         states: The digest of what each silo keeps now.
+        part: Under masks, what the site tells of its sum; None if it has none.
     """
 
     report: Report
     sums: Sequence[tuple[str, int]]
     vectors: Sequence[Tensor]
     states: Mapping[int, str]
+    part: Any = None
 
 
-class Questions(Protocol):
+@dataclass(frozen=True)
+class SiteQuestion:
+    """A question to sites.
+
+    Attributes:
+        vectors: The vectors of the request.
+        base: For each asked site the digests of the states that its asked silos begin from.
+        named: For each asked site the digests of states that it must keep.
+    """
+
+    request: Compute | Finish
+    vectors: Mapping[str, Tensor]
+    base: Mapping[str, Mapping[int, str]]
+    named: Mapping[str, set[str]]
+
+
+class Questions(SharesAsked, Protocol):
     """Asks sites.
 
     Attributes:
-        silos: The silos of each site, by the site's name.
+        silos: The silos of each site, by the site's name, in the order of the roster.
     """
 
     silos: Mapping[str, frozenset[int]]
@@ -65,19 +84,8 @@ class Questions(Protocol):
     def opened(self) -> Mapping[str, str]:
         """Wait until the sites are here; return why others are not, by the site's name."""
 
-    def asked(
-        self,
-        request: Compute | Finish,
-        vectors: Mapping[str, Tensor],
-        base: Mapping[str, Mapping[int, str]],
-        named: Mapping[str, set[str]],
-    ) -> Mapping[str, CameBack | str]:
-        """Ask sites, and return what came back from each, or why nothing did.
-
-        Args:
-            base: For each asked site the digests of the states that its asked silos begin from.
-            named: For each asked site the digests of states that it must keep.
-        """
+    def asked(self, question: SiteQuestion) -> Mapping[str, CameBack | str]:
+        """Ask sites, and return what came back from each, or why nothing did."""
 
 
 class AskingWorker(Worker):
@@ -119,7 +127,7 @@ class AskingWorker(Worker):
         base = {name: {k: self._digest(k) for k in own} for name, own in silos.items() if own}
         named = {name: self._named_of(self.questions.silos[name]) for name in base}
         replies: list[AnyReply] = []
-        for name, came in self.questions.asked(request, vectors, base, named).items():
+        for name, came in self.questions.asked(SiteQuestion(request, vectors, base, named)).items():
             replies += self._taken(name, came, request, silos[name])
         return sorted(replies, key=lambda reply: reply.silo)
 
@@ -142,9 +150,11 @@ class AskingWorker(Worker):
         """Return the replies of a site's silos after its report has been screened, and add its sums."""
         if isinstance(came, str):
             return [Done(silo=silo, fault=came, passing=True) for silo in silos]
-        parts = [PartialSum(name=vector, window=window) for vector, window in came.sums]
+        masked = isinstance(self.aggregation, SumsOfSites)
+        sums = [PartialSum(name=vector, window=window) for vector, window in came.sums]
+        parts = ([] if came.part is None else [came.part]) if masked else sums
         report = came.report.model_copy(update={"parts": parts})
-        take = functools.partial(self._take, came)
+        take = functools.partial(self._take_share if masked else self._take, name, came)
         report = screened(report, request, f"site '{name}'", silos, self._expected(request, silos), take)
         for reply in report.headers:
             if reply.fault is None and (digest := came.states.get(reply.silo)):
@@ -161,13 +171,20 @@ class AskingWorker(Worker):
             weights[silo] = context.algorithm.weight(request.work, examples, usual)
         return expected_of(request, weights)
 
-    def _take(self, came: CameBack, parts: Sequence[Any], headers: Sequence[Header]) -> None:
+    def _take_share(self, name: str, came: CameBack, parts: Sequence[Any], headers: Sequence[Header]) -> None:
+        """Check what a site tells of its sum by its headers. Raise ValueError if it does not fit."""
+        assert isinstance(self.aggregation, SumsOfSites)
+        _check_states(came, headers)
+        if came.vectors:
+            raise ValueError("it sends vectors, and its sum is asked for later")
+        self.aggregation.take(self._transport, [*self.questions.silos].index(name), parts, headers)
+
+    def _take(self, name: str, came: CameBack, parts: Sequence[Any], headers: Sequence[Header]) -> None:
         """Check a site's sums by its headers, and add them. Raise ValueError if they do not fit."""
         mean = self.aggregation
         assert isinstance(mean, WeightedMean)
         mean.accept(self._transport, self._transport.rank, parts, headers)
-        if kept := [one.silo for one in headers if one.keeps and one.silo not in came.states]:
-            raise ValueError(f"silo {kept[0]} keeps state, of which it tells no digest")
+        _check_states(came, headers)
         made = {}
         for (vector, window), total in zip(came.sums, came.vectors, strict=True):
             told = [one.vectors[vector] for one in headers if vector in one.vectors]
@@ -190,6 +207,11 @@ class AskingWorker(Worker):
         if id in request.files:
             self.states.kept[id] = {STATE: request.files[id]}
         return Done(silo=id, keeps=id in request.files)
+
+
+def _check_states(came: CameBack, headers: Sequence[Header]) -> None:
+    if kept := [one.silo for one in headers if one.keeps and one.silo not in came.states]:
+        raise ValueError(f"silo {kept[0]} keeps state, of which it tells no digest")
 
 
 def _of_checkpoints(run: Path) -> dict[int, dict[int, str]]:

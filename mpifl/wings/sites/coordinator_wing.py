@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from mpifl.exchange.worker_side import Worker, WorkerContext
 from mpifl.run.job import Job
 from mpifl.training import Wing
 from mpifl.wings.sites.asking_worker import AskingWorker, Questions
+from mpifl.wings.sites.masks import sums_of_sites
 from mpifl.wings.sites.what_fits import refuse_unfit
 from mpifl.wire import Transport
 
@@ -71,7 +73,10 @@ class Coordinator(Wing):
         assert isinstance(context.spec, FederationSpec)
         elements = sum(value.numel() for value in context.models[0].state_dict().values())
         self._questions.begin(self._job, context.spec, elements)
-        return context
+        if self._job.security is None:
+            return context
+        over = sums_of_sites(self._job, context.spec, context.algorithm, context.run, self._questions)
+        return dataclasses.replace(context, averaging=over)
 
     def worker(self, kind: type[Worker]) -> type[Worker]:
         """Return the class of the worker that asks sites."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from mpifl.common import InputError, RoundLost
-from mpifl.common.machine import signals
+from mpifl.common import InputError
 from mpifl.data.shards import FederationSpec
 from mpifl.run.job import Job
 from mpifl.wings.site import Identity
-from mpifl.wings.sites.asking_worker import CameBack
+from mpifl.wings.sites.asking_worker import CameBack, SiteQuestion
 from mpifl.wings.sites.consents import Invitation, RunHome, federation_digest, job_digest
 from mpifl.wings.sites.letters import (
     AskRecord,
@@ -28,17 +25,16 @@ from mpifl.wings.sites.letters import (
     Post,
     WelcomeRecord,
 )
+from mpifl.wings.sites.masks import SumLetters
 from mpifl.wings.sites.site_letters import SiteLetters, why_not_welcome
 from mpifl.wings.sites.told_job import largest_letter, names_of_silos, welcome_text
 from mpifl.wire import Compute, Finish
 
-SHORTEST, LONGEST = 0.01, 1.0
-"""Seconds between two looks at a link: they grow from the first to the second."""
-REMINDER, LEAVE_TAKING = 60.0, 60.0
-"""Seconds after which the user is told for whom the coordinator waits, and which it waits at the end."""
+LEAVE_TAKING = 60.0
+"""Seconds which the coordinator waits at the end."""
 
 
-class Correspondence:
+class Correspondence(SumLetters):
     """Asks the sites of one run by letters.
 
     Args:
@@ -49,7 +45,7 @@ class Correspondence:
         link: The folder that carries the letters.
 
     Attributes:
-        silos: See `Questions`.
+        silos, run, roster: See `Questions`.
     """
 
     def __init__(
@@ -57,9 +53,9 @@ class Correspondence:
     ) -> None:
         self._invitation, self._identity, self._home = invitation, identity, home
         self._out, self._link, self._exchange = out, link, home.key()
-        self._note: Callable[..., None] = lambda text, **how: print(text, flush=True)
-        self._sites: dict[str, SiteLetters] = {}
+        super().__init__(invitation.site)
         self.silos: Mapping[str, frozenset[int]] = {}
+        self.run = invitation.run
 
     def begin(self, job: Job, spec: FederationSpec, elements: int) -> None:
         """Open the mailboxes, and read what was noted before.
@@ -104,16 +100,14 @@ class Correspondence:
                 site.box.post.other_key = line.about["key"]
                 if line.about["job"] != self._digest or not site.box.put_again(0, "welcome"):
                     self._welcome(site, line.about["hello"])
+            if site := self._sites.get(line.about.get("site", "")):
+                site.mark = line.about.get("mark", site.mark)
             if line.event == "answered":
                 of_silos = (value for key, value in line.about.items() if key.startswith("silo "))
                 self._places |= dict.fromkeys(of_silos, line.n)
         for site in self._sites.values():
             if site.joined and (letter := self._newest(site, self._n, "answer", "behind")):
                 self._n = letter.n  # this folder was put back, and the site has gone on
-
-    def listen(self, note: Callable[..., None]) -> None:
-        """Set the function that notes something for the user."""
-        self._note = note
 
     def figures(self) -> dict[str, Any]:
         """Return letters and bytes of each site since the last call, and which are away."""
@@ -169,45 +163,33 @@ class Correspondence:
         welcome = WelcomeRecord(life=life, hello=hello, told=self._told, roster=roster)
         site.count("sent", site.box.dispatch(0, welcome).bytes)
 
-    def asked(
-        self,
-        request: Compute | Finish,
-        vectors: Mapping[str, Tensor],
-        base: Mapping[str, Mapping[int, str]],
-        named: Mapping[str, set[str]],
-    ) -> dict[str, CameBack | str]:
+    def asked(self, question: SiteQuestion) -> dict[str, CameBack | str]:
         """Ask sites; see `Questions.asked`."""
-        self._n += 1
+        request = question.request
         work = request.work if isinstance(request, Compute) else request.kind
-        self._journal.note("asked", self._n, round=str(request.round), work=work)
+        self._next_number(round=str(request.round), work=work)
         waiting, came = dict[str, str](), dict[str, CameBack | str]()
-        for name in base:
+        for name in question.base:
             if why := self._why_absent(self._sites[name]):
                 came[name] = why
             else:
-                waiting[name] = self._ask(name, request, vectors, base[name], named[name])
+                waiting[name] = self._ask(name, question)
         return came | self._answers(waiting, isinstance(request, Finish))
 
-    def _ask(
-        self,
-        name: str,
-        request: Compute | Finish,
-        vectors: Mapping[str, Tensor],
-        base: Mapping[int, str],
-        named: set[str],
-    ) -> str:
+    def _ask(self, name: str, question: SiteQuestion) -> str:
         """Send a question to a site; return the question's digest."""
-        keep_from = min((self._places[one] for one in named if one in self._places), default=self._n)
+        kept = [self._places[one] for one in question.named[name] if one in self._places]
         site = self._sites[name]
-        told = request.model_copy(update={"serial": 0, "resting": None, "direct": False})
+        told = question.request.model_copy(update={"serial": 0, "resting": None, "direct": False})
         record = AskRecord(
             life=self._journal.life,
             request=told,
             job=self._digest,
-            base={self._names[silo]: digest for silo, digest in base.items()},
-            keep_from=keep_from,
+            base={self._names[silo]: digest for silo, digest in question.base[name].items()},
+            keep_from=min(kept, default=self._n),
+            mark=site.mark,
         )
-        on_host = {key: vector.cpu() for key, vector in vectors.items()}
+        on_host = {key: vector.cpu() for key, vector in question.vectors.items()}
         sealed = site.box.dispatch(self._n, record, on_host)
         site.count("sent", sealed.bytes)
         return record.question(on_host)
@@ -250,19 +232,18 @@ class Correspondence:
         site.box.forget(self._n)  # not before: until it answers, the site may not have read its welcome
         record = letter.record
         if record.kind == "no":
-            site.no = f"site '{name}' answers nothing any more: {record.why}"
-            return site.no
+            return self._said_no(site, record.why)
         if record.asked != asked:
             return f"site '{name}' answers another question than letter {self._n}"
         told = {silo: record.states.get(self._names[silo], ("", ""))[1] for silo in site.silos}
         states = {silo: digest for silo, digest in told.items() if digest}
         noted = {f"silo {self._names[silo]}": digest for silo, digest in states.items()}
-        self._journal.note("answered", self._n, site=name, **noted)
+        self._note_answer(site, record.mark, letter.signed, **noted)
         self._places |= dict.fromkeys(states.values(), self._n)
         if len(record.sums) != len(letter.vectors) or any(one.window is None for one in record.sums):
             return f"site '{name}' sends other vectors than it names"
         sums = [(one.name, one.window) for one in record.sums]
-        return CameBack(record.report, sums, [*letter.vectors.values()], states)
+        return CameBack(record.report, sums, [*letter.vectors.values()], states, record.part)
 
     def _why_absent(self, site: SiteLetters) -> str:
         """Return why a site is not asked, "" if it is."""
@@ -287,23 +268,3 @@ class Correspondence:
         except LetterFault as fault:
             self._note(f"site '{site.member.name}': {fault}", once=(site.member.name, str(fault)))
             return None
-
-    def _looks(self, what: str, missing: Callable[[], list[str]], until: float) -> Iterator[int]:
-        """Yield whenever it is time for another look, until a time is over; see `LONGEST`.
-
-        Raises:
-            RoundLost: a signal asks the coordinator to end.
-        """
-        pause, remind = SHORTEST, time.monotonic() + REMINDER
-        nth = 0
-        yield nth
-        while time.monotonic() < until:
-            if signals.pending():
-                raise RoundLost(f"a signal came while {', '.join(missing())} had not answered", in_vain=True)
-            if time.monotonic() > remind:
-                self._note(f"waiting for {', '.join(missing())} ({what})")
-                remind = math.inf
-            time.sleep(pause)
-            pause = min(pause * 1.2, LONGEST)
-            nth += 1
-            yield nth

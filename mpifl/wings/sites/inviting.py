@@ -20,6 +20,7 @@ from mpifl.wings.sites.consents import (
     write_invitation,
 )
 from mpifl.wings.sites.coordinating import point_to
+from mpifl.wings.sites.masks import check_sites
 from mpifl.wings.sites.told_job import names_of_silos, welcome_text
 from mpifl.wings.sites.what_fits import refuse_unfit
 
@@ -43,11 +44,12 @@ def invite(job: Job, sites: Path, link: Path, out: Path, folder: Path) -> Invita
         raise InputError(f"{job.shards}: silos with columns of the same rows do not go over sites")
     if (identity := identity_of(folder)) is None:
         raise InputError(f"{folder}: has no identity.key; make it by `mpifl identity make`")
-    for place, whose in ((out, "--out"), (link, "--link")):
-        if os.path.lexists(place / FILE):
+    for place, whose in ((out / FILE, "--out"), (link / FILE, "--link")):
+        if os.path.lexists(place):
             what = "is there, and sites know a run by it"
-            raise InputError(f"{place / FILE}: {what}; name another folder by {whose}")
+            raise InputError(f"{place}: {what}; name another folder by {whose}")
     told, run = welcome_text(job, spec), os.urandom(16).hex()
+    check_sites(job, len(roster := roster_of(read_sites(sites), names_of_silos(spec))), len(spec.silos))
     unsigned = Invitation(
         run=run,
         mpifl=__version__,
@@ -55,7 +57,7 @@ def invite(job: Job, sites: Path, link: Path, out: Path, folder: Path) -> Invita
         key=identity.public,
         run_key=RunHome(folder, run).key().public.hex(),
         federation=federation_digest(told["spec"]),
-        site=roster_of(read_sites(sites), names_of_silos(spec)),
+        site=roster,
         job=told["job"],
         signature="00" * 64,
     )

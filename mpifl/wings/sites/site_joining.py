@@ -21,7 +21,7 @@ from mpifl.wings.sites.consents import (
     read_consents,
     read_invitation,
 )
-from mpifl.wings.sites.site_member import ASKED_FOR, ASKER, SiteMember
+from mpifl.wings.sites.site_member import ASKED_FOR, ASKER, SiteMember, others_of
 from mpifl.wings.sites.site_ranks import SiteRanks
 from mpifl.wings.sites.site_run import SiteRun, say
 from mpifl.wire import Transport
@@ -52,10 +52,7 @@ def join(
         silos = _admit(told, link, transport)
 
         def members(job: Job) -> list[Wing]:
-            others = [
-                wing for wing in wings_of(job) if wing.name != "site"
-            ]  # the consent stands in its place
-            return [*others, SiteMember(job, told["run"], silos)]
+            return [*others_of(wings_of(job)), SiteMember(job, told["run"], silos)]
 
         def planned() -> dict[str, str]:
             keys = {"shards": str(shards), "tracking": Tracking(), "checkpoint": Checkpoint(), **own}
@@ -144,5 +141,7 @@ def _answer(run: SiteRun, built: build.Built, invitation: Invitation) -> bool:
     ranks, names = SiteRanks(built.exchange, run.places()), built.exchange.names
     for silo, fault in ranks.open().items():
         say(f"silo {names[silo]} cannot take part while its shard is broken: {fault}")
+    if built.job.secure:
+        run.under_masks(built.job, built.spec, built.exchange.knowledge.algorithm)
     elements = sum(value.numel() for value in built.server.model.state_dict().values())
     return run.answer_letters(ranks, built.spec, invitation.job_digest, elements)

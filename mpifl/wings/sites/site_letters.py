@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mpifl import __version__
 from mpifl.data.shards import FederationSpec
-from mpifl.wings.sites.letters import HelloRecord, Mailbox, Member
+from mpifl.wings.sites.letters import HelloRecord, Mailbox, Member, SignedHeader
 from mpifl.wings.sites.told_job import torch_version
 
 
@@ -24,6 +24,8 @@ class SiteLetters:
         figures: Letters and bytes since they were told last.
         refused: The digest of a hello by which it cannot take part.
         no: Why it answers nothing any more, until the coordinator starts again.
+        mark: The newest mark of its ledgers, which goes back to it.
+        signed: The header of its last answer.
     """
 
     member: Member
@@ -35,6 +37,8 @@ class SiteLetters:
     figures: dict[str, int] = field(default_factory=dict)
     refused: str = ""
     no: str = ""
+    mark: str = ""
+    signed: SignedHeader | None = None
 
     @property
     def joined(self) -> bool:

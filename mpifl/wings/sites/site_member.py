@@ -11,9 +11,12 @@ from mpifl.exchange import KindsAlone
 from mpifl.exchange.server_side import place
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.run.job import Job
+from mpifl.sums import Averaging
 from mpifl.training import Wing
+from mpifl.wings.masked import plain_sums
 from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.site import SiteSeal, refuse_unbudgeted, site_folder
+from mpifl.wings.sites.masks import SiteTotals
 from mpifl.wings.sites.site_share import SiteShares
 from mpifl.wings.sites.told_job import names_of_silos
 from mpifl.wire import Transport
@@ -50,7 +53,10 @@ class SiteMember(Wing):
         refuse_unbudgeted()
         folder = site_folder(ASKER, ASKED_FOR)
         seal = SiteSeal(SiteFolder(folder).secret, self._run)
-        return dataclasses.replace(context, averaging=SiteShares(), seal=seal, tells=KindsAlone)
+        averaging: Averaging = SiteShares()
+        if self._job.security is not None:
+            averaging = SiteTotals(plain_sums(self._job, context.spec, context.algorithm))
+        return dataclasses.replace(context, averaging=averaging, seal=seal, tells=KindsAlone)
 
 
 def silos_named(spec: FederationSpec, names: Sequence[str]) -> list[int]:
@@ -59,5 +65,5 @@ def silos_named(spec: FederationSpec, names: Sequence[str]) -> list[int]:
 
 
 def others_of(wings: Sequence[Wing]) -> list[Wing]:
-    """Return the wings but that of a site's own rules: over sites, consents stand in its place."""
-    return [wing for wing in wings if wing.name != "site"]
+    """Return the wings but a site's rules and ranks' masks: consents and sites' masks replace them."""
+    return [wing for wing in wings if wing.name not in ("site", "masked")]

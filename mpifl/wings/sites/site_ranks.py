@@ -12,6 +12,8 @@ from torch import Tensor
 from mpifl.common import InputError, RoundLost, one_line
 from mpifl.exchange import Federation, first_of
 from mpifl.exchange.server_side import ExpectedUpdates, Judge, Outcome
+from mpifl.sums import Aggregator
+from mpifl.wings.masked import SumPlan
 from mpifl.wings.sites.site_share import window_named
 from mpifl.wire import (
     AnyReply,
@@ -23,9 +25,11 @@ from mpifl.wire import (
     Load,
     Open,
     Reply,
+    Report,
     Request,
     Save,
     SaveStatus,
+    Verdict,
 )
 
 KEPT_AT = 10**9
@@ -43,9 +47,22 @@ class Unjudged(Judge):
 
     Attributes:
         headers: The replies to the latest request.
+        verdict: The verdict on the latest request.
     """
 
     headers: Sequence[AnyReply] = ()
+    verdict: Verdict | None = None
+
+    def decide(
+        self,
+        request: Request,
+        reports: Mapping[int, Report],
+        headers: Sequence[Reply],
+        aggregation: Aggregator,
+    ) -> Verdict:
+        """Return the verdict, and note it."""
+        self.verdict = super().decide(request, reports, headers, aggregation)
+        return self.verdict
 
     def reason_to_lose(self, request: Request, headers: Sequence[Reply]) -> None:
         """Lose nothing, and note the replies."""
@@ -60,13 +77,17 @@ class SiteAnswer:
 
     Attributes:
         replies: The replies of the site's silos that were asked.
-        sums: The exact sums by window and vector, float64.
+        sums: The exact sums by window and vector, float64; under masks none.
+        totals: Under masks the totals of whole numbers; see `SiteTotals`.
+        plan: Under masks the plan by which they were made; None if no silo has added anything.
         states: The digest of the state that each silo keeps now, for silos that keep one.
     """
 
     replies: Sequence[AnyReply]
     sums: Mapping[tuple[int, str], Tensor] = field(default_factory=dict)
     states: Mapping[int, str] = field(default_factory=dict)
+    totals: Mapping[str, Tensor] = field(default_factory=dict)
+    plan: SumPlan | None = None
 
     @property
     def worked(self) -> int:
@@ -124,9 +145,15 @@ class SiteRanks:
         asked = sorted(set(self._own).intersection(request.cohort))
         try:
             self._begin_from({silo: base.get(silo, "") for silo in asked})
-            sums = self._carried_out(request, vectors)
+            made = self._carried_out(request, vectors)
             replies = [reply for reply in self._judge.headers if reply.silo in asked]
-            return SiteAnswer(replies, sums, self._kept(n, replies, keep_from))
+            verdict = self._judge.verdict
+            states = self._kept(n, replies, keep_from)
+            if not self._exchange.knowledge.averaging.hides:
+                sums = {window_named(name): vector for name, vector in made.items()}
+                return SiteAnswer(replies, sums, states)
+            plan = SumPlan.model_validate(verdict.pieces[0]) if verdict and verdict.pieces else None
+            return SiteAnswer(replies, states=states, totals=made, plan=plan)
         except (InputError, RoundLost) as error:
             print(f"letter {n}: {error}", file=sys.stderr, flush=True)
             self._held |= dict.fromkeys(asked, UNKNOWN)
@@ -155,15 +182,15 @@ class SiteRanks:
         begins = f"silo {self._exchange.names[silo]} is to begin from {digest[:8]}..., and {here}"
         return InputError(f"{begins}; it was put back from a copy, or another `mpifl join` of this site runs")
 
-    def _carried_out(self, request: Request, vectors: Mapping[str, Tensor]) -> dict[tuple[int, str], Tensor]:
-        """Have the ranks carry out a request; return the sums."""
+    def _carried_out(self, request: Request, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Have the ranks carry out a request; return the combined vectors."""
         knowledge, expected = self._exchange.knowledge, ExpectedUpdates()
         if isinstance(request, Compute):
             weights = {silo: knowledge.weight(request.work, silo) for silo in self._own}
             expected = expected_of(request, weights, knowledge.budgets)
         outcome = self._exchange.exchange(request, vectors, expected)
         assert outcome is not None
-        return {window_named(name): vector for name, vector in outcome.vectors.items()}
+        return outcome.vectors
 
     def _kept(self, n: int, replies: Sequence[Reply], keep_from: int) -> dict[int, str]:
         """Have the states written of silos that keep one; return their digests when they are on the disk."""

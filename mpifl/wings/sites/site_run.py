@@ -5,21 +5,25 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from mpifl import __version__
+from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, write_atomic
 from mpifl.common.machine import signals
 from mpifl.data.hdf5 import check_file
 from mpifl.data.shards import FederationSpec, ShardEntry, read_federation
-from mpifl.wings.privacy import SiteFolder
-from mpifl.wings.site import Identity
+from mpifl.run.job import Job
+from mpifl.wings.masked import PartyPlan, Released, message_of, party_of, plain_sums
+from mpifl.wings.privacy import LEDGERS, SiteFolder
+from mpifl.wings.site import Identity, SiteLedger, SiteSeal
 from mpifl.wings.sites.consents import (
+    SESSION_KEY,
     ConsentedRun,
     ConsentLedger,
     Invitation,
@@ -28,6 +32,7 @@ from mpifl.wings.sites.consents import (
     federation_digest,
 )
 from mpifl.wings.sites.letters import (
+    REMINDER,
     AnswerRecord,
     FolderLink,
     HelloRecord,
@@ -37,18 +42,19 @@ from mpifl.wings.sites.letters import (
     Mailbox,
     NoRecord,
     Post,
+    ShareRecord,
     SumHeader,
+    looks,
 )
+from mpifl.wings.sites.masks import LedgerMarks, SiteParty
 from mpifl.wings.sites.site_ranks import SiteAnswer, SiteRanks
 from mpifl.wings.sites.told_job import largest_letter, names_of_silos, torch_version
-from mpifl.wire import Finish, Report
+from mpifl.wire import AnyRequest, Compute, Finish, Report
 
-SHORTEST, LONGEST = 0.01, 1.0
-"""Seconds between two looks at the link: they grow from the first to the second."""
-REMINDER = 60.0
-"""Seconds of a wait after which a line says so; the first wait says so at once."""
 ANOTHER_JOB = "it has joined for another job"
 NOT_COVERED = "its consent does not cover the question"
+PUT_BACK = "its folder was put back from a copy"
+REFUSED = "it refuses such a sum; the site was told why"
 """What the coordinator learns of a refusal; the rest stays at the site."""
 
 
@@ -84,6 +90,10 @@ class SiteRun:
         self._journal, self._sent = Journal(home.journal), SentFile(site, invitation.run)
         self._ledger = ConsentLedger(site, consent)
         self._ledger.count(invitation.run)
+        released = SiteLedger(site / LEDGERS[1], Released, lambda line: None)
+        ledgers: list[SiteLedger[Any]] = [released, self._ledger.ledger, self._sent.ledger]
+        self._marks = LedgerMarks(SiteSeal(self._secret, invitation.run), ledgers)
+        self._party: SiteParty | None = None
         self._box, self._has_waited = self._mailbox(0), False
 
     def _mailbox(self, elements: int) -> Mailbox:
@@ -160,6 +170,20 @@ class SiteRun:
         answered = [line for line in self._journal.lines if line.event == "answered"]
         return {digest: line.n for line in answered for key, digest in line.about.items() if _of_silo(key)}
 
+    def under_masks(self, job: Job, spec: FederationSpec, algorithm: Algorithm) -> None:
+        """Answer with masked sums, as the job says.
+
+        Raises:
+            InputError: the site's folder is missing or damaged, or its `sites.toml` has other sites.
+        """
+        roster, names = self._invitation.site, names_of_silos(spec)
+        placed = {nth: [names.index(silo) for silo in one.silos] for nth, one in enumerate(roster)}
+        number = [one.key for one in roster].index(self._identity.public)
+        key, run = self._home.key(SESSION_KEY), self._invitation.run
+        masking = party_of(job, spec, algorithm, placed, number, run, exchange=key)
+        how = plain_sums(job, spec, algorithm)
+        self._party = SiteParty(masking, how, number, run, roster, self._home.folder)
+
     def answer_letters(self, ranks: SiteRanks, spec: FederationSpec, job: str, elements: int) -> bool:
         """Answer letters until the end; return False if a signal asks to end before.
 
@@ -174,18 +198,21 @@ class SiteRun:
         before = self._journal.last("answered")
         last = before.n if before else 0
         if before is not None:
-            self._refuse_other(last, before.about["asked"])
-            self._box.put_again(last, "answer")
+            self._refuse_other(last, before.about.get("asked", ""))
+            self._box.put_again(last, "answer" if "asked" in before.about else "share")
         while True:
             letter = self._next(last, ended=before is not None and "end" in before.about)
             if letter is None:
                 return before is not None and "end" in before.about
-            if letter.record.job != job:
+            if letter.record.kind == "sum":
+                self._hand_over(letter)
+            elif letter.record.job != job:
                 self._refuse(letter.n, ANOTHER_JOB)
                 told, here = letter.record.job[:8], job[:8]
                 what = f"letter {letter.n} is of job {told}..., this site has joined for {here}..."
                 raise InputError(f"{what}; look at it by `mpifl consent`, and join again")
-            self._work(letter, ranks, names, last)
+            else:
+                self._work(letter, ranks, names, last)
             last, before = letter.n, self._journal.last("answered")
 
     def _next(self, last: int, ended: bool) -> Letter | None:
@@ -193,27 +220,24 @@ class SiteRun:
         for _ in self._looks():
             if signals.pending():
                 return None
-            if (letter := self._box.newest("ask", after=last)) is not None:
+            if (letter := self._box.newest("ask", "sum", after=last)) is not None:
                 return letter
             if ended:
                 return None
         return None
 
-    def _looks(self) -> Iterator[int]:
-        """Yield whenever it is time for another look at the link; see `LONGEST` and `REMINDER`."""
-        pause, nth = SHORTEST, 0
-        remind = time.monotonic() + (REMINDER if self._has_waited else 0.0)
-        while True:
-            yield nth
-            if time.monotonic() >= remind:
-                say(f"{self._identity.name}: waiting for the coordinator's letter in {self._link}")
-                self._has_waited, remind = True, math.inf
-            time.sleep(pause)
-            pause, nth = min(pause * 1.2, LONGEST), nth + 1
+    def _looks(self) -> Iterator[None]:
+        """Return looks at the link; the first wait of a life is told at once."""
+
+        def remind() -> None:
+            say(f"{self._identity.name}: waiting for the coordinator's letter in {self._link}")
+            self._has_waited = True
+
+        return looks(remind, first=REMINDER if self._has_waited else 0.0)
 
     def _refuse_other(self, last: int, asked: str) -> None:
         """Refuse to go on if the letter that was answered last has become another question."""
-        letter = self._box.newest("ask", after=last - 1)
+        letter = self._box.newest("ask", after=last - 1) if asked else None
         if letter is not None and letter.n == last and letter.record.question(letter.vectors) != asked:
             why = f"letter {last} was another question before"
             self._refuse(last, why)
@@ -227,23 +251,28 @@ class SiteRun:
     def _work(self, letter: Letter, ranks: SiteRanks, names: Sequence[str], last: int) -> None:
         """Carry out a question, and answer it."""
         n, ask, began = letter.n, letter.record, time.monotonic()
-        asked = ask.question(letter.vectors)
+        asked, why = ask.question(letter.vectors), PUT_BACK
         try:
+            self._marks.check(ask.mark)
+            why = NOT_COVERED
             self._ledger.count(self._invitation.run, ask, asked)
         except InputError:
-            self._refuse(n, NOT_COVERED)
+            self._refuse(n, why)
             raise
         self._journal.note("taken", n, asked=asked)
         base = {names.index(name): digest for name, digest in ask.base.items() if name in self._consent.silos}
         answer = ranks.answer(n, ask.request, letter.vectors, base, ask.keep_from)
         states = {names[silo]: digest for silo, digest in answer.states.items()}
+        part = self._part(n, ask.request, letter.vectors, answer)
         record = AnswerRecord(
             life=self._journal.life,
             asked=asked,
             report=self._consent.shown(Report(headers=list(answer.replies))),
             sums=[SumHeader(name=name, window=window) for window, name in answer.sums],
             states={name: (ask.base.get(name, ""), digest) for name, digest in states.items()},
+            part=part,
             last=last,
+            mark=self._marks.mark(),
         )
         sealed = self._box.seal(n, record, _vectors(answer))
         ended = {"end": "1"} if isinstance(ask.request, Finish) else {}
@@ -252,9 +281,41 @@ class SiteRun:
         work = getattr(ask.request, "work", ask.request.kind)
         self._box.put(sealed, {"round": ask.request.round, "work": work})
         self._box.forget(n)
+        if ended and self._party is not None:
+            self._party.forget()
+            self._home.forget(SESSION_KEY)
         spent, size = time.monotonic() - began, sealed.bytes / 1000
         what = f"{answer.worked} silos worked {spent:.1f} s, {size:.1f} kB left{answer.first_fault(names)}"
         say(f"{self._identity.name}: letter {n}, round {ask.request.round}: {what}")
+
+    def _part(
+        self, n: int, request: AnyRequest, vectors: Mapping[str, Tensor], answer: SiteAnswer
+    ) -> PartyPlan | None:
+        """Keep the sums of a question under masks; return what the answer tells of them."""
+        if self._party is None or answer.plan is None:
+            return None
+        assert isinstance(request, Compute)
+        return self._party.keep(n, request, message_of(request, vectors), answer.totals, answer.plan)
+
+    def _hand_over(self, letter: Letter) -> None:
+        """Hand over the masked sum of the question that was answered last, or say why not."""
+        n, of, vectors, context = letter.n, letter.record.of, dict[str, Tensor](), None
+        self._journal.note("taken", n)
+        try:
+            if self._party is None:
+                raise InputError("the job has no masks, and a masked sum is asked for")
+            context, vectors = self._party.share(letter.record)
+        except InputError as error:
+            say(f"{self._identity.name}: letter {n}: no sum is handed over: {error}")
+        refused, mark = None if context else REFUSED, self._marks.mark()
+        record = ShareRecord(life=self._journal.life, of=of, context=context, refused=refused, mark=mark)
+        sealed = self._box.seal(n, record, vectors)
+        self._journal.note("answered", n)
+        self._box.put(sealed, {"work": "sum"})
+        self._box.forget(n)
+        if vectors:
+            what = f"the masked sum of letter {of} left, {sealed.bytes / 1000:.1f} kB"
+            say(f"{self._identity.name}: letter {n}: {what}")
 
 
 def say(line: str) -> None:

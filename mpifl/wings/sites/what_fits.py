@@ -32,9 +32,12 @@ checkpoint.every,keep,background                              +
 checkpoint.mirror                                             False
 tracking.console,jsonl,tensorboard,mlflow,wandb,observers     +
 tracking.step_losses                                          -
+security                                                      +
+security.range,least,colluding                                +
+security.masks                                                True
 """
 _WHY = """
-sites security              [security]: sums under masks do not go over sites yet; leave it out, or start all ranks by one mpirun
+sites security.masks        [security] masks = false: sites send exact sums without it; leave [security] out, or have masks
 sites privacy               [privacy]: budgets and noise do not go over sites yet; leave it out, or start all ranks by one mpirun
 sites split                 [split]: each batch would be two letters; start all ranks by one mpirun
 sites clock                 [clock]: silos would hand over what they trained in earlier rounds, which does not go over sites yet; leave it out

@@ -214,3 +214,16 @@ def test_a_consent_to_what_is_not_this_site_s_is_refused(places):
     )
     refused(r"the invitation has silo '.*' at 'south', .*sites\.toml at 'west'; nothing is answered")
     assert not (places.folder / "north" / "consent.toml").exists()
+
+
+def test_a_coordinator_has_the_shards_of_no_silo(places):
+    """`check` wanted --shards-elsewhere, and `train` without --resume named a shard of another site."""
+    places.init()
+    for entry in read_federation(places.folder / "shards").silos:
+        (places.folder / "shards" / entry.file).unlink()
+    asked = places.folder / "job.toml", "--out", places.run
+    checked = places.at("bern", "check", *asked)
+    assert "nothing is wrong" in checked.stdout, checked.output
+    (places.run / "job.toml").write_text((places.folder / "job.toml").read_text())
+    with pytest.raises(InputError, match="holds a run already; continue with it by --resume"):
+        places.at("bern", "train", *asked)

@@ -55,7 +55,7 @@ def test_the_same_question_has_the_same_noise_and_any_other_its_own(tmp_path: Pa
         "answer": noise_of(tmp_path / "d", answer="b"),
         "silo": noise_of(tmp_path / "e", rank=3),
         "set": noise_of(tmp_path / "f", without=0),
-        "model": noise_of(tmp_path / "g", received={"w": usual.received["w"] + 1}),
+        "model": noise_of(tmp_path / "g", message="another model"),
         "round": noise_of(tmp_path / "h", request=other_round),
         "size": noise_of(tmp_path / "i", deviation=2 * DEVIATION),
         "those who collude": noise_of(tmp_path / "j", colluding=0.6),

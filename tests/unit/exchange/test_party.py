@@ -14,7 +14,7 @@ from torch import Tensor
 from mpifl.common import InputError
 from mpifl.run.job.tables import SecuritySettings
 from mpifl.wings.masked import MaskedParty, MaskedTerms, Question, Releases, Session, SumPlan
-from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector
+from mpifl.wings.masked.fixed_plan import PartyPlan, PlannedVector, message_of
 from mpifl.wire import Compute
 
 HOSTED = {1: [0, 1], 2: [2], 3: [3], 4: [4], 5: [5], 6: [6]}
@@ -22,6 +22,7 @@ HOSTED = {1: [0, 1], 2: [2], 3: [3], 4: [4], 5: [5], 6: [6]}
 NAMES = [f"silo {k}" for k in range(7)]
 LENGTH = 300
 EVERYONE = tuple(range(7))
+RECEIVED = {"w": torch.linspace(0, 1, LENGTH)}
 
 
 class World:
@@ -63,7 +64,7 @@ class World:
         request = Compute(round=3, work="train", cohort=list(cohort), serial=self.serial, scalars={"lr": 0.1})
         given = {
             "request": request,
-            "received": {"w": torch.linspace(0, 1, LENGTH)},
+            "message": message_of(request, RECEIVED),
             "plan": SumPlan(vectors=[vector], scalars=["loss"], parties=parties),
             "accepted": accepted,
             "grids": [2.0**-40],
@@ -136,10 +137,13 @@ def test_a_party_that_offers_the_twin_of_anothers_key_unmasks_nobody(tmp_path: P
 
 
 TOLD = {
-    "an element of w": lambda q: {"received": {"w": changed(q.received["w"])}},
-    "the shape of w": lambda q: {"received": {"w": q.received["w"].view(2, -1)}},
-    "another vector": lambda q: {"received": {**q.received, "c": torch.zeros(1)}},
-    "a number": lambda q: {"request": q.request.model_copy(update={"scalars": {"lr": 0.2}})},
+    "an element of w": lambda q: {"message": message_of(q.request, {"w": changed(RECEIVED["w"])})},
+    "the shape of w": lambda q: {"message": message_of(q.request, {"w": RECEIVED["w"].view(2, -1)})},
+    "another vector": lambda q: {"message": message_of(q.request, {**RECEIVED, "c": torch.zeros(1)})},
+    "a number": lambda q: {
+        "message": message_of(q.request.model_copy(update={"scalars": {"lr": 0.2}}), RECEIVED)
+    },
+    "what else must be the same": lambda q: {"about": ["other answers"]},
     "the round": lambda q: {"request": q.request.model_copy(update={"round": 4})},
     "the attempt": lambda q: {"request": q.request.model_copy(update={"attempt": 1})},
     "the serial number": lambda q: {"request": q.request.model_copy(update={"serial": 999})},
@@ -237,8 +241,8 @@ def test_a_run_of_another_job_cannot_ask_the_same_over_another_set(world: World,
     other = World(tmp_path, drawn=(0, 1, 2, 3, 4, 5), run="another fraction")
     with pytest.raises(InputError, match=r"was asked the same.*without 'silo 6'"):
         other.ask(2, (0, 1, 2, 3, 4, 5))
-    received = {"w": changed(world.question(2).received["w"])}
-    other.ask(2, (0, 1, 2, 3, 4, 5), received=received)  # what masks do not protect from: another question
+    message = message_of(world.question(2).request, {"w": changed(RECEIVED["w"])})
+    other.ask(2, (0, 1, 2, 3, 4, 5), message=message)  # what masks do not protect from: another question
 
 
 def test_another_answer_to_the_same_question_is_refused(world: World) -> None:

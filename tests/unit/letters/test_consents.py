@@ -367,7 +367,7 @@ def test_a_run_has_a_private_folder_with_a_key_and_a_lock(tmp_path):
         path.write_text(text)
         with pytest.raises(InputError, match=r"run\.key: what is there is no key"):
             home.key()
-    home.forget_key()
+    home.forget("run.key")
     assert not path.exists()
     for run in ("../../x", "AB" * 16, RUN + "\n", "", "."):
         with pytest.raises(InputError, match="a run's id has 32 digits 0-9a-f"):

@@ -26,6 +26,7 @@ from links.two_ends import (
 
 from mpifl.common import InputError
 from mpifl.wings.masked import Offer, Session
+from mpifl.wings.masked.session import _said
 from mpifl.wings.site import Exchange, read_sites
 from mpifl.wings.sites.letters import (
     EndRecord,
@@ -209,7 +210,7 @@ def test_a_signature_for_a_letter_is_none_for_a_session(tmp_path):
     key = Exchange(bytes([5] * 32)).public.hex()
     unsigned = Offer(site="graz", silos=["silo 1"], key=key)
     for purpose in ("letter", "invitation", "withdraw", ""):
-        forged = unsigned.model_copy(update={"signature": SITE.sign(purpose, other._said(unsigned))})
+        forged = unsigned.model_copy(update={"signature": SITE.sign(purpose, _said(RUN, unsigned))})
         with pytest.raises(InputError, match="its offer is not signed for this run"):
             own.agree({1: own.offer, 2: forged}, 1)
 

@@ -155,10 +155,11 @@ def test_a_round_that_draws_fewer_silos_than_least_is_refused_at_the_start(
     told = (
         rf"least = 3: \[cohort\] fraction = {fraction:g} draws {drawn} of 10 silos a round, .* use a larger"
     )
-    asked = read_job(job, (f"cohort.fraction={fraction}",))
+    asked = read_job(job, (f"cohort.fraction={fraction}", "security.least=3"))
     with pytest.raises(InputError, match=told):
-        masked_training._check_drawn(asked, 3, 10)
-    masked_training._check_drawn(asked, drawn, 10)
+        masked_training.check_least(asked, 3, "", 10)
+    fewer = read_job(job, (f"cohort.fraction={fraction}", f"security.least={drawn}"))
+    masked_training.check_least(fewer, 3, "", 10)
 
 
 def test_without_a_folder_for_the_site_nothing_begins(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:

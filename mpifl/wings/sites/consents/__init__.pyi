@@ -31,11 +31,13 @@ from .own_code import (
 )
 from .roster import (
     check_roster as check_roster,
+    check_terms as check_terms,
     in_fours as in_fours,
     number_of as number_of,
     roster_of as roster_of,
 )
 from .run_home import (
+    SESSION_KEY as SESSION_KEY,
     RunHome as RunHome,
 )
 from .sent_file import (

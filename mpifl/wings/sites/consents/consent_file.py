@@ -16,7 +16,7 @@ from mpifl.wings.sites.consents.consented_job import code_in, job_digest, masks_
 from mpifl.wings.sites.consents.invitation import Invitation
 from mpifl.wings.sites.consents.needed_numbers import needed_numbers
 from mpifl.wings.sites.consents.own_code import check_code
-from mpifl.wings.sites.consents.roster import check_roster
+from mpifl.wings.sites.consents.roster import check_roster, check_terms
 from mpifl.wings.sites.letters import AskRecord, RunId
 from mpifl.wire import Digest, Message, Report
 
@@ -152,6 +152,7 @@ def admitted(
         if not masks_of(table):
             raise InputError(f"{where}: masks = 'required', and the job has no [security] with masks")
         check_roster(sites, invitation.site, list(silos), "the invitation")
+        check_terms(sites, table)
     if withheld := [name for name in needed_numbers(table) if name not in entry.figures]:
         what = f"the job makes no round without {withheld[0]!r} of each silo, which `figures` there lacks"
         raise InputError(f"{where}: {what}")
@@ -172,8 +173,8 @@ class ConsentLedger:
         """
         self._consent, self._where = consent, site / FILE
         self._counted: dict[tuple[str, str], set[tuple[str, str]]] = {}
-        self._ledger = SiteLedger(site / LEDGER, _ConsentLine, self._take)
-        self._ledger.catch_up()
+        self.ledger = SiteLedger(site / LEDGER, _ConsentLine, self._take)
+        self.ledger.catch_up()
 
     def count(self, run: str, ask: AskRecord | None = None, question: str = "") -> None:
         """Count a run, or a question of it; a repeated one does not count.
@@ -189,7 +190,7 @@ class ConsentLedger:
         if ask is not None and ask.job != own.job:
             told = f"asks for job {ask.job[:8]}..., and {self._where} has {own.job[:8]}..."
             raise InputError(f"the coordinator {told}; nothing is answered")
-        self._ledger.record(lambda: self._line(run, question))
+        self.ledger.record(lambda: self._line(run, question))
 
     def _line(self, run: str, question: str) -> _ConsentLine | None:
         own = self._consent

@@ -13,7 +13,7 @@ from mpifl.wings.sites.consents.consented_job import code_in, masks_of, paths_in
 from mpifl.wings.sites.consents.invitation import Invitation
 from mpifl.wings.sites.consents.needed_numbers import needed_numbers
 from mpifl.wings.sites.consents.own_code import code_digest
-from mpifl.wings.sites.consents.roster import check_roster, in_fours, number_of
+from mpifl.wings.sites.consents.roster import check_roster, check_terms, in_fours, number_of
 
 USUAL = 4
 """Questions for each round of each run, unless the person says another number: training, evaluation, the end,
@@ -48,6 +48,7 @@ def consent_to(
     if sites is not None:
         silos = [silo for one in invitation.site for silo in one.silos]
         check_roster(sites, invitation.site, silos, "the invitation")
+        check_terms(sites, job)
     elif masks_of(job):
         what = "is not there, and under masks it says who takes part; write it with all sites"
         raise InputError(f"{folder / 'sites.toml'}: {what}")
@@ -79,17 +80,21 @@ def shown(invitation: Invitation, consent: ConsentedRun, folder: Path) -> Iterat
     sites_of_run = [f"{one.name} ({', '.join(map(visible, one.silos))})" for one in invitation.site]
     yield f"sites: {', '.join(sites_of_run)}"
     yield f"yours: {', '.join(map(visible, consent.silos))}"
-    if consent.masks == "required":
-        least = _said(job, "security", "least")
+    masked = consent.masks == "required"
+    if masked:
+        least, share = _said(job, "security", "least"), _said(job, "security", "colluding")
         yield f"leaves in a round: this site's masked sum; the coordinator sees sums of {least} sites or more"
+        yield f"what masks promise holds while at most {share} of the sites side with the coordinator"
     else:
         yield "leaves in a round: this site's sum of its silos' updates, which the coordinator sees"
     if _said(job, "evaluate", "silos") != "False":
         one = "; with one silo these are that silo's" if len(consent.silos) == 1 else ""
         rows = "sums over this site's held-out rows, if it has some (metrics' states)"
-        yield f"leaves in a scoring: {rows}, which the coordinator sees{one}"
+        seen = ", under masks as well" if masked else f", which the coordinator sees{one}"
+        yield f"leaves in a scoring: {rows}{seen}"
+    names_alone = "no number (under masks names of numbers alone)" if masked else "no figure"
     yield "leaves for each silo: its weight, its state's digest, and " + (
-        ", ".join(consent.figures) or "no figure"
+        ", ".join(consent.figures) or names_alone
     )
     noise = "no noise is added" if "privacy" not in job else f"epsilon {_said(job, 'privacy', 'epsilon')}"
     yield f"privacy: {noise}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mpifl.common import InputError
 from mpifl.wings.site import Sites
@@ -58,6 +59,27 @@ def check_roster(sites: Sites, roster: Sequence[Member], silos: Sequence[str], s
     if len(roster) != len(own):
         listed = f"{sites.path} has {len(own)} with silos of this run"
         raise InputError(f"{said} has {len(roster)} sites, {listed}")
+
+
+def check_terms(sites: Sites, job: Mapping[str, Any]) -> None:
+    """Check that a job with masks has the terms that this site demands, or stricter ones.
+
+    All sites are bound to a sum that was asked for. If one refuses then, the round never ends.
+
+    Args:
+        job: The tables of the job; all defaults are filled in.
+
+    Raises:
+        InputError: the site demands more.
+    """
+    told = job.get("security")
+    if not isinstance(told, Mapping):
+        return
+    for key, own in (("least", sites.least), ("colluding", sites.colluding)):
+        value = told.get(key)
+        if not isinstance(value, int | float) or own > value:
+            what = f"{sites.path}: {key} = {own:g}, and the job has [security] {key} = {value}"
+            raise InputError(f"{what}; ask the coordinator for {key} = {own:g}")
 
 
 def number_of(sites: Sites) -> str:

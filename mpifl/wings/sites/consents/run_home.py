@@ -12,7 +12,7 @@ from pathlib import Path
 from mpifl.common import InputError, lock, read_whole
 from mpifl.wings.site import Exchange, make_once, make_own
 
-KEY_FILE = "run.key"
+KEY_FILE, SESSION_KEY = "run.key", "session.key"
 KEY_BYTES = 32
 
 
@@ -48,13 +48,13 @@ class RunHome:
             make_own(one, str(one))
         return folder
 
-    def key(self) -> Exchange:
-        """Return the run's key pair; it is drawn when it is first asked for.
+    def key(self, name: str = KEY_FILE) -> Exchange:
+        """Return a key pair of this run, by default that of its letters; it is drawn when first asked for.
 
         Raises:
             InputError: its file is damaged, or others can read it.
         """
-        path = self.folder / KEY_FILE
+        path = self.folder / name
         if not os.path.lexists(path):
             make_once(path, os.urandom(KEY_BYTES).hex().encode())
         try:
@@ -68,9 +68,9 @@ class RunHome:
             raise InputError(f"{path}: what is there is no key; put back a copy that is whole")
         return Exchange(bytes.fromhex(text))
 
-    def forget_key(self) -> None:
-        """Remove the run's key, at the end of the run: old letters can be read by nobody then."""
-        (self.folder / KEY_FILE).unlink(missing_ok=True)
+    def forget(self, name: str) -> None:
+        """Remove a file at the end of the run, such as a key."""
+        (self.folder / name).unlink(missing_ok=True)
 
     @contextmanager
     def held(self) -> Iterator[str | None]:

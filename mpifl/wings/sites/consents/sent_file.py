@@ -48,13 +48,13 @@ class SentFile:
             InputError: it is damaged.
         """
         self._run = run
-        self._ledger = SiteLedger(site / FILE, SentLine, lambda line: None)
-        self._ledger.catch_up()
+        self.ledger = SiteLedger(site / FILE, SentLine, lambda line: None)
+        self.ledger.catch_up()
 
     @property
     def lines(self) -> list[SentLine]:
         """All lines that were read so far."""
-        return self._ledger.kept
+        return self.ledger.kept
 
     def note(self, sealed: Sealed, about: Mapping[str, str | int]) -> None:
         """Write the line of a letter, which is on the disk when this returns.
@@ -80,4 +80,4 @@ class SentFile:
             bytes=sealed.bytes,
             sha256=sealed.sha256,
         )
-        self._ledger.record(lambda: line)
+        self.ledger.record(lambda: line)

@@ -32,6 +32,10 @@ from .letter_records import (
     WelcomeRecord as WelcomeRecord,
     WithdrawRecord as WithdrawRecord,
 )
+from .link_looks import (
+    REMINDER as REMINDER,
+    looks as looks,
+)
 from .mailbox import (
     Mailbox as Mailbox,
 )

@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field
 from torch import Tensor
 
-from mpifl.wings.masked import Offer
 from mpifl.wings.site import PublicKey, SiloName, digest
 from mpifl.wire import MOST_SCALARS, AnyRequest, Count, Digest, Message, Name, Report, Text, WindowNumber
 
@@ -64,7 +63,6 @@ class HelloRecord(LetterRecord):
 
     Attributes:
         name: The site's name.
-        offer: The offer for masks; None without masks.
         mpifl, torch: Versions.
         probe: The digest of two training steps on fixed rows; None if none was made.
         last: The number of the last letter that the site answered; 0 if there is none.
@@ -74,7 +72,6 @@ class HelloRecord(LetterRecord):
     kind: Literal["hello"] = "hello"
     name: Name
     silos: list[HelloSilo] = Field(min_length=1, max_length=MOST_SILOS, fail_fast=True)
-    offer: Offer | None = None
     mpifl: Name
     torch: Name
     probe: Digest | None = None
@@ -97,7 +94,6 @@ class WelcomeRecord(LetterRecord):
         hello: The sha256 of the hello's header.
         told: The texts that rank 0 tells all ranks, by name: `job`, `spec`, `wings` and more.
         roster: All sites of the run, sorted by key.
-        offers: The sites' offers for masks, by the sites' keys.
     """
 
     most: ClassVar[int] = MOST_WELCOME
@@ -106,7 +102,6 @@ class WelcomeRecord(LetterRecord):
     hello: Digest
     told: dict[Name, str] = Field(max_length=16)
     roster: list[Member] = Field(min_length=1, max_length=MOST_SITES, fail_fast=True)
-    offers: dict[PublicKey, Offer] = Field(default={}, max_length=MOST_SITES)
 
 
 class Settled(Message):
@@ -241,14 +236,16 @@ class ShareRecord(LetterRecord):
 
     Attributes:
         of: The number of the question.
-        context: The digest of the context from which masks follow.
+        context: The digest of the context from which masks follow; None if the site refuses.
         refused: Why the site refuses; None if it does not.
+        mark: See `Mark`.
     """
 
     kind: Literal["share"] = "share"
     of: Number
-    context: Digest
+    context: Digest | None
     refused: Text | None = None
+    mark: Mark = ""
 
 
 class TakenRecord(LetterRecord):
