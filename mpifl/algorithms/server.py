@@ -148,7 +148,7 @@ class Server:
         learned = model.learned()
         if "statistics" in self.state:
             self.state["statistics"] = learned.cpu()
-        return replace(run, delta=run.delta.cpu(), end=run.end.cpu())
+        return replace(run, delta=run.delta.cpu(), ended=run.end.cpu())
 
     def load(self, w: Tensor) -> FlatModel:
         """Load w, shape [shared], the server's running statistics and initial personal parts into the model;

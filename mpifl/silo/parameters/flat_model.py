@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -72,9 +73,6 @@ class FlatModel:
     values.
 
     Attributes:
-        module: The module itself; its parameters are views into `trained`.
-        trained: All trainable parameters, shape [P].
-        shared, personal: The two parts of `trained`, as views. Only `shared` ever leaves a silo.
         buffers: All buffers of the module.
         statistics, personal_statistics: The buffers that are averaged or combined by a rule, and those that
             stay at the silo.
@@ -94,7 +92,8 @@ class FlatModel:
         recalls: bool = False,
     ) -> None:
         check_tensors(module)
-        self.module = module.to(device)
+        self._module = module.to(device)
+        self._late: Callable[[], object] = _nothing
         _keep_in_place(module)
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         # a stable sort: shared parameters keep their order
@@ -102,11 +101,10 @@ class FlatModel:
         self.names = [name for name, _ in ordered]
         self.parameters = [p for _, p in ordered]
         size = sum(p.numel() for p in self.parameters)
-        self.trained = torch.empty(size, dtype=torch.float32, device=device)
-        for p, view in zip(self.parameters, self.views(self.trained), strict=True):
+        self._trained = torch.empty(size, dtype=torch.float32, device=device)
+        for p, view in zip(self.parameters, self.views(self._trained), strict=True):
             p.data = view.copy_(p.data)
         self._split = sum(p.numel() for name, p in named if name not in personal)
-        self.shared, self.personal = self.trained[: self._split], self.trained[self._split :]
         self.buffers = Buffers(module, personal, rules, apart=apart)
         self.statistics = Statistics(self.buffers.averaged, self.buffers.taken)
         self.personal_statistics = Statistics(self.buffers.own_numbers, self.buffers.own_others)
@@ -124,9 +122,47 @@ class FlatModel:
         self._saves = saves
 
     @property
+    def trained(self) -> Tensor:
+        """All trainable parameters, shape [P]."""
+        self._late, write = _nothing, self._late
+        write()
+        return self._trained
+
+    @property
+    def shared(self) -> Tensor:
+        """The part of `trained` that may leave a silo, as a view."""
+        return self.trained[: self._split]
+
+    @property
+    def personal(self) -> Tensor:
+        """The part of `trained` that never leaves a silo, as a view."""
+        return self.trained[self._split :]
+
+    @property
+    def module(self) -> nn.Module:
+        """The module itself; its parameters are views into `trained`."""
+        self.trained  # noqa: B018
+        return self._module
+
+    @property
     def device(self) -> torch.device:
         """The device of the parameters."""
-        return self.trained.device
+        return self._trained.device
+
+    def promise(self, write: Callable[[], object]) -> None:
+        """Have `write` write the parameters when someone asks for them; the next pass forgets it."""
+        self._late = write
+
+    @contextlib.contextmanager
+    def lying_in(self, vector: Tensor) -> Iterator[None]:
+        """Have the parameters lie in a vector, shape [P], that is read and not written to."""
+        for p, view in zip(self.parameters, self.views(vector), strict=True):
+            p.data = view
+        try:
+            yield
+        finally:
+            for p, data in zip(self.parameters, self._data, strict=True):
+                p.data = data
 
     @property
     def grad(self) -> Tensor:
@@ -141,6 +177,7 @@ class FlatModel:
         Args:
             statistics: The statistics to begin with; by default the previous ones.
         """
+        self._late = _nothing
         self.buffers.restore()
         if statistics is not None:
             self.statistics.write(statistics)

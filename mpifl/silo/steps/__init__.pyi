@@ -33,6 +33,7 @@ from .local_settings import (
 )
 from .step import (
     Found as Found,
+    InPlace as InPlace,
     along as along,
     by_autograd as by_autograd,
     is_plain as is_plain,

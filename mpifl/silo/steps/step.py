@@ -52,7 +52,22 @@ def is_plain(t: Training) -> bool:
     return known and LOCAL.honours("plain", t.settings)
 
 
-class PlainStep:
+class InPlace:
+    """The part that all steps share which move the model's own parameters."""
+
+    def begin(self, t: Training) -> None:
+        """Put the parameters at the start into the model."""
+        t.model.trained.copy_(t.start)
+
+    def finish(self) -> None:
+        """Do nothing: no step waits."""
+
+    def delta(self, t: Training) -> Tensor:
+        """Return the trained parameters minus those at the start, shape [P]."""
+        return t.model.delta(t.start, t.allocate)
+
+
+class PlainStep(InPlace):
     """The step trained -= lr * gradient, with a constant or proximal correction."""
 
     optimizer = None
@@ -69,11 +84,8 @@ class PlainStep:
             self._correct.descend(self._model.trained, lr)
         self._model.descend(found, lr)
 
-    def finish(self) -> None:
-        """Do nothing: no step waits."""
 
-
-class OptimizerStep:
+class OptimizerStep(InPlace):
     """A step by an optimizer, along a corrected gradient."""
 
     def __init__(self, t: Training, gradient: Gradient, optimizer: Optimizer) -> None:
@@ -91,9 +103,6 @@ class OptimizerStep:
         if self._correct is not None:
             self._correct(gradient, trained, batches[0])
         self.optimizer.step(trained, gradient, lr)
-
-    def finish(self) -> None:
-        """Do nothing: no step waits."""
 
 
 def by_autograd(t: Training, total: Tensor | None = None) -> Gradient:

@@ -118,7 +118,7 @@ class LocalRun:
 
     Attributes:
         delta: The trained parameters minus the parameters at the start, shape [P].
-        end: The trained parameters, shape [P]; a view of the lent model, gone with the next training.
+        ended: The trained parameters, or what returns them; see `end`.
         steps: Optimizer steps, including those that fp16 left out.
         examples: The number of examples seen; an example counts once in each epoch.
         loss: The mean loss over these examples, each at the parameters of its step.
@@ -127,12 +127,17 @@ class LocalRun:
     """
 
     delta: Tensor
-    end: Tensor
+    ended: Tensor | Callable[[], Tensor]
     steps: int
     examples: int
     loss: float
     optimizer: Optimizer | None = None
     losses: Sequence[float] = ()
+
+    @property
+    def end(self) -> Tensor:
+        """The trained parameters, shape [P]; a view of the lent model, gone with the next training."""
+        return self.ended if isinstance(self.ended, Tensor) else self.ended()
 
 
 Trains: TypeAlias = Callable[[Training], LocalRun]
@@ -150,11 +155,17 @@ class Step(Protocol):
     def optimizer(self) -> Optimizer | None:
         """The optimizer that keeps moments between steps, or None."""
 
+    def begin(self, t: Training) -> None:
+        """Get ready for the first step."""
+
     def __call__(self, batches: Sequence[Batch], lr: float) -> None:
         """Take one step over one batch, or over several batches whose gradients accumulate."""
 
     def finish(self) -> None:
         """Take the steps that still wait: on a GPU, several steps may form one graph."""
+
+    def delta(self, t: Training) -> Tensor:
+        """Return the trained parameters minus those at the start, shape [P]."""
 
 
 class Method(ABC):

@@ -31,15 +31,17 @@ USUAL = Usual()
 def train(t: Training, usual: Method = USUAL) -> LocalRun:
     """Train a model from `t.start` and return the result; `usual` is used if `t` has no method."""
     method = t.method or usual
-    t.model.trained.copy_(t.start)
     t.model.module.train()
     with accelerators.rounding(t.model.device, tf32=t.settings.precision == "tf32"):
         step = method.step(t)
+        step.begin(t)
         losses = StepLosses(t.losses_every, step)
         steps, examples = _taken(t, step, method, losses)
         losses.note(examples)
-    delta, loss = t.model.delta(t.start, t.allocate), float(step.total) / examples
-    return LocalRun(delta, t.model.trained, steps, examples, loss, step.optimizer, losses=losses.noted)
+    delta, loss = step.delta(t), float(step.total) / examples
+    return LocalRun(
+        delta, lambda: t.model.trained, steps, examples, loss, step.optimizer, losses=losses.noted
+    )
 
 
 class StepLosses:

@@ -6,13 +6,28 @@ traffic limits a step of a large perceptron, and this saves a quarter of its tim
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mpifl.data import rows
-from mpifl.silo.steps import Batch, Constant, Found, Proximal, Step, Training, along, by_autograd, is_plain
+from mpifl.silo.steps import (
+    Batch,
+    Constant,
+    Found,
+    InPlace,
+    Proximal,
+    Step,
+    Training,
+    along,
+    by_autograd,
+    is_plain,
+)
+from mpifl.wings.fast import product
 from mpifl.wings.fast.chain_formulas import Chain, LayerGradient, chain
 
 SMALLEST = 1 << 18
@@ -37,33 +52,63 @@ class ByChain:
         return self._model.grad
 
 
-class ChainStep:
-    """Plain steps of a chain with large layers, each of them by one product."""
+class ChainStep(InPlace):
+    """Plain steps of a chain with large layers, each of them by one product.
+
+    If `product` can, a step is one pass over memory. The first then reads the parameters where the training
+    starts. The last writes the delta, and no parameters unless someone asks for them.
+    """
 
     optimizer = None
 
     def __init__(self, t: Training, chain: Chain) -> None:
-        self._model, self._correct, self._chain = t.model, t.correct, chain
+        self._t, self._model, self._correct, self._chain = t, t.model, t.correct, chain
         self._plain = along(t, by_autograd(t))
         self.total, self._large = self._plain.total, large_of(chain)
         self._data = [p.detach() for p in t.model.parameters]
+        self._place = {id(p): i for i, p in enumerate(t.model.parameters)}
         here = {id(p) for layer in set(chain.learning) - self._large for p in layer.parameters()}
-        views = zip(t.model.parameters, self._data, t.model.views(t.model.grad), strict=True)
-        self._small = [(data, gradient) for p, data, gradient in views if id(p) in here]
+        gradients = zip(t.model.parameters, t.model.views(t.model.grad), strict=True)
+        self._small = [(self._place[id(p)], gradient) for p, gradient in gradients if id(p) in here]
+        self._passes = not chain.front and t.correct is None and product.reads(t.start)
+        self._away, self._left = self._passes, t.steps
+        self._delta: Tensor | None = None
+
+    @property
+    def is_limited_by_memory(self) -> bool:
+        """Whether nothing comes before the chain on this CPU, and large layers have most of its weights."""
+        large: Any = self._large
+        weights = sum(layer.weight.numel() for layer in large)
+        return self._model.device.type == "cpu" and not self._chain.front and 2 * weights > len(self._t.start)
+
+    def begin(self, t: Training) -> None:
+        """Put the parameters at the start into the model, unless the first step reads them elsewhere."""
+        if not self._away:
+            super().begin(t)
 
     def __call__(self, batches: Sequence[Batch], lr: float) -> None:
         """Take one step."""
         [batch] = batches
-        if (found := self._chain.taken(batch)) is None:
+        self._left -= 1
+        with self._model.lying_in(self._t.start) if self._away else contextlib.nullcontext():
+            found = self._chain.taken(batch)
+        passes = found is not None and self._passes and all(map(self._is_known, found.parts))
+        if self._away and not passes:
+            super().begin(self._t)
+            self._away = False
+        if found is None:
             self._plain(batches, lr)
             return
         self.total.add_(found.loss, alpha=rows(batch[1]))
+        if passes:
+            self._pass(found.parts, lr)
+            return
         if isinstance(self._correct, Constant | Proximal):
             self._correct.descend(self._model.trained, lr)
         for part in found.parts:
             self._learn(part, lr)
         before = [(data, g) for data, g in zip(self._data, found.before, strict=False) if g is not None]
-        for data, gradient in [*self._small, *before]:
+        for data, gradient in [*((self._data[place], g) for place, g in self._small), *before]:
             data.add_(gradient, alpha=-lr)
 
     def _learn(self, part: LayerGradient, lr: float) -> None:
@@ -76,8 +121,54 @@ class ChainStep:
         if layer.bias is not None:
             layer.bias.data.add_(part.g.sum(0), alpha=-lr)
 
-    def finish(self) -> None:
-        """Do nothing, since no steps wait."""
+    def _is_known(self, part: LayerGradient) -> bool:
+        """Return whether one pass over a layer's weights gives the bits of PyTorch's product."""
+        layer: Any = part.link.layer
+        return layer not in self._large or product.gives_same_bits(
+            len(part.g), layer.weight.data, may_overwrite=self._away
+        )
+
+    def _pass(self, parts: Sequence[LayerGradient], lr: float) -> None:
+        """Take a step in one pass: write the parameters or, in the last step, the delta."""
+        start = self._model.views(self._t.start)
+        source, self._away = start if self._away else self._data, False
+        write = functools.partial(self._write, parts=parts, source=source, lr=lr)
+        if self._left or self._t.enough is not None:
+            write(self._data)
+            return
+        delta = self._t.allocate(len(self._t.start), dtype=torch.float32)
+        write(self._model.views(delta), base=start)
+        self._delta = delta
+        self._model.promise(lambda: write(self._data))
+
+    def _write(
+        self,
+        out: list[Tensor],
+        *,
+        parts: Sequence[LayerGradient],
+        source: list[Tensor],
+        lr: float,
+        base: list[Tensor] | None = None,
+    ) -> None:
+        """Write source - lr * gradient, minus a base if there is one."""
+        rest = list(self._small)
+        for part in parts:
+            layer: Any = part.link.layer
+            if layer not in self._large:
+                part.link.learn(part.g, part.a)  # type: ignore[misc]
+                continue
+            at = self._place[id(layer.weight)]
+            product.step(out[at], source[at], part.g, part.a, lr, base[at] if base else None)
+            if layer.bias is not None:
+                rest.append((self._place[id(layer.bias)], part.g.sum(0)))
+        for at, gradient in rest:
+            torch.add(source[at], gradient, alpha=-lr, out=out[at])
+            if base is not None:
+                out[at].sub_(base[at])
+
+    def delta(self, t: Training) -> Tensor:
+        """Return the trained parameters minus those at the start, shape [P]."""
+        return super().delta(t) if self._delta is None else self._delta
 
 
 def by_formulas(t: Training) -> Step | None:

@@ -43,13 +43,18 @@ def find(t: Training, batch: Batch) -> CompiledStep | None:
             steps[key] = None
             steps[key] = CompiledStep(t, batch)
     except NotCompiled as reason:
-        if t.model.is_reporter and str(reason) not in _TOLD:
-            line = f"[local] compile = true: {reason}; the plain step runs instead"
-            print(line, file=sys.stderr, flush=True)
-        _TOLD.add(str(reason))
+        tell(t.model, str(reason))
         return None
     step = steps[key]
     return step and step.begin(t.correct)
+
+
+def tell(model: FlatModel, reason: str) -> None:
+    """Say once, at the first worker of a node, why a plain step runs."""
+    if model.is_reporter and reason not in _TOLD:
+        line = f"[local] compile = true: {reason}; the plain step runs instead"
+        print(line, file=sys.stderr, flush=True)
+    _TOLD.add(reason)
 
 
 def steps_of(model: FlatModel) -> dict[Hashable, CompiledStep | None]:

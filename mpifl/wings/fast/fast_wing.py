@@ -11,7 +11,8 @@ from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import Worker, WorkerContext
 from mpifl.silo.steps import USUAL, LocalRun, Method, Step, Training, Trains, train
 from mpifl.training import Wing
-from mpifl.wings.fast.chain_steps import by_formulas
+from mpifl.wings.fast.chain_steps import ChainStep, by_formulas
+from mpifl.wings.fast.compiled import tell
 from mpifl.wings.fast.stacked_worker import Batching
 from mpifl.wings.fast.traced import Traced
 from mpifl.wire import Transport
@@ -22,11 +23,12 @@ class Quick(Method):
 
     def step(self, t: Training) -> Step:
         """Return the step of a training."""
-        return Traced(t, self._single) if t.settings.compile else self._single(t)
-
-    @staticmethod
-    def _single(t: Training) -> Step:
-        return by_formulas(t) or USUAL.step(t)
+        single = by_formulas(t)
+        if t.settings.compile and not (isinstance(single, ChainStep) and single.is_limited_by_memory):
+            return Traced(t, lambda t: single or USUAL.step(t))
+        if t.settings.compile:
+            tell(t.model, "memory limits a step of layers as large as this model's")
+        return single or USUAL.step(t)
 
 
 QUICK = Quick()

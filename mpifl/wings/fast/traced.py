@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from mpifl.data import rows
-from mpifl.silo.steps import Batch, Optimizer, Step, Training, along, by_autograd
+from mpifl.silo.steps import Batch, InPlace, Optimizer, Step, Training, along, by_autograd
 from mpifl.wings.fast import compiled
 
 
-class Traced:
+class Traced(InPlace):
     """Runs machine code for batches with as many examples as the first batch.
 
     Args:

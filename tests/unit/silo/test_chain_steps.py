@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.training import LocalRun
-from mpifl.wings.fast import chain_steps, quickly as train
+from mpifl.wings.fast import chain_steps, compiled, product, quickly as train
 from mpifl.wings.fast.chain_steps import ChainStep
 
 Factory = Callable[[], nn.Module]
@@ -233,3 +233,109 @@ def test_small_layers_are_left_alone(products: list[int], monkeypatch: pytest.Mo
     assert products == [1] * 10
     monkeypatch.setattr(chain_steps, "SMALLEST", 21)
     assert torch.equal(trained(perceptron()).end, plainly(perceptron()).end)
+
+
+def wide() -> nn.Module:
+    """Layers whose sizes no tile of the loop divides."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 97), nn.ReLU(), nn.Linear(97, 131), nn.Tanh(), nn.Linear(131, 3))
+
+
+@pytest.fixture
+def in_one_pass(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Whether each layer's step in one pass wrote the delta; the middle layer alone is large."""
+    if product.compiled() is None:
+        pytest.skip("no loop for this processor")
+    threads, taken, step = torch.get_num_threads(), [], product.step
+    monkeypatch.setattr(chain_steps, "SMALLEST", 1000)
+    monkeypatch.setattr(product, "_ALIKE", {})
+
+    def noted(*given: Any) -> None:
+        taken.append(len(given) > 5 and given[5] is not None)
+        step(*given)
+
+    monkeypatch.setattr(product, "step", noted)
+    torch.set_num_threads(1)
+    yield taken
+    torch.set_num_threads(threads)
+
+
+def wide_run(start: Tensor, **settings: Any) -> tuple[FlatModel, LocalRun]:
+    model, local = FlatModel(wide()), LocalTraining(lr=0.1, batch_size=5, **settings)
+    forms = {"of_outputs": F.cross_entropy}
+    return model, train(training(model, batches(23), start, local, stream(0), forms=forms))
+
+
+@pytest.mark.parametrize("settings", [{"steps": 1}, {"steps": 4}, {"epochs": 2}], ids=str)
+@pytest.mark.parametrize("diverged", [False, True])
+def test_one_pass_gives_the_bits_of_a_copy_and_a_product(
+    in_one_pass: list[bool], settings: dict[str, Any], diverged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = FlatModel(wide()).trained.clone()
+    start[500] = torch.nan if diverged else 0.5
+    before, version = start.clone(), start._version
+    model, run = wide_run(start, **settings)
+    if not in_one_pass:
+        pytest.skip("this processor's products round otherwise")
+    assert any(in_one_pass) == (
+        "steps" in settings
+    )  # the last batch of an epoch has 3 examples, and no trial
+    late, unwritten = in_one_pass[-1], model._trained.clone()
+    assert diverged or the_same_bits(unwritten, run.end) == (not late)
+    held = nn.utils.parameters_to_vector(model.module.parameters()).detach()
+    assert start._version == version
+    assert the_same_bits(start, before)
+    monkeypatch.setattr(product, "compiled", lambda: None)
+    plain, other = wide_run(start, **settings)
+    assert the_same_bits(run.delta, other.delta)
+    assert the_same_bits(run.end, other.end)
+    assert the_same_bits(held, plain.trained)
+    assert bool(run.delta.isnan().any()) == diverged
+
+
+def the_same_bits(one: Tensor, other: Tensor) -> bool:
+    same = one.view(torch.int32) == other.view(torch.int32)
+    return bool((same | one.isnan() & other.isnan()).all())
+
+
+def test_a_loop_that_rounds_otherwise_is_left_out(
+    in_one_pass: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, step = FlatModel(wide()).trained.clone(), product.step
+
+    def otherwise(out: Tensor, *given: Any) -> None:
+        step(out, *given)
+        out[-1, -1] *= 1 + 1e-6
+
+    monkeypatch.setattr(product, "step", otherwise)
+    _, run = wide_run(start, steps=4)
+    monkeypatch.setattr(product, "compiled", lambda: None)
+    assert the_same_bits(run.delta, wide_run(start, steps=4)[1].delta)
+    assert set(product._ALIKE.values()) == {False}
+
+
+@pytest.mark.parametrize(("rows", "columns", "examples"), [(1, 1, 2), (3, 32, 1), (7, 33, 9), (50, 100, 32)])
+def test_the_loop_steps_by_the_product_of_any_size(
+    in_one_pass: list[bool], rows: int, columns: int, examples: int
+) -> None:
+    w, g, a = torch.randn(rows, columns), torch.randn(examples, rows), torch.randn(examples, columns)
+    base, right = torch.randn(rows, columns), w - 0.1 * g.t() @ a
+    out = torch.empty_like(w)
+    product.step(out, w, g, a, 0.1, base)
+    assert torch.allclose(out, right - base, atol=1e-5)
+    product.step(w, w, g, a, 0.1)
+    assert torch.allclose(w, right, atol=1e-5)
+
+
+def test_nothing_is_compiled_where_memory_limits_a_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The middle layer has most of the weights."""
+    monkeypatch.setattr(chain_steps, "SMALLEST", 1000)
+    monkeypatch.setattr(compiled, "_TOLD", set())
+    start = FlatModel(wide()).trained.clone()
+    runs = [wide_run(start, steps=2, compile=compile)[1] for compile in (False, True, True)]
+    assert all(the_same_bits(run.delta, runs[0].delta) for run in runs)
+    line = "[local] compile = true: memory limits a step of layers as large as this model's"
+    assert capsys.readouterr().err == f"{line}; the plain step runs instead\n"
