@@ -1,3 +1,10 @@
+from .coordinator_sums import (
+    Share as Share,
+    SharesAsked as SharesAsked,
+    SumsOfSites as SumsOfSites,
+    check_sites as check_sites,
+    sums_of_sites as sums_of_sites,
+)
 from .ledger_marks import (
     LedgerMarks as LedgerMarks,
 )
@@ -10,11 +17,4 @@ from .site_totals import (
 )
 from .sum_letters import (
     SumLetters as SumLetters,
-)
-from .sums_of_sites import (
-    Share as Share,
-    SharesAsked as SharesAsked,
-    SumsOfSites as SumsOfSites,
-    check_sites as check_sites,
-    sums_of_sites as sums_of_sites,
 )

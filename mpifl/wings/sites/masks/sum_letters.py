@@ -10,7 +10,7 @@ from mpifl.common.machine import signals
 from mpifl.wings.masked import SumPlan
 from mpifl.wings.sites import SiteLetters
 from mpifl.wings.sites.letters import Journal, LetterFault, Member, SignedHeader, SumRecord, looks
-from mpifl.wings.sites.masks.sums_of_sites import Share
+from mpifl.wings.sites.masks.coordinator_sums import Share
 
 
 class SumLetters:
