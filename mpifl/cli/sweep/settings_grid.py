@@ -15,7 +15,7 @@ from mpifl.data.shards import AnySpec, read_any
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.observers import Progress
 from mpifl.report.runs import Summary, changed_by_force, read_run
-from mpifl.run.folder import describe, read_environment, same_data, why_lost
+from mpifl.run.folder import changed_code, describe, read_environment, same_data, why_lost
 from mpifl.run.job import HARMLESS, Job, differing_keys, read_job, read_kept
 from mpifl.training.beforehand import validate_job
 from mpifl.wings import wings_of
@@ -88,6 +88,8 @@ class GridRun:
         environment = read_environment(self.run)
         if forced := changed_by_force(environment):
             return f"was changed on the way by --force: {'; '.join(forced)}"
+        if changed := changed_code(self.run, self.job):
+            return f"was started with another code of {' and '.join(changed)} than is there now"
         if spec and not same_data(environment.get("data", {}), describe(spec)):
             return f"was started on other shards than those at {self.job.shards} now"
         found = self.summary()

@@ -30,7 +30,7 @@ from mpifl.report.runs.compared_columns import (
 )
 from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
 from mpifl.report.runs.runs import Summary, read_run
-from mpifl.report.runs.seeds import Group, groups, on_other_shards, table_of_differences, varying
+from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
 from mpifl.report.runs.standings import standings_of, table_of_settings, verdict
 from mpifl.report.runs.units import speed
 from mpifl.run.folder import read_metrics, round_of
@@ -144,7 +144,7 @@ def read_runs(runs: Sequence[Path], search: bool = False) -> tuple[list[Summary]
             summaries.append(replace(read_run(run), search=search))
         except InputError as error:
             left_out[run] = one_line(error)
-    return on_other_shards(_without_the_usual(summaries)), left_out
+    return on_other_ground(_without_the_usual(summaries)), left_out
 
 
 def briefly(run: Path, reason: str) -> str:

@@ -50,6 +50,8 @@ class Summary:
     """What to know before comparing it, in a few words each."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """What it was trained on, as `describe` of `run/folder` tells it."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """The sha256 of each module of the user's own that it was started with."""
     forced: tuple[str, ...] = ()
     """What of its training was changed on the way, by --force."""
     metric: MetricInfo = ACCURACY
@@ -257,6 +259,7 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         finished=finished,
         stopped=stopped,
         data=environment.get("data", {}),
+        code=environment.get("code", {}),
         forced=forced,
         metric=metric,
         beside=infos_of(environment.get("metrics", ())),

@@ -68,28 +68,35 @@ def _titled(labels: Sequence[str], members: Sequence[list[Summary]]) -> list[Gro
     found = []
     for label, runs in zip(labels, members, strict=True):
         title = _title(runs[0], varied) if len(runs) > 1 else label
-        of = f" (shards of {label})" if titles.count(title) > 1 else ""  # other shards, by the same job
-        found.append(Group(title + of, runs))
+        alike = [other[0] for other in members if len(other) > 1 and _title(other[0], varied) == title]
+        shards = any(not same_data(other.data, runs[0].data) for other in alike)
+        of = f" ({'shards' if shards else 'code as'} of {label})" if titles.count(title) > 1 else ""
+        found.append(Group(title + of, runs))  # by the same job
     return found
 
 
-def on_other_shards(summaries: Sequence[Summary]) -> list[Summary]:
-    """Return the runs, with a remark on each whose shards are not those of an earlier one by the same job."""
+def on_other_ground(summaries: Sequence[Summary]) -> list[Summary]:
+    """Return the runs, with a remark on each whose shards, or the user's code, are not those of an earlier
+    run by the same job."""
     jobs, found = _but_for_seed(summaries), []
     for summary, job, first in zip(summaries, jobs, _first_alike(summaries), strict=True):
         if job and first != jobs.index(job):
-            remark = f"on other shards than {summaries[jobs.index(job)].run}, by the same job"
+            earlier = summaries[jobs.index(job)]
+            shards = not same_data(earlier.data, summary.data)
+            what = "on other shards" if shards else "by another code of own"
+            remark = f"{what} than {earlier.run}, by the same job"
             summary = replace(summary, remarks=(*summary.remarks, remark))
         found.append(summary)
     return found
 
 
 def _first_alike(summaries: Sequence[Summary]) -> list[int]:
-    """Return for each run the first of its job, whatever the seed, that was trained on the same shards."""
+    """Return for each run the first of its job, whatever the seed, on the same shards by the same code."""
     jobs = _but_for_seed(summaries)
     return [
         next(other for other, first in enumerate(summaries)
-             if jobs[other] == job and same_data(first.data, summary.data))
+             if jobs[other] == job and same_data(first.data, summary.data)
+             and same_data(first.code, summary.code))
         for summary, job in zip(summaries, jobs, strict=True)
     ]  # fmt: skip
 

@@ -312,6 +312,19 @@ def test_runs_on_other_rows_are_not_ranked(tmp_path):
     assert judged(*runs)[2] == "The runs are scored on different rows, so they are not ranked."
 
 
+def test_runs_of_other_code_of_ones_own_are_another_setting(tmp_path, capsys):
+    runs = [make_run(tmp_path / f"{seed}", 0.5 + seed / 100, seed) for seed in (1, 2, 3, 4, 5)]
+    for run, code in zip(runs, "aaabb", strict=True):
+        write_environment(run, code={"own": code * 64})
+    first, other = groups([read_run(run) for run in runs])
+    assert [len(first.runs), len(other.runs)] == [3, 2]
+    assert "(code as of 4)" in other.name
+    compare_runs(runs)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{runs[3]}: by another code of own than {runs[0]}, by the same job" in said
+    assert "code as of 4" in said
+
+
 def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
     ends = [0.80, 0.81, 0.83, 0.82], [0.80, 0.812, 0.828, 0.82], [0.5, 0.51, 0.53, 0.52], [0.7]
     found = verdict(standings_of([read_run(run) for run in settings_of(tmp_path, *ends)]))
