@@ -9,6 +9,7 @@ from typing import Any
 
 from mpifl.common import LARGEST_FILE, Names, read_whole
 from mpifl.common.pages import Block, Fold, Table, check_page, render, there, write_page
+from mpifl.data.shards import FederationSpec
 from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
@@ -28,6 +29,7 @@ from mpifl.report.runs import (
     groups_told,
     headline,
     judging,
+    of_groups,
     read_run,
     read_tables,
     rows_of_rounds,
@@ -124,7 +126,9 @@ def page(
     environment = read_environment(summary.run)
     names = Names(environment.get("silos", ()))
     spec = trained_on(summary, environment)
-    summary = replace(summary, rows=rows_of_rounds(summary, spec))
+    doubt = of_groups([*spec.silos, spec.test]) if isinstance(spec, FederationSpec) else ""
+    remarks = (*summary.remarks, doubt) if doubt else summary.remarks
+    summary = replace(summary, rows=rows_of_rounds(summary, spec), remarks=remarks)
     main, held = run_figures.curve(summary, names), examples(summary, spec, names)
     over = gains(values(summary), values(alone), summary.metric, held) if alone is not None else {}
     drawn, fallen = silos(summary, names, held, main, over)

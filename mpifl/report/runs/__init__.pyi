@@ -67,6 +67,7 @@ from .silo_data import (
     examples as examples,
     groups_told as groups_told,
     judging as judging,
+    of_groups as of_groups,
     read_shards as read_shards,
     rows_of_rounds as rows_of_rounds,
     trained_on as trained_on,
