@@ -6,10 +6,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from mpifl.common import InputError, Names
+from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Table, charts
 from mpifl.report.pages.gains import Gain, gains, held_against, values
-from mpifl.report.runs import Held, Standing, Summary, chance, examples, trained_on, trains_alone
+from mpifl.report.runs import Held, Standing, Summary, chance, examples, named, trained_on, trains_alone
 from mpifl.run.folder import read_environment, same_data
 
 MOST_SILOS = 200
@@ -25,10 +25,7 @@ def reference_of(found: Sequence[Standing], against: str | None) -> Standing | N
         InputError: no setting has the name that is given.
     """
     if against is not None:
-        if named := [one for one in found if against in (one.name, one.group.name)]:
-            return named[0]
-        offered = "; ".join(one.name for one in found)
-        raise InputError(f"--against {against}: is not a setting of these runs; they are: {offered}")
+        return named(found, against)
     alone = [one for one in found if trains_alone(one.group.runs[0].job)]
     usual = [one for one in found if _algorithm(one).get("name") == "fedavg"]
     return alone[0] if alone else usual[0] if len(usual) == 1 else None

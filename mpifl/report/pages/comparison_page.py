@@ -22,10 +22,12 @@ from mpifl.report.runs import (
     Standing,
     Summary,
     briefly,
+    cells_against,
     columns_of,
     curve_legends,
     fitting,
     headline,
+    held_to,
     judged_by_all,
     level_of,
     listed,
@@ -37,6 +39,7 @@ from mpifl.report.runs import (
     to_target,
     units,
     verdict,
+    words_against,
 )
 
 ROOM, LONGEST, BESIDE = 120, 28, 9
@@ -78,6 +81,7 @@ def compare_page(
     if found:
         drawn = [_settings(found, target, path), _grid(found, path), *_panels(found, target)]
         reference = reference_of(found, against)
+        drawn.insert(1, _each_against(found, reference) if against and reference else None)
         silos, over = silos_of_settings(found, reference, held_by(summaries))
         drawn.append(silos)
         if reference and over:
@@ -219,6 +223,17 @@ def _against(rival: Rival | None) -> list[Cell]:
         return [Cell(behind, rival.behind), Cell("–", ""), Cell("–", "")]
     look = "worst" if rival.seen else ""
     return [Cell(behind, rival.behind, look), Cell(reach, rival.test.low), Cell(f"{p} {name}", rival.p, look)]
+
+
+def _each_against(found: Sequence[Standing], reference: Standing) -> Figure:
+    """Return a row for each setting: how it is held against a reference that was named."""
+    rows = []
+    for one in held_to(found, reference):
+        cells = cells_against(one, reference.metric)
+        rows.append([Cell(str(one["setting"])), *map(Cell, cells)])
+    heads = ["setting", f"over {reference.name}", TESTED[1], "uncorrected p", TESTED[2], "test"]
+    title = f"Each setting against {reference.name}"
+    return Figure(title, words_against(found, reference), [Table(heads, rows)], wide=True)
 
 
 def _places(found: Sequence[Standing]) -> tuple[Callable[[float], float], list[str]]:

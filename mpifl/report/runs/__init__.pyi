@@ -75,11 +75,15 @@ from .silo_data import (
 from .standings import (
     Rival as Rival,
     Standing as Standing,
+    cells_against as cells_against,
+    held_to as held_to,
     listed as listed,
+    named as named,
     rivals as rivals,
     standings_of as standings_of,
     standings_of_groups as standings_of_groups,
     verdict as verdict,
+    words_against as words_against,
 )
 from .units import (
     seconds as seconds,

@@ -31,7 +31,14 @@ from mpifl.report.runs.compared_columns import (
 from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
-from mpifl.report.runs.standings import standings_of, table_of_settings, verdict
+from mpifl.report.runs.standings import (
+    named,
+    standings_of,
+    table_against,
+    table_of_settings,
+    verdict,
+    words_against,
+)
 from mpifl.report.runs.units import speed
 from mpifl.run.folder import read_metrics, round_of
 from mpifl.run.job import read_kept
@@ -96,6 +103,10 @@ def compare_runs(
     found = standings_of(summaries)
     if tested := table_of_settings(found):
         console.print(tested)
+    reference = None if output.against is None else named(found, output.against)
+    if reference is not None:
+        console.print(table_against(found, reference))
+        console.print(words_against(found, reference), soft_wrap=True)
     remarks = [
         f"{one.run}: {remark}" for one in summaries for remark in (one.stopped, *one.remarks) if remark
     ]

@@ -546,18 +546,48 @@ def test_a_table_for_latex_has_the_best_in_bold_only_where_it_is_ahead(tmp_path,
     compare_runs(runs, output=Output(latex=tmp_path / "c.tex"))
     text = (tmp_path / "c.tex").read_text()
     heads, first, second = cells_of(text)
-    assert heads == ["setting", "seeds", r"accuracy (\%)", "MB"], (
+    assert heads[:4] == ["setting", "seeds", r"accuracy (\%)", "MB"], (
         "no silo was scored, and none is at the target"
     )
-    assert first == ["lr 0.1", "3", r"$\mathbf{81.33 \pm 1.53}$", "2.0"]
-    assert second == ["lr 0.2", "3", r"$71.67 \pm 1.53$", "2.0"]
+    assert first == ["lr 0.1", "3", r"$\mathbf{81.33 \pm 1.53}$", "2.0", "", "", ""]
+    assert second == ["lr 0.2", "3", r"$71.67 \pm 1.53$", "2.0", "$-9.67$", "$-$11.10 to $-$8.23", "$0.001$"]
     assert text.startswith("% lr 0.1 is best: accuracy 81.33 ± 1.53%, the mean of 3 seeds. lr 0.2 ")
-    assert r"\begin{tabular}{lrrr}" in text
+    assert r"\begin{tabular}{lrrrrrr}" in text
     compare_runs(
         settings_of(tmp_path / "b", [0.8, 0.84], [0.7, 0.92]), output=Output(latex=tmp_path / "c.tex")
     )
     assert "mathbf" not in (tmp_path / "c.tex").read_text()
     assert "latex: " in capsys.readouterr().out
+
+
+def test_each_setting_is_tested_against_one_that_is_named_in_every_output(tmp_path, capsys):
+    third = "lr 0.30000000000000004"
+    ends = [0.80, 0.81, 0.83], [0.70, 0.72, 0.73], [0.75, 0.76, 0.74]
+    runs = settings_of(tmp_path / "a", *ends, evaluate={"target": 0.4})
+    files = {"json": tmp_path / "c.json", "latex": tmp_path / "c.tex", "csv": tmp_path / "c.csv"}
+    compare_runs(runs, output=Output(**files, page=tmp_path / "c.html", against="lr 0.2"))
+    told = json.loads(files["json"].read_text())
+    assert [(one["setting"], one["other"]) for one in told["pairs"]] == [
+        ("lr 0.1", third), ("lr 0.1", "lr 0.2"), (third, "lr 0.2")]  # fmt: skip
+    tested = {one["setting"]: one for one in told["against"]["settings"]}
+    plain = [float(stats.ttest_rel(ends[nth], ends[1]).pvalue) for nth in (0, 2)]
+    assert [tested[name]["p"] for name in ("lr 0.1", third)] == pytest.approx(plain)
+    low, high = sorted(plain)
+    assert sorted(one["p_holm"] for one in tested.values()) == pytest.approx([2 * low, max(2 * low, high)])
+    assert tested["lr 0.1"]["difference"] == pytest.approx(0.29 / 3)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "over lr 0.2" in said
+    assert "p is corrected by Holm for the 2 settings held against lr 0.2." in said
+    assert "Each setting against lr 0.2" in " ".join(Reader((tmp_path / "c.html").read_text()).titles())
+    heads, first, *_, last = cells_of(files["latex"].read_text())
+    assert heads[-3:] == [r"over lr 0.2", "95\\% interval", "$p$"]
+    assert (first[-3], last[-3:]) == ("$+9.67$", ["", "", ""])
+    assert r"\pm" in first[heads.index(r"rounds to 40\%")]
+    rows = list(csv.DictReader(files["csv"].open()))
+    assert float(rows[0]["against_p"]) == pytest.approx(plain[0])
+    assert (rows[3]["against"], rows[3]["against_p"]) == ("lr 0.2", "")
+    with pytest.raises(InputError, match=r"--against lr 9: is not a setting of these runs; they are: lr 0.1"):
+        compare_runs(runs, output=Output(against="lr 9"))
 
 
 def test_names_are_text_to_latex(tmp_path):
@@ -678,7 +708,7 @@ WRONG = [
     ({"plot": "c.svg", "drawing": Drawing(style="none")}, "--style none: "),
     ({"page": "c.pdf"}, "--page .*: ends in '.pdf'"),
     ({"page": "c.html", "against": "none"}, "--against none: is not a setting"),
-    ({"against": "lr 0.1"}, "--against lr 0.1: is for --page FILE; give that, too"),
+    ({"against": "none"}, "--against none: is not a setting"),
     ({"json": "none/c.json"}, "--json .*c.json: cannot be written .*none is not a folder"),
     ({"latex": "c.csv"}, "--latex .*c.csv: is the file of --csv, too"),
 ]
