@@ -9,7 +9,17 @@ from typing import Any
 from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Table, charts
 from mpifl.report.pages.gains import Gain, gains, held_against, values
-from mpifl.report.runs import Held, Standing, Summary, chance, examples, named, trained_on, trains_alone
+from mpifl.report.runs import (
+    Held,
+    Standing,
+    Summary,
+    chance,
+    examples,
+    named,
+    of_several_shards,
+    trained_on,
+    trains_alone,
+)
 from mpifl.run.folder import read_environment, same_data
 
 MOST_SILOS = 200
@@ -79,6 +89,8 @@ def silos_of_settings(
         against: The reference, if there is one.
         held: What each silo holds, as far as that is known.
     """
+    if any(of_several_shards(one.group) for one in found):
+        return None, {}  # a silo's name is another silo in other shards
     metric, base = found[0].metric, {} if against is None else _means(against)
     shown = [one for one in found if one is not against][: len(charts.COLOURS)]
     over = [_over(one, against, held) if against else {} for one in shown]

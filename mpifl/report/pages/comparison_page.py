@@ -32,6 +32,7 @@ from mpifl.report.runs import (
     level_of,
     listed,
     metrics_of,
+    ranked_by,
     read_runs,
     rivals,
     settings,
@@ -77,7 +78,7 @@ def compare_page(
     said = verdict(found)
     if found and target is not None and all(_to_target(one, target).text == MISSED for one in found):
         said.insert(1, f"No setting reached the target, {found[0].metric.write_briefly(target)}.")
-    said += [f"Settings are ranked by {found[0].judged.words()}."] if found and found[0].judged else []
+    said += ranked_by(found)
     if found:
         drawn = [_settings(found, target, path), _grid(found, path), *_panels(found, target)]
         reference = reference_of(found, against)
@@ -125,6 +126,8 @@ def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found
     many = len(summaries) + len(left_out)
     if not found:
         return "No run is ranked: no main metric was scored in all of them."
+    if found[0].judged and found[0].judged.apart:
+        return "No run is ranked."
     said = f"{len(ranked):,} of {many:,} runs are ranked."
     if len(ranked) == many:
         said = f"All {many:,} runs are ranked; none was left out."

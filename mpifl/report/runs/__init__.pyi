@@ -58,6 +58,7 @@ from .runs import (
 from .seeds import (
     Group as Group,
     groups as groups,
+    of_several_shards as of_several_shards,
     settings as settings,
     varying as varying,
 )
@@ -79,6 +80,7 @@ from .standings import (
     held_to as held_to,
     listed as listed,
     named as named,
+    ranked_by as ranked_by,
     rivals as rivals,
     standings_of as standings_of,
     standings_of_groups as standings_of_groups,

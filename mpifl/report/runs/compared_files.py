@@ -31,6 +31,7 @@ from mpifl.report.runs.standings import (
     of_runs,
     of_settings,
     pairs,
+    ranked_by,
     rivals,
     standings_of,
     verdict,
@@ -183,7 +184,7 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
         for nth, one in enumerate(found)
     ]
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
-    said += f" Settings are ranked by {found[0].judged.words()}." if found[0].judged else ""
+    said = " ".join([said, *ranked_by(found)])
     return LATEX.format(one_line(said), "r" * len(columns), heads, "\n".join(rows))
 
 

@@ -33,6 +33,7 @@ from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
 from mpifl.report.runs.standings import (
     named,
+    ranked_by,
     standings_of,
     table_against,
     table_of_settings,
@@ -110,8 +111,12 @@ def compare_runs(
     remarks = [
         f"{one.run}: {remark}" for one in summaries for remark in (one.stopped, *one.remarks) if remark
     ]
-    judged = [f"Settings are ranked by {found[0].judged.words()}."] if found and found[0].judged else []
-    said = [*verdict(found), *(judged if len(found) > 1 else []), f"Figures: {whose(summaries)}.", *remarks]
+    said = [
+        *verdict(found),
+        *(ranked_by(found) if len(found) > 1 else []),
+        f"Figures: {whose(summaries)}.",
+        *remarks,
+    ]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
     title = f"Comparison of runs in {common_folder(summaries)}"

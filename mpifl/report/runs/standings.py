@@ -19,7 +19,7 @@ from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.curve_legends import legends
 from mpifl.report.runs.judged import VALID, Judged, judged_by_all
 from mpifl.report.runs.runs import Summary
-from mpifl.report.runs.seeds import Group, groups
+from mpifl.report.runs.seeds import Group, groups, of_several_shards
 
 OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen")
 COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
@@ -251,7 +251,16 @@ def verdict(found: Sequence[Standing]) -> list[str]:
     if judged and judged.apart:
         return ["The runs are scored on different rows, so they are not ranked.", *left_out]
     others = rivals(found)
-    return [_head(found[0], others), _next(found, others), *_rest(others), *_tested(found[0]), *left_out]
+    said = [_head(found[0], others), _next(found, others), *_rest(others), *_tested(found[0])]
+    repeats = any(of_several_shards(one.group) for one in found)
+    said += ["Each seed has shards of its own, the same for all settings."] if repeats else []
+    return [*said, *left_out]
+
+
+def ranked_by(found: Sequence[Standing]) -> list[str]:
+    """Say by what settings are ranked, if they are."""
+    judged = found[0].judged if found else None
+    return [f"Settings are ranked by {judged.words()}."] if judged and not judged.apart else []
 
 
 def _tested(first: Standing) -> list[str]:

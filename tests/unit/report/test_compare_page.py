@@ -312,6 +312,27 @@ def test_runs_on_other_rows_are_not_ranked(tmp_path):
     assert judged(*runs)[2] == "The runs are scored on different rows, so they are not ranked."
 
 
+def test_repeats_over_partitions_are_paired_where_all_settings_have_the_same(tmp_path, capsys):
+    runs = {
+        (name, seed): judged_run(
+            tmp_path / f"{name}-{seed}", 0.9, 0.5 + 0.1 * (name == "scaffold") + 0.01 * seed**2, seed=seed,
+            data=f"p{seed}", shards=f"sh/p{seed}", algorithm={"name": name},
+        )
+        for name in ("fedavg", "scaffold") for seed in (1, 2, 3)
+    }  # fmt: skip
+    names, _, said = judged(*runs.values())
+    assert names == ["scaffold", "fedavg"]
+    assert said.startswith("scaffold is best: accuracy 64.67 ± 4.04%, the mean of 3 seeds.")
+    assert "paired t-test over 3 seeds" in said
+    assert "Each seed has shards of its own, the same for all settings." in said
+    del runs["fedavg", 3]
+    compare_runs(list(runs.values()), output=Output(page=tmp_path / "p.html"))
+    said = capsys.readouterr().out + (tmp_path / "p.html").read_text()
+    assert said.count("The runs are scored on different rows, so they are not ranked.") == 2
+    assert "Settings are ranked" not in said
+    assert "runs are ranked" not in said
+
+
 def test_runs_of_other_code_of_ones_own_are_another_setting(tmp_path, capsys):
     runs = [make_run(tmp_path / f"{seed}", 0.5 + seed / 100, seed) for seed in (1, 2, 3, 4, 5)]
     for run, code in zip(runs, "aaabb", strict=True):

@@ -188,7 +188,7 @@ def test_figures_are_those_that_the_sweep_asks_for(job, tmp_path, capfd):
         finish(task)
     assert sweep(*words, "--set", "evaluate.target_accuracy=0.4") == 0
     printed = capfd.readouterr().out
-    assert "3 seeds" in (tmp_path / "sw" / "sweep.html").read_text(), "the page is of all in the folder"
+    assert "3 runs" in (tmp_path / "sw" / "sweep.html").read_text(), "the page is of all in the folder"
     assert "to 40%" in printed
     assert "to 90%" not in printed
     assert sweep(*words, "--set", "rounds=1", "--list") == 2
