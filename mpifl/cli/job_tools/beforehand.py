@@ -118,7 +118,7 @@ def whole(
     """
     read_outline(job, overrides)  # so that a wrong key is told before torch is imported
     from mpifl.run.folder import check_run
-    from mpifl.run.job import read_job
+    from mpifl.run.job import read_job, uncalled
     from mpifl.training.beforehand import plan_wings, validate_job
     from mpifl.wings import OVER_SITES, wings_of
 
@@ -128,6 +128,7 @@ def whole(
     spec = found.spec
     if isinstance(spec, FederationSpec) and not _holds_out(spec):
         found.notes.append("nothing will be scored: no rows are held out; make shards with --test 0.2")
+    found.notes += [f"{source}: {one}" for one in uncalled(type(resolved.build_algorithm()))]
     here: set[int] = {*range(len(spec.silos))}
     looks: list[Callable[[], object]] = [
         lambda: _look_for_files(found, here, elsewhere, at_sites),
