@@ -182,8 +182,8 @@ def held_to(found: Sequence[Standing], reference: Standing) -> list[dict[str, ob
 
     A positive difference is the better. p is corrected by Holm for these settings, and not for all pairs.
     """
-    each = [(one.name, {}, _test(one, reference)) for one in found if one is not reference]
-    return _with_holm(each)
+    others = [one for one in found if one is not reference]
+    return _with_holm([(one.name, {}, _test(one, reference)) for one in others])
 
 
 def _with_holm(

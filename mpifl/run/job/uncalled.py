@@ -19,7 +19,7 @@ def uncalled(kind: type[Algorithm]) -> list[str]:
     own = [one for one in kind.__mro__ if not _ours(one)]
     if not own:
         return []
-    base = next(one for one in kind.__mro__ if _ours(one))
+    base = next(one for one in kind.__mro__ if issubclass(one, Algorithm) and _ours(one))
     methods = [(name, call) for one in own for name, call in _methods(one)]
     hooks = [name for name in dir(base) if callable(getattr(base, name, None)) and not name.startswith("_")]
     used = {word for _, call in methods for word in _words(call.__code__)}

@@ -92,6 +92,10 @@ WRONG = {
     "empty value": (["seed=1,,2"], "--set seed=1,,2: give it as"),
     "twice": (["seed=1,1"], "1 stands there twice"),
     "two keys": (["seed=1", "seed=2"], "--set seed: given twice"),
+    "a key of one algorithm": (
+        ["algorithm.name=fedavg,fedprox", "algorithm.mu=0.1"],
+        """; use --set 'algorithm={name="fedavg"},{name="fedprox",mu=0.1}'""",
+    ),
     "bad key": (["local.sed=1"], "has no key 'sed'"),
     "bad value": (["seed=1,x"], 'seed = "x"'),
     "one name": (['model.a="x/y","x_y"'], "share the name"),
