@@ -13,7 +13,7 @@ from mpifl.cli.command_options import Run
 from mpifl.common import InputError
 
 if TYPE_CHECKING:
-    from mpifl.report.runs import State
+    from mpifl.report.terminal import State
 
 Every = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Between two looks.")]
 

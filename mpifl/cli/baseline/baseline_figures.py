@@ -132,7 +132,7 @@ def compare_models(plan: BaselinePlan) -> Baseline:
     grouped = any(one.groups is not None and len(np.unique(one.groups)) < one.rows for one in judged)
     test = BY_GROUPS if grouped else BOOTSTRAP if mean else EXACT
     silos, whole = _of_rights(judged) if test == EXACT else _of_draws(judged, plan.job.seed, mean)
-    return Baseline(plan.federated.metric, test, silos, whole, left_out, _remarks(plan), mean)
+    return Baseline(plan.federated.metric, test, silos, whole, left_out, remarks=_remarks(plan), mean=mean)
 
 
 def _remarks(plan: BaselinePlan) -> list[str]:

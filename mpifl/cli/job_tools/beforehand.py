@@ -124,11 +124,10 @@ def whole(
 
     at_sites = os.path.lexists(run / OVER_SITES)  # a coordinator has the shards of no silo
     resolved, source = read_job(job, overrides), str(job)
-    found = Checked(resolved, validate_job(resolved, source, wings_of))
-    spec = found.spec
+    spec, own = validate_job(resolved, source, wings_of), uncalled(type(resolved.build_algorithm()))
+    found = Checked(resolved, spec, notes=[f"{source}: {one}" for one in own])
     if isinstance(spec, FederationSpec) and not _holds_out(spec):
         found.notes.append("nothing will be scored: no rows are held out; make shards with --test 0.2")
-    found.notes += [f"{source}: {one}" for one in uncalled(type(resolved.build_algorithm()))]
     here: set[int] = {*range(len(spec.silos))}
     looks: list[Callable[[], object]] = [
         lambda: _look_for_files(found, here, elsewhere, at_sites),

@@ -13,12 +13,15 @@ from mpifl.report.runs import (
     Held,
     Standing,
     Summary,
+    cells_against,
     chance,
     examples,
+    held_to,
     named,
     of_several_shards,
     trained_on,
     trains_alone,
+    words_against,
 )
 from mpifl.run.folder import read_environment, same_data
 
@@ -125,3 +128,15 @@ def _whose(found: Sequence[Standing]) -> str:
 
 def _of_seeds(found: Sequence[Standing]) -> str:
     return ", as means over seeds" if any(len(one.group.runs) > 1 for one in found) else ""
+
+
+def each_against(found: Sequence[Standing], reference: Standing) -> Figure:
+    """Return a row for each setting: how it is held against a reference that was named."""
+    rows = []
+    for one in held_to(found, reference):
+        cells = cells_against(one, reference.metric)
+        rows.append([Cell(str(one["setting"])), *map(Cell, cells)])
+    heads = ["setting", f"over {reference.name}", "95% interval, not corrected", "uncorrected p"]
+    heads += ["p, corrected", "test"]
+    title = f"Each setting against {reference.name}"
+    return Figure(title, words_against(found, reference), [Table(heads, rows)], wide=True)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.judging import scores
-from mpifl.report.pages.compared_silos import held_by, reference_of, silos_of_settings
+from mpifl.report.pages.compared_silos import each_against, held_by, reference_of, silos_of_settings
 from mpifl.report.pages.diverged import has_diverged
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
@@ -22,12 +22,10 @@ from mpifl.report.runs import (
     Standing,
     Summary,
     briefly,
-    cells_against,
     columns_of,
     curve_legends,
     fitting,
     headline,
-    held_to,
     judged_by_all,
     level_of,
     listed,
@@ -40,7 +38,6 @@ from mpifl.report.runs import (
     to_target,
     units,
     verdict,
-    words_against,
 )
 
 ROOM, LONGEST, BESIDE = 120, 28, 9
@@ -80,11 +77,10 @@ def compare_page(
         said.insert(1, f"No setting reached the target, {found[0].metric.write_briefly(target)}.")
     said += ranked_by(found)
     if found:
-        drawn = [_settings(found, target, path), _grid(found, path), *_panels(found, target)]
         reference = reference_of(found, against)
-        drawn.insert(1, _each_against(found, reference) if against and reference else None)
         silos, over = silos_of_settings(found, reference, held_by(summaries))
-        drawn.append(silos)
+        held = each_against(found, reference) if against and reference else None
+        drawn = [_settings(found, target, path), held, _grid(found, path), *_panels(found, target), silos]
         if reference and over:
             said.append(gained(over, found[0].metric, reference.name, found[0].name))
     said.append(_accounted(summaries, left_out, found))
@@ -124,10 +120,8 @@ def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found
              for run in summaries if run.run in ranked]  # fmt: skip
     warned = [f"{called(run)} ({why})" for run, why in wrong if why]
     many = len(summaries) + len(left_out)
-    if not found:
-        return "No run is ranked: no main metric was scored in all of them."
-    if found[0].judged and found[0].judged.apart:
-        return "No run is ranked."
+    if not ranked_by(found):
+        return f"No run is ranked{': no main metric was scored in all of them' * (not found)}."
     said = f"{len(ranked):,} of {many:,} runs are ranked."
     if len(ranked) == many:
         said = f"All {many:,} runs are ranked; none was left out."
@@ -226,17 +220,6 @@ def _against(rival: Rival | None) -> list[Cell]:
         return [Cell(behind, rival.behind), Cell("–", ""), Cell("–", "")]
     look = "worst" if rival.seen else ""
     return [Cell(behind, rival.behind, look), Cell(reach, rival.test.low), Cell(f"{p} {name}", rival.p, look)]
-
-
-def _each_against(found: Sequence[Standing], reference: Standing) -> Figure:
-    """Return a row for each setting: how it is held against a reference that was named."""
-    rows = []
-    for one in held_to(found, reference):
-        cells = cells_against(one, reference.metric)
-        rows.append([Cell(str(one["setting"])), *map(Cell, cells)])
-    heads = ["setting", f"over {reference.name}", TESTED[1], "uncorrected p", TESTED[2], "test"]
-    title = f"Each setting against {reference.name}"
-    return Figure(title, words_against(found, reference), [Table(heads, rows)], wide=True)
 
 
 def _places(found: Sequence[Standing]) -> tuple[Callable[[float], float], list[str]]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from mpifl.common import LARGEST_FILE, Names, read_whole
 from mpifl.common.pages import Block, Fold, Table, check_page, render, there, write_page
-from mpifl.data.shards import FederationSpec
 from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
@@ -25,11 +24,11 @@ from mpifl.report.runs import (
     Summary,
     chance,
     data,
+    doubts,
     examples,
     groups_told,
     headline,
     judging,
-    of_groups,
     read_run,
     read_tables,
     rows_of_rounds,
@@ -126,9 +125,7 @@ def page(
     environment = read_environment(summary.run)
     names = Names(environment.get("silos", ()))
     spec = trained_on(summary, environment)
-    doubt = of_groups([*spec.silos, spec.test]) if isinstance(spec, FederationSpec) else ""
-    remarks = (*summary.remarks, doubt) if doubt else summary.remarks
-    summary = replace(summary, rows=rows_of_rounds(summary, spec), remarks=remarks)
+    summary = replace(summary, rows=rows_of_rounds(summary, spec), remarks=(*summary.remarks, *doubts(spec)))
     main, held = run_figures.curve(summary, names), examples(summary, spec, names)
     over = gains(values(summary), values(alone), summary.metric, held) if alone is not None else {}
     drawn, fallen = silos(summary, names, held, main, over)

@@ -32,11 +32,11 @@ from .compared_runs import (
 from .curve_legends import (
     legends as legends,
 )
-from .following import (
-    Follower as Follower,
-    Look as Look,
-    State as State,
-    leaving_in_order as leaving_in_order,
+from .held_against import (
+    cells_against as cells_against,
+    held_to as held_to,
+    named as named,
+    words_against as words_against,
 )
 from .judged import (
     judged_by_all as judged_by_all,
@@ -65,6 +65,7 @@ from .seeds import (
 from .silo_data import (
     Held as Held,
     data as data,
+    doubts as doubts,
     examples as examples,
     groups_told as groups_told,
     judging as judging,
@@ -76,16 +77,12 @@ from .silo_data import (
 from .standings import (
     Rival as Rival,
     Standing as Standing,
-    cells_against as cells_against,
-    held_to as held_to,
     listed as listed,
-    named as named,
     ranked_by as ranked_by,
     rivals as rivals,
     standings_of as standings_of,
     standings_of_groups as standings_of_groups,
     verdict as verdict,
-    words_against as words_against,
 )
 from .units import (
     seconds as seconds,

@@ -18,21 +18,15 @@ from mpifl.common import InputError, one_line, write_atomic
 from mpifl.common.pages import check_page, write_page
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs.compared_columns import metrics_of
+from mpifl.report.runs.held_against import as_columns, held_to, named, pairs, paper_columns
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
 from mpifl.report.runs.standings import (
     COLUMNS,
-    HELD_TO,
-    Standing,
-    cells_against,
     crowned,
-    held_to,
-    named,
     of_runs,
     of_settings,
-    pairs,
     ranked_by,
-    rivals,
     standings_of,
     verdict,
 )
@@ -75,11 +69,8 @@ def as_csv(summaries: Sequence[Summary], target: float | None, against: str | No
     of each run's setting against it."""
     content, rows = io.StringIO(), as_rows(summaries, target)
     if against is not None:
-        found = standings_of(summaries)
-        tested = {one["setting"]: one for one in held_to(found, named(found, against))}
-        for row in rows:
-            of = tested.get(row["setting"], {})
-            row |= {"against": against, **{f"against_{name}": of.get(name) for name in HELD_TO}}
+        columns = as_columns(standings_of(summaries), against)
+        rows = [{**row, **columns[row["setting"]]} for row in rows]
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(rows[0])
     for row in rows:
@@ -177,7 +168,8 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
     sent = [one.sums(target, *traffic) for one in found]
     columns.append(("MB", [f"{fmean(each) / 1e6:,.1f}" if each else "--" for each in sent]))
     columns = [column for column in columns if {*column[1]} != {"--"}]
-    columns += _tested(found, named(found, against) if against else found[0])
+    reference = named(found, against) if against else found[0]
+    columns += paper_columns(found, reference, escaped(reference.name))
     heads = " & ".join(["setting", *(head for head, _ in columns)])
     rows = [
         " & ".join([escaped(one.name), *(cells[nth] for _, cells in columns)]) + r" \\"
@@ -192,27 +184,6 @@ def _rounds(each: Sequence[float]) -> str:
     if len(each) < 2:
         return f"{each[0]:.0f}" if each else "--"
     return rf"${fmean(each):.0f} \pm {stdev(each):.0f}$"
-
-
-def _tested(found: Sequence[Standing], reference: Standing) -> list[tuple[str, list[str]]]:
-    """Return columns of the difference to a reference, its interval and p, if a test tells of one.
-
-    p is corrected by Holm: against the first, which the results chose, for all pairs; against another for
-    those that are held against it.
-    """
-    told = {one["setting"]: one for one in held_to(found, reference)}
-    if all(one["p"] is None for one in told.values()):
-        return []
-    if reference is found[0]:
-        told = {one.standing.name: told[one.standing.name] | {"p_holm": one.p} for one in rivals(found)}
-    metric, rows = reference.metric, []
-    for one in found:
-        cells = cells_against(told[one.name], metric) if one is not reference else [""] * 5
-        by, reach, _, p, _ = (cell.removesuffix(" points") for cell in cells)
-        by, reach = by.replace("−", "-"), reach.replace("−", "$-$")
-        rows.append([f"${by}$" if by.strip("-") else by, reach, f"${p}$" if p.strip("-") else p])
-    heads = [f"over {escaped(reference.name)}", r"95\% interval", "$p$"]
-    return [(head, [row[nth] for row in rows]) for nth, head in enumerate(heads)]
 
 
 def _spread(values: Sequence[float], metric: MetricInfo, bold: bool = False) -> str:

@@ -29,17 +29,10 @@ from mpifl.report.runs.compared_columns import (
     whose,
 )
 from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
+from mpifl.report.runs.held_against import named, table_against, words_against
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
-from mpifl.report.runs.standings import (
-    named,
-    ranked_by,
-    standings_of,
-    table_against,
-    table_of_settings,
-    verdict,
-    words_against,
-)
+from mpifl.report.runs.standings import Standing, ranked_by, standings_of, table_of_settings, verdict
 from mpifl.report.runs.units import speed
 from mpifl.run.folder import read_metrics, round_of
 from mpifl.run.job import read_kept
@@ -95,19 +88,7 @@ def compare_runs(
         raise InputError("; ".join(left_out.values()))
     console = wide_console()
     target = common_target(summaries) if target is None else target
-    together = [group for group in groups(summaries) if len(group.runs) > 1]
-    _print(console, summaries, lambda columns: table(summaries, target, columns))
-    if together:
-        _print(console, summaries, lambda columns: table_over_seeds(together, target, columns))
-    if keys := varying(summaries):
-        console.print(table_of_differences(summaries, keys))
-    found = standings_of(summaries)
-    if tested := table_of_settings(found):
-        console.print(tested)
-    reference = None if output.against is None else named(found, output.against)
-    if reference is not None:
-        console.print(table_against(found, reference))
-        console.print(words_against(found, reference), soft_wrap=True)
+    found = _tables(console, summaries, target, output.against)
     remarks = [
         f"{one.run}: {remark}" for one in summaries for remark in (one.stopped, *one.remarks) if remark
     ]
@@ -121,6 +102,26 @@ def compare_runs(
         console.print(line, soft_wrap=True)
     title = f"Comparison of runs in {common_folder(summaries)}"
     write_outputs(summaries, left_out, target, output, title, console)
+
+
+def _tables(
+    console: Console, summaries: Sequence[Summary], target: float | None, against: str | None
+) -> list[Standing]:
+    """Print the tables of runs, of seeds, of settings and of tests; return the settings."""
+    together = [group for group in groups(summaries) if len(group.runs) > 1]
+    _print(console, summaries, lambda columns: table(summaries, target, columns))
+    if together:
+        _print(console, summaries, lambda columns: table_over_seeds(together, target, columns))
+    if keys := varying(summaries):
+        console.print(table_of_differences(summaries, keys))
+    found = standings_of(summaries)
+    if tested := table_of_settings(found):
+        console.print(tested)
+    reference = None if against is None else named(found, against)
+    if reference is not None:
+        console.print(table_against(found, reference))
+        console.print(words_against(found, reference), soft_wrap=True)
+    return found
 
 
 def runs_in(folder: Path) -> list[Path]:

@@ -35,6 +35,12 @@ def of_groups(entries: Iterable[ShardEntry | None]) -> str:
     return OF_GROUPS if any(shared) else ""
 
 
+def doubts(spec: Told) -> list[str]:
+    """Return what is to be said against intervals of what a shard folder holds out, if there is something."""
+    doubt = of_groups([*spec.silos, spec.test]) if isinstance(spec, FederationSpec) else ""
+    return [doubt] if doubt else []
+
+
 @dataclass(frozen=True)
 class Held:
     """How many examples a silo trains on, how many it holds out, and the share of its commonest class among

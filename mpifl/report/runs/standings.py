@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 from rich.table import Table
 
-from mpifl.common import InputError
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs import chance, units
 from mpifl.report.runs.chance import LEVEL, Difference
@@ -26,8 +24,6 @@ COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviati
 """What the file of all runs says of each run's setting."""
 HEADS = ("behind the first", "95% interval", "uncorrected p", "p", "test")
 """What tables say of a setting beside the one with the best mean; `p` is corrected by Holm, as on pages."""
-HELD_TO = ("difference", "low", "high", "p", "p_holm", "test")
-"""What a test says of two settings: the difference of means, positive where the first is better."""
 MOST_NAMED = 5
 """Settings that a sentence names."""
 
@@ -151,7 +147,7 @@ def rivals(found: Sequence[Standing]) -> list[Rival]:
     for those that the first is in: else the best of six equal ones would be ahead in one case of ten.
     """
     ways = list(combinations(range(len(found)), 2))
-    tests = {way: test for way in ways if (test := _test(found[way[0]], found[way[1]])) is not None}
+    tests = {way: test for way in ways if (test := tested(found[way[0]], found[way[1]])) is not None}
     corrected = dict(zip(tests, chance.holm([test.p for test in tests.values()]), strict=True))
     return [
         Rival(one, abs(one.mean - found[0].mean), tests.get((0, nth)), corrected.get((0, nth)))
@@ -159,78 +155,12 @@ def rivals(found: Sequence[Standing]) -> list[Rival]:
     ]
 
 
-def pairs(found: Sequence[Standing]) -> list[dict[str, object]]:
-    """Return of each two settings, the better mean first, what a test says; p is corrected for all pairs."""
-    each = [(one, other, _test(one, other)) for one, other in combinations(found, 2)]
-    return _with_holm([(one.name, {"other": other.name}, test) for one, other, test in each])
-
-
-def named(found: Sequence[Standing], against: str) -> Standing:
-    """Return the setting of this name.
-
-    Raises:
-        InputError: there is none.
-    """
-    if one := next((one for one in found if against in (one.name, one.group.name)), None):
-        return one
-    offered = "; ".join(one.name for one in found) or "none that is ranked"
-    raise InputError(f"--against {against}: is not a setting of these runs; they are: {offered}")
-
-
-def held_to(found: Sequence[Standing], reference: Standing) -> list[dict[str, object]]:
-    """Return what a test says of each other setting and a reference that was chosen beforehand.
-
-    A positive difference is the better. p is corrected by Holm for these settings, and not for all pairs.
-    """
-    others = [one for one in found if one is not reference]
-    return _with_holm([(one.name, {}, _test(one, reference)) for one in others])
-
-
-def _with_holm(
-    each: Sequence[tuple[str, dict[str, object], Difference | None]],
-) -> list[dict[str, object]]:
-    corrected = iter(chance.holm([test.p for _, _, test in each if test]))
-    told = []
-    for name, more, test in each:
-        said = (test.by, test.low, test.high, test.p, next(corrected), name_of(test)) if test else [None] * 6
-        told.append({"setting": name, **more, **dict(zip(HELD_TO, said, strict=True))})
-    return told
-
-
-def cells_against(one: Mapping[str, Any], metric: MetricInfo) -> list[str]:
-    """Return what HELD_TO says, as tables have it."""
-    if one["p"] is None:
-        return ["-"] * 5
-    by = ("+" if one["difference"] > 0 else "") + units.points(one["difference"], metric)
-    reach = units.between(one["low"], one["high"], metric)
-    return [by, reach, units.probability(one["p"]), units.probability(one["p_holm"]), str(one["test"])]
-
-
-def table_against(found: Sequence[Standing], reference: Standing) -> Table:
-    """Return a table of each setting against the reference."""
-    table = Table()
-    table.add_column("setting", overflow="fold")
-    for heading in (f"over {reference.name}", *HEADS[1:]):
-        table.add_column(heading, justify="right")
-    for one in held_to(found, reference):
-        table.add_row(str(one["setting"]), *cells_against(one, reference.metric))
-    return table
-
-
-def words_against(found: Sequence[Standing], reference: Standing) -> str:
-    """Say what the tests against a reference are."""
-    many = sum(one["p"] is not None for one in held_to(found, reference))
-    if not many:
-        return f"A single seed cannot show a difference to {reference.name}."
-    return f"p is corrected by Holm for the {many:,} settings held against {reference.name}."
-
-
 def crowned(found: Sequence[Standing]) -> bool:
     """Return whether the first of several settings is ahead of each other one by more than chance makes."""
     return len(found) > 1 and all(one.seen for one in rivals(found))
 
 
-def _test(one: Standing, other: Standing) -> Difference | None:
+def tested(one: Standing, other: Standing) -> Difference | None:
     """Hold a setting against one that is no better; positive is better."""
     if one.judged and one.judged.apart:
         return None

@@ -16,7 +16,7 @@ from mpifl.run.job.naming import make_named
 from mpifl.run.job.needs import check_fits
 from mpifl.run.job.outline import Outline, flat
 from mpifl.run.job.tables import RULE_NAMES, CohortTable, Evaluate
-from mpifl.run.job.uncalled import uncalled
+from mpifl.run.job.uncalled_methods import uncalled
 from mpifl.run.job.validation import validated
 from mpifl.silo import UNSPLIT
 from mpifl.silo.steps import LOCAL, LocalTraining

@@ -22,7 +22,7 @@ from mpifl.common import InputError
 from mpifl.data.shards import read_any
 from mpifl.run.job import read_outline
 from mpifl.run.job.tables import RULE_NAMES
-from mpifl.run.job.uncalled import uncalled
+from mpifl.run.job.uncalled_methods import uncalled
 from mpifl.wings import wings_of
 from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.robust import RULES
