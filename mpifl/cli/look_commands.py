@@ -13,7 +13,7 @@ from mpifl.cli.command_options import Run
 from mpifl.common import InputError
 
 if TYPE_CHECKING:
-    from mpifl.report.runs import State
+    from mpifl.report.terminal import State
 
 Every = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Between two looks.")]
 
@@ -70,7 +70,7 @@ def compare(
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page: .html.")] = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="SETTING", help="With --page: what silos are held against, by its name there."),
+        typer.Option(metavar="SETTING", help="Test all other settings, and the page's silos, against it."),
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
     all_panels: Annotated[

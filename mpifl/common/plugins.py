@@ -6,12 +6,13 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpifl.common.errors import InputError
+from mpifl.common.errors import InputError, one_line
 from mpifl.common.suggesting import did_you_mean, plain, suggested
 
 
@@ -42,6 +43,20 @@ def load_plugin(name: str, key: str, known: Iterable[str], elsewhere: Mapping[st
         near = suggested(attribute, vars(found)) if found and isinstance(error, AttributeError) else ""
         where = "it is imported from PYTHONPATH or this folder"
         raise InputError(f"{key} = '{name}': {error}; {where}{near}") from None
+    except Exception as error:
+        raise InputError(f"{key} = '{name}': {_failed(module, error)}") from error
+
+
+def _failed(module: str, error: Exception) -> str:
+    """Say in one line where and why an import of the user's code failed."""
+    said = f"{type(error).__name__}: {one_line(str(error).partition(chr(10))[0])}"
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: {said}"
+    spec = importlib.util.find_spec(module)
+    at = [one for one in traceback.extract_tb(error.__traceback__) if spec and one.filename == spec.origin]
+    where = f"{at[-1].filename}:{at[-1].lineno}: " if at else ""
+    untyped = type(error).__name__ in ("PydanticSchemaGenerationError", "PydanticUserError")
+    return f"{where}{said}" + "; write a field as `decay: float = 0.6`" * untyped
 
 
 def code_of(names: Iterable[str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from mpifl.report.pages.live_page import _page as page_of_look
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs
-from mpifl.report.runs.following import Follower
+from mpifl.report.terminal.following import Follower
 from mpifl.run.folder.environment import note_lost, write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe

@@ -28,7 +28,7 @@ from mpifl.report.judging.predict import predict_run
 from mpifl.report.observers import PLAIN
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs
-from mpifl.report.runs.following import Follower
+from mpifl.report.terminal.following import Follower
 from mpifl.report.terminal.frame import frame
 from mpifl.run.folder import checkpoint
 from mpifl.run.folder.metrics_file import trim_metrics

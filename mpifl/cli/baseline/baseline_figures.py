@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from mpifl.cli.baseline.planned_runs import BaselinePlan
 from mpifl.cli.sweep import GridRun
-from mpifl.data.shards import open_shard
+from mpifl.data.shards import groups_of, open_shard
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import RowFigures, Trained, by_draws, by_right_answers, drawn, figures_of_rows
 from mpifl.report.runs import Difference, chance
@@ -18,11 +18,11 @@ from mpifl.silo.parameters import FlatModel
 
 EXACT = "exact McNemar test, and Tango's interval"
 BOOTSTRAP = "paired bootstrap over the rows, 2,000 draws"
+BY_GROUPS = "paired bootstrap over the groups of rows, 2,000 draws"
 BY_TEST_ROWS = (
     "The trainings were ended, or their models chosen, by scores on these same test rows, which flatters "
     "each of them; use [evaluate] split = 'valid'."
 )
-OF_GROUPS = "Intervals and p take rows as independent. Rows of one group are not, so both may be too small."
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Scored:
         pooled: By the model of all rows, if there is one.
         difference: Federated less alone; None where it is undefined.
         p: The p of that, corrected by Holm for the number of silos.
+        events: How many rows have the rarer of two answers; None where there are no such two.
+        undefined: The draws of the bootstrap in which a model has no figure.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Scored:
     pooled: float | None
     difference: Difference | None
     p: float | None = None
+    events: int | None = None
+    undefined: int = 0
 
     @property
     def seen(self) -> bool | None:
@@ -64,6 +68,7 @@ class Baseline:
         whole: All rows.
         left_out: By a silo's name: why it is not there.
         remarks: What is to be said against the figures.
+        mean: Whether the figures of all rows are means of the silos', and not of all rows together.
     """
 
     metric: MetricInfo
@@ -72,6 +77,7 @@ class Baseline:
     whole: Scored
     left_out: dict[str, str] = field(default_factory=dict)
     remarks: Sequence[str] = ()
+    mean: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,8 @@ class _Judged:
     number: int
     name: str
     models: Sequence[RowFigures]
+    groups: np.ndarray | None = None
+    """The group of each row, int64 [rows]."""
 
     @property
     def rows(self) -> int:
@@ -118,14 +126,16 @@ def compare_models(plan: BaselinePlan) -> Baseline:
         split = open_shard(plan.folder, plan.spec.silos[number], plan.spec)["test"]
         federated, *more = shared
         models = [figures_of_rows(*one, split) for one in (federated, _model(plan, task), *more)]
-        judged.append(_Judged(number, name, models))
-    info = plan.federated.metric
-    exact = all(one.both_right is not None for one in judged)
-    silos, whole = _of_rights(judged) if exact else _of_draws(judged, plan.job.seed)
-    return Baseline(info, EXACT if exact else BOOTSTRAP, silos, whole, left_out, list(_remarks(plan, exact)))
+        groups = groups_of(plan.folder, plan.spec.silos[number]).get("test")
+        judged.append(_Judged(number, name, models, groups))
+    mean = any(one.both_right is None for one in judged)
+    grouped = any(one.groups is not None and len(np.unique(one.groups)) < one.rows for one in judged)
+    test = BY_GROUPS if grouped else BOOTSTRAP if mean else EXACT
+    silos, whole = _of_rights(judged) if test == EXACT else _of_draws(judged, plan.job.seed, mean)
+    return Baseline(plan.federated.metric, test, silos, whole, left_out, remarks=_remarks(plan), mean=mean)
 
 
-def _remarks(plan: BaselinePlan, exact: bool) -> list[str]:
+def _remarks(plan: BaselinePlan) -> list[str]:
     found = []
     if plan.late:
         found.append("The federated model has not learned from these silos, which came later.")
@@ -140,10 +150,6 @@ def _remarks(plan: BaselinePlan, exact: bool) -> list[str]:
     by_silos = evaluate.split is None and plan.spec.test is None
     if by_silos and (evaluate.patience or evaluate.stop_at_target or evaluate.keeps_best):
         found.append(BY_TEST_ROWS)
-    if any(entry.groups for entry in plan.spec.silos):
-        found.append(OF_GROUPS)
-    if not exact:
-        found.append("All rows: the mean of the silos' figures by their rows.")
     return found
 
 
@@ -161,44 +167,57 @@ def _of_rights(judged: Sequence[_Judged]) -> tuple[list[Scored], Scored]:
     return _silos(judged, found), _whole(judged, whole)
 
 
-def _of_draws(judged: Sequence[_Judged], seed: int) -> tuple[list[Scored], Scored]:
+def _of_draws(judged: Sequence[_Judged], seed: int, mean: bool) -> tuple[list[Scored], Scored]:
     """Return the rows of the table for any other metric."""
     found: list[Difference | None] = []
-    kept, apart = list[_Judged](), list[np.ndarray]()
+    kept, apart, undefined = list[_Judged](), list[np.ndarray](), list[int]()
     for one in judged:
-        (federated, alone, *_), figures = one.values, drawn(one.models[:2], seed, one.number)
+        (federated, alone, *_), figures = one.values, drawn(one.models[:2], seed, one.number, one.groups)
         differences = figures[:, 0] - figures[:, 1]
+        undefined.append(int((~np.isfinite(differences)).sum()))
         found.append(by_draws(federated - alone, differences))
         if found[-1] is not None:
             kept.append(one)
             apart.append(differences)
+    silos = [replace(one, undefined=of) for one, of in zip(_silos(judged, found), undefined, strict=True)]
     if not kept:
-        return _silos(judged, found), _whole([], None)
+        return silos, _whole([], None, mean)
     weights, each = [one.rows for one in kept], [one.values for one in kept]
     by = float(np.average([values[0] - values[1] for values in each], weights=weights))
     whole = by_draws(by, np.average(apart, axis=0, weights=weights))
-    return _silos(judged, found), _whole(kept, whole)
+    return silos, _whole(kept, whole, mean)
 
 
 def _silos(judged: Sequence[_Judged], found: Sequence[Difference | None]) -> list[Scored]:
     corrected = iter(chance.holm([one.p for one in found if one is not None]))
     return [
-        _scored(of.name, of.rows, of.values, one, None if one is None else next(corrected))
+        _scored(
+            of.name, of.rows, of.values, one, None if one is None else next(corrected), of.models[0].events
+        )
         for of, one in zip(judged, found, strict=True)
     ]
 
 
-def _whole(judged: Sequence[_Judged], found: Difference | None) -> Scored:
-    """Return the row for all rows: each model's figures in the mean by rows."""
+def _whole(judged: Sequence[_Judged], found: Difference | None, mean: bool = False) -> Scored:
+    """Return the row for all rows: each model's figures in the mean by rows, which `mean` says is not the
+    figure of all rows together."""
+    each = [one.models[0].events for one in judged]
+    events = None if None in each or not each else sum(one for one in each if one is not None)
     weights, means = [one.rows for one in judged], [math.nan, math.nan]
     if judged:
         means = np.average([one.values for one in judged], axis=0, weights=weights).tolist()
-    return _scored("all rows", sum(weights), means, found, None if found is None else found.p)
+    name = "mean of silos by rows" if mean else "all rows"
+    return _scored(name, sum(weights), means, found, None if found is None else found.p, events)
 
 
 def _scored(
-    name: str, rows: int, values: Sequence[float], found: Difference | None, p: float | None
+    name: str,
+    rows: int,
+    values: Sequence[float],
+    found: Difference | None,
+    p: float | None,
+    events: int | None,
 ) -> Scored:
     federated, alone, *more = values
     pooled = more[0] if more else None
-    return Scored(name, rows, alone, federated, pooled, difference=found, p=p)
+    return Scored(name, rows, alone, federated, pooled, difference=found, p=p, events=events)

@@ -8,7 +8,16 @@ from functools import partial
 from pathlib import Path
 
 from mpifl.cli.baseline.baseline_figures import Baseline, Scored, compare_models
-from mpifl.cli.baseline.baseline_words import FROM_CHANCE, cells, heads, judged, record, table, verdict
+from mpifl.cli.baseline.baseline_words import (
+    FROM_CHANCE,
+    cells,
+    heads,
+    judged,
+    record,
+    table,
+    verdict,
+    warnings_of,
+)
 from mpifl.cli.baseline.planned_runs import lent_shards, plan_of, plan_of_late, prepare
 from mpifl.cli.sweep import INTERRUPTED, run_each, validate_all
 from mpifl.common import InputError, cannot_be_written, write_atomic
@@ -50,7 +59,7 @@ def baseline_command(
         raise InputError(f"{out}: no training of a silo alone came to its end; their log.txt say why")
     found = compare_models(plan)
     screen.print(table(found))
-    for line in (*found.remarks, FROM_CHANCE, verdict(found)):
+    for line in (*found.remarks, *warnings_of(found), FROM_CHANCE, verdict(found)):
         screen.print(line, soft_wrap=True)
     name = "baseline" if late is None else "late"
     files = {"json": out / f"{name}.json", "page": out / f"{name}.html"}
@@ -70,7 +79,7 @@ def page(found: Baseline, title: str) -> str:
     drawn = Table(["silo", *heads(found), "0 in the middle"], rows)
     note = f"{found.metric.name} on the same test rows; difference: federated − alone; {found.test}."
     figure = Figure("Each silo alone, the federated model, and all pooled", note, [drawn], wide=True)
-    remarks = [["all", one] for one in found.remarks]
+    remarks = [["all", one] for one in (*found.remarks, *warnings_of(found))]
     remarks += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
     folds = [Fold(f"Remarks ({len(remarks)})", [Table.of(["silo", "reason"], remarks)], opened=True)]
     return render(

@@ -10,8 +10,11 @@ from rich.table import Table
 
 from mpifl.cli.baseline.baseline_figures import Baseline, Scored
 from mpifl.learning.metrics import MetricInfo
+from mpifl.report.judging import paired
 
 NONE_SEEN = "no difference seen"
+FEW = 10
+"""Rows of the rarer answer below which an interval and a p are of little worth."""
 MOST_NAMED = 6
 """Silos that the verdict names."""
 FROM_CHANCE = (
@@ -23,7 +26,8 @@ FROM_CHANCE = (
 def heads(found: Baseline) -> list[str]:
     """Return the headings of the columns."""
     pooled = ["pooled"] if found.whole.pooled is not None else []
-    return ["test rows", "alone", "federated", *pooled, "difference", "95% interval", "p", "seen"]
+    rarer = ["rarer answer"] if _has_events(found) else []
+    return ["test rows", *rarer, "alone", "federated", *pooled, "difference", "95% interval", "p", "seen"]
 
 
 def cells(one: Scored, found: Baseline) -> list[str]:
@@ -31,12 +35,34 @@ def cells(one: Scored, found: Baseline) -> list[str]:
     metric = found.metric
     values = [one.alone, one.federated, *([] if one.pooled is None else [one.pooled])]
     figures = [metric.write(value) if math.isfinite(value) else "–" for value in values]
+    rows = [f"{one.rows:,}"]
+    rows += [f"{one.events:,}" if one.events is not None else "–"] if _has_events(found) else []
     if one.difference is None or one.p is None:
-        return [f"{one.rows:,}", *figures, "–", "–", "–", "undefined"]
+        return [*rows, *figures, "–", "–", "–", "undefined"]
     difference = one.difference
     reach = f"{signed(metric, difference.low)} to {signed(metric, difference.high)}"
     p = f"{one.p:.3f}" if one.p >= 0.0005 else "< 0.001"
-    return [f"{one.rows:,}", *figures, signed(metric, difference.by), reach, p, judged(one, metric)]
+    return [*rows, *figures, signed(metric, difference.by), reach, p, judged(one, metric)]
+
+
+def _has_events(found: Baseline) -> bool:
+    return any(one.events is not None for one in found.silos)
+
+
+def warnings_of(found: Baseline) -> list[str]:
+    """Say of which silos little can be told, and what became of draws without a figure."""
+    said = []
+    for one in found.silos:
+        words = []
+        if one.events is not None and one.events < FEW:
+            words.append(f"{one.events:,} row{'s' * (one.events != 1)} of the rarer answer.")
+            words += ["The interval and p are of little worth."] if one.difference else []
+        if one.undefined:
+            words.append(
+                f"{one.undefined:,} of {paired.DRAWS:,} draws had no {found.metric.name} and are left out."
+            )
+        said += [f"Silo {one.name}: {' '.join(words)}"] if words else []
+    return said
 
 
 def judged(one: Scored, metric: MetricInfo) -> str:
@@ -62,9 +88,12 @@ def verdict(found: Baseline) -> str:
     said = told.get(judged(whole, metric), "These rows do not show whether federation helped")
     if whole.difference is not None:
         points = " points" if metric.share else ""
+        where = f"on all {whole.rows:,} test rows"
+        if found.mean:
+            where = f"in the mean of {_silos(found)}, by their {whole.rows:,} test rows"
         low, high = signed(metric, whole.difference.low), signed(metric, whole.difference.high)
         said += (
-            f" on all {whole.rows:,} test rows: {metric.name} {metric.write(whole.federated)} against "
+            f" {where}: {metric.name} {metric.write(whole.federated)} against "
             f"{metric.write(whole.alone)} of silos alone, {signed(metric, whole.difference.by)}{points} "
             f"(95% interval {low} to {high})"
         )
@@ -81,6 +110,12 @@ def verdict(found: Baseline) -> str:
         return f"{said}; {kinds[kind]} {which} of {len(found.silos):,} silos by itself."
     parts = [f"{words} {_listed(by_kind[kind])}" for kind, words in kinds.items() if kind in by_kind]
     return f"{said}; {', '.join(parts)}."
+
+
+def _silos(found: Baseline) -> str:
+    """Return how many silos have a difference."""
+    many = sum(one.difference is not None for one in found.silos)
+    return f"{many:,} silo{'s' * (many != 1)}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -114,13 +149,14 @@ def record(found: Baseline) -> dict[str, Any]:
         "silos": {one.name: _of(one, found) for one in found.silos},
         "all": _of(found.whole, found),
         "left_out": found.left_out,
-        "remarks": list(found.remarks),
+        "remarks": [*found.remarks, *warnings_of(found)],
     }
 
 
 def _of(one: Scored, found: Baseline) -> dict[str, Any]:
     about: dict[str, Any] = {"rows": one.rows, "alone": _known(one.alone)}
     about["federated"] = _known(one.federated)
+    about |= {} if one.events is None else {"events": one.events, "draws_without": one.undefined}
     if one.pooled is not None:
         about["pooled"] = _known(one.pooled)
     if (difference := one.difference) is not None:

@@ -118,14 +118,14 @@ def whole(
     """
     read_outline(job, overrides)  # so that a wrong key is told before torch is imported
     from mpifl.run.folder import check_run
-    from mpifl.run.job import read_job
+    from mpifl.run.job import read_job, uncalled
     from mpifl.training.beforehand import plan_wings, validate_job
     from mpifl.wings import OVER_SITES, wings_of
 
     at_sites = os.path.lexists(run / OVER_SITES)  # a coordinator has the shards of no silo
     resolved, source = read_job(job, overrides), str(job)
-    found = Checked(resolved, validate_job(resolved, source, wings_of))
-    spec = found.spec
+    spec, own = validate_job(resolved, source, wings_of), uncalled(type(resolved.build_algorithm()))
+    found = Checked(resolved, spec, notes=[f"{source}: {one}" for one in own])
     if isinstance(spec, FederationSpec) and not _holds_out(spec):
         found.notes.append("nothing will be scored: no rows are held out; make shards with --test 0.2")
     here: set[int] = {*range(len(spec.silos))}

@@ -104,6 +104,11 @@ def check_not_queued(script: Path) -> None:
             raise InputError(f"{script}: job {job} of it is {state}; {to_do}, or name another --out")
 
 
+def is_time(time: str) -> bool:
+    """Return whether sbatch takes a limit of time in this form."""
+    return bool(_TIME.fullmatch(time.strip())) or time.strip().lower() in ("infinite", "unlimited")
+
+
 def seconds(time: str) -> float:
     """Return the seconds of a limit of time in one of sbatch's forms; infinity for none, or another form."""
     found = _TIME.fullmatch(time.strip())

@@ -25,7 +25,7 @@ from mpifl.cli.slurm.batch_script import (
     is_edited,
     marked,
 )
-from mpifl.cli.slurm.cluster import ask, check_not_queued, check_room, partitions, seconds
+from mpifl.cli.slurm.cluster import ask, check_not_queued, check_room, is_time, partitions, seconds
 from mpifl.common import InputError, write_atomic
 from mpifl.run.job import Job
 
@@ -149,7 +149,9 @@ def _cpus_per_task(job: Job, wishes: SlurmOptions) -> int:
 
 
 def _check_time(time: str | None) -> None:
-    """Check that a job is not signalled as soon as it starts."""
+    """Check that sbatch takes a limit of time, and that a job is not signalled as soon as it starts."""
+    if time and not is_time(time):
+        raise InputError(f"--time {time}: sbatch does not take that; write minutes, H:MM:SS or D-HH:MM:SS")
     if time and "SBATCH_SIGNAL" not in os.environ and seconds(time) <= SECONDS_TO_SAVE + SECONDS_EARLY:
         what = f"SLURM signals a job up to {SECONDS_TO_SAVE + SECONDS_EARLY} s before its end, to save"
         raise InputError(f"--time {time}: {what}; give more, such as 10 (minutes)")

@@ -26,7 +26,7 @@ from mpifl.cli.sweep.settings_grid import GridRun, grid, validate_all
 from mpifl.common import InputError, cannot_be_written, no_link
 from mpifl.report.observers import PLAIN, figures_of
 from mpifl.report.pages import write_best
-from mpifl.report.runs import Output, compare_runs
+from mpifl.report.runs import Output, compare_runs, runs_in
 from mpifl.run.folder import read_metrics, why_lost
 from mpifl.wire.launching import own_launcher
 
@@ -157,11 +157,10 @@ def run_all(tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False
         targets = {task.job.evaluate.wanted for task in tasks}
         # from the tasks, since the job of a run that was done before may name another
         target = targets.pop() if len(targets) == 1 else None
-        begun = [task.run for task in tasks if task.state != "new"]
-        page = (
-            tasks[0].run.parent / "sweep.html" if len(tasks) > 1 else None
-        )  # a single task of an array has no page
-        if page is not None:
+        begun, page = [task.run for task in tasks if task.state != "new"], None
+        if len(tasks) > 1:  # a single task of an array has no page
+            page = tasks[0].run.parent / "sweep.html"
+            begun = [*dict.fromkeys([*begun, *runs_in(page.parent)])]  # the page stays that of all
             write_best(begun, search=True)
         compare_runs(begun, target, Output(page=page), search=True)
     return next((code for code in codes if code), 0)

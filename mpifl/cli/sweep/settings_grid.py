@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +15,13 @@ from mpifl.data.shards import AnySpec, read_any
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.observers import Progress
 from mpifl.report.runs import Summary, changed_by_force, read_run
-from mpifl.run.folder import describe, read_environment, same_data, why_lost
+from mpifl.run.folder import changed_code, describe, read_environment, same_data, why_lost
 from mpifl.run.job import HARMLESS, Job, differing_keys, read_job, read_kept
 from mpifl.training.beforehand import validate_job
 from mpifl.wings import wings_of
 
 OPENING, CLOSING = "[{(", "]})"
+ALGORITHM, QUOTES = "algorithm.", "'\""
 LONGEST_NAME = 255
 """The most bytes in a folder's name that file systems accept."""
 
@@ -88,6 +89,8 @@ class GridRun:
         environment = read_environment(self.run)
         if forced := changed_by_force(environment):
             return f"was changed on the way by --force: {'; '.join(forced)}"
+        if changed := changed_code(self.run, self.job):
+            return f"was started with another code of {' and '.join(changed)} than is there now"
         if spec and not same_data(environment.get("data", {}), describe(spec)):
             return f"was started on other shards than those at {self.job.shards} now"
         found = self.summary()
@@ -118,7 +121,11 @@ def grid(job: Path, given: Sequence[str], out: Path) -> list[GridRun]:
     for number, values in enumerate(itertools.product(*(values for _, values in axes))):
         settings = tuple(f"{key}={value}" for key, value in zip(keys, values, strict=True))
         name = _name([s for s in settings if s.partition("=")[0] in varied], job.stem)
-        tasks.append(GridRun(number, name, out / name, settings, read_job(job, settings)))
+        try:
+            tasks.append(GridRun(number, name, out / name, settings, read_job(job, settings)))
+        except InputError as error:
+            hint = _tables(axes, dict(zip(keys, values, strict=True))) if "has no key" in str(error) else ""
+            raise InputError(f"{error}{hint}") from None
     _check_apart(tasks)
     _check_folders(tasks)
     return tasks
@@ -187,6 +194,17 @@ def _check_apart(tasks: Sequence[GridRun]) -> None:
             raise InputError(f"--set: {_both(other, task)} share the name {task.name}")
         if (other := by_job.setdefault(task.job.model_dump_json(), task)) is not task:
             raise InputError(f"--set: {_both(other, task)} are the same job; leave one out")
+
+
+def _tables(axes: Sequence[tuple[str, list[str]]], wrong: Mapping[str, str]) -> str:
+    """Return what to give in place of `algorithm.name` and keys of which a wrong setting's algorithm may take
+    none: a table for each; "" where there is no such key."""
+    given = {key.removeprefix(ALGORITHM): values for key, values in axes if key.startswith(ALGORITHM)}
+    if len(names := given.pop("name", [])) < 2 or not given:
+        return ""
+    words = "".join(f",{key}={values[0]}" for key, values in given.items())
+    each = [f'{{name="{one.strip(QUOTES)}"{words * (one != wrong["algorithm.name"])}}}' for one in names]
+    return f"; use --set 'algorithm={','.join(each)}'"
 
 
 def _both(one: GridRun, other: GridRun) -> str:

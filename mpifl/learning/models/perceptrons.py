@@ -18,6 +18,8 @@ def mlp(
 
     Without `bias`, the last layer has no bias.
     """
+    if not isinstance(hidden, Sequence):
+        raise TypeError(f"hidden = {hidden}: must be a list of widths, such as [{hidden}]")
     widths = [math.prod(shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in itertools.pairwise(widths):

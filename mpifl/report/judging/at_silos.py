@@ -15,6 +15,7 @@ from mpifl.data.shards import ShardEntry, open_shard
 from mpifl.learning.metrics import MetricInfo, ToldAnswers, answers_told, certainty, counted, pooled
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.trained import Trained
+from mpifl.report.runs import of_groups
 from mpifl.silo import Score
 from mpifl.silo.parameters import FlatModel
 
@@ -38,6 +39,8 @@ class SilosScored:
     task: Task
     silos: dict[str, tuple[str, Score]]
     left_out: dict[str, str]
+    doubt: str = ""
+    """What is to be said against intervals of their rows."""
 
     @property
     def figures(self) -> dict[str, dict[str, float]]:
@@ -147,9 +150,9 @@ class SilosScored:
         said = [f"split {next(iter(splits))}"] if len(splits) == 1 else []
         said += [f"worst {main}: silo {worst}"] if worst else []
         known = self.certainty.items()
-        return "\n".join(
-            ["; ".join(said), *self._left(), *(f"all examples: {tell_certainty(*one)}" for one in known)]
-        ).strip()
+        sure = [f"all examples: {tell_certainty(*one)}" for one in known]
+        sure += [self.doubt] if self.doubt and any("low" in one for _, one in known) else []
+        return "\n".join(["; ".join(said), *self._left(), *sure]).strip()
 
     def _below(self, examples: str) -> Iterator[tuple[str, str, dict[str, float]]]:
         yield "mean", "", self.mean
@@ -202,7 +205,7 @@ def score_silos(
     if not silos:
         first, why = next(iter(left_out.items()))
         raise InputError(f"no silo's shard can be read here; silo {first}: {why}")
-    return SilosScored(trained.task, silos, left_out)
+    return SilosScored(trained.task, silos, left_out, of_groups(spec.silos))
 
 
 def tell_counted(name: str, count: int, examples: int) -> str:

@@ -16,6 +16,7 @@ from mpifl.report.judging.at_silos import SPLITS, SilosScored, score_silos, tell
 from mpifl.report.judging.given_shards import check_classes, check_fit, shards_at, spec_of
 from mpifl.report.judging.trained import Trained, module_of, read_job_of, read_trained, told_model
 from mpifl.report.observers import wide_console
+from mpifl.report.runs import of_groups
 from mpifl.silo import Score
 from mpifl.silo.parameters import FlatModel
 
@@ -48,6 +49,8 @@ def evaluate_run(
         print(f"test {tell_counted(name, count, score.examples)}")
     for name, known in certainty(task, score.states).items():
         print(f"test {tell_certainty(name, known)}")
+        if "low" in known and (doubt := of_groups([spec.test])):
+            print(f"test {name}: {doubt}")
     write_figures(file, {"run": str(run), **about, "test": as_record(score, task)})
 
 

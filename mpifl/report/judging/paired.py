@@ -67,8 +67,10 @@ def _score(better: int, worse: int, rows: int, by: float) -> float:
     return (better - worse - rows * by) / math.sqrt(square) if square > 0 else 0.0
 
 
-def drawn(models: Sequence[RowFigures], seed: int, silo: int) -> np.ndarray:
+def drawn(models: Sequence[RowFigures], seed: int, silo: int, groups: np.ndarray | None = None) -> np.ndarray:
     """Return the figures of models on rows that are drawn with replacement, as many as there are.
+
+    Where rows are of groups, whole groups are drawn, as many as there are (Davison & Hinkley 1997, 3.8).
 
     All models are looked at on the same draws.
 
@@ -76,16 +78,19 @@ def drawn(models: Sequence[RowFigures], seed: int, silo: int) -> np.ndarray:
         models: What each says of the same rows.
         seed: The job's seed.
         silo: The number of the silo, of which the stream of the draws is derived.
+        groups: The group of each row, int64 [rows].
 
     Returns:
         float64 [DRAWS, models]; NaN where a figure is undefined.
     """
     stream, rows = rng.numpy_stream(seed, "bootstrap over rows", silo), models[0].rows
+    place = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
+    many = int(place.max()) + 1
     found, threads = np.empty((DRAWS, len(models))), torch.get_num_threads()
     torch.set_num_threads(1)  # a draw takes a millisecond, of which several threads waste most
     try:
         for nth in range(DRAWS):
-            counts = torch.from_numpy(np.bincount(stream.integers(0, rows, rows), minlength=rows))
+            counts = torch.from_numpy(np.bincount(stream.integers(0, many, many), minlength=many)[place])
             found[nth] = [one.value(counts) for one in models]
     finally:
         torch.set_num_threads(threads)

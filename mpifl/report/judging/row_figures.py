@@ -33,7 +33,7 @@ class RowFigures:
         rows: How many rows there are.
         states: The metric's states of each row, float64 [rows, numbers], where they add up and are few.
         outputs: Else the model's outputs, [rows, ...].
-        y: And the targets, [rows, ...].
+        y: The targets, [rows, ...], where each row has a tensor of them.
     """
 
     task: Task
@@ -75,6 +75,14 @@ class RowFigures:
         return self._kept
 
     @property
+    def events(self) -> int | None:
+        """How many rows have the rarer of two answers; None where a row has no single one of two."""
+        if self.task.choices != 2 or self.y is None or self.y.numel() != self.rows:
+            return None
+        yes = int((self.y > 0).sum())
+        return min(yes, self.rows - yes)
+
+    @property
     def right(self) -> np.ndarray | None:
         """Whether the answer to each row is right, bool [rows]; None if rows have no single answer."""
         if self.states is None or list(read_states(self._kept)) != ["right", "answers"]:
@@ -107,15 +115,16 @@ def figures_of_rows(trained: Trained, model: FlatModel, split: Split) -> RowFigu
 
 def _states_of(model: FlatModel, task: Task, batches: Batches, size: int) -> RowFigures:
     """Return the states of each row."""
-    metric, found = _metric(task), []
+    metric, found, aims = _metric(task), [], []
     empty = _flat(metric)
     for x, y in batches.in_order(size):
         outputs = task.outputs(model.module, x).cpu()
+        aims += [y.cpu()] if isinstance(y, Tensor) else []
         for row in range(rows(y)):
             _put(metric, empty)
             update_metrics([metric], task, outputs[row : row + 1], _row(y, row))
             found.append(_flat(metric))
-    return RowFigures(task, len(found), torch.stack(found))
+    return RowFigures(task, len(found), torch.stack(found), y=torch.cat(aims) if aims else None)
 
 
 def _answers_of(model: FlatModel, task: Task, batches: Batches, size: int) -> RowFigures:

@@ -6,10 +6,23 @@ from collections.abc import Hashable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from mpifl.common import InputError, Names
+from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Table, charts
 from mpifl.report.pages.gains import Gain, gains, held_against, values
-from mpifl.report.runs import Held, Standing, Summary, chance, examples, trained_on, trains_alone
+from mpifl.report.runs import (
+    Held,
+    Standing,
+    Summary,
+    cells_against,
+    chance,
+    examples,
+    held_to,
+    named,
+    of_several_shards,
+    trained_on,
+    trains_alone,
+    words_against,
+)
 from mpifl.run.folder import read_environment, same_data
 
 MOST_SILOS = 200
@@ -25,10 +38,7 @@ def reference_of(found: Sequence[Standing], against: str | None) -> Standing | N
         InputError: no setting has the name that is given.
     """
     if against is not None:
-        if named := [one for one in found if against in (one.name, one.group.name)]:
-            return named[0]
-        offered = "; ".join(one.name for one in found)
-        raise InputError(f"--against {against}: is not a setting of these runs; they are: {offered}")
+        return named(found, against)
     alone = [one for one in found if trains_alone(one.group.runs[0].job)]
     usual = [one for one in found if _algorithm(one).get("name") == "fedavg"]
     return alone[0] if alone else usual[0] if len(usual) == 1 else None
@@ -82,6 +92,8 @@ def silos_of_settings(
         against: The reference, if there is one.
         held: What each silo holds, as far as that is known.
     """
+    if any(of_several_shards(one.group) for one in found):
+        return None, {}  # a silo's name is another silo in other shards
     metric, base = found[0].metric, {} if against is None else _means(against)
     shown = [one for one in found if one is not against][: len(charts.COLOURS)]
     over = [_over(one, against, held) if against else {} for one in shown]
@@ -116,3 +128,15 @@ def _whose(found: Sequence[Standing]) -> str:
 
 def _of_seeds(found: Sequence[Standing]) -> str:
     return ", as means over seeds" if any(len(one.group.runs) > 1 for one in found) else ""
+
+
+def each_against(found: Sequence[Standing], reference: Standing) -> Figure:
+    """Return a row for each setting: how it is held against a reference that was named."""
+    rows = []
+    for one in held_to(found, reference):
+        cells = cells_against(one, reference.metric)
+        rows.append([Cell(str(one["setting"])), *map(Cell, cells)])
+    heads = ["setting", f"over {reference.name}", "95% interval, not corrected", "uncorrected p"]
+    heads += ["p, corrected", "test"]
+    title = f"Each setting against {reference.name}"
+    return Figure(title, words_against(found, reference), [Table(heads, rows)], wide=True)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.judging import scores
-from mpifl.report.pages.compared_silos import held_by, reference_of, silos_of_settings
+from mpifl.report.pages.compared_silos import each_against, held_by, reference_of, silos_of_settings
 from mpifl.report.pages.diverged import has_diverged
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
@@ -30,6 +30,7 @@ from mpifl.report.runs import (
     level_of,
     listed,
     metrics_of,
+    ranked_by,
     read_runs,
     rivals,
     settings,
@@ -74,12 +75,12 @@ def compare_page(
     said = verdict(found)
     if found and target is not None and all(_to_target(one, target).text == MISSED for one in found):
         said.insert(1, f"No setting reached the target, {found[0].metric.write_briefly(target)}.")
-    said += [f"Settings are ranked by {found[0].judged.words()}."] if found and found[0].judged else []
+    said += ranked_by(found)
     if found:
-        drawn = [_settings(found, target, path), _grid(found, path), *_panels(found, target)]
         reference = reference_of(found, against)
         silos, over = silos_of_settings(found, reference, held_by(summaries))
-        drawn.append(silos)
+        held = each_against(found, reference) if against and reference else None
+        drawn = [_settings(found, target, path), held, _grid(found, path), *_panels(found, target), silos]
         if reference and over:
             said.append(gained(over, found[0].metric, reference.name, found[0].name))
     said.append(_accounted(summaries, left_out, found))
@@ -119,8 +120,8 @@ def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found
              for run in summaries if run.run in ranked]  # fmt: skip
     warned = [f"{called(run)} ({why})" for run, why in wrong if why]
     many = len(summaries) + len(left_out)
-    if not found:
-        return "No run is ranked: no main metric was scored in all of them."
+    if not ranked_by(found):
+        return f"No run is ranked{': no main metric was scored in all of them' * (not found)}."
     said = f"{len(ranked):,} of {many:,} runs are ranked."
     if len(ranked) == many:
         said = f"All {many:,} runs are ranked; none was left out."

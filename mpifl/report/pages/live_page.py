@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mpifl.common.pages import write_page
 from mpifl.report.pages.run_page import bare_page, loads_itself, page, place
-from mpifl.report.runs import Follower, Look, State, Summary, leaving_in_order, read_run
+from mpifl.report.runs import Summary, read_run
+from mpifl.report.terminal import Follower, Look, State, leaving_in_order
 
 
 def keep_report(run: Path, out: Path | None = None, every: float = 10.0, alone: Path | None = None) -> State:

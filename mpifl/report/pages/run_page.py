@@ -24,6 +24,7 @@ from mpifl.report.runs import (
     Summary,
     chance,
     data,
+    doubts,
     examples,
     groups_told,
     headline,
@@ -124,7 +125,7 @@ def page(
     environment = read_environment(summary.run)
     names = Names(environment.get("silos", ()))
     spec = trained_on(summary, environment)
-    summary = replace(summary, rows=rows_of_rounds(summary, spec))
+    summary = replace(summary, rows=rows_of_rounds(summary, spec), remarks=(*summary.remarks, *doubts(spec)))
     main, held = run_figures.curve(summary, names), examples(summary, spec, names)
     over = gains(values(summary), values(alone), summary.metric, held) if alone is not None else {}
     drawn, fallen = silos(summary, names, held, main, over)

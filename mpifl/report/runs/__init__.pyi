@@ -32,11 +32,11 @@ from .compared_runs import (
 from .curve_legends import (
     legends as legends,
 )
-from .following import (
-    Follower as Follower,
-    Look as Look,
-    State as State,
-    leaving_in_order as leaving_in_order,
+from .held_against import (
+    cells_against as cells_against,
+    held_to as held_to,
+    named as named,
+    words_against as words_against,
 )
 from .judged import (
     judged_by_all as judged_by_all,
@@ -58,15 +58,18 @@ from .runs import (
 from .seeds import (
     Group as Group,
     groups as groups,
+    of_several_shards as of_several_shards,
     settings as settings,
     varying as varying,
 )
 from .silo_data import (
     Held as Held,
     data as data,
+    doubts as doubts,
     examples as examples,
     groups_told as groups_told,
     judging as judging,
+    of_groups as of_groups,
     read_shards as read_shards,
     rows_of_rounds as rows_of_rounds,
     trained_on as trained_on,
@@ -75,6 +78,7 @@ from .standings import (
     Rival as Rival,
     Standing as Standing,
     listed as listed,
+    ranked_by as ranked_by,
     rivals as rivals,
     standings_of as standings_of,
     standings_of_groups as standings_of_groups,

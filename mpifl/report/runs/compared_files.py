@@ -18,6 +18,7 @@ from mpifl.common import InputError, one_line, write_atomic
 from mpifl.common.pages import check_page, write_page
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs.compared_columns import metrics_of
+from mpifl.report.runs.held_against import as_columns, held_to, named, pairs, paper_columns
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
 from mpifl.report.runs.standings import (
@@ -25,6 +26,7 @@ from mpifl.report.runs.standings import (
     crowned,
     of_runs,
     of_settings,
+    ranked_by,
     standings_of,
     verdict,
 )
@@ -62,9 +64,13 @@ def as_rows(
     return found
 
 
-def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
-    """Return `as_rows` as a table with a line for every run, figures in full."""
+def as_csv(summaries: Sequence[Summary], target: float | None, against: str | None = None) -> str:
+    """Return `as_rows` as a table with a line for every run, figures in full, and with a reference the test
+    of each run's setting against it."""
     content, rows = io.StringIO(), as_rows(summaries, target)
+    if against is not None:
+        columns = as_columns(standings_of(summaries), against)
+        rows = [{**row, **columns[row["setting"]]} for row in rows]
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(rows[0])
     for row in rows:
@@ -73,13 +79,17 @@ def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
     return content.getvalue()
 
 
-def as_json(summaries: Sequence[Summary], left_out: LeftOut, target: float | None) -> str:
-    """Return the runs, the means over seeds and what was left out, as one JSON object."""
-    keys = varying(summaries)
+def as_json(
+    summaries: Sequence[Summary], left_out: LeftOut, target: float | None, against: str | None = None
+) -> str:
+    """Return the runs, the means over seeds, the tests and what was left out, as one JSON object."""
+    keys, standings = varying(summaries), standings_of(summaries)
     found: dict[str, Any] = {
         "_".join(["target", *(metric.name for metric in metrics_of(summaries))]): target,
         "runs": [_run_as_json(summary, keys, target) for summary in summaries],
-        "settings": of_settings(standings_of(summaries)),
+        "settings": of_settings(standings),
+        "pairs": pairs(standings),
+        "against": against and {"name": against, "settings": held_to(standings, named(standings, against))},
         "over_seeds": [_group_as_json(group, target) for group in groups(summaries) if len(group.runs) > 1],
         "left_out": [{"run": str(run), "reason": reason} for run, reason in left_out.items()],
     }
@@ -132,7 +142,7 @@ SPECIAL = {one: rf"\{one}" for one in "&%$#_{}"} | {
 """Characters that mean something to LaTeX."""
 
 
-def as_latex(summaries: Sequence[Summary], target: float | None) -> str:
+def as_latex(summaries: Sequence[Summary], target: float | None, against: str | None = None) -> str:
     """Return a table of the settings, the best first: mean ± sample deviation over seeds.
 
     The best is bold only where it is ahead of every other setting by more than chance makes.
@@ -154,18 +164,26 @@ def as_latex(summaries: Sequence[Summary], target: float | None) -> str:
     if target is not None:
         level = escaped(metric.write_briefly(target))
         rounds = [one.sums(target, "rounds_to_target") for one in found]
-        columns.append((f"rounds to {level}", [f"{fmean(each):.0f}" if each else "--" for each in rounds]))
+        columns.append((f"rounds to {level}", [_rounds(each) for each in rounds]))
     sent = [one.sums(target, *traffic) for one in found]
     columns.append(("MB", [f"{fmean(each) / 1e6:,.1f}" if each else "--" for each in sent]))
     columns = [column for column in columns if {*column[1]} != {"--"}]
+    reference = named(found, against) if against else found[0]
+    columns += paper_columns(found, reference, escaped(reference.name))
     heads = " & ".join(["setting", *(head for head, _ in columns)])
     rows = [
         " & ".join([escaped(one.name), *(cells[nth] for _, cells in columns)]) + r" \\"
         for nth, one in enumerate(found)
     ]
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
-    said += f" Settings are ranked by {found[0].judged.words()}." if found[0].judged else ""
+    said = " ".join([said, *ranked_by(found)])
     return LATEX.format(one_line(said), "r" * len(columns), heads, "\n".join(rows))
+
+
+def _rounds(each: Sequence[float]) -> str:
+    if len(each) < 2:
+        return f"{each[0]:.0f}" if each else "--"
+    return rf"${fmean(each):.0f} \pm {stdev(each):.0f}$"
 
 
 def _spread(values: Sequence[float], metric: MetricInfo, bold: bool = False) -> str:
@@ -211,7 +229,7 @@ class Output:
     drawing: Drawing = Drawing()
     """How curves are drawn."""
     against: str | None = None
-    """The setting that the page holds silos' figures against."""
+    """The setting that the others are tested against, and on the page silos' figures, too."""
 
     def files(self) -> Iterator[tuple[str, Path]]:
         """Yield the option and the path of each file."""
@@ -237,8 +255,6 @@ def check_outputs(output: Output) -> None:
         check_picture(output.plot)
     elif output.drawing != Drawing():
         raise InputError("--panel, --all-panels, --size and --style: are for --plot FILE; give that, too")
-    if output.against is not None and output.page is None:
-        raise InputError(f"--against {output.against}: is for --page FILE; give that, too")
     taken: dict[Path, str] = {}
     for option, path in output.files():
         if other := taken.get(path.absolute()):
@@ -275,11 +291,11 @@ def write_outputs(
     """
     contents, page = dict[str, str](), ""
     if output.csv is not None:
-        contents["csv"] = as_csv(summaries, target)
+        contents["csv"] = as_csv(summaries, target, output.against)
     if output.json is not None:
-        contents["json"] = as_json(summaries, left_out, target)
+        contents["json"] = as_json(summaries, left_out, target, output.against)
     if output.latex is not None:
-        contents["latex"] = as_latex(summaries, target)
+        contents["latex"] = as_latex(summaries, target, output.against)
     if output.page is not None:
         from mpifl.report.pages import compare_page
 

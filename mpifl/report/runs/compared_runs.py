@@ -29,9 +29,10 @@ from mpifl.report.runs.compared_columns import (
     whose,
 )
 from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
+from mpifl.report.runs.held_against import named, table_against, words_against
 from mpifl.report.runs.runs import Summary, read_run
-from mpifl.report.runs.seeds import Group, groups, on_other_shards, table_of_differences, varying
-from mpifl.report.runs.standings import standings_of, table_of_settings, verdict
+from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
+from mpifl.report.runs.standings import Standing, ranked_by, standings_of, table_of_settings, verdict
 from mpifl.report.runs.units import speed
 from mpifl.run.folder import read_metrics, round_of
 from mpifl.run.job import read_kept
@@ -87,6 +88,26 @@ def compare_runs(
         raise InputError("; ".join(left_out.values()))
     console = wide_console()
     target = common_target(summaries) if target is None else target
+    found = _tables(console, summaries, target, output.against)
+    remarks = [
+        f"{one.run}: {remark}" for one in summaries for remark in (one.stopped, *one.remarks) if remark
+    ]
+    said = [
+        *verdict(found),
+        *(ranked_by(found) if len(found) > 1 else []),
+        f"Figures: {whose(summaries)}.",
+        *remarks,
+    ]
+    for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
+        console.print(line, soft_wrap=True)
+    title = f"Comparison of runs in {common_folder(summaries)}"
+    write_outputs(summaries, left_out, target, output, title, console)
+
+
+def _tables(
+    console: Console, summaries: Sequence[Summary], target: float | None, against: str | None
+) -> list[Standing]:
+    """Print the tables of runs, of seeds, of settings and of tests; return the settings."""
     together = [group for group in groups(summaries) if len(group.runs) > 1]
     _print(console, summaries, lambda columns: table(summaries, target, columns))
     if together:
@@ -96,15 +117,11 @@ def compare_runs(
     found = standings_of(summaries)
     if tested := table_of_settings(found):
         console.print(tested)
-    remarks = [
-        f"{one.run}: {remark}" for one in summaries for remark in (one.stopped, *one.remarks) if remark
-    ]
-    judged = [f"Settings are ranked by {found[0].judged.words()}."] if found and found[0].judged else []
-    said = [*verdict(found), *(judged if len(found) > 1 else []), f"Figures: {whose(summaries)}.", *remarks]
-    for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
-        console.print(line, soft_wrap=True)
-    title = f"Comparison of runs in {common_folder(summaries)}"
-    write_outputs(summaries, left_out, target, output, title, console)
+    reference = None if against is None else named(found, against)
+    if reference is not None:
+        console.print(table_against(found, reference))
+        console.print(words_against(found, reference), soft_wrap=True)
+    return found
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -144,7 +161,7 @@ def read_runs(runs: Sequence[Path], search: bool = False) -> tuple[list[Summary]
             summaries.append(replace(read_run(run), search=search))
         except InputError as error:
             left_out[run] = one_line(error)
-    return on_other_shards(_without_the_usual(summaries)), left_out
+    return on_other_ground(_without_the_usual(summaries)), left_out
 
 
 def briefly(run: Path, reason: str) -> str:

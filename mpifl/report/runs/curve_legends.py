@@ -20,6 +20,10 @@ def telling_keys(found: Sequence[Group]) -> list[str]:
     jobs = [settings(group.runs[0].job) for group in found]
     several = any(len(group.runs) > 1 for group in found)
     offered = [key for key in varying([group.runs[0] for group in found]) if key != "seed" or not several]
+    offered = [
+        key for key in offered
+        if all(len({shown(settings(run.job).get(key)) for run in group.runs}) == 1 for group in found)
+    ]  # fmt: skip
     keys: list[str] = []
     while (parts := _parts(jobs, keys)) < len(found):
         best = max(offered, key=lambda key: _parts(jobs, [*keys, key]), default=None)

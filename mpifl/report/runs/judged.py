@@ -92,8 +92,11 @@ def judged_by_all(found: Sequence[Group]) -> Judged | None:
     parts: tuple[list[Summary], list[Summary]] = ([], [])
     for run in runs:
         parts[rows not in offered[run.run]].append(run)
-    data = {run.data.get("test" if rows == SERVER else "sha256") for run in parts[0]}
-    return Judged(rows, *parts, own, apart=len(data - {None}) > 1)
+    key, scored = "test" if rows == SERVER else "sha256", {run.run for run in parts[0]}
+    data = {
+        frozenset(run.data.get(key) for run in group.runs if run.run in scored) - {None} for group in found
+    }
+    return Judged(rows, *parts, own, apart=len(data - {frozenset()}) > 1)
 
 
 def _offered(run: Summary) -> Iterator[tuple[str, float]]:

@@ -50,6 +50,7 @@ class Summary:
     """What to know before comparing it, in a few words each."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """What it was trained on, as `describe` of `run/folder` tells it."""
+    code: Mapping[str, str] = field(default_factory=dict)  # sha256 by module of the user's own
     forced: tuple[str, ...] = ()
     """What of its training was changed on the way, by --force."""
     metric: MetricInfo = ACCURACY
@@ -256,14 +257,13 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         job=job,
         finished=finished,
         stopped=stopped,
-        data=environment.get("data", {}),
+        **{key: environment.get(key, {}) for key in ("data", "code")},
         forced=forced,
         metric=metric,
         beside=infos_of(environment.get("metrics", ())),
         own_models=environment.get("own_models") is True,
     )
-    version = environment.get("versions", {}).get("mpifl")
-    remarks = (*_gaps(summary), *wrong, *_remarks(summary, lost, version))
+    remarks = (*_gaps(summary), *wrong, *_remarks(summary, lost, environment.get("versions", {})))
     return replace(summary, remarks=tuple(map(one_line, remarks)))
 
 
@@ -276,7 +276,7 @@ def _gaps(summary: Summary) -> list[str]:
     return [f"rounds missing in metrics.jsonl: {', '.join(which)}; sums over the rounds are not shown"]
 
 
-def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[str]:
+def _remarks(summary: Summary, lost: str | None, versions: Mapping[str, str]) -> Iterator[str]:
     """Yield what is to be said against a run whose tables could be read."""
     last = summary.records[-1]
     if lost:
@@ -284,7 +284,7 @@ def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[st
     elif not summary.finished:
         planned = f" of {summary.job['rounds']}" if "rounds" in summary.job else ""
         yield f"unfinished: {last['round']}{planned} rounds"
-    if version not in (None, __version__):
+    if (version := versions.get("mpifl")) not in (None, __version__):
         yield f"written by another version: mpifl {version}, this is {__version__}"
     if summary.forced:
         yield f"changed by --force: {'; '.join(summary.forced)}"

@@ -63,39 +63,75 @@ def groups(summaries: Sequence[Summary]) -> list[Group]:
 
 def _titled(labels: Sequence[str], members: Sequence[list[Summary]]) -> list[Group]:
     """Return the groups of these runs: several by the settings in which groups differ, one by its label."""
-    varied = [key for key in varying([runs[0] for runs in members if len(runs) > 1]) if key != "seed"]
+    several = [runs for runs in members if len(runs) > 1]
+    varied = [key for key in varying([runs[0] for runs in several]) if key != "seed"]
+    varied = [key for key in varied if not any(_differ(runs, key) for runs in several)]
     titles = [_title(runs[0], varied) for runs in members if len(runs) > 1]
     found = []
     for label, runs in zip(labels, members, strict=True):
         title = _title(runs[0], varied) if len(runs) > 1 else label
-        of = f" (shards of {label})" if titles.count(title) > 1 else ""  # other shards, by the same job
-        found.append(Group(title + of, runs))
+        alike = [other[0] for other in members if len(other) > 1 and _title(other[0], varied) == title]
+        shards = any(not same_data(other.data, runs[0].data) for other in alike)
+        of = f" ({'shards' if shards else 'code as'} of {label})" if titles.count(title) > 1 else ""
+        found.append(Group(title + of, runs))  # by the same job
     return found
 
 
-def on_other_shards(summaries: Sequence[Summary]) -> list[Summary]:
-    """Return the runs, with a remark on each whose shards are not those of an earlier one by the same job."""
+def _differ(runs: Sequence[Summary], key: str) -> bool:
+    """Return whether runs of one group differ in a setting."""
+    return len({shown(settings(run.job).get(key)) for run in runs}) > 1
+
+
+def of_several_shards(group: Group) -> bool:
+    """Return whether the runs of a group are repeats over partitions."""
+    return any(not same_data(group.runs[0].data, run.data) for run in group.runs)
+
+
+def on_other_ground(summaries: Sequence[Summary]) -> list[Summary]:
+    """Return the runs, with a remark on each whose shards, or the user's code, are not those of an earlier
+    run by the same job."""
     jobs, found = _but_for_seed(summaries), []
     for summary, job, first in zip(summaries, jobs, _first_alike(summaries), strict=True):
         if job and first != jobs.index(job):
-            remark = f"on other shards than {summaries[jobs.index(job)].run}, by the same job"
+            earlier = summaries[jobs.index(job)]
+            shards = not same_data(earlier.data, summary.data)
+            what = "on other shards" if shards else "by another code of own"
+            remark = f"{what} than {earlier.run}, by the same job"
             summary = replace(summary, remarks=(*summary.remarks, remark))
         found.append(summary)
     return found
 
 
 def _first_alike(summaries: Sequence[Summary]) -> list[int]:
-    """Return for each run the first of its job, whatever the seed, that was trained on the same shards."""
-    jobs = _but_for_seed(summaries)
+    """Return for each run the first of its job, whatever the seed, on the same shards by the same code."""
+    jobs, apart = _but_for_seed(summaries), _each_has_shards(summaries)
     return [
         next(other for other, first in enumerate(summaries)
-             if jobs[other] == job and same_data(first.data, summary.data))
+             if jobs[other] == job and (apart or same_data(first.data, summary.data))
+             and same_data(first.code, summary.code))
         for summary, job in zip(summaries, jobs, strict=True)
     ]  # fmt: skip
 
 
+def _each_has_shards(summaries: Sequence[Summary]) -> bool:
+    """Return whether each seed has shards of its own, the same for all settings: repeats over partitions."""
+    units: dict[str, set[tuple[Any, ...]]] = {}
+    for one, job in zip(summaries, _without(summaries, "seed", "shards"), strict=True):
+        unit = one.job.get("seed"), one.data.get("sha256"), one.job.get("shards")
+        units.setdefault(job, set()).add(unit)
+    first = next(iter(units.values()), set())
+    if len(first) < 2 or any(of != first for of in units.values()):
+        return False
+    return all(None not in part and len({*part}) == len(first) for part in zip(*first, strict=True))
+
+
 def _but_for_seed(summaries: Sequence[Summary]) -> list[str]:
-    jobs = ({key: value for key, value in settings(each.job).items() if key != "seed"} for each in summaries)
+    return _without(summaries, "seed", *(["shards"] if _each_has_shards(summaries) else []))
+
+
+def _without(summaries: Sequence[Summary], *left_out: str) -> list[str]:
+    """Return the settings of each job as text, without some keys."""
+    jobs = ({key: of for key, of in settings(one.job).items() if key not in left_out} for one in summaries)
     return [json.dumps(job, sort_keys=True, default=str) if job else "" for job in jobs]
 
 

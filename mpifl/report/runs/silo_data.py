@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from mpifl.common import InputError, Names
 from mpifl.common.pages import BLUES, Fold, Said, across, charts, heat, ramp
-from mpifl.data.shards import FederationSpec, VerticalSpec, group_note, held_out, read_any
+from mpifl.data.shards import FederationSpec, ShardEntry, VerticalSpec, group_note, held_out, read_any
 from mpifl.report.runs.runs import Summary
 from mpifl.run.folder import describe, same_data
 
@@ -20,6 +20,25 @@ MOST_SILOS = 200
 MOST_NAMED = 20
 Told = FederationSpec | VerticalSpec | str | None
 """What a shard folder says of itself, or why that cannot be told."""
+
+
+OF_GROUPS = "intervals take rows as independent; rows of one group are not, so these may be too narrow"
+
+
+def of_groups(entries: Iterable[ShardEntry | None]) -> str:
+    """Return what is to be said against intervals of held-out rows; "" where no group has several of them."""
+    shared = (
+        entry.examples.get(split, 0) > count
+        for entry in entries if entry
+        for split, count in (entry.groups or {}).items() if split != "train"
+    )  # fmt: skip
+    return OF_GROUPS if any(shared) else ""
+
+
+def doubts(spec: Told) -> list[str]:
+    """Return what is to be said against intervals of what a shard folder holds out, if there is something."""
+    doubt = of_groups([*spec.silos, spec.test]) if isinstance(spec, FederationSpec) else ""
+    return [doubt] if doubt else []
 
 
 @dataclass(frozen=True)

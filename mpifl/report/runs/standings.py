@@ -17,7 +17,7 @@ from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.curve_legends import legends
 from mpifl.report.runs.judged import VALID, Judged, judged_by_all
 from mpifl.report.runs.runs import Summary
-from mpifl.report.runs.seeds import Group, groups
+from mpifl.report.runs.seeds import Group, groups, of_several_shards
 
 OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen")
 COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
@@ -147,7 +147,7 @@ def rivals(found: Sequence[Standing]) -> list[Rival]:
     for those that the first is in: else the best of six equal ones would be ahead in one case of ten.
     """
     ways = list(combinations(range(len(found)), 2))
-    tests = {way: test for way in ways if (test := _test(found[way[0]], found[way[1]])) is not None}
+    tests = {way: test for way in ways if (test := tested(found[way[0]], found[way[1]])) is not None}
     corrected = dict(zip(tests, chance.holm([test.p for test in tests.values()]), strict=True))
     return [
         Rival(one, abs(one.mean - found[0].mean), tests.get((0, nth)), corrected.get((0, nth)))
@@ -160,7 +160,7 @@ def crowned(found: Sequence[Standing]) -> bool:
     return len(found) > 1 and all(one.seen for one in rivals(found))
 
 
-def _test(one: Standing, other: Standing) -> Difference | None:
+def tested(one: Standing, other: Standing) -> Difference | None:
     """Hold a setting against one that is no better; positive is better."""
     if one.judged and one.judged.apart:
         return None
@@ -181,7 +181,16 @@ def verdict(found: Sequence[Standing]) -> list[str]:
     if judged and judged.apart:
         return ["The runs are scored on different rows, so they are not ranked.", *left_out]
     others = rivals(found)
-    return [_head(found[0], others), _next(found, others), *_rest(others), *_tested(found[0]), *left_out]
+    said = [_head(found[0], others), _next(found, others), *_rest(others), *_tested(found[0])]
+    repeats = any(of_several_shards(one.group) for one in found)
+    said += ["Each seed has shards of its own, the same for all settings."] if repeats else []
+    return [*said, *left_out]
+
+
+def ranked_by(found: Sequence[Standing]) -> list[str]:
+    """Say by what settings are ranked, if they are."""
+    judged = found[0].judged if found else None
+    return [f"Settings are ranked by {judged.words()}."] if judged and not judged.apart else []
 
 
 def _tested(first: Standing) -> list[str]:

@@ -1,6 +1,12 @@
 from .coefficient_table import (
     show_coefficients as show_coefficients,
 )
+from .following import (
+    Follower as Follower,
+    Look as Look,
+    State as State,
+    leaving_in_order as leaving_in_order,
+)
 from .watched_run import (
     watch_run as watch_run,
 )

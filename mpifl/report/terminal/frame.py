@@ -14,8 +14,9 @@ from mpifl.common import Names
 from mpifl.common.pages import charts
 from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.observers import figures_of
-from mpifl.report.runs import Look, Record, State, Summary, headline, units
+from mpifl.report.runs import Record, Summary, headline, units
 from mpifl.report.terminal.braille import canvas
+from mpifl.report.terminal.following import Look, State
 from mpifl.run.folder import number
 
 COLOURS = {

@@ -14,7 +14,8 @@ from rich.live import Live
 
 from mpifl.common import InputError, Names
 from mpifl.report.observers import PLAIN, figures_of, on_terminal
-from mpifl.report.runs import Follower, Look, State, leaving_in_order, show_next
+from mpifl.report.runs import show_next
+from mpifl.report.terminal.following import Follower, Look, State, leaving_in_order
 from mpifl.report.terminal.frame import frame
 from mpifl.run.job import read_kept
 

@@ -31,6 +31,7 @@ from .metrics_file import (
 )
 from .run_folder import (
     Claim as Claim,
+    changed_code as changed_code,
     check_run as check_run,
     claim as claim,
 )

@@ -108,8 +108,7 @@ def _check_same_job(folder: Path, old: Job, new: Job, force: bool) -> list[str]:
 def _check_code(folder: Path, job: Job, force: bool) -> list[str]:
     """Return the changed modules of the user's own if a run may be resumed with these by `force`; else
     raise."""
-    old, new = read_environment(folder).get("code", {}), code_of(job.plugins.values())
-    changed = [module for module in new if old.get(module, new[module]) != new[module]]
+    changed = changed_code(folder, job)
     if changed and (job.privacy is not None or not force):
         what = f"the code of {' and '.join(changed)} is not that which it was started with"
         to_do = "put that back, start again with another --out, or add --force"
@@ -117,7 +116,16 @@ def _check_code(folder: Path, job: Job, force: bool) -> list[str]:
             what += ", and by [privacy] what the sites have counted is of that code"
             to_do = "put that back, or start again with another --out"
         raise InputError(f"{folder}: {what}; {to_do}")
-    return [f"code of {name} of sha256 {_briefly(old[name])} -> {_briefly(new[name])}" for name in changed]
+    return [
+        f"code of {name} of sha256 {_briefly(old)} -> {_briefly(new)}" for name, (old, new) in changed.items()
+    ]
+
+
+def changed_code(folder: Path, job: Job) -> dict[str, tuple[str, str]]:
+    """Return the modules of the user's own that have changed since the run in a folder was started: the
+    sha256 then and now."""
+    old, new = read_environment(folder).get("code", {}), code_of(job.plugins.values())
+    return {name: (old[name], now) for name, now in new.items() if old.get(name, now) != now}
 
 
 def _check_data(folder: Path, spec: AnySpec, force: bool) -> list[str]:

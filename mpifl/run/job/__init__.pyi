@@ -28,3 +28,6 @@ from .split_checks import (
     check_bottom as check_bottom,
     check_vertical_data as check_vertical_data,
 )
+from .uncalled_methods import (
+    uncalled as uncalled,
+)

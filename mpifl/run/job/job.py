@@ -16,6 +16,7 @@ from mpifl.run.job.naming import make_named
 from mpifl.run.job.needs import check_fits
 from mpifl.run.job.outline import Outline, flat
 from mpifl.run.job.tables import RULE_NAMES, CohortTable, Evaluate
+from mpifl.run.job.uncalled_methods import uncalled
 from mpifl.run.job.validation import validated
 from mpifl.silo import UNSPLIT
 from mpifl.silo.steps import LOCAL, LocalTraining
@@ -84,6 +85,7 @@ class Job(Outline):
     def idle(self, algorithm: Algorithm) -> list[str]:
         """Return warnings: keys without effect with this algorithm, and combinations that nobody may mean."""
         local, cohort, said = self.local, self.cohort, []
+        said += [f"[algorithm] name = '{self.algorithm['name']}': {one}" for one in uncalled(type(algorithm))]
         if ignored := self._given_in_vain(algorithm):
             name, keys = self.algorithm["name"], ", ".join(ignored)
             said.append(f"[algorithm] name = '{name}': makes no use of {keys}")

@@ -287,6 +287,20 @@ def test_a_plugin_is_found_in_the_folder_where_the_command_runs(tmp_path, monkey
     sys.modules.pop("only_here")
 
 
+def test_own_code_that_cannot_be_imported_is_one_line_with_its_place(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "from mpifl import FedAvg\n\n\nclass Own(FedAvg):\n    decay: 0.6\n"
+    for name, text, said in (
+        ("untyped", source, r"untyped.py:4: Pydantic.*; write a field as `decay: float = 0.6`$"),
+        ("broken", "x = (\n", r"broken.py:1: SyntaxError: .*"),
+        ("failing", "x = 1\ny = 1 / 0\n", r"failing.py:2: ZeroDivisionError: division by zero$"),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+        with pytest.raises(InputError, match=rf"^key = '{name}:Own': {tmp_path}/{said}") as refused:
+            load_plugin(f"{name}:Own", "key", [])
+        assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

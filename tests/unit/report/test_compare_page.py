@@ -312,6 +312,40 @@ def test_runs_on_other_rows_are_not_ranked(tmp_path):
     assert judged(*runs)[2] == "The runs are scored on different rows, so they are not ranked."
 
 
+def test_repeats_over_partitions_are_paired_where_all_settings_have_the_same(tmp_path, capsys):
+    runs = {
+        (name, seed): judged_run(
+            tmp_path / f"{name}-{seed}", 0.9, 0.5 + 0.1 * (name == "scaffold") + 0.01 * seed**2, seed=seed,
+            data=f"p{seed}", shards=f"sh/p{seed}", algorithm={"name": name},
+        )
+        for name in ("fedavg", "scaffold") for seed in (1, 2, 3)
+    }  # fmt: skip
+    names, _, said = judged(*runs.values())
+    assert names == ["scaffold", "fedavg"]
+    assert said.startswith("scaffold is best: accuracy 64.67 ± 4.04%, the mean of 3 seeds.")
+    assert "paired t-test over 3 seeds" in said
+    assert "Each seed has shards of its own, the same for all settings." in said
+    del runs["fedavg", 3]
+    compare_runs(list(runs.values()), output=Output(page=tmp_path / "p.html"))
+    said = capsys.readouterr().out + (tmp_path / "p.html").read_text()
+    assert said.count("The runs are scored on different rows, so they are not ranked.") == 2
+    assert "Settings are ranked" not in said
+    assert "runs are ranked" not in said
+
+
+def test_runs_of_other_code_of_ones_own_are_another_setting(tmp_path, capsys):
+    runs = [make_run(tmp_path / f"{seed}", 0.5 + seed / 100, seed) for seed in (1, 2, 3, 4, 5)]
+    for run, code in zip(runs, "aaabb", strict=True):
+        write_environment(run, code={"own": code * 64})
+    first, other = groups([read_run(run) for run in runs])
+    assert [len(first.runs), len(other.runs)] == [3, 2]
+    assert "(code as of 4)" in other.name
+    compare_runs(runs)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{runs[3]}: by another code of own than {runs[0]}, by the same job" in said
+    assert "code as of 4" in said
+
+
 def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
     ends = [0.80, 0.81, 0.83, 0.82], [0.80, 0.812, 0.828, 0.82], [0.5, 0.51, 0.53, 0.52], [0.7]
     found = verdict(standings_of([read_run(run) for run in settings_of(tmp_path, *ends)]))
@@ -533,18 +567,48 @@ def test_a_table_for_latex_has_the_best_in_bold_only_where_it_is_ahead(tmp_path,
     compare_runs(runs, output=Output(latex=tmp_path / "c.tex"))
     text = (tmp_path / "c.tex").read_text()
     heads, first, second = cells_of(text)
-    assert heads == ["setting", "seeds", r"accuracy (\%)", "MB"], (
+    assert heads[:4] == ["setting", "seeds", r"accuracy (\%)", "MB"], (
         "no silo was scored, and none is at the target"
     )
-    assert first == ["lr 0.1", "3", r"$\mathbf{81.33 \pm 1.53}$", "2.0"]
-    assert second == ["lr 0.2", "3", r"$71.67 \pm 1.53$", "2.0"]
+    assert first == ["lr 0.1", "3", r"$\mathbf{81.33 \pm 1.53}$", "2.0", "", "", ""]
+    assert second == ["lr 0.2", "3", r"$71.67 \pm 1.53$", "2.0", "$-9.67$", "$-$11.10 to $-$8.23", "$0.001$"]
     assert text.startswith("% lr 0.1 is best: accuracy 81.33 ± 1.53%, the mean of 3 seeds. lr 0.2 ")
-    assert r"\begin{tabular}{lrrr}" in text
+    assert r"\begin{tabular}{lrrrrrr}" in text
     compare_runs(
         settings_of(tmp_path / "b", [0.8, 0.84], [0.7, 0.92]), output=Output(latex=tmp_path / "c.tex")
     )
     assert "mathbf" not in (tmp_path / "c.tex").read_text()
     assert "latex: " in capsys.readouterr().out
+
+
+def test_each_setting_is_tested_against_one_that_is_named_in_every_output(tmp_path, capsys):
+    third = "lr 0.30000000000000004"
+    ends = [0.80, 0.81, 0.83], [0.70, 0.72, 0.73], [0.75, 0.76, 0.74]
+    runs = settings_of(tmp_path / "a", *ends, evaluate={"target": 0.4})
+    files = {"json": tmp_path / "c.json", "latex": tmp_path / "c.tex", "csv": tmp_path / "c.csv"}
+    compare_runs(runs, output=Output(**files, page=tmp_path / "c.html", against="lr 0.2"))
+    told = json.loads(files["json"].read_text())
+    assert [(one["setting"], one["other"]) for one in told["pairs"]] == [
+        ("lr 0.1", third), ("lr 0.1", "lr 0.2"), (third, "lr 0.2")]  # fmt: skip
+    tested = {one["setting"]: one for one in told["against"]["settings"]}
+    plain = [float(stats.ttest_rel(ends[nth], ends[1]).pvalue) for nth in (0, 2)]
+    assert [tested[name]["p"] for name in ("lr 0.1", third)] == pytest.approx(plain)
+    low, high = sorted(plain)
+    assert sorted(one["p_holm"] for one in tested.values()) == pytest.approx([2 * low, max(2 * low, high)])
+    assert tested["lr 0.1"]["difference"] == pytest.approx(0.29 / 3)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "over lr 0.2" in said
+    assert "p is corrected by Holm for the 2 settings held against lr 0.2." in said
+    assert "Each setting against lr 0.2" in " ".join(Reader((tmp_path / "c.html").read_text()).titles())
+    heads, first, *_, last = cells_of(files["latex"].read_text())
+    assert heads[-3:] == [r"over lr 0.2", "95\\% interval", "$p$"]
+    assert (first[-3], last[-3:]) == ("$+9.67$", ["", "", ""])
+    assert r"\pm" in first[heads.index(r"rounds to 40\%")]
+    rows = list(csv.DictReader(files["csv"].open()))
+    assert float(rows[0]["against_p"]) == pytest.approx(plain[0])
+    assert (rows[3]["against"], rows[3]["against_p"]) == ("lr 0.2", "")
+    with pytest.raises(InputError, match=r"--against lr 9: is not a setting of these runs; they are: lr 0.1"):
+        compare_runs(runs, output=Output(against="lr 9"))
 
 
 def test_names_are_text_to_latex(tmp_path):
@@ -665,7 +729,7 @@ WRONG = [
     ({"plot": "c.svg", "drawing": Drawing(style="none")}, "--style none: "),
     ({"page": "c.pdf"}, "--page .*: ends in '.pdf'"),
     ({"page": "c.html", "against": "none"}, "--against none: is not a setting"),
-    ({"against": "lr 0.1"}, "--against lr 0.1: is for --page FILE; give that, too"),
+    ({"against": "none"}, "--against none: is not a setting"),
     ({"json": "none/c.json"}, "--json .*c.json: cannot be written .*none is not a folder"),
     ({"latex": "c.csv"}, "--latex .*c.csv: is the file of --csv, too"),
 ]

@@ -18,8 +18,8 @@ from mpifl.common import InputError, lock
 from mpifl.report.pages.live_page import keep_report
 from mpifl.report.runs.after import next_steps
 from mpifl.report.runs.compared_runs import show_run
-from mpifl.report.runs.following import Follower, State, pace
 from mpifl.report.terminal.braille import canvas
+from mpifl.report.terminal.following import Follower, State, pace
 from mpifl.report.terminal.frame import frame
 from mpifl.run.folder.environment import note_lost, write_environment
 from mpifl.run.folder.metrics_file import encode_record

@@ -5,6 +5,7 @@ import json
 import pytest
 from unit import builders
 
+from mpifl.cli.sweep.settings_grid import grid
 from mpifl.common.errors import InputError
 from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
 from mpifl.report.observers.configured import check_tracking, observers
@@ -177,7 +178,7 @@ def test_a_run_goes_on_with_its_own_shards_wherever_they_lie(tmp_path):
 
 def test_a_run_goes_on_with_the_code_of_ones_own_that_it_was_started_with(tmp_path, digits, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    source, run = tmp_path / "own_code.py", tmp_path / "run"
+    source, run = tmp_path / "own_code.py", tmp_path / "job"
     source.write_text("from mpifl import FedAvg\nclass Own(FedAvg):\n    beta: float = 0.5\n")
     job = tmp_path / "job.toml"
     table = f'name = "own"\nshards = "{digits}/digits"\nrounds = 1\nmodel.name = "mlp"\n'
@@ -187,6 +188,8 @@ def test_a_run_goes_on_with_the_code_of_ones_own_that_it_was_started_with(tmp_pa
     source.write_text(source.read_text() + "# changed\n")
     with pytest.raises(InputError, match=r"the code of own_code is not that which it was started with; put "):
         train(job, run, ("rounds=2",), True, builders.Alone(), wings_of=wings_of)
+    with pytest.raises(InputError, match=r"job: was started with another code of own_code than is there now"):
+        grid(job, ["rounds=1"], tmp_path)
     train(job, run, ("rounds=2",), True, builders.Alone(), force=True, wings_of=wings_of)
     (change,) = read_environment(run)["changes"]
     assert change.startswith("code of own_code of sha256 ")

@@ -1,9 +1,12 @@
 """Is it worth it: each silo alone, all pooled and the federated model on the same test rows."""
 
+import hashlib
 import json
 import math
 import random
+from dataclasses import replace
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -12,16 +15,17 @@ from scipy import stats
 from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.cli import main
-from mpifl.cli.baseline.baseline_figures import OF_GROUPS, Baseline, Scored
-from mpifl.cli.baseline.baseline_words import record, verdict
+from mpifl.cli.baseline.baseline_figures import BY_GROUPS, EXACT, Baseline, Scored
+from mpifl.cli.baseline.baseline_words import cells, record, verdict, warnings_of
 from mpifl.cli.baseline.joined_shards import join_shards
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards import open_shard, read_federation, write_groups
 from mpifl.learning.metrics import ACCURACY, MetricInfo, computed
 from mpifl.learning.tasks.regression import Regression
 from mpifl.learning.tasks.survival import Survival
 from mpifl.report.judging import by_draws, by_right_answers, drawn, evaluate_shards, paired
 from mpifl.report.judging.row_figures import RowFigures
-from mpifl.report.runs import chance
+from mpifl.report.runs import chance, of_groups
+from mpifl.report.runs.silo_data import OF_GROUPS
 
 JOB = """
 name = "toy"
@@ -113,6 +117,39 @@ def test_the_interval_of_a_bootstrap_is_near_that_of_a_mean():
     assert found.p < 0.01
 
 
+def test_a_bootstrap_draws_whole_groups():
+    """Ten rows of each group are equal, so the interval is that of the groups' mean, not of the rows'."""
+    apart = np.random.default_rng(3).normal(0.3, 1.0, 100)
+    rows, groups = np.repeat(apart, 10), np.repeat(np.arange(100) + 7, 10)
+    task = Regression(metrics=["mae"])
+    one = rows_of(task, torch.from_numpy(rows)[:, None], torch.full((1000, 1), -9.0, dtype=torch.float64))
+    draws, error = drawn([one], 1, 0, groups)[:, 0], apart.std() / 10
+    assert draws.std() == pytest.approx(error, rel=0.1)
+    assert drawn([one], 1, 0)[:, 0].std() == pytest.approx(error / math.sqrt(10), rel=0.1)
+
+
+def test_the_rows_of_the_rarer_answer_are_told_and_draws_without_one():
+    found = Baseline(
+        MetricInfo(name="auroc"), "a test",
+        [replace(scored("a", 0.1, 0.9), events=2, undefined=250), scored("b", 0.1, 0.01)],
+        scored("mean of silos by rows", 0.02, 0.3, 300), mean=True,
+    )  # fmt: skip
+    told = record(found)["silos"]["a"]
+    assert (told["events"], told["draws_without"]) == (2, 250)
+    assert warnings_of(found) == [
+        "Silo a: 2 rows of the rarer answer. The interval and p are of little worth. 250 of 2,000 draws had "
+        "no auroc and are left out."
+    ]
+    assert "in the mean of 2 silos, by their 300 test rows: auroc 0.8200 against" in verdict(found)
+    assert cells(found.silos[0], found)[:2] == ["100", "2"]
+
+
+def test_intervals_are_doubted_where_groups_have_several_held_out_rows(tmp_path):
+    (entry,) = write_folder(tmp_path, [12], silos_test=20).silos
+    for test, said in ((19, OF_GROUPS), (20, "")):
+        assert of_groups([None, entry.model_copy(update={"groups": {"train": 1, "test": test}})]) == said
+
+
 def test_draws_without_a_figure_are_left_out_and_too_many_make_it_undefined():
     assert by_draws(0.1, np.array([0.1] * 60 + [math.nan] * 40)).seen
     assert by_draws(0.1, np.array([0.1] * 40 + [math.nan] * 60)) is None
@@ -202,7 +239,11 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     assert out.count("done before") == 5
     assert (tmp_path / "b" / "baseline.json").read_bytes() == first
     spec = write_folder(tmp_path / "later", [16], silos_test=30)
-    owned = spec.silos[0].model_copy(update={"groups": {"train": 9, "test": 20}})
+    owned = spec.silos[0].model_copy(update={"groups": {"train": 16, "test": 10}})
+    with h5py.File(tmp_path / "later" / "silo_0000.h5", "r+") as file:
+        write_groups(file, {"train": np.arange(16), "test": np.arange(30) // 3})
+    content = (tmp_path / "later" / "silo_0000.h5").read_bytes()
+    owned = owned.model_copy(update={"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
     spec.model_copy(update={"silos": [owned]}).write(tmp_path / "later")
     (tmp_path / "shards").rename(tmp_path / "gone")
     monkeypatch.setattr("sys.argv", [*words, "--late", "later/silo_0000.h5"])
@@ -211,7 +252,7 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
         assert capsys.readouterr().out.count("done before") == done
     late = json.loads((tmp_path / "b" / "late.json").read_text())
     assert "has not learned from these silos" in " ".join(late["remarks"])
-    assert (OF_GROUPS in told["remarks"], OF_GROUPS in late["remarks"]) == (False, True)
+    assert (told["test"], late["test"]) == (EXACT, BY_GROUPS)
     assert list(late["silos"]) == ["0"]
     alone = json.loads((tmp_path / "b" / "late_0000" / "metrics.jsonl").read_text().splitlines()[-1])
     assert alone["silo_accuracy_pooled"] == pytest.approx(late["silos"]["0"]["alone"])

@@ -14,6 +14,7 @@ from conftest import ROOT, python, rank_environment
 from typer.testing import CliRunner
 from unit.builders import Alone, write_folder
 
+from mpifl import FedAvg
 from mpifl.cli import app
 from mpifl.cli.job_tools import shipped_job
 from mpifl.cli.job_tools.beforehand import _is_suspect, check_beforehand, check_whole
@@ -21,6 +22,7 @@ from mpifl.common import InputError
 from mpifl.data.shards import read_any
 from mpifl.run.job import read_outline
 from mpifl.run.job.tables import RULE_NAMES
+from mpifl.run.job.uncalled_methods import uncalled
 from mpifl.wings import wings_of
 from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.robust import RULES
@@ -232,6 +234,44 @@ def test_check_tries_the_client_method_of_an_algorithm_of_ones_own(own_job, monk
 
 
 @pytest.mark.skipif(importlib.util.find_spec("dp_accounting") is None, reason="needs dp-accounting")
+class Misspelt(FedAvg):
+    decay: float = 0.6
+
+    def rounds(self, server, cohort):
+        return cohort.mean(self.trained, w=server.state["w"]).scalars
+
+    def trained(self, silo, w):
+        return silo.update(delta=w)
+
+
+class Unchanged(FedAvg):
+    decay: float = 0.6
+
+
+class Other(FedAvg):
+    mu: float = 0.5
+
+    def train(self, silo, w):
+        return self.train_once(silo, w)
+
+    def train_once(self, silo, w):
+        return super().train(silo, w)
+
+
+def test_a_misspelt_method_of_an_algorithm_of_ones_own_is_told(own_job):
+    assert uncalled(Misspelt) == [
+        "Misspelt defines `rounds`, which nothing calls; did you mean `round`?",
+        "Misspelt overrides nothing, and so trains as FedAvg does",
+    ]
+    assert uncalled(Unchanged) == ["Unchanged overrides nothing, and so trains as FedAvg does"]
+    assert uncalled(Other) == []
+    assert uncalled(FedAvg) == []
+    own = ["--set", "shards='shards'", "--set", f"algorithm.name='{__name__}:Misspelt'"]
+    code, _, noted = checked(own_job, *own, "--set", "local.epochs=1")
+    assert code == 0
+    assert "defines `rounds`, which nothing calls" in noted[0]
+
+
 def test_check_tells_what_is_left_of_a_budget(own_job, monkeypatch):
     own = [word for key in PRIVATE for word in ("--set", key)]
     code, told, noted = checked(own_job, *own)

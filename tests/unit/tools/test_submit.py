@@ -175,9 +175,11 @@ WORDS = {
         (("model.depth=4",), {}, f"{JOB}: [model] has no key 'depth'; mlp takes"),
         (("model.name=nowhere:net",), {}, f"{JOB}: [model] name = 'nowhere:net': No module named 'nowhere'"),
         (("rounds=0",), {}, f"{JOB}: rounds = 0: should be greater than 0"),
-        ((), {"time": 'x"y'}, "sbatch cannot read this from a script"),
+        ((), {"partition": 'x"y'}, "sbatch cannot read this from a script"),
         ((), {"launcher": "ssh"}, "--launcher ssh: give auto, srun or mpirun"),
         *(((), {"words": (word,)}, line) for word, line in WORDS.items()),
+        ((), {"time": "1h"}, "--time 1h: sbatch does not take that; write minutes, H:MM:SS or D-HH"),
+        (("model.hidden=16",), {}, "hidden = 16: must be a list of widths, such as [16]"),
         ((), {"time": "0:180"}, "--time 0:180: SLURM signals a job up to 180 s before its end, to save"),
     ],
 )

@@ -92,6 +92,10 @@ WRONG = {
     "empty value": (["seed=1,,2"], "--set seed=1,,2: give it as"),
     "twice": (["seed=1,1"], "1 stands there twice"),
     "two keys": (["seed=1", "seed=2"], "--set seed: given twice"),
+    "a key of one algorithm": (
+        ["algorithm.name=fedavg,fedprox", "algorithm.mu=0.1"],
+        """; use --set 'algorithm={name="fedavg"},{name="fedprox",mu=0.1}'""",
+    ),
     "bad key": (["local.sed=1"], "has no key 'sed'"),
     "bad value": (["seed=1,x"], 'seed = "x"'),
     "one name": (['model.a="x/y","x_y"'], "share the name"),
@@ -184,10 +188,11 @@ def test_a_run_on_other_shards_or_of_other_settings_on_the_way_is_not_taken_for_
 
 def test_figures_are_those_that_the_sweep_asks_for(job, tmp_path, capfd):
     words = [job, "--set", "seed=1,2", "--out", "sw"]
-    for task in grid(job, ["seed=1,2", "evaluate.target_accuracy=0.9"], tmp_path / "sw"):
+    for task in grid(job, ["seed=1,2,3", "evaluate.target_accuracy=0.9"], tmp_path / "sw"):
         finish(task)
     assert sweep(*words, "--set", "evaluate.target_accuracy=0.4") == 0
     printed = capfd.readouterr().out
+    assert "3 runs" in (tmp_path / "sw" / "sweep.html").read_text(), "the page is of all in the folder"
     assert "to 40%" in printed
     assert "to 90%" not in printed
     assert sweep(*words, "--set", "rounds=1", "--list") == 2

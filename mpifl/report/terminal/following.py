@@ -16,8 +16,7 @@ from statistics import median
 from typing import Any
 
 from mpifl.common import InputError, lock, written_after
-from mpifl.report.runs.kept_job import read_tables
-from mpifl.report.runs.runs import A_RUN, Record, Summary, read_run
+from mpifl.report.runs import A_RUN, Record, Summary, read_run, read_tables
 from mpifl.run.folder import GrowingMetrics, number, read_environment, why_lost
 
 PATIENCE, ROUNDS = 60.0, 5

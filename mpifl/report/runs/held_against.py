@@ -1,0 +1,114 @@
+"""Every two settings held against each other, and all against one that was chosen beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from rich.table import Table
+
+from mpifl.common import InputError
+from mpifl.learning.metrics import MetricInfo
+from mpifl.report.runs import chance, units
+from mpifl.report.runs.chance import Difference
+from mpifl.report.runs.standings import HEADS, Standing, name_of, rivals, tested
+
+HELD_TO = ("difference", "low", "high", "p", "p_holm", "test")
+"""What a test says of two settings: the difference of means, positive where the first is better."""
+
+
+def pairs(found: Sequence[Standing]) -> list[dict[str, object]]:
+    """Return of each two settings, the better mean first, what a test says; p is corrected for all pairs."""
+    each = [(one, other, tested(one, other)) for one, other in combinations(found, 2)]
+    return _with_holm([(one.name, {"other": other.name}, test) for one, other, test in each])
+
+
+def named(found: Sequence[Standing], against: str) -> Standing:
+    """Return the setting of this name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if one := next((one for one in found if against in (one.name, one.group.name)), None):
+        return one
+    offered = "; ".join(one.name for one in found) or "none that is ranked"
+    raise InputError(f"--against {against}: is not a setting of these runs; they are: {offered}")
+
+
+def held_to(found: Sequence[Standing], reference: Standing) -> list[dict[str, object]]:
+    """Return what a test says of each other setting and a reference that was chosen beforehand.
+
+    A positive difference is the better. p is corrected by Holm for these settings, and not for all pairs.
+    """
+    others = [one for one in found if one is not reference]
+    return _with_holm([(one.name, {}, tested(one, reference)) for one in others])
+
+
+def _with_holm(
+    each: Sequence[tuple[str, dict[str, object], Difference | None]],
+) -> list[dict[str, object]]:
+    corrected = iter(chance.holm([test.p for _, _, test in each if test]))
+    told = []
+    for name, more, test in each:
+        said = (test.by, test.low, test.high, test.p, next(corrected), name_of(test)) if test else [None] * 6
+        told.append({"setting": name, **more, **dict(zip(HELD_TO, said, strict=True))})
+    return told
+
+
+def cells_against(one: Mapping[str, Any], metric: MetricInfo) -> list[str]:
+    """Return what HELD_TO says, as tables have it."""
+    if one["p"] is None:
+        return ["-"] * 5
+    by = ("+" if one["difference"] > 0 else "") + units.points(one["difference"], metric)
+    reach = units.between(one["low"], one["high"], metric)
+    return [by, reach, units.probability(one["p"]), units.probability(one["p_holm"]), str(one["test"])]
+
+
+def table_against(found: Sequence[Standing], reference: Standing) -> Table:
+    """Return a table of each setting against the reference."""
+    table = Table()
+    table.add_column("setting", overflow="fold")
+    for heading in (f"over {reference.name}", *HEADS[1:]):
+        table.add_column(heading, justify="right")
+    for one in held_to(found, reference):
+        table.add_row(str(one["setting"]), *cells_against(one, reference.metric))
+    return table
+
+
+def words_against(found: Sequence[Standing], reference: Standing) -> str:
+    """Say what the tests against a reference are."""
+    many = sum(one["p"] is not None for one in held_to(found, reference))
+    if not many:
+        return f"A single seed cannot show a difference to {reference.name}."
+    return f"p is corrected by Holm for the {many:,} settings held against {reference.name}."
+
+
+def as_columns(found: Sequence[Standing], against: str) -> dict[object, dict[str, object]]:
+    """Return by setting what the file of all runs says of it and the reference; by None of a run of none."""
+    told = {one["setting"]: one for one in held_to(found, named(found, against))}
+    return {
+        name: {"against": against, **{f"against_{what}": told.get(name, {}).get(what) for what in HELD_TO}}
+        for name in (None, *(one.name for one in found))
+    }
+
+
+def paper_columns(found: Sequence[Standing], reference: Standing, name: str) -> list[tuple[str, list[str]]]:
+    """Return columns of the difference to a reference, its interval and p, if a test tells of one.
+
+    p is corrected by Holm: against the first, which the results chose, for all pairs; against another for
+    those that are held against it. `name` is the reference's as LaTeX prints it.
+    """
+    told = {one["setting"]: one for one in held_to(found, reference)}
+    if all(one["p"] is None for one in told.values()):
+        return []
+    if reference is found[0]:
+        told = {one.standing.name: told[one.standing.name] | {"p_holm": one.p} for one in rivals(found)}
+    metric, rows = reference.metric, []
+    for one in found:
+        cells = cells_against(told[one.name], metric) if one is not reference else [""] * 5
+        by, reach, _, p, _ = (cell.removesuffix(" points") for cell in cells)
+        by, reach = by.replace("−", "-"), reach.replace("−", "$-$")
+        rows.append([f"${by}$" if by.strip("-") else by, reach, f"${p}$" if p.strip("-") else p])
+    heads = [f"over {name}", r"95\% interval", "$p$"]
+    return [(head, [row[nth] for row in rows]) for nth, head in enumerate(heads)]
