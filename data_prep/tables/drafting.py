@@ -18,6 +18,7 @@ from data_prep.tables.values import (
     PLAIN,
     Notation,
     Tally,
+    is_named_id,
     is_of_persons,
     number,
     ordered,
@@ -219,8 +220,9 @@ def _check_first(path: Path, tallies: Mapping[str, Tally]) -> None:
 
 
 def _of_persons(guesses: Mapping[str, Guess]) -> str | None:
-    """Return the first id of a person that several rows share."""
-    return next((name for name, guess in guesses.items() if guess.repeats and is_of_persons(name)), None)
+    """Return the first id of a person that several rows share; one that its name calls an id."""
+    repeated = [name for name, guess in guesses.items() if guess.repeats and is_named_id(name)]
+    return next(filter(is_of_persons, repeated), None)
 
 
 def _grouped(group: str | None) -> list[str]:

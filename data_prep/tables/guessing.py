@@ -38,7 +38,7 @@ class Guess:
     Attributes:
         line: That of the spec.
         told: What its owner should hear: why it is left out, or why it may have to be, with the first value.
-        repeats: Whether it is an id that several rows share.
+        repeats: Whether it is an id that several rows share, or has texts that repeat and are many.
     """
 
     line: str
@@ -81,7 +81,8 @@ def _code(name: str, tally: Tally) -> Guess:
     said = f"{tally.code} begins with 0"
     if len(tally.texts) > MOST_TEXTS:
         found = max(tally.different, len(tally.texts))
-        return _left_out(name, f"{said}, as codes do, and there are {found:,} different ones")
+        out = _left_out(name, f"{said}, as codes do, and there are {found:,} different ones")
+        return replace(out, repeats=tally.shared)
     levels = listed([text] for text in ordered(set(tally.texts)))
     value = f'categorical", levels = {levels}{", missing = " + quoted("level") if tally.gaps else ""}'
     remedy = 'so texts are categories; say "numeric" if not'
@@ -111,9 +112,9 @@ def _texts(name: str, tally: Tally, stated: bool) -> Guess:
         remedy = f'write dates as 2000-12-31, and say {{ kind = "date", since = "{SINCE}" }}'
         return _left_out(name, f"{tally.first} looks like a date in another order; {remedy}")
     if len(tally.texts) > MOST_TEXTS:
-        return _left_out(
-            name, f"{max(tally.different, len(tally.texts)):,} different texts, first {tally.first_odd}"
-        )
+        found = max(tally.different, len(tally.texts))
+        out = _left_out(name, f"{found:,} different texts, first {tally.first_odd}")
+        return replace(out, repeats=tally.shared)
     return _levels(name, tally, stated)
 
 
