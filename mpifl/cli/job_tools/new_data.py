@@ -154,7 +154,7 @@ def _binary(answers: Answers) -> str:
     (_, _), (one, rows) = answers.classes.items()
     every = sum(answers.classes.values())
     what = f"label: {answers.label} is '{one}' in {rows:,} of {every:,} rows; [task] binary, AUROC first"
-    return what + (', and weights = "balanced", since a class is rare' if answers.is_rare else "")
+    return "; ".join(filter(None, [what, answers.of_rare]))
 
 
 def _tables(answers: Answers) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from pydantic_core import from_json
 from mpifl.common import LARGEST_FILE, InputError, read_whole
 from mpifl.common.pages import Figure, Grid, Said, charts, there
 from mpifl.learning.metrics import AnswerColumn, ToldAnswers, base_rate, calibration, precision_recall, roc
+from mpifl.learning.tasks import weights_told
 from mpifl.report.judging import NAMES, why_none
 from mpifl.report.pictures import line_look, put_legend, pyplot_of, saying_once
 from mpifl.report.runs import Summary
@@ -42,12 +43,14 @@ NO_PLOTS = (
 
 
 class Answered(NamedTuple):
-    """The answers that are known: of whose rows, of which silos, why of no more, and what to do."""
+    """The answers that are known: of whose rows, of which silos, why of no more, and what to do; and what
+    weights of the loss mean for them."""
 
     rows: Mapping[str, ToldAnswers]
     silos: Mapping[str, ToldAnswers]
     withheld: str = ""
     hint: str = ""
+    weighed: str = ""
 
 
 class AnswerChart(NamedTuple):
@@ -76,12 +79,14 @@ def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
         rows |= {SILOS: found[""]} if "" in found else {}
         silos |= {NAMES[name[5:]]: of for name, of in found.items() if name.startswith("silo ")}
     rows = {name: of for name, of in rows.items() if of.columns or of.confusion}
+    weighed = weights_told(summary.job.get("task", {}).get("weights"))
     if (why := why_none(summary.job)).startswith("withheld"):
         hint = OF_TEST.format(summary.run)
-        return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why, hint)
+        return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why, hint, weighed)
     kind = _kind(summary)
     drawn = kind in DRAWN or ":" in kind
-    return Answered(rows, silos, hint=TO_SCORE if drawn else NO_PLOTS.format(kind, summary.run))
+    hint = TO_SCORE if drawn else NO_PLOTS.format(kind, summary.run)
+    return Answered(rows, silos, hint=hint, weighed=weighed)
 
 
 def _kind(summary: Summary) -> str:
@@ -129,6 +134,7 @@ def answer_charts(found: Answered, classes: Sequence[str]) -> list[AnswerChart]:
         lines = [charts.Line(name, of, look, "") for name, look, column in drawn if (of := points(column))]
         said = f"{beside[:1].upper()}{beside[1:]} over {along}{by}."
         said += f" AUROC, 95% interval: {ends}." if ends and file == "roc" else ""
+        said += f" {found.weighed.capitalize()}." if found.weighed and file == "calibration" else ""
         if level and lines:
             lines = [charts.Line(level[0], [(0.0, level[1]), (1.0, level[2])], "target", ""), *lines]
         if lines:

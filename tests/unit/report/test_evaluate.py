@@ -216,9 +216,9 @@ def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
     """By what rounds have told, and by what an evaluation has found of each silo."""
     valid = how == "valid"
     more = {"evaluate": {"split": "valid"}} if valid else {}
-    run, records = make_run(
-        tmp_path, test=40, silos_test=30, valid=9 * valid, classes=2, task=YES_OR_NO, **more
-    )
+    weighed = how == "plain"
+    more["task"] = {**YES_OR_NO, "weights": "balanced"} if weighed else YES_OR_NO
+    run, records = make_run(tmp_path, test=40, silos_test=30, valid=9 * valid, classes=2, **more)
     told = records[-1]["answers"]
     assert all("answers" not in record for record in records[:-1])
     assert [round(sum(map(sum, told[rows]["confusion"]))) for rows in ("test", "silos")] == [40, 90]
@@ -226,7 +226,8 @@ def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
         low, high = told[rows]["intervals"]["auroc"]
         assert low < (records[-1]["final"] if valid else records[-1])[key] < high, scores
     evaluate_run(run, file=run / "test.json")
-    capsys.readouterr()
+    no_risks = "probabilities are no risks"
+    assert (no_risks in capsys.readouterr().out) == weighed
     found = scored(run, split="test")
     told_there = re.search(r"│ 1 .*│", capsys.readouterr().out)
     low, high = found["silos"]["1"]["auroc_low"], found["silos"]["1"]["auroc_high"]
@@ -257,6 +258,7 @@ def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
         assert title in words
     assert "Examples: test set" in words
     assert "95% interval" in words
+    assert (no_risks in words) == weighed
     rows = "all silos' rows together" if how == "valid" else "these rows"
     assert f"Always predicting the most common class of {rows} gives " in words, "beside the accuracy"
     assert ("all silos together" in keys, "silo 1" in keys) == (not withheld,) * 2
