@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[fl
 )
 """The charts: file, title, what lies along and beside, and where the points of a column lie."""
 DRAWN = ("binary", "classification")
-TO_SCORE = "the run tells no answers; give --scores FILE of mpifl evaluate RUN --silos --json FILE"
+TO_SCORE = "the run tells no answers; give --scores FILE of {} --json FILE"
 OF_TEST = (
     "such a run is drawn on the server's test set alone; give --scores FILE of mpifl evaluate {} --json FILE"
 )
@@ -85,7 +86,7 @@ def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
         return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why, hint, weighed)
     kind = _kind(summary)
     drawn = kind in DRAWN or ":" in kind
-    hint = TO_SCORE if drawn else NO_PLOTS.format(kind, summary.run)
+    hint = TO_SCORE.format(_scoring(summary)) if drawn else NO_PLOTS.format(kind, summary.run)
     return Answered(rows, silos, hint=hint, weighed=weighed)
 
 
@@ -94,10 +95,20 @@ def _kind(summary: Summary) -> str:
     return str(summary.job.get("task", {}).get("name", "classification"))
 
 
+def _scoring(summary: Summary) -> str:
+    """Return the command that scores the model on single silos; on the server's test set where rounds have
+    scored it there alone."""
+    keys = {key for record in (*summary.records, summary.at_end) for key in record}
+    at_silos = any(key.startswith(f"{summary.metric.silo}_") for key in keys)
+    alone = summary.metric.test in keys and not at_silos
+    return f"mpifl evaluate {summary.run}{'' if alone else ' --silos'}"
+
+
 def _scores(file: Path, summary: Summary) -> dict[str, ToldAnswers]:
     """Return the answers in a file: of the test set `test`, of a silo `silo NAME`, of all silos ``."""
     run = summary.run
-    made = f"mpifl evaluate {run} --silos --json {file}"
+    free = (one for one in (file, run / file.name) if not os.path.lexists(one))
+    made = f"make one by {_scoring(summary)} --json {next(free, 'OTHER.json')}"  # and write over none
     try:
         content = from_json(read_whole(file, LARGEST_FILE), allow_inf_nan=False)
         parts = {f"silo {name}": one.get("answers", {}) for name, one in content.get("silos", {}).items()}
@@ -105,17 +116,15 @@ def _scores(file: Path, summary: Summary) -> dict[str, ToldAnswers]:
         found = {name: ToldAnswers.model_validate(one) for name, one in parts.items()}
         of = Path(content["run"]).absolute().name
     except OSError as error:
-        raise InputError(f"--scores {file}: cannot be read ({error.strerror}); write it by {made}") from None
+        raise InputError(f"--scores {file}: cannot be read ({error.strerror}); {made}") from None
     except (ValueError, ValidationError, LookupError, TypeError, AttributeError):
-        raise InputError(f"--scores {file}: holds no answers; write it by {made}") from None
+        raise InputError(f"--scores {file}: holds no answers; {made}") from None
     if content.get("model") == "last.safetensors":
-        raise InputError(
-            f"--scores {file}: is of the last round's model, not of the run's; write it by {made}"
-        )
+        raise InputError(f"--scores {file}: is of the last round's model, not of the run's; {made}")
     if "data" in content:
-        raise InputError(f"--scores {file}: is of other shards, {content['data']}; write it by {made}")
+        raise InputError(f"--scores {file}: is of other shards, {content['data']}; {made}")
     if of != run.absolute().name:
-        raise InputError(f"--scores {file}: is of the run {of}, not of {run}; write it by {made}")
+        raise InputError(f"--scores {file}: is of the run {of}, not of {run}; {made}")
     if not any(parts.values()):
         raise InputError(f"--scores {file}: holds no answers; {NO_PLOTS.format(_kind(summary), run)}")
     return found

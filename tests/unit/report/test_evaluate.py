@@ -286,8 +286,9 @@ def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refuse
         f"always predicting the most common class of these rows gives {max(labels) / 40:.2%}"
         in write_report(run).read_text()
     )
-    with pytest.raises(InputError, match=r"--plots .*: the run tells no answers; give --scores FILE"):
+    with pytest.raises(InputError, match=r"--plots .*: the run tells no answers; give --scores FILE") as no:
         write_report(run, plots=tmp_path / "plots")
+    assert str(no.value).endswith(f"of mpifl evaluate {run} --silos --json FILE")
     for content, said in (
         ("{}", "holds no answers"),
         ("[3]", "holds no answers"),
@@ -297,14 +298,24 @@ def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refuse
     ):
         (tmp_path / "scores.json").write_text(content)
         with pytest.raises(
-            InputError, match=rf"--scores .*scores.json: {said}.*; write it by mpifl evaluate"
+            InputError,
+            match=rf"scores.json: {said}.*; make one by mpifl evaluate .* --json {run}/scores.json",
         ):
             write_report(run, scores=[tmp_path / "scores.json"])
-    with pytest.raises(InputError, match=r"nowhere.json: cannot be read \(No such file"):
+    with pytest.raises(InputError, match=r"cannot be read \(No such file.* --silos --json .*/nowhere.json$"):
         write_report(run, scores=[tmp_path / "nowhere.json"])
+    (run / "scores.json").write_text("{}")
+    with pytest.raises(InputError, match=r"; make one by mpifl evaluate \S+run --silos --json OTHER.json$"):
+        write_report(run, scores=[tmp_path / "scores.json"])
     kept = (run / "job.toml").read_text()
     (run / "job.toml").write_text(kept.replace('"classification"', '"segmentation"'))
     (tmp_path / "scores.json").write_text('{"run": "a/run", "silos": {"a": {"examples": 3}}, "answers": {}}')
     for more in ({"plots": tmp_path / "plots"}, {"scores": [tmp_path / "scores.json"]}):
         with pytest.raises(InputError, match=r"segmentation has no such plots: .* mpifl compare .* --plot"):
             write_report(run, **more)
+
+
+def test_a_hint_names_the_command_that_has_rows_to_score(tmp_path):
+    run, _ = make_run(tmp_path, test=40, silos_test=0)
+    with pytest.raises(InputError, match=r"give --scores FILE of mpifl evaluate \S+run --json FILE$"):
+        write_report(run, plots=tmp_path / "plots")
