@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from data_prep.tables.values import (
@@ -140,8 +141,11 @@ def classes_of(name: str, tally: Tally, *, stated: bool = False) -> Guess:
     return Guess(f"classes = {listing}" if listing else "", told)
 
 
-def counted_classes(tally: Tally) -> dict[str, int]:
-    """Return how many rows a label has of each class, in the order of the classes."""
+def counted_classes(tally: Tally, stated: Sequence[Sequence[str]] = ()) -> dict[str, int]:
+    """Return how many rows a label has of each class, in the order of the classes; those that are stated, or
+    those that occur."""
+    if stated:
+        return {one[0]: sum(tally.texts[text] for text in one) for one in stated}
     found = _by_spelling(tally)
     return {first: sum(tally.texts[text] for text in found[first]) for first in ordered(set(found))}
 

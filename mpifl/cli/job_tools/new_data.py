@@ -134,7 +134,7 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
     drafted = draft(paths, Learned(kind, columns, silo, encoding=encoding))
     told = [*drafted.told, *units_of_tables(paths, drafted)]
     if kind == "numeric":
-        moments = tuple(label_moments(paths, name, encoding) for name in columns)
+        moments = tuple(label_moments(paths, name, encoding, drafted.beside) for name in columns)
         answers = replace(answers, moments=moments)
     answers = replace(answers, classes=drafted.classes)
     if answers.is_binary:
@@ -144,7 +144,7 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
     sites = []
     for path in paths if len(paths) > 1 else ():
         beside = spec_beside(path)
-        own = str(beside) if path in drafted.own else answers.columns
+        own = str(beside) if path in {**drafted.own, **drafted.beside} else answers.columns
         sites.append(SiteData(str(path), kind_of(path), beside.stem, own))
     return NewData(answers, kind_of(paths[0]), specs, told, sites)
 

@@ -164,6 +164,14 @@ def test_a_unit_that_differs_between_sites_is_told_by_new_and_before_a_training(
     done = CliRunner().invoke(app, ["check", "units.toml"])
     assert done.exit_code == 0
     assert "are the units the same? " in done.stderr
+    own = 'label = "ill"\nstandardise = "own"\n[features]\nweight = { kind = "numeric", factor = 0.4536 }\n'
+    Path("b.toml").write_text(own)
+    told = CliRunner().invoke(app, [*words, "--force"], catch_exceptions=False).stdout
+    assert "column weight" not in told
+    assert (
+        "b.csv: read by its own spec b.toml; where tables stay at their sites, it needs 'standardise'" in told
+    )
+    assert "statistics csv --data b.csv --spec b.toml" in told
 
 
 def prepare(*commands: str) -> None:
