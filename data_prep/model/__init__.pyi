@@ -6,7 +6,7 @@ from .leaving import changes_of as changes_of, changes_together as changes_toget
 from .other_units import (
     Spread as Spread,
     differ as differ,
-    known_factor as known_factor,
+    factor_told as factor_told,
     spreads_told as spreads_told,
     units_told as units_told,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from data_prep.model import Spread, differ, known_factor
+from data_prep.model import Spread, differ, factor_told
 from data_prep.tables.surveying import numbers
 from data_prep.tables.table_column import Column
 from data_prep.tables.values import Piece
@@ -77,7 +77,8 @@ class Afar:
             return f"{here} ({off:.3g} deviations of {deviation:.4g} off)"
         rows_here, known = Spread.of("", np.concatenate(seen.first)), Spread.of_moments("", mean, deviation)
         if rows_here.rows >= FEWEST and differ(rows_here, known):
-            unit = f" (the factor is that of {unit})" if (unit := known_factor(rows_here, known)) else ""
+            factor = factor_told(name, rows_here, known)
+            unit = f" (the factor is {factor})" if factor else ""
             return f"{name} has median {rows_here.median:.4g} here, mean {mean:.4g} in the training{unit}"
         if share > MOST_ROWS:
             rows = f"{seen.far:,} of {seen.count:,} rows ({share:.0%})"

@@ -435,6 +435,11 @@ def test_a_sites_own_spec_beside_its_table_is_what_draft_reads_it_by(tmp_path: P
     assert (tmp_path / "south.toml").read_text() == SOUTH
     run("sites", *tables, "--spec", out, "--out", tmp_path / "shards", "--test", 0.2)
     assert [silo.examples["train"] > 20 for silo in read_federation(tmp_path / "shards").silos] == [True] * 2
+    (tmp_path / "south.toml").write_text(SOUTH[: SOUTH.index("glucose =")])
+    refused = CliRunner().invoke(
+        app, ["sites", *map(str, tables), "--spec", str(out), "--out", str(tmp_path / "x")]
+    )
+    assert "has no column 'glucose', which the federation has" in str(refused.exception)
     (tmp_path / "south.toml").write_text(SOUTH.replace('"Ereignis"', '"Alter"'))
     (tmp_path / "south.csv").write_bytes("event;Größe;Glukose;Alter\n1;m;5;5\n".encode("cp1252"))
     with pytest.raises(InputError, match=r"south.toml: learns Alter, and --label is event, which south.csv"):
