@@ -165,7 +165,7 @@ def _summary(spec: FederationSpec, out: Path) -> str:
 
 
 def _warn(spec: FederationSpec | VerticalSpec, more: Sequence[str] = ()) -> None:
-    for told in [*(doubt.what for doubt in doubts(spec)), *more]:
+    for told in [*(doubt.what for doubt in doubts(spec, made=True)), *more]:
         typer.echo(f"warning: {one_line(told)}", err=True)
 
 

@@ -47,7 +47,8 @@ WINGS = [
 ]
 """A wing imports only wings before it. No room of the core imports one."""
 DATA_FLOORS = [
-    ["model", "tables"],
+    ["model"],
+    ["tables"],
     ["schemes", "write"],
     ["sources"],
     ["cut"],

@@ -180,7 +180,7 @@ def draft(
     except ValueError as error:
         raise InputError(f"--encoding: {error}") from None
     learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()), group, encoding)
-    drafted = guess(tables, learned)
+    drafted = guess(tables, learned, spec)
     _write_specs({spec: drafted.text, **{spec_beside(one): own for one, own in drafted.own.items()}}, force)
     read = "the table" if len(tables) == 1 else f"{len(tables)} tables"
     typer.echo(f"{spec}: guessed from {read}; read it through before you partition")

@@ -3,7 +3,13 @@ from .blaming import blamed as blamed
 from .dataset import Cut as Cut, Dataset as Dataset
 from .doubting import doubts as doubts
 from .leaving import changes_of as changes_of, changes_together as changes_together, noted_as as noted_as
-from .other_units import Spread as Spread, spreads_told as spreads_told, units_told as units_told
+from .other_units import (
+    Spread as Spread,
+    differ as differ,
+    factor_told as factor_told,
+    spreads_told as spreads_told,
+    units_told as units_told,
+)
 from .repeated_ids import ids_told as ids_told
 from .rows import (
     Alter as Alter,

@@ -26,20 +26,21 @@ class Doubt(NamedTuple):
     what: str
 
 
-def doubts(spec: FederationSpec | VerticalSpec) -> list[Doubt]:
+def doubts(spec: FederationSpec | VerticalSpec, *, made: bool = False) -> list[Doubt]:
     """Return what is doubtful in `federation.json`, which alone is looked at.
 
     Classes without a training example or with few, test examples of classes that no silo trains on, masks of
     0 and 255. Names that differ only by case, columns whose names are a row. Groups of one row. Rows that
-    were left out, and values that were changed.
+    were left out, and values that were changed; by spellings that the spec states where shards are `made`.
     """
     found = _classes(spec), _many(spec), _names(spec), _header(spec), _groups(spec)
-    return [*(doubt for doubts in found for doubt in doubts), *_changed(spec)]
+    return [*(doubt for doubts in found for doubt in doubts), *_changed(spec, made)]
 
 
-def _changed(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
+def _changed(spec: FederationSpec | VerticalSpec, made: bool) -> Iterator[Doubt]:
     for kind, told in changes_of(spec.source).items():
-        yield Doubt(kind, told)
+        if made or kind != "spelled":
+            yield Doubt(kind, told)
     match spec.source.get("laid"):
         case {"images": int(count), "on": str(ground)}:
             what = f"{count:,} images may be transparent, and lie on {ground}"

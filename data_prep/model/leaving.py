@@ -72,6 +72,13 @@ class Changed(BaseModel):
     silos: dict[str, int] = {}
     test: Changed | None = None
 
+    def in_short(self, what: str) -> str:
+        """Say it by column alone."""
+        counts = {name: sum(hows.values()) for name, hows in self.columns.items()}
+        said = [f"{self.count:,} {what}: {_listed(counts)}"]
+        said += [f"of the test set: {self.test.in_short(what)}"] if self.test else []
+        return "; ".join(said) if self.count or self.test else ""
+
     def said(self, what: str, by: str) -> str:
         """Say it, with `by` between how many and what was done."""
         what = what if self.count != 1 else what.replace("values were", "value was")
@@ -108,12 +115,17 @@ def _told(source: Any, key: str, kind: type[Told]) -> Told:
 
 
 def changes_of(source: dict[str, Any]) -> dict[str, str]:
-    """Return lines that say what was done to rows and values, by its kind, from `source` of a folder."""
+    """Return lines that say what was done to rows and values, by its kind, from `source` of a folder.
+
+    `spelled`, what the spec states itself, is for the command that makes shards.
+    """
+    spelled = _told(source, "spelled", Changed)
     filled, respelled = (_told(source, key, Changed) for key in ("filled", "respelled"))
     lines = {
         "left out": str(_told(source, "dropped", Dropped)),
         "filled": filled.said("missing values were filled", "by "),
         "respelled": respelled.said("values were read as another spelling", ""),
+        "spelled": spelled.in_short("values were read by other spellings that the spec states"),
         "columns": _index(source.get("index")),
         **(source["notes"] if isinstance(source.get("notes"), dict) else {}),
     }
@@ -136,7 +148,9 @@ def _index(names: Any) -> str:
 
 def changes_together(specs: Sequence[FederationSpec]) -> dict[str, Any]:
     """Return what was done at all sites, for `source` of a federation; the key of what was not is None."""
-    added: dict[str, Any] = {key: _together(specs, key, Changed) for key in ("filled", "respelled")}
+    added: dict[str, Any] = {
+        key: _together(specs, key, Changed) for key in ("filled", "spelled", "respelled")
+    }
     by_site = [(one.silos[0].name if one.silos else "", one.source.get("notes")) for one in specs]
     notes = {f"{kind} of {site}": f"{site}: {line}"
              for site, own in by_site if isinstance(own, dict) for kind, line in own.items()}  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,8 +46,23 @@ KNOWN = {
     "days beside years": 365.25,
 }
 """How many times as large numbers are in another unit."""
+SUBSTANCES = {
+    "glucose": ("glu", "sugar"),
+    "cholesterol": ("chol", "ldl", "hdl"),
+    "triglycerides": ("trig",),
+    "creatinine": ("crea", "krea"),
+    "bilirubin": ("bili",),
+    "uric acid": ("uric", "urate", "harns"),
+    "urea": ("urea", "bun", "harnst"),
+    "calcium": ("calc", "kalz"),
+}
+"""How words of a column's name begin that has such a substance: other factors are chance there."""
+TIMES = ("age", "alter", "year", "month", "day", "time", "dur", "jahr", "monat", "tag")
 FIT, ENOUGH = 0.12, 20
 """How far all three quartiles may be off such a factor, as a share, and the rows that a silo needs for it."""
+
+QUARTILE = 0.6745
+"""How many deviations a quartile of the normal distribution is off its mean."""
 
 
 class Spread(NamedTuple):
@@ -63,6 +79,11 @@ class Spread(NamedTuple):
         """Return those of some values, none of which is missing."""
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
         return cls(silo, low, middle, high, len(values))
+
+    @classmethod
+    def of_moments(cls, silo: str, mean: float, deviation: float) -> Spread:
+        """Return those that rows of a normal distribution have, where no more is known of them than this."""
+        return cls(silo, mean - QUARTILE * deviation, mean, mean + QUARTILE * deviation, ENOUGH)
 
     @property
     def width(self) -> float:
@@ -149,32 +170,54 @@ def _of_column(name: str, spreads: Sequence[Spread]) -> Iterator[str]:
     if len(spreads) < 2:
         return
     middle = sorted(spreads, key=lambda one: one.median)[(len(spreads) - 1) // 2]
-    odd = [one for one in spreads if _differ(one, middle)]
+    odd = [one for one in spreads if differ(one, middle)]
     if odd:
         far = max(odd, key=lambda one: abs(one.median - middle.median))
         medians = ", ".join(f"{one.median:.3g} at {one.silo}" for one in (middle, far))
         more = f" and {len(odd) - 1:,} more" if len(odd) > 1 else ""
-        known = f"; the factor is that of {unit}" if (unit := _known_factor(far, middle)) else ""
+        known = f"; the factor is {factor}" if (factor := factor_told(name, far, middle)) else ""
         remedy = f"{name} = {{ kind = 'numeric', factor = ... }} in a site's spec converts"
         yield f"column {name}: median {medians}{more}; are the units the same? {remedy}{known}"
 
 
-def _differ(one: Spread, other: Spread) -> bool:
-    """Tell whether two silos may have a column in different units."""
+def differ(one: Spread, other: Spread) -> bool:
+    """Tell whether two silos, or new rows and a training, may have a column in different units."""
     least, most = sorted((abs(one.median), abs(other.median)))
     steady = all(0 < spread.width < abs(spread.median) for spread in (one, other))
     scaled = one.median * other.median > 0 and steady and most > RATIO * least
     widest = max(one.width, other.width)
     apart = widest > 0 and abs(one.median - other.median) > APART * widest
-    return scaled or apart or bool(_known_factor(one, other))
+    return scaled or apart or bool(known_factor(one, other))
 
 
-def _known_factor(one: Spread, other: Spread) -> str:
-    """Return the units of which two silos may have a column, by a factor of all quartiles; "" if none."""
+def factor_told(name: str, one: Spread, other: Spread) -> str:
+    """Say how many times as large a column is at one of two silos, and of which units that is the factor."""
+    if unit := known_factor(one, other, name):
+        return f"that of {unit}"
+    less, more = sorted((abs(one.median), abs(other.median)))
+    alike = one.median * other.median > 0
+    return f"about {more / less:.3g}, that of no known unit" if alike else ""
+
+
+def known_factor(one: Spread, other: Spread, name: str | None = None) -> str:
+    """Return the units of which two silos may have a column, by a factor of all quartiles; "" if none.
+
+    Of a column with a `name` it is one that such a column may have.
+    """
     less, more = sorted((one, other), key=lambda spread: abs(spread.median))
     if min(one.rows, other.rows) < ENOUGH or 0 in less[1:4] or not less.width:
         return ""
     factors = np.array(more[1:4]) / less[1:4]
-    off = {unit: float(np.abs(factors / factor - 1).max()) for unit, factor in KNOWN.items()}
+    units = [unit for unit in KNOWN if name is None or _may_have(name, unit)]
+    off = {unit: float(np.abs(factors / KNOWN[unit] - 1).max()) for unit in units}
     unit = min(off, key=lambda one: off[one])
     return unit if off[unit] <= FIT else ""
+
+
+def _may_have(name: str, unit: str) -> bool:
+    """Tell whether a column of this name may have such units."""
+    words = re.findall(r"[^\W\d_]+", name.lower())
+    of = {one for one, begins in SUBSTANCES.items() if any(word.startswith(begins) for word in words)}
+    if of or unit.startswith((*SUBSTANCES,)):
+        return unit.startswith(tuple(of))
+    return "years" not in unit or any(word.startswith(TIMES) for word in words)

@@ -145,6 +145,8 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
     if own and own["kind"] == "tokens" and (apart := unlike(own, agreed)):
         said = apart.replace("the model learned from", "the federation has")
         raise InputError(f"{data.where}: {said}; give --tokenizer and --end as the sites agreed")
+    if data.feature_names is not None:  # a column too few says more than a shape
+        _check_columns(data, spec)
     data = _recoded(_lengthened(data, spec), spec)
     found = by_path("x", data.features)
     for path, one in wanted.items():
@@ -224,6 +226,11 @@ def _check_columns(data: Dataset, spec: FederationSpec) -> None:
         named = f"has no names of columns, the federation has {', '.join(theirs[:5])}"
         more = f" and {len(theirs) - 5:,} more" if len(theirs) > 5 else ""
         raise InputError(f"{data.where}: {named}{more}; say --option feature_names=..., in the order of x")
+    for has, some, others in (("no", theirs, ours), ("a", ours, theirs)):
+        if odd := [name for name in some if name not in others]:
+            more = f" and {len(odd) - 1:,} more" if len(odd) > 1 else ""
+            found = f"has {has} column '{odd[0]}'{more}, which the federation has{' not' * (has == 'a')}"
+            raise InputError(f"{data.where}: {found}; name and order them alike")
     if len(ours) != len(theirs):
         found = f"{len(ours)} columns, the federation names {len(theirs)}"
         raise InputError(f"{data.where}: {found}; name and order them alike")

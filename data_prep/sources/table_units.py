@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.model import Spread, spreads_told
-from data_prep.tables import Drafted, TableSpec, kind_of, pieces, spec_beside
+from data_prep.tables import Drafted, TableSpec, kind_of, number_columns, pieces, spec_beside
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -43,18 +43,15 @@ def units_of_tables(tables: Sequence[Path], drafted: Drafted) -> list[str]:
     names = [name for name, kind in kinds.items() if kind == "numeric"]
     if not names or (len(tables) < 2 and "silo" not in stated):
         return []
-    features = {name: {"kind": "numeric", "missing": "mean"} for name in names}
     values: defaultdict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
     for path in tables:
-        own = tomllib.loads(drafted.own.get(path, drafted.text))
-        kept: dict[str, Any] = {key: own[key] for key in NOTATION if key in own}
-        spec = TableSpec.model_validate({**kept, "features": features, "standardise": "own"})
+        spec = _reading(path, names, drafted)
         for piece in islice(pieces(kind_of(path), path, spec), MOST_PIECES):
             sites, codes = ([spec_beside(path).stem], np.zeros(len(piece), np.int64))
             if spec.silo is not None and len(tables) < 2:
                 sites, codes = piece.columns[spec.silo].different
             for name in names:
-                numbers = piece.numbers(name)
+                numbers = piece.numbers(name) * (spec.features[name].factor or 1.0)
                 for at, site in enumerate(sites):
                     own = numbers[codes == at]
                     values[name, site].append(own[np.isfinite(own)])
@@ -63,3 +60,14 @@ def units_of_tables(tables: Sequence[Path], drafted: Drafted) -> list[str]:
         if len(own := np.concatenate(parts)) >= FEWEST:
             found[name].append(Spread.of(site, own))
     return spreads_told(found)
+
+
+def _reading(path: Path, names: Sequence[str], drafted: Drafted) -> TableSpec:
+    """Return the spec by which columns of a table are read as numbers, in the unit of all sites."""
+    beside = drafted.beside.get(path)
+    features = number_columns(names, beside)
+    if beside:
+        return beside.reading(features)
+    own = tomllib.loads(drafted.own.get(path, drafted.text))
+    kept: dict[str, Any] = {key: own[key] for key in NOTATION if key in own}
+    return TableSpec.model_validate({**kept, "features": features, "standardise": "own"})

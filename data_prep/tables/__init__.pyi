@@ -29,6 +29,7 @@ from .pooled_tables import (
     names_in as names_in,
     pooled as pooled,
 )
+from .site_specs import number_columns as number_columns
 from .spec import TableSpec as TableSpec, read_spec as read_spec
 from .surveying import is_needed as is_needed, survey as survey
 from .table_column import Column as Column, Spelled as Spelled

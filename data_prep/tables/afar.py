@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from data_prep.model import Spread, differ, factor_told
 from data_prep.tables.surveying import numbers
 from data_prep.tables.table_column import Column
 from data_prep.tables.values import Piece
 
 FAR_MEAN, FAR_ROW, MOST_ROWS = 4.0, 8.0, 0.05
 """How many deviations off a mean is far, and a row, and the share of rows that may be far."""
+FEWEST, MOST_KEPT = 5, 1 << 15
+"""Rows without which quartiles say nothing of a unit, and those that they are of at most, the first ones."""
 MOST_NAMED = 5
 """Columns in a line."""
 
 
 @dataclass
 class _Seen:
-    """The values of a column so far: how many, their sum, and how many are far off."""
+    """The values of a column so far: how many, their sum, how many are far off, and the first ones."""
 
     count: int = 0
     total: float = 0.0
     far: int = 0
+    first: list[np.ndarray] = field(default_factory=list)
 
 
 class Afar:
@@ -48,6 +52,8 @@ class Afar:
             known = values[~np.isnan(values)]
             seen.count += len(known)
             seen.total += float(known.sum())
+            if seen.count <= MOST_KEPT:
+                seen.first.append(known)
             seen.far += int((np.abs(known - mean) > FAR_ROW * deviation).sum())
 
     def told(self) -> str | None:
@@ -69,6 +75,11 @@ class Afar:
         if off > FAR_MEAN:
             here = f"{name} has mean {own:.4g} here, {mean:.4g} in the training"
             return f"{here} ({off:.3g} deviations of {deviation:.4g} off)"
+        rows_here, known = Spread.of("", np.concatenate(seen.first)), Spread.of_moments("", mean, deviation)
+        if rows_here.rows >= FEWEST and differ(rows_here, known):
+            factor = factor_told(name, rows_here, known)
+            unit = f" (the factor is {factor})" if factor else ""
+            return f"{name} has median {rows_here.median:.4g} here, mean {mean:.4g} in the training{unit}"
         if share > MOST_ROWS:
             rows = f"{seen.far:,} of {seen.count:,} rows ({share:.0%})"
             return (

@@ -5,20 +5,32 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.tables.files import header_of, kind_of, names_of_parquet, parts_of, separated, spec_beside
+from data_prep.tables.files import kind_of, parts_of, separated, spec_beside
 from data_prep.tables.guessing import Guess, classes_of, counted_classes, guessed, quoted
 from data_prep.tables.label import TAKES
+from data_prep.tables.site_specs import (
+    SiteSpec,
+    group_of_others,
+    read_by,
+    shared_names,
+    site_specs,
+    standardised,
+    stated_classes,
+    stated_guess,
+)
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.values import (
     MISSING,
     PLAIN,
     Notation,
     Tally,
+    is_named_id,
     is_of_persons,
+    listed,
     number,
     ordered,
     some,
@@ -82,122 +94,141 @@ class Drafted(NamedTuple):
         told: What its owner should hear of it, a line each.
         classes: How many rows each class of a label of categories has, in the order of the classes.
         own: The specs of tables that write numbers otherwise than most, by their tables.
+        beside: The specs that lay beside tables of several sites, by the tables.
     """
 
     text: str
     told: list[str]
     classes: dict[str, int]
     own: dict[Path, str]
+    beside: dict[Path, SiteSpec]
 
 
-def draft(tables: Path | Sequence[Path], learned: Learned) -> Drafted:
+def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = None) -> Drafted:
     """Return a spec for a table, CSV or Parquet by its ending, or one for the tables of several sites.
 
     The kinds of columns are guessed from all rows: numbers, dates, or a few texts. Another column is left
     out, in a comment, and told. Of several tables the columns that all have are taken, levels and classes are
-    stated, and statistics are those of all sites.
+    stated, and statistics are those of all sites. A spec beside one of them says how that is read, and what
+    its columns are at all sites.
+
+    Args:
+        tables: The table, or those of several sites.
+        learned: What is learned of it.
+        out: Where the spec will be written.
 
     Raises:
         InputError: a table cannot be read, or lacks a column that is named.
     """
     paths = [tables] if isinstance(tables, Path) else [*tables]
-    names, lacking = _shared_names(paths, learned)
+    learned, beside = _with_own(paths, learned, out)
+    names, lacking = _shared_names(paths, learned, beside)
     features = _features(paths, learned, names)
-    known: dict[str, Any] = {"encoding": learned.encoding, "missing": (), "names": learned.names or None}
-    spec = TableSpec.model_validate({**known, "features": dict.fromkeys(names, "categorical")})
-    tallies, rows, notations = tallied(paths, spec)
+    specs = _readings(paths, learned, names, beside)
+    tallies, rows, notations = tallied(paths, specs)
     if not rows:
         raise InputError(f"{paths[0]}: has no rows")
     if learned.names:
         _check_first(paths[0], tallies)
-    apart = len(paths) > 1
-    guesses = {name: guessed(name, tallies[name], stated=apart) for name in features}
-    classes = learned.columns if learned.kind == "categorical" else ()
-    of_label = [classes_of(name, tallies[name], stated=apart) for name in classes]
+    apart, own = len(paths) > 1, [*beside.values()]
+    guesses = {
+        name: stated_guess(name, own) or guessed(name, tallies[name], stated=apart) for name in features
+    }
+    of_label = _of_label(learned, tallies, own, apart)
     group = learned.group or _of_persons(guesses)
-    lines = [
+    unread = {path: spec for path, spec in zip(paths, specs, strict=True) if path not in beside}
+    lines = _general(paths, rows, learned, of_label, group, unread)
+    columns = ["", "[features]", *(guess.line for guess in guesses.values()), ""]
+    plain = {path: way for path, way in zip(paths, notations, strict=True) if path not in beside}
+    notation = Counter(plain.values() or notations).most_common(1)[0][0]
+    texts = {way: "\n".join([*lines, *way.written(), *columns]) for way in {*plain.values(), notation}}
+    others = {path: way for path, way in plain.items() if way != notation}
+    told = [*_told([*guesses.values()], of_label), *_events(learned, tallies), *lacking]
+    told += [*_whole(guesses, group), *_marked(tallies), *read_by(beside)]
+    told += _apart(others) if others else _written(tallies, notation) if not beside else []
+    counts = counted_classes(tallies[learned.columns[0]], stated_classes(own)) if of_label else {}
+    return Drafted(texts[notation], told, counts, {path: texts[way] for path, way in others.items()}, beside)
+
+
+def _general(
+    paths: Sequence[Path],
+    rows: int,
+    learned: Learned,
+    of_label: Sequence[Guess],
+    group: str | None,
+    specs: Mapping[Path, TableSpec],
+) -> list[str]:
+    """Return the lines of a spec before those of its columns."""
+    return [
         f"# What the columns of {', '.join(visible(path.name) for path in paths)} mean.",
         f"# It is guessed from all {rows:,} rows: read it through.",
         *learned.written(),
         *(guess.line for guess in of_label if guess.line),
         *_grouped(group),
         f"missing = [{', '.join(map(quoted, MISSING))}]",
-        _standardised(paths),
-        *_delimited(paths, spec),
+        standardised(paths),
+        *_delimited(specs),
         *([f"encoding = {quoted(learned.encoding)}"] if learned.encoding != Learned.encoding else []),
     ]
-    columns = ["", "[features]", *(guess.line for guess in guesses.values()), ""]
-    texts = {way: "\n".join([*lines, *way.written(), *columns]) for way in notations}
-    told = [*_told([*guesses.values()], of_label), *_events(learned, tallies), *lacking]
-    told += [*_whole(guesses, group), *_marked(tallies)]
-    notation = Counter(notations).most_common(1)[0][0]
-    others = {path: way for path, way in zip(paths, notations, strict=True) if way != notation}
-    told += _apart(others) if others else _written(tallies, notation)
-    counts = counted_classes(tallies[learned.columns[0]]) if of_label else {}
-    return Drafted(texts[notation], told, counts, {path: texts[way] for path, way in others.items()})
 
 
-def _shared_names(paths: Sequence[Path], learned: Learned) -> tuple[list[str], list[str]]:
+def _with_own(
+    paths: Sequence[Path], learned: Learned, out: Path | None
+) -> tuple[Learned, dict[Path, SiteSpec]]:
+    """Return what is learned, with the group of which specs beside tables speak, and these specs."""
+    found = site_specs(paths, learned.kind, learned.columns, {"silo": learned.silo}, out)
+    group = learned.group or group_of_others(paths, found, learned.encoding)
+    of = {"silo": learned.silo, "group": group}
+    return replace(learned, group=group), site_specs(paths, learned.kind, learned.columns, of, out)
+
+
+def _shared_names(
+    paths: Sequence[Path], learned: Learned, own: Mapping[Path, SiteSpec]
+) -> tuple[list[str], list[str]]:
     """Return the names of the columns that all tables have, and what to say of the others."""
     kinds = [kind_of(path) for path in paths]
-    headers = [_header(kind, path, learned.encoding) for kind, path in zip(kinds, paths, strict=True)]
     if learned.names and "parquet" in kinds:
         path = paths[kinds.index("parquet")]
         raise InputError(f"--names: {path} is Parquet, which names its columns; leave it out")
     if learned.names:
         return [*learned.names], []
-    named = set(learned.columns) | {learned.silo, learned.group}
-    without = {
-        name: [path for path, header in zip(paths, headers, strict=True) if name not in header]
-        for name in dict.fromkeys(name for header in headers for name in header)
-    }
-    for name in sorted(filter(None, named)):
-        if lack := without.get(name):
-            own = next(path for path in paths if path not in lack)
-            there = ", ".join(headers[paths.index(lack[0])])[:200]
-            what = f"has no column '{name}', which {own.name} has; its columns are {there}"
-            remedy = "call the label, silo and group alike; a feature may say rename in its site's spec"
-            raise InputError(f"{lack[0]}: {what}; {remedy}")
-    shared = [name for name, lack in without.items() if not lack or name in named]
-    lacking = {name: lack for name, lack in without.items() if name not in shared}
-    told = [f"left out: {name}, not in {_names(lack)}" for name, lack in lacking.items()]
-    return shared, [line + _renamed(name, lacking, paths) for name, line in zip(lacking, told, strict=True)]
+    named = {*learned.columns, learned.silo, learned.group} - {None}
+    return shared_names(paths, [name for name in named if name], own, learned.encoding)
 
 
-def _names(paths: Sequence[Path]) -> str:
-    return ", ".join(path.name for path in paths)
+def _readings(
+    paths: Sequence[Path], learned: Learned, names: Sequence[str], own: Mapping[Path, SiteSpec]
+) -> list[TableSpec]:
+    """Return the specs by which the tables are read, all values as texts."""
+    known: dict[str, Any] = {"encoding": learned.encoding, "missing": (), "names": learned.names or None}
+    texts = {name: {"kind": "categorical"} for name in names}
+    spec = TableSpec.model_validate({**known, "features": texts})
+    return [own[path].reading(texts) if path in own else spec for path in paths]
 
 
-def _renamed(name: str, lacking: Mapping[str, Sequence[Path]], paths: Sequence[Path]) -> str:
-    """Ask whether a column of the first table has another name in the tables that lack it; "" if it cannot
-    be one of their columns."""
-    own = [path for path in paths if path not in lacking[name]]
-    others = [other for other, lack in lacking.items() if [*lack] == own]
-    if paths[0] not in own or not others:
-        return ""
-    close = did_you_mean(name, others).split("'")
-    other = close[1] if len(close) > 1 else others[0] if len(others) == 1 else ""
-    where = ", ".join(spec_beside(path).name for path in lacking[name])
-    remedy = f"add {name} to the spec, and in a copy of it, {where}, say rename = {quoted(other)}"
-    return f"; if {other} is the same column, {remedy}" if other else ""
+def _of_label(
+    learned: Learned, tallies: Mapping[str, Tally], own: Sequence[SiteSpec], apart: bool
+) -> list[Guess]:
+    """Return what is said of the classes of a label of categories."""
+    if learned.kind != "categorical":
+        return []
+    if not (classes := stated_classes(own)):
+        return [classes_of(name, tallies[name], stated=apart) for name in learned.columns]
+    tally, known = tallies[learned.columns[0]], {text for one in classes for text in one}
+    other = [f"'{text}' {times:,} times" for text, times in tally.texts.items() if text not in known]
+    what = f"label: {', '.join(other)}, which {own[0].path.name} does not list in classes; add it there"
+    return [Guess(f"classes = {listed(classes)}", what if other else "")]
 
 
-def _standardised(paths: Sequence[Path]) -> str:
-    """Return the line of how numbers are standardised: of several sites by what each may share."""
-    if len(paths) == 1:
-        return 'standardise = "own"'
-    names = [spec_beside(path).stem for path in paths]
-    if twice := [path for path, name in zip(paths, names, strict=True) if names.count(name) > 1]:
-        raise InputError(f"{twice[0]} and {twice[1]}: tables of two sites are called alike; rename one")
-    files = ", ".join(quoted(f"{name}.json") for name in names)
-    return f"standardise = [{files}]  # of `data-prep statistics`, one of each site"
-
-
-def _delimited(paths: Sequence[Path], spec: TableSpec) -> list[str]:
+def _delimited(specs: Mapping[Path, TableSpec]) -> list[str]:
     """Return the line of the delimiter, if all files have one that is no comma."""
-    tables = [path for path in paths if kind_of(path) == "csv"]
-    parts = [part for path in tables for part in parts_of("csv", path)]
-    found = {separated(part.path, spec, part.columns).delimiter for part in parts} - {None}
+    parts = [
+        (part, spec)
+        for path, spec in specs.items()
+        if kind_of(path) == "csv"
+        for part in parts_of("csv", path)
+    ]
+    found = {separated(part.path, spec, part.columns).delimiter for part, spec in parts} - {None}
     return [f"delimiter = {quoted(one)}" for one in found if one and one != ","] if len(found) == 1 else []
 
 
@@ -219,8 +250,9 @@ def _check_first(path: Path, tallies: Mapping[str, Tally]) -> None:
 
 
 def _of_persons(guesses: Mapping[str, Guess]) -> str | None:
-    """Return the first id of a person that several rows share."""
-    return next((name for name, guess in guesses.items() if guess.repeats and is_of_persons(name)), None)
+    """Return the first id of a person that several rows share; one that its name calls an id."""
+    repeated = [name for name, guess in guesses.items() if guess.repeats and is_named_id(name)]
+    return next(filter(is_of_persons, repeated), None)
 
 
 def _grouped(group: str | None) -> list[str]:
@@ -291,13 +323,6 @@ def _apart(others: Mapping[Path, Notation]) -> list[str]:
     return [
         f"numbers: {path.name} has {way}, in its own spec {spec_beside(path)}" for path, way in ways.items()
     ]
-
-
-def _header(kind: str, path: Path, encoding: str) -> list[str]:
-    """Return the names of a table's columns."""
-    first = parts_of(kind, path)[0]
-    names = names_of_parquet(first.path) if kind == "parquet" else header_of(first.path, encoding)[0]
-    return [*names, *first.columns]
 
 
 def _is_number(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from data_prep.tables.values import (
@@ -38,7 +39,7 @@ class Guess:
     Attributes:
         line: That of the spec.
         told: What its owner should hear: why it is left out, or why it may have to be, with the first value.
-        repeats: Whether it is an id that several rows share.
+        repeats: Whether it is an id that several rows share, or has texts that repeat and are many.
     """
 
     line: str
@@ -81,7 +82,8 @@ def _code(name: str, tally: Tally) -> Guess:
     said = f"{tally.code} begins with 0"
     if len(tally.texts) > MOST_TEXTS:
         found = max(tally.different, len(tally.texts))
-        return _left_out(name, f"{said}, as codes do, and there are {found:,} different ones")
+        out = _left_out(name, f"{said}, as codes do, and there are {found:,} different ones")
+        return replace(out, repeats=tally.shared)
     levels = listed([text] for text in ordered(set(tally.texts)))
     value = f'categorical", levels = {levels}{", missing = " + quoted("level") if tally.gaps else ""}'
     remedy = 'so texts are categories; say "numeric" if not'
@@ -111,9 +113,9 @@ def _texts(name: str, tally: Tally, stated: bool) -> Guess:
         remedy = f'write dates as 2000-12-31, and say {{ kind = "date", since = "{SINCE}" }}'
         return _left_out(name, f"{tally.first} looks like a date in another order; {remedy}")
     if len(tally.texts) > MOST_TEXTS:
-        return _left_out(
-            name, f"{max(tally.different, len(tally.texts)):,} different texts, first {tally.first_odd}"
-        )
+        found = max(tally.different, len(tally.texts))
+        out = _left_out(name, f"{found:,} different texts, first {tally.first_odd}")
+        return replace(out, repeats=tally.shared)
     return _levels(name, tally, stated)
 
 
@@ -139,8 +141,11 @@ def classes_of(name: str, tally: Tally, *, stated: bool = False) -> Guess:
     return Guess(f"classes = {listing}" if listing else "", told)
 
 
-def counted_classes(tally: Tally) -> dict[str, int]:
-    """Return how many rows a label has of each class, in the order of the classes."""
+def counted_classes(tally: Tally, stated: Sequence[Sequence[str]] = ()) -> dict[str, int]:
+    """Return how many rows a label has of each class, in the order of the classes; those that are stated, or
+    those that occur."""
+    if stated:
+        return {one[0]: sum(tally.texts[text] for text in one) for one in stated}
     found = _by_spelling(tally)
     return {first: sum(tally.texts[text] for text in found[first]) for first in ordered(set(found))}
 

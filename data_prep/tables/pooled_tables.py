@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from data_prep.tables.files import kind_of, pieces
 from data_prep.tables.label import Label
+from data_prep.tables.site_specs import SiteSpec
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import Survey, survey
 from data_prep.tables.values import MISSING, Moments, check_spellings, ordered, tallied
@@ -57,17 +58,27 @@ def names_in(table: SiteTable, column: str) -> set[str]:
     return {name for piece in read for name in piece.columns[column].different[0] if name is not None}
 
 
-def label_moments(paths: Sequence[Path], column: str, encoding: str = "utf-8") -> tuple[float, float]:
+def label_moments(
+    paths: Sequence[Path], column: str, encoding: str = "utf-8", own: Mapping[Path, SiteSpec] | None = None
+) -> tuple[float, float]:
     """Return mean and deviation of a column of numbers in tables, gaps left out; 0 and 1 without any.
+
+    Args:
+        paths: The tables.
+        column: The column, as all sites call it.
+        encoding: How characters are written.
+        own: The specs that lie beside some of the tables.
 
     Raises:
         InputError: a table cannot be read, lacks the column, or it is none of numbers.
     """
-    only: dict[str, Any] = {"features": {column: "numeric"}, "missing": MISSING, "standardise": "own"}
-    only["encoding"] = encoding
+    columns, beside = {column: {"kind": "numeric"}}, own or {}
+    only = {"features": columns, "missing": MISSING, "standardise": "own", "encoding": encoding}
+    plain = TableSpec.model_validate(only)
+    specs = [beside[path].reading(columns) if path in beside else plain for path in paths]
     total = Moments(columns={})
-    for path, way in zip(paths, tallied(paths, TableSpec.model_validate(only)).notations, strict=True):
-        spec = TableSpec.model_validate(only | {"decimal": way.decimal, "thousands": way.thousands or None})
+    for path, read, way in zip(paths, specs, tallied(paths, specs).notations, strict=True):
+        spec = read.model_copy(update={"decimal": way.decimal, "thousands": way.thousands or None})
         total += survey(kind_of(path), path, spec).moments
     return total.columns[column].mean, total.columns[column].deviation
 

@@ -37,7 +37,10 @@ class UnlabelledTable:
         spec = _unlabelled(path, stated)
         spec = spec if own is None else read_as(spec, own, _validated(path, stated))
         names = column_names(kind, path, spec)
+        self._told: list[str] = []
         if spec.id is not None and spec.id not in names:
+            what = f"the id column '{spec.id}' is not there, so the predictions have no ids"
+            self._told.append(f"warning: {path}: {what}; --spec takes a spec that names it, as id = ...")
             spec = spec.model_copy(update={"id": None})
         self._encoder = Encoder(kind, path, spec)
         self.has_ids = spec.id is not None
@@ -45,15 +48,15 @@ class UnlabelledTable:
         unread = [name for name in names if name not in wanted]
         more = f" and {len(unread) - MOST_NAMED:,} more" if len(unread) > MOST_NAMED else ""
         said = f"{path}: columns that the model does not take are not read"
-        self._unread = [f"{said}: {', '.join(unread[:MOST_NAMED])}{more}"] if unread else []
+        self._told += [f"{said}: {', '.join(unread[:MOST_NAMED])}{more}"] if unread else []
 
     def told(self) -> Iterator[str]:
-        """Yield lines about columns that are there and not read, and about those far from the training.
+        """Yield lines about ids that are not there, columns that are not read, and those far from known ones.
 
         Raises:
             InputError: a row lacks a value that the model needs, or has no number where one must be.
         """
-        yield from self._unread
+        yield from self._told
         if (far := self._encoder.look_through().told()) is not None:
             yield f"warning: {self._path}: {far}"
 

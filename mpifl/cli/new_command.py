@@ -136,7 +136,8 @@ def _write(found: NewData, force: bool) -> None:
         _check_free(one, force)
     apart = answers.commands_apart(found.sites) if found.sites else []
     other = ["Where each table stays at its site, in place of that:", *apart] if apart else []
-    first = "\n".join(["A job of mpifl. Its shards are made by:", *commands, *other])
+    told = [f"{answers.of_rare.capitalize()}."] if answers.of_rare else []
+    first = "\n".join(["A job of mpifl. Its shards are made by:", *commands, *other, *told])
     for columns, text in found.specs.items():
         write_text("mpifl new", Path(columns), text)
         typer.echo(f"{columns}: written; what the columns mean is guessed, so read it through")

@@ -47,6 +47,14 @@ def test_an_id_of_something_else_that_repeats_is_asked_about(tmp_path, capsys):
     assert 'repeated: scanner_id; say group = "scanner_id" if its rows are one person\'s' in told
 
 
+@pytest.mark.parametrize(("value", "asked"), [("S{}", True), ("0{}", True), ("comment {}", False)])
+def test_texts_too_many_for_categories_that_repeat_are_asked_about(tmp_path, value, asked, capsys):
+    ids = np.arange(300) % (120 if asked else 290)
+    spec, told = drafted(visits(tmp_path, "Fallnummer", [value.format(one) for one in ids]), capsys)
+    assert (spec.group, list(spec.features)) == (None, ["age"])
+    assert ('repeated: Fallnummer; say group = "Fallnummer" if its rows are' in told) == asked
+
+
 def test_an_id_of_its_own_in_every_row_is_no_group(tmp_path, capsys):
     spec, told = drafted(visits(tmp_path, "patient_id", np.arange(200)), capsys)
     assert spec.group is None

@@ -19,6 +19,7 @@ from data_prep.tables.files import lines as limits
 from data_prep.tables.values.id_columns import is_named_id
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
 from mpifl.common import InputError
+from mpifl.data.shards import read_federation
 
 HEAD = "number;person;age;sex;chol;ward;pressure;days;died;outcome"
 
@@ -397,6 +398,54 @@ def test_a_number_comes_back_however_it_is_written(
     assert not any(map(way.plain, (*spoilt, f"x{written}", "", "nan")))
 
 
+SOUTH = """label = { kind = "categorical", column = "Ereignis" }
+classes = [["0", "No", "nein"], ["1", "Yes", "ja"]]
+id = "Fallnummer"
+group = "Fallnummer"
+missing = ["", "k.A."]
+delimiter = ";"
+encoding = "cp1252"
+decimal = ","
+standardise = "own"
+[features]
+sex = { rename = "Größe", kind = "categorical", levels = [["F", "w"], ["M", "m"]], missing = "level" }
+glucose = { rename = "Glukose", factor = 18.016, kind = "numeric", missing = "mean" }
+"""
+
+
+def test_a_sites_own_spec_beside_its_table_is_what_draft_reads_it_by(tmp_path: Path) -> None:
+    north = [f"N{n % 15},{'FM'[n % 2]},{n % 7},{90 + n},{n % 3 // 2}" for n in range(60)]
+    (tmp_path / "north.csv").write_text("\n".join(["patient_id,sex,age,glucose,event", *north]) + "\n")
+    south = [f"S{n % 12};{'wm'[n % 2]};{5 + n / 10:.1f};{'nein' if n % 4 else 'ja'}" for n in range(48)]
+    lines = ["Fallnummer;Größe;Glukose;Ereignis", *(line.replace(".", ",") for line in south)]
+    lines[4] = lines[4].replace(";5,3;", ";k.A.;")
+    (tmp_path / "south.csv").write_bytes(("\n".join(lines) + "\n").encode("cp1252"))
+    (tmp_path / "south.toml").write_text(SOUTH)
+    tables, out = [tmp_path / "north.csv", tmp_path / "south.csv"], tmp_path / "all.toml"
+    told = run("draft", *tables, "--label", "event", "--out", out)
+    assert f"south.csv: read by its own spec {tmp_path / 'south.toml'}; where tables stay" in told
+    assert "left out: age, not in south.csv" in told
+    assert "Glukose" not in told, "nor has it another unit"
+    own, common = read_spec(tmp_path / "south.toml"), read_spec(out)
+    assert (common.label.read, common.classes) == (("event",), own.classes)
+    assert (common.group, common.id) == ("patient_id", "patient_id")
+    assert (common.encoding, common.delimiter, common.decimal) == ("utf-8", None, ".")
+    assert common.features["sex"].levels == own.features["sex"].levels
+    assert (common.features["glucose"].rename, common.features["glucose"].factor) == (None, None)
+    assert (tmp_path / "south.toml").read_text() == SOUTH
+    run("sites", *tables, "--spec", out, "--out", tmp_path / "shards", "--test", 0.2)
+    assert [silo.examples["train"] > 20 for silo in read_federation(tmp_path / "shards").silos] == [True] * 2
+    (tmp_path / "south.toml").write_text(SOUTH[: SOUTH.index("glucose =")])
+    refused = CliRunner().invoke(
+        app, ["sites", *map(str, tables), "--spec", str(out), "--out", str(tmp_path / "x")]
+    )
+    assert "has no column 'glucose', which the federation has" in str(refused.exception)
+    (tmp_path / "south.toml").write_text(SOUTH.replace('"Ereignis"', '"Alter"'))
+    (tmp_path / "south.csv").write_bytes("event;Größe;Glukose;Alter\n1;m;5;5\n".encode("cp1252"))
+    with pytest.raises(InputError, match=r"south.toml: learns Alter, and --label is event, which south.csv"):
+        run("draft", *tables, "--label", "event", "--out", tmp_path / "no.toml")
+
+
 def test_the_tables_of_several_sites_have_one_spec_with_all_their_levels(tmp_path: Path) -> None:
     for name, head, delimiter in (("a", "n,sex,dose,ill", ","), ("b", "n;sex;dose;ill;extra", ";")):
         rows = (
@@ -435,9 +484,11 @@ def test_a_table_of_a_site_that_writes_numbers_otherwise_has_its_own_spec(tmp_pa
     assert (common.notation, own.notation) == (Notation(), Notation(decimal=","))
     assert {one.features["bmi"].kind for one in (common, own)} == {"numeric"}
     assert common.features == own.features
-    with pytest.raises(InputError, match=r"c\.toml: is there already; use another --out, or --force"):
-        run("draft", *tables, "--label", "ill", "--out", tmp_path / "more.toml")
-    assert not (tmp_path / "more.toml").exists()
+    kept = (tmp_path / "c.toml").read_text()
+    said = f"c.csv: read by its own spec {tmp_path / 'c.toml'}"
+    assert said in run("draft", *tables, "--label", "ill", "--out", tmp_path / "more.toml")
+    assert (tmp_path / "c.toml").read_text() == kept
+    assert read_spec(tmp_path / "more.toml").features == common.features
     run("sites", *tables, "--spec", tmp_path / "all.toml", "--out", tmp_path / "shards")
     with h5py.File(tmp_path / "shards" / "silo_0002.h5") as file:
         assert np.abs(file["train/x"][:, 0]).max() < 4

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.cli import app
-from data_prep.model import units_told
+from data_prep.model import Spread, spreads_told, units_told
 from mpifl.data.shards import read_federation
 
 HEART = Path(os.environ.get("MPIFL_DATA", "no-data-folder")) / "heart-disease"
@@ -46,7 +46,7 @@ UNITS = {
     "degrees": (drawn(a=(37, 0.4), b=(98.6, 0.7)), ["at a", "at b"]),
     "kg beside lb": (
         drawn(a=(78, 14), b=(172, 31), c=(80, 15)),
-        ["at b", "the factor is that of lb beside kg"],
+        ["at b", "; the factor is about 2.", "that of no known unit"],
     ),
     "many overlap": (drawn(a=(78, 14), b=(100, 16), c=(60, 15)), []),
     "what varies much": (drawn(a=(5, 30), b=(60, 30)), []),
@@ -61,6 +61,24 @@ def apart(folder: Path) -> list[Path]:
     for site, lines in sites.items():
         (folder / f"{site}.csv").write_text("\n".join([head[0], *lines]) + "\n")
     return [folder / f"{site}.csv" for site in sites]
+
+
+FACTORS = {
+    ("glucose", 18.016): "that of glucose in mg/dl beside mmol/l",
+    ("Glukose (mmol/l)", 18.0): "that of glucose in mg/dl beside mmol/l",
+    ("glucose", 324.6): "about 325, that of no known unit",
+    ("age", 365.25): "that of days beside years",
+    ("LDL", 38.67): "that of cholesterol in mg/dl beside mmol/l",
+    ("bmi", 18.016): "about 18, that of no known unit",
+    ("weight", 2.2046): "that of lb beside kg",
+}
+
+
+@pytest.mark.parametrize(("name", "factor"), FACTORS)
+def test_a_factor_is_that_of_a_unit_which_such_a_column_has(name: str, factor: float) -> None:
+    spreads = [Spread(site, 40 * by, 50 * by, 70 * by, 100) for site, by in (("a", 1), ("b", factor))]
+    (line,) = spreads_told({name: spreads})
+    assert f"; the factor is {FACTORS[name, factor]}" in line
 
 
 @pytest.mark.parametrize("what", UNITS)

@@ -45,7 +45,9 @@ class Changes:
     """
 
     def __init__(self, spec: TableSpec) -> None:
-        self._spec, self.dropped, self.filled, self._respelled = spec, Gaps(), Count(), Count()
+        self._spec, self.dropped, self.filled = spec, Gaps(), Count()
+        self._spelled, self._respelled = Count(), Count()
+        """By spellings that the spec states; and by others."""
         stated = {name: column.levels or () for name, column in spec.features.items()}
         of_label = spec.label.read if spec.label.kind == "categorical" and spec.threshold is None else ()
         stated |= dict.fromkeys(of_label, spec.classes or ())
@@ -68,7 +70,7 @@ class Changes:
             for code, text in enumerate(different):
                 if text in others:
                     owners = self._owners(piece, np.flatnonzero(codes == code))
-                    self._respelled.found[name, f"'{text}' as '{others[text]}'"] += owners
+                    self._spelled.found[name, f"'{text}' as '{others[text]}'"] += owners
         for name, column in self._spec.features.items():
             if column.since is not None:
                 zoned = np.flatnonzero(piece.columns[name].each(is_zoned, False, bool))
@@ -100,6 +102,7 @@ class Changes:
             "notes": {"units": line} if factors else {},
             "dropped": self.dropped.told(),
             "filled": self.filled.told(),
+            "spelled": self._spelled.told(),
             "respelled": self._respelled.told(),
             "index": [name for name in self._spec.features if is_index(name)],
         }

@@ -26,30 +26,34 @@ class Tallied(NamedTuple):
     notations: list[Notation]
 
 
-def tallied(paths: Sequence[Path], spec: TableSpec) -> Tallied:
-    """Read tables once, and again where numbers turn out to be written otherwise than plainly.
+def tallied(paths: Sequence[Path], specs: Sequence[TableSpec]) -> Tallied:
+    """Read tables once, each by its spec, and again where numbers are written otherwise than plainly.
 
-    All are taken to write numbers alike, unless each by a way of its own has more columns of numbers.
+    A table writes numbers as its spec states it. All others are taken to write them alike, unless each by a
+    way of its own has more columns of numbers.
     """
-    found = Tallied({name: Tally() for name in spec.columns}, 0, [PLAIN] * len(paths))
-    found = _read(paths, spec, found)
+    found = Tallied({name: Tally() for name in specs[0].columns}, 0, [PLAIN] * len(paths))
+    found = _read(paths, specs, found)
+    stated = {at: spec.notation for at, spec in enumerate(specs) if "decimal" in spec.model_fields_set}
+    others = [at for at in range(len(paths)) if at not in stated]
     for tally in found.columns.values():
-        tally.ways = Ways.of_all(tally.each)
+        tally.ways = Ways.of_all([tally.each[at] for at in others or stated])
     if "parquet" in map(kind_of, paths):
-        return found
-    notations = _notations(found.columns, len(paths))
+        return found._replace(notations=[stated.get(at, PLAIN) for at in range(len(paths))])
+    guessed = dict(zip(others, _notations(found.columns, others), strict=True)) if others else {}
+    notations = [{**stated, **guessed}[at] for at in range(len(paths))]
     if set(notations) == {PLAIN}:
         return found
     known = {name: _settled(tally, notations) for name, tally in found.columns.items()}
-    again = _read(paths, spec, Tallied(known, 0, notations))
+    again = _read(paths, specs, Tallied(known, 0, notations))
     for tally in again.columns.values():  # of tables that part, it is any by which its values are numbers
         tally.notation = tally.ways.all[0] if len(set(notations)) > 1 and tally.ways.all else notations[0]
     return again
 
 
-def _read(paths: Sequence[Path], spec: TableSpec, found: Tallied) -> Tallied:
+def _read(paths: Sequence[Path], specs: Sequence[TableSpec], found: Tallied) -> Tallied:
     rows = 0
-    for path, notation in zip(paths, found.notations, strict=True):
+    for path, spec, notation in zip(paths, specs, found.notations, strict=True):
         for tally in found.columns.values():
             tally.begin(notation)
         for piece in pieces(kind_of(path), path, spec):
@@ -59,17 +63,17 @@ def _read(paths: Sequence[Path], spec: TableSpec, found: Tallied) -> Tallied:
     return found._replace(rows=rows)
 
 
-def _notations(found: Mapping[str, Tally], tables: int) -> list[Notation]:
-    """Return how each table writes numbers."""
+def _notations(found: Mapping[str, Tally], tables: Sequence[int]) -> list[Notation]:
+    """Return how each of some tables writes numbers."""
     known = {name: tally for name, tally in found.items() if tally.known}
     one = _likeliest({name: tally.ways for name, tally in known.items()})
-    own = [_likeliest({name: tally.each[at] for name, tally in known.items()}) for at in range(tables)]
+    own = [_likeliest({name: tally.each[at] for name, tally in known.items()}) for at in tables]
     alike = sum(one in tally.ways.certain for tally in known.values())
     apart = sum(
-        all(way in ways.certain for way, ways in zip(own, tally.each, strict=True))
+        all(way in ways.certain for way, ways in zip(own, [tally.each[at] for at in tables], strict=True))
         for tally in known.values()
     )
-    return own if apart > alike else [one] * tables
+    return own if apart > alike else [one] * len(tables)
 
 
 def _likeliest(ways: Mapping[str, Ways]) -> Notation:

@@ -21,6 +21,8 @@ MOST_DIFFERENT = 1 << 18
 """Different values of a column that are told apart, of whole numbers and texts."""
 MOST_NUMBERS = 10
 """Different numbers that are kept."""
+MOST_UNLIKE = 0.9
+"""Rows share values, as a person's visits do, if at most this share of them has different ones."""
 FEW = 0.1
 """A column is one of numbers or dates with mistakes if at most this share is none."""
 
@@ -177,6 +179,11 @@ class Tally:
     def repeats(self) -> bool:
         """Tell whether a value occurs more than once."""
         return self.different < self.looked
+
+    @property
+    def shared(self) -> bool:
+        """Tell whether rows share values, more than a few of which are equal by chance."""
+        return self.different <= MOST_UNLIKE * self.looked
 
     @property
     def different(self) -> int:

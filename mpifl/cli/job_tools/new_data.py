@@ -134,7 +134,7 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
     drafted = draft(paths, Learned(kind, columns, silo, encoding=encoding))
     told = [*drafted.told, *units_of_tables(paths, drafted)]
     if kind == "numeric":
-        moments = tuple(label_moments(paths, name, encoding) for name in columns)
+        moments = tuple(label_moments(paths, name, encoding, drafted.beside) for name in columns)
         answers = replace(answers, moments=moments)
     answers = replace(answers, classes=drafted.classes)
     if answers.is_binary:
@@ -144,7 +144,7 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
     sites = []
     for path in paths if len(paths) > 1 else ():
         beside = spec_beside(path)
-        own = str(beside) if path in drafted.own else answers.columns
+        own = str(beside) if path in {**drafted.own, **drafted.beside} else answers.columns
         sites.append(SiteData(str(path), kind_of(path), beside.stem, own))
     return NewData(answers, kind_of(paths[0]), specs, told, sites)
 
@@ -154,7 +154,7 @@ def _binary(answers: Answers) -> str:
     (_, _), (one, rows) = answers.classes.items()
     every = sum(answers.classes.values())
     what = f"label: {answers.label} is '{one}' in {rows:,} of {every:,} rows; [task] binary, AUROC first"
-    return what + (', and weights = "balanced", since a class is rare' if answers.is_rare else "")
+    return "; ".join(filter(None, [what, answers.of_rare]))
 
 
 def _tables(answers: Answers) -> tuple[str, ...]:

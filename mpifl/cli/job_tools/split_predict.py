@@ -21,6 +21,7 @@ from mpifl.report.judging import (
     read_job_of,
     table_of,
     tell_score,
+    tell_weights,
     write_figures,
 )
 from mpifl.report.runs import read_shards
@@ -56,6 +57,7 @@ def evaluate_together(
             raise InputError(
                 f"{folder}: has no rows of a split '{split}'; {choices(split, spec.rows, 'it has')}"
             )
+        tell_weights(job)
         return job.model_copy(update={"shards": str(folder)}), spec, run
 
     with all_together(transport, plan, lambda job: check_plugins(run, job, trusted)) as network:
@@ -98,6 +100,7 @@ def predict_together(
         job, spec = read_job_of(run, trusted), read_vertical(data)
         model_file(run, job)
         _check_columns(run, job, data, spec)
+        tell_weights(job)
         return job.model_copy(update={"shards": str(data)}), spec, run
 
     with all_together(transport, plan, lambda job: check_plugins(run, job, trusted)) as network:

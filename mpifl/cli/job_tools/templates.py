@@ -129,7 +129,7 @@ TEMPLATES: dict[str, Template] = {
 
 
 RARE = 0.2
-"""The share of the rows of a rarer class below which its errors weigh more."""
+"""The share of the rows below which a class is rare."""
 
 
 @dataclass(frozen=True)
@@ -198,9 +198,16 @@ class Answers:
         return self.kind == "table" and len(self.classes) == 2
 
     @property
-    def is_rare(self) -> bool:
-        """Whether one of the two classes is rare."""
-        return self.is_binary and min(self.classes.values()) < RARE * sum(self.classes.values())
+    def of_rare(self) -> str:
+        """What may be done where one of the two classes is rare; else nothing.
+
+        The job has no weights by itself: the main metric does not need them, and they end that a probability
+        is a risk.
+        """
+        if not self.is_binary or min(self.classes.values()) >= RARE * sum(self.classes.values()):
+            return ""
+        what = 'a class is rare: weights = "balanced" in [task] finds more of them at a probability of 1/2'
+        return f"{what}, but probabilities are then no risks"
 
     def job(self) -> Table:
         """Return the job."""
@@ -216,7 +223,7 @@ class Answers:
             learned = {key: column if len(column) > 1 else column[0] for key, column in both}
             tables["task"] = {**template.job["task"], **learned}
         if self.is_binary:
-            tables["task"] = {"name": "binary", **({"weights": "balanced"} if self.is_rare else {})}
+            tables["task"] = {"name": "binary"}
         order = ("model", "task", "algorithm", "split", "local", "checkpoint")
         whole: dict[str, Table] = {**template.job, **tables}
         if self.algorithm == "newton":  # has no training by steps, and one coefficient a column

@@ -28,6 +28,7 @@ from mpifl.cli.slurm.batch_script import (
 from mpifl.cli.slurm.cluster import ask, check_not_queued, check_room, is_time, partitions, seconds
 from mpifl.common import InputError, write_atomic
 from mpifl.run.job import Job
+from mpifl.wire.launching import chosen_launcher
 
 
 @dataclass(frozen=True)
@@ -205,23 +206,37 @@ def _launcher(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
     """
     if wishes.launcher not in ("auto", "srun", "mpirun"):
         raise InputError(f"--launcher {wishes.launcher}: give auto, srun or mpirun")
-    own = Path(sys.prefix) / "bin" / "mpirun"
-    mpirun = str(own) if own.exists() else shutil.which("mpirun")
+    mpirun, flags = _mpirun()
     about = ask(mpirun, "--version") if mpirun else ""
     is_open = "Open MPI" in about or "OpenRTE" in about
-    by_srun = ["srun", "--mpi=pmix", f"--ntasks={ranks}", f"--cpus-per-task={cpus}", "--distribution=cyclic"]
+    of_tasks = [f"--ntasks={ranks}", f"--cpus-per-task={cpus}", "--distribution=cyclic"]
+    by_srun = ["srun", "--mpi=pmix", *of_tasks]
+    if mpirun and Path(mpirun).name == "srun" and wishes.launcher != "mpirun":
+        return [mpirun, *flags, *of_tasks]
     if wishes.launcher == "srun" or (
         wishes.launcher == "auto" and (is_open or not mpirun) and "pmix" in ask("srun", "--mpi=list")
     ):
         return by_srun
     if not mpirun:
         raise InputError(
-            "--launcher: there is no mpirun on the PATH; load your site's MPI, or try --launcher srun"
+            "--launcher: there is no mpirun on the PATH; load your site's MPI, name one by MPIFL_MPIRUN, "
+            "or try --launcher srun"
         )
-    if is_open:
-        return [mpirun, "-n", str(ranks), "--map-by", "node", "--bind-to", "none"]
+    if is_open:  # takes each option once
+        places = {"--map-by": "node", "--bind-to": "none"}
+        own = [word for option, place in places.items() if option not in flags for word in (option, place)]
+        return [mpirun, *flags, "-n", str(ranks), *own]
     hydra = _hydra_of_intel(mpirun) if "Intel(R) MPI" in about else [mpirun]
-    return [*hydra, "-n", str(ranks), "-ppn", str(-(-ranks // wishes.nodes))]
+    return [*hydra, *flags, "-n", str(ranks), "-ppn", str(-(-ranks // wishes.nodes))]
+
+
+def _mpirun() -> tuple[str | None, list[str]]:
+    """Return the launcher that is named, with its flags, or else this environment's or one on the PATH."""
+    program, *flags = chosen_launcher() or [""]
+    if program and not shutil.which(program):
+        raise InputError(f"MPIFL_MPIRUN={program}: there is no such program; correct it, or unset it")
+    own = Path(sys.prefix) / "bin" / "mpirun"
+    return program or (str(own) if own.exists() else shutil.which("mpirun")), flags
 
 
 def _hydra_of_intel(mpirun: str) -> list[str]:

@@ -29,7 +29,7 @@ class Binary(OfAnswers):
 
     weights: Weights | None = None
     """The weights of no and yes in the loss: a list of two, or "balanced" by the label counts of the training
-    splits."""
+    splits. Probabilities are then no risks."""
     gamma: NonNegativeFloat | None = None
     """The exponent of the focal loss: with a larger value, well-learned targets count less. 2 by default."""
 

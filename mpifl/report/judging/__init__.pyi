@@ -57,5 +57,6 @@ from .trained import (
     model_file as model_file,
     module_of as module_of,
     read_job_of as read_job_of,
+    tell_weights as tell_weights,
     told_model as told_model,
 )

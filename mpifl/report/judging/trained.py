@@ -17,7 +17,7 @@ from mpifl.common import InputError, written_after
 from mpifl.data.batches import Batches
 from mpifl.data.shards import FederationSpec, Split
 from mpifl.learning import models
-from mpifl.learning.tasks import Task
+from mpifl.learning.tasks import Task, weights_told
 from mpifl.report.runs import A_RUN, read_run, read_shards
 from mpifl.run.folder import describe, load_final, number, read_environment, read_metrics, round_of, same_data
 from mpifl.run.job import Job, read_kept
@@ -169,10 +169,17 @@ def _check_best(run: Path, path: Path) -> None:
 def told_model(run: Path, job: Job, last: bool = False) -> dict[str, Any]:
     """Return the name of a run's model and its round, if the file tells it, and print them."""
     path = model_file(run, job, last)
+    tell_weights(job)
     if not (round := round_of(path)):
         return {"model": path.name}
     print(f"model: {path}, of round {round:,}, {WHICH[path.stem]}")
     return {"model": path.name, "model_round": round}
+
+
+def tell_weights(job: Job) -> None:
+    """Print what weights of a loss mean for the probabilities of a job's model, if it has some."""
+    if said := weights_told(job.task.get("weights")):
+        print(f"note: {said}")
 
 
 def check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from pydantic_core import from_json
 from mpifl.common import LARGEST_FILE, InputError, read_whole
 from mpifl.common.pages import Figure, Grid, Said, charts, there
 from mpifl.learning.metrics import AnswerColumn, ToldAnswers, base_rate, calibration, precision_recall, roc
+from mpifl.learning.tasks import weights_told
 from mpifl.report.judging import NAMES, why_none
 from mpifl.report.pictures import line_look, put_legend, pyplot_of, saying_once
 from mpifl.report.runs import Summary
@@ -30,7 +32,7 @@ KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[fl
 )
 """The charts: file, title, what lies along and beside, and where the points of a column lie."""
 DRAWN = ("binary", "classification")
-TO_SCORE = "the run tells no answers; give --scores FILE of mpifl evaluate RUN --silos --json FILE"
+TO_SCORE = "the run tells no answers; give --scores FILE of {} --json FILE"
 OF_TEST = (
     "such a run is drawn on the server's test set alone; give --scores FILE of mpifl evaluate {} --json FILE"
 )
@@ -42,12 +44,14 @@ NO_PLOTS = (
 
 
 class Answered(NamedTuple):
-    """The answers that are known: of whose rows, of which silos, why of no more, and what to do."""
+    """The answers that are known: of whose rows, of which silos, why of no more, and what to do; and what
+    weights of the loss mean for them."""
 
     rows: Mapping[str, ToldAnswers]
     silos: Mapping[str, ToldAnswers]
     withheld: str = ""
     hint: str = ""
+    weighed: str = ""
 
 
 class AnswerChart(NamedTuple):
@@ -76,12 +80,14 @@ def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
         rows |= {SILOS: found[""]} if "" in found else {}
         silos |= {NAMES[name[5:]]: of for name, of in found.items() if name.startswith("silo ")}
     rows = {name: of for name, of in rows.items() if of.columns or of.confusion}
+    weighed = weights_told(summary.job.get("task", {}).get("weights"))
     if (why := why_none(summary.job)).startswith("withheld"):
         hint = OF_TEST.format(summary.run)
-        return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why, hint)
+        return Answered({name: of for name, of in rows.items() if name == TEST}, {}, why, hint, weighed)
     kind = _kind(summary)
     drawn = kind in DRAWN or ":" in kind
-    return Answered(rows, silos, hint=TO_SCORE if drawn else NO_PLOTS.format(kind, summary.run))
+    hint = TO_SCORE.format(_scoring(summary)) if drawn else NO_PLOTS.format(kind, summary.run)
+    return Answered(rows, silos, hint=hint, weighed=weighed)
 
 
 def _kind(summary: Summary) -> str:
@@ -89,10 +95,20 @@ def _kind(summary: Summary) -> str:
     return str(summary.job.get("task", {}).get("name", "classification"))
 
 
+def _scoring(summary: Summary) -> str:
+    """Return the command that scores the model on single silos; on the server's test set where rounds have
+    scored it there alone."""
+    keys = {key for record in (*summary.records, summary.at_end) for key in record}
+    at_silos = any(key.startswith(f"{summary.metric.silo}_") for key in keys)
+    alone = summary.metric.test in keys and not at_silos
+    return f"mpifl evaluate {summary.run}{'' if alone else ' --silos'}"
+
+
 def _scores(file: Path, summary: Summary) -> dict[str, ToldAnswers]:
     """Return the answers in a file: of the test set `test`, of a silo `silo NAME`, of all silos ``."""
     run = summary.run
-    made = f"mpifl evaluate {run} --silos --json {file}"
+    free = (one for one in (file, run / file.name) if not os.path.lexists(one))
+    made = f"make one by {_scoring(summary)} --json {next(free, 'OTHER.json')}"  # and write over none
     try:
         content = from_json(read_whole(file, LARGEST_FILE), allow_inf_nan=False)
         parts = {f"silo {name}": one.get("answers", {}) for name, one in content.get("silos", {}).items()}
@@ -100,17 +116,15 @@ def _scores(file: Path, summary: Summary) -> dict[str, ToldAnswers]:
         found = {name: ToldAnswers.model_validate(one) for name, one in parts.items()}
         of = Path(content["run"]).absolute().name
     except OSError as error:
-        raise InputError(f"--scores {file}: cannot be read ({error.strerror}); write it by {made}") from None
+        raise InputError(f"--scores {file}: cannot be read ({error.strerror}); {made}") from None
     except (ValueError, ValidationError, LookupError, TypeError, AttributeError):
-        raise InputError(f"--scores {file}: holds no answers; write it by {made}") from None
+        raise InputError(f"--scores {file}: holds no answers; {made}") from None
     if content.get("model") == "last.safetensors":
-        raise InputError(
-            f"--scores {file}: is of the last round's model, not of the run's; write it by {made}"
-        )
+        raise InputError(f"--scores {file}: is of the last round's model, not of the run's; {made}")
     if "data" in content:
-        raise InputError(f"--scores {file}: is of other shards, {content['data']}; write it by {made}")
+        raise InputError(f"--scores {file}: is of other shards, {content['data']}; {made}")
     if of != run.absolute().name:
-        raise InputError(f"--scores {file}: is of the run {of}, not of {run}; write it by {made}")
+        raise InputError(f"--scores {file}: is of the run {of}, not of {run}; {made}")
     if not any(parts.values()):
         raise InputError(f"--scores {file}: holds no answers; {NO_PLOTS.format(_kind(summary), run)}")
     return found
@@ -129,6 +143,7 @@ def answer_charts(found: Answered, classes: Sequence[str]) -> list[AnswerChart]:
         lines = [charts.Line(name, of, look, "") for name, look, column in drawn if (of := points(column))]
         said = f"{beside[:1].upper()}{beside[1:]} over {along}{by}."
         said += f" AUROC, 95% interval: {ends}." if ends and file == "roc" else ""
+        said += f" {found.weighed.capitalize()}." if found.weighed and file == "calibration" else ""
         if level and lines:
             lines = [charts.Line(level[0], [(0.0, level[1]), (1.0, level[2])], "target", ""), *lines]
         if lines:

@@ -23,6 +23,9 @@ from .launcher import (
     own_launcher as own_launcher,
     started_by as started_by,
 )
+from .libraries import (
+    chosen_launcher as chosen_launcher,
+)
 from .mpi_facts import (
     MPIFacts as MPIFacts,
     facts as facts,

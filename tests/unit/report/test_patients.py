@@ -200,7 +200,9 @@ def test_rows_that_cannot_be_encoded_are_one_line_that_names_them(trained, wrong
 
 def test_a_gap_that_the_spec_fills_is_filled_and_ids_need_not_be_there(trained):
     (trained / "new.csv").write_text("age,ward,bmi\n40,a,\n40,a,27\n")
-    assert asked("predict", trained / "run", trained / "new.csv", "--out", trained / "p.csv")[0] == 0
+    code, printed, _ = asked("predict", trained / "run", trained / "new.csv", "--out", trained / "p.csv")
+    assert code == 0
+    assert "new.csv: the id column 'patient' is not there, so the predictions have no ids; " in printed
     assert [list(one) for one in read(trained / "p.csv")] == [["row", "p_no", "p_yes"]] * 2
 
 

@@ -33,6 +33,7 @@ def place(digits, tmp_path, monkeypatch):
     (tmp_path / "shards").symlink_to(digits)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("MPIFL_MPIRUN", raising=False)
     return tmp_path
 
 
@@ -310,6 +311,7 @@ def test_intels_mpirun_is_a_script_that_hands_no_signal_on(tmp_path, monkeypatch
     (tmp_path / "mpirun").chmod(0o755)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "none"))
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.delenv("MPIFL_MPIRUN", raising=False)
     wishes = SlurmOptions(nodes=2, launcher="mpirun")
     with pytest.raises(InputError, match=r"hands no signal on; put its mpiexec\.hydra on the PATH"):
         submit._launcher(wishes, 5, 1)
@@ -317,3 +319,27 @@ def test_intels_mpirun_is_a_script_that_hands_no_signal_on(tmp_path, monkeypatch
     hydra.symlink_to("mpirun")
     start = ["env", "I_MPI_HYDRA_BOOTSTRAP=slurm", str(hydra), "-n", "5", "-ppn", "3"]
     assert submit._launcher(wishes, 5, 1) == start
+
+
+def test_the_launcher_of_a_script_is_the_one_that_is_named(tmp_path, monkeypatch):
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 5.0.11'\n")
+    mpirun.chmod(0o755)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("MPIFL_MPIRUN", raising=False)
+    wishes = SlurmOptions(launcher="mpirun")
+    with pytest.raises(
+        InputError, match="no mpirun on the PATH; load your site's MPI, name one by MPIFL_MPIRUN"
+    ):
+        submit._launcher(wishes, 5, 1)
+    monkeypatch.setenv("MPIFL_MPIRUN", f"{mpirun} --bind-to core")
+    start = [str(mpirun), "--bind-to", "core", "-n", "5", "--map-by", "node"]
+    assert submit._launcher(wishes, 5, 1) == start
+    (tmp_path / "srun").symlink_to("mpirun")
+    monkeypatch.setenv("MPIFL_MPIRUN", f"{tmp_path}/srun --mpi=pmi2")
+    start = [f"{tmp_path}/srun", "--mpi=pmi2", "--ntasks=5", "--cpus-per-task=1", "--distribution=cyclic"]
+    assert submit._launcher(SlurmOptions(), 5, 1) == start
+    monkeypatch.setenv("MPIFL_MPIRUN", str(tmp_path / "nothing"))
+    with pytest.raises(InputError, match=r"MPIFL_MPIRUN=.*nothing: there is no such program"):
+        submit._launcher(wishes, 5, 1)
