@@ -114,11 +114,13 @@ class MaskFiles:
 
     @staticmethod
     def _name(texts: Mapping[str, str]) -> str:
-        """Return where a row's file lies; a silo that its id begins with is not repeated."""
+        """Return where a row's file lies, by its number where nothing else names it; an id that begins with
+        its silo does not repeat it."""
         own = re.sub(r"\.(nii\.gz|nii|png|jpe?g|tiff?|bmp|dcm)(?=:|$)", "", texts.get("id", ""), flags=re.I)
         own, silo = own or texts.get("split", ""), texts.get("silo", "")
         parts = own.split("/") if own.startswith(f"{silo}/") else [silo, *own.split("/")]
-        return "/".join(re.sub(r"[^\w.-]", "_", part).lstrip(".") or "_" for part in parts if part)
+        named = "/".join(re.sub(r"[^\w.-]", "_", part).lstrip(".") or "_" for part in parts if part)
+        return named or texts.get("row", texts.get("place", "0"))
 
 
 def _rows(about: Columns) -> Iterator[dict[str, str]]:

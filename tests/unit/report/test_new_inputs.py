@@ -106,6 +106,12 @@ def test_volumes_are_predicted_by_slices_and_masks_are_pictures(volumes, tmp_pat
     for row, name, silo in zip(before["row"], before["id"], before["silo"], strict=True):
         mask = Image.open(tmp_path / "m" / silo / "north" / f"{name[6]}-{row}.png")
         assert np.array_equal(np.asarray(mask), before["p"][row].argmax(0))
+    x = np.stack([np.asarray(nibabel.load(tmp_path / "in/north/a.nii.gz").dataobj)[..., 1].T] * 2)[:, None]
+    np.savez(tmp_path / "x.npz", x=x.astype(np.float32))
+    found, _ = predicted(volumes, tmp_path / "x.npz", "--masks", tmp_path / "o", "--overlay", out="o.npz")
+    names = [f"{row}{over}.png" for row in (0, 1) for over in (".overlay", "")]
+    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == names
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "o/1.png")), found["p"][1].argmax(0))
     _, _, said = asked("predict", volumes, *words, "--out", tmp_path / "p.npz")
     assert said == f"--masks {tmp_path / 'n'}: is there and not empty; name another folder"
 
