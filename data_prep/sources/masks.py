@@ -10,6 +10,7 @@ import numpy as np
 
 from data_prep.model import Dataset, noted_as
 from data_prep.sources.aims import Wanted, aim_of
+from data_prep.sources.image_groups import ImageGroups
 from data_prep.sources.orientation import DAMAGED, orientation_of, turned
 from data_prep.sources.pictures import (
     ENDINGS,
@@ -24,7 +25,7 @@ from data_prep.sources.pictures import (
 )
 from data_prep.sources.reading import digest_of
 from data_prep.sources.spool import Spool
-from data_prep.sources.within import SPLITS, check_beside, inside, is_split, silo_folders
+from data_prep.sources.within import SPLITS, check_beside, is_split, silo_folders
 from mpifl.common import InputError
 
 NUMBERED = ("1", "L", "P")
@@ -34,7 +35,9 @@ Pairs = list[tuple[Path, Path]]
 BLACK_AND_WHITE = [0, 255]
 
 
-def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by_silo: bool) -> Dataset:
+def read_masked(
+    folder: Path, masks: Path, manner: Manner, pixels: Pixels, owners: ImageGroups, *, by_silo: bool
+) -> Dataset:
     """Read the images of a folder, or of its `train` and `test`, and masks of the same names in another.
 
     A mask is a PNG image of its image's size, named as it but for the ending. The number of each pixel (its
@@ -47,6 +50,7 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
         masks: The masks, in `train` and `test` where the images are.
         manner: How images are read; masks are resized, too.
         pixels: What the numbers of pixels are.
+        owners: Whose images are; with `parent`, images and masks lie one folder deeper.
         by_silo: Take the folders in both for silos, by their names.
 
     Raises:
@@ -54,29 +58,28 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
             grey levels, and nobody says what they mean.
     """
     paired, more = (
-        _of_silos(folder, masks)
+        _of_silos(folder, masks, owners)
         if by_silo
-        else ([_pairs(part, folder, masks) for part in _parts(folder, masks)], {})
+        else ([_pairs(part, folder, masks, owners) for part in _parts(folder, masks)], {})
     )
     images, drawn = ([pair[at] for pairs in paired for pair in pairs] for at in (0, 1))
     form = common_form(images, manner.size, manner.grey)
     for pairs in paired:
         _check_sizes(pairs)
-    resize = manner.size is not None
-    y, *held = [_decoded(pairs, form, resize, pixels) for pairs in paired]
+    y, *held = [_decoded(pairs, form, manner.size is not None, pixels) for pairs in paired]
     aim = aim_of(masks, y, held[0] if held else None, Wanted("classes", "", pixels.ignore))
     pixels.check()
-    x, *x_held = [manner.rows([image for image, _ in pairs], form) for pairs in paired]
+    own, *tested = [[image for image, _ in pairs] for pairs in paired]
+    x, *x_held = [manner.rows(paths, form) for paths in (own, *tested)]
     test = (x_held[0], aim.fitted(held[0])) if held else None
     files = {
         f"{folder.name}/**": digest_of(folder, images),
         f"masks={masks.name}/**": digest_of(masks, drawn),
     }
-    y, classes = aim.fitted(y), aim.classes
     more |= {"targets": aim.targets, **manner.told(images, form)}
-    more |= noted_as("masks", pixels.told(len(drawn)))
-    more |= called(folder, *([image for image, _ in pairs] for pairs in paired))
-    return Dataset(str(folder), x, y, classes, files, test=test, **more)
+    more |= noted_as(masks=pixels.told(len(drawn)), groups=owners.doubt(images))
+    more |= called(folder, own, *tested) | owners.of(own, tested[0] if tested else (), more.get("silo"))
+    return Dataset(str(folder), x, aim.fitted(y), aim.classes, files, test=test, **more)
 
 
 def _parts(folder: Path, masks: Path) -> tuple[str, ...]:
@@ -88,13 +91,13 @@ def _parts(folder: Path, masks: Path) -> tuple[str, ...]:
     return SPLITS
 
 
-def _of_silos(folder: Path, masks: Path) -> tuple[list[Pairs], dict[str, Any]]:
+def _of_silos(folder: Path, masks: Path, owners: ImageGroups) -> tuple[list[Pairs], dict[str, Any]]:
     """Return the images of all silos' folders, each with its mask, and whose they are."""
     places = silo_folders(folder)
     for place in sorted(set(silo_folders(masks)) - set(places)):
         what = f"masks of a silo that {folder} does not have"
         raise InputError(f"{masks / place}: {what}; give both the same folders")
-    found = [_pairs(place, folder, masks) for place in places]
+    found = [_pairs(place, folder, masks, owners) for place in places]
     silo = np.repeat(np.arange(len(places)), [len(pairs) for pairs in found])
     return [[pair for pairs in found for pair in pairs]], {
         "silo": silo,
@@ -102,10 +105,10 @@ def _of_silos(folder: Path, masks: Path) -> tuple[list[Pairs], dict[str, Any]]:
     }
 
 
-def _pairs(part: str, images: Path, masks: Path) -> Pairs:
+def _pairs(part: str, images: Path, masks: Path, owners: ImageGroups) -> Pairs:
     """Return the images of a part of a folder by name, each with its mask."""
-    of_images = _by_stem(images / part, images, ENDINGS, "--data")
-    of_masks = _by_stem(masks / part, masks, (".png",), "--option masks")
+    of_images = _by_stem(images / part, images, ENDINGS, "--data", owners)
+    of_masks = _by_stem(masks / part, masks, (".png",), "--option masks", owners)
     images, masks = images / part, masks / part
     for stem, path in of_images.items():
         if stem not in of_masks:
@@ -117,17 +120,23 @@ def _pairs(part: str, images: Path, masks: Path) -> Pairs:
     return [(path, of_masks[stem]) for stem, path in of_images.items()]
 
 
-def _by_stem(folder: Path, named: Path, endings: Sequence[str], option: str) -> dict[str, Path]:
-    """Return the files of a folder by their names without ending; refuse others."""
+def _by_stem(
+    folder: Path, named: Path, endings: Sequence[str], option: str, owners: ImageGroups
+) -> dict[str, Path]:
+    """Return the files of a folder by their paths in it without ending; refuse others."""
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; {option} must name one of {', '.join(endings)} files")
     found: dict[str, Path] = {}
-    for path in inside(folder, named):
+    for path in owners.files(folder, named):
+        if path.is_dir():
+            hint = "--group parent keeps together what lies in one folder, --silo parent has folders as silos"
+            raise InputError(f"{path}: is a folder, and there may be only {', '.join(endings)} files; {hint}")
         if path.suffix.lower() not in endings or not path.is_file():
             raise InputError(f"{path}: is not one of {', '.join(endings)}; only such files may be there")
-        if path.stem in found:
-            raise InputError(f"{path}: {found[path.stem].name} has the same name; rename one, and its mask")
-        found[path.stem] = path
+        stem = path.relative_to(folder).with_suffix("").as_posix()
+        if stem in found:
+            raise InputError(f"{path}: {found[stem].name} has the same name; rename one, and its mask")
+        found[stem] = path
     if not found:
         raise InputError(f"{folder}: is empty; put {', '.join(endings)} files there")
     return found

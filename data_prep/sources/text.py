@@ -106,7 +106,7 @@ def _left(
     taken = sum(x.size + (x.size > 0) for pair in cut.values() for x, _ in pair)
     shorter = f"what is left at the end of a split is shorter than length={length}"
     told = f"{every - taken:,} of {every:,} characters are in no sequence: {shorter}"
-    return noted_as("text", told if taken < every else "")
+    return noted_as(text=told if taken < every else "")
 
 
 def _vocabulary(texts: Mapping[str, Sequence[str]]) -> list[str]:

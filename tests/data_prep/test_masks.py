@@ -155,7 +155,7 @@ FAULTS = {
     ),
     "a folder": (
         lambda folder: (folder / "in" / "more").mkdir(),
-        "in/more: is not one of .png, .jpg, .jpeg, .tif",
+        "in/more: is a folder, and there may be only .png",
     ),
 }
 

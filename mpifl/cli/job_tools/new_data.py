@@ -65,7 +65,7 @@ def whose(answers: Answers) -> Answers:
         return replace(answers, data=tables, parted=len(tables) > 1)
     if not answers.data:
         return answers
-    return replace(answers, parted=_is_parted(Path(answers.data[0]), answers))
+    return _parted(Path(answers.data[0]), answers)
 
 
 def looked_at(answers: Answers, encoding: str) -> NewData:
@@ -87,6 +87,9 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
     ):
         source, answers = _lines(answers, files)
     told = [f"{answers.data[0]}: a folder or file of each silo is there"] if answers.parted else []
+    if source == "images":
+        answers, grouped = _grouped(answers)
+        told += grouped
     told += [f"warning: {refused}"] if source == "images" and (refused := _refused(answers)) else []
     return NewData(answers, source, told=told)
 
@@ -170,11 +173,24 @@ def _tables(answers: Answers) -> tuple[str, ...]:
     return answers.data if one or len(found) < 2 else tuple(map(str, found))
 
 
-def _is_parted(folder: Path, answers: Answers) -> bool:
-    """Tell whether images lie in a folder of each silo, or texts in a file of each; one must be there."""
+def _grouped(answers: Answers) -> tuple[Answers, list[str]]:
+    """Return answers with what keeps the images of a patient together, if any, and a line on it."""
+    from data_prep.sources import group_seen
+
+    folder, found = Path(answers.data[0]), "images lie in a folder of each patient"
+    if not answers.group:
+        found, pattern = group_seen([one for one in _files(folder) if one.suffix.lower() in IMAGES])
+        answers = replace(answers, group=pattern)
+    kept = "those of one stay in one split of one silo; if they are not a patient's, leave out --group"
+    return answers, [f"{folder}: {found}; {kept}"] if found else []
+
+
+def _parted(folder: Path, answers: Answers) -> Answers:
+    """Say whether images lie in a folder of each silo, or of each patient, or texts in a file of each silo;
+    one must be there."""
     source = answers.template.source
     if source == "text" and folder.is_file():
-        return False
+        return answers
     endings = TEXTS if source == "text" else IMAGES
     depths = {
         len(path.relative_to(folder).parts) for path in _files(folder) if path.suffix.lower() in endings
@@ -182,14 +198,18 @@ def _is_parted(folder: Path, answers: Answers) -> bool:
     if not depths:
         raise InputError(f"--data {folder}: has no files that end in {', '.join(endings)}")
     if source == "text":
-        return True
+        return replace(answers, parted=True)
     split = all((folder / part).is_dir() for part in SPLITS)
     flat = 1 if answers.template.label == MASKS else 2
     if min(depths) < flat:
         raise InputError(
             f"--data {folder}: images lie in no folder of their class; or say --kind segmentation"
         )
-    return not split and depths == {flat + 1}
+    deeper = min(depths) - flat - split if len(depths) == 1 else 0
+    folders = sum(path.is_dir() and not path.name.startswith(".") for path in folder.iterdir())
+    others = answers.silos.isdecimal() and int(answers.silos) != folders  # than the folders are
+    parted = not split and (deeper == 2 or (deeper == 1 and not others))
+    return replace(answers, parted=parted, group="parent" if deeper - parted == 1 else "")
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -147,6 +147,7 @@ class Answers:
         moments: Mean and deviation of each label column of values, if known.
         classes: The rows of each class of a label of categories, in the order of the classes, if known.
         parted: Whether the data has a folder or a file for each silo.
+        group: What says which images stay together, as the source `images` takes it.
         drawn: In place of the template's words those that the data needs, if it was looked at.
     """
 
@@ -160,6 +161,7 @@ class Answers:
     moments: tuple[tuple[float, float], ...] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
     parted: bool = False
+    group: str = ""
     drawn: tuple[str, ...] | None = None
 
     @property
@@ -253,6 +255,7 @@ class Answers:
         cut = ["data-prep", "partition", source, *(word for path in self.data for word in ("--data", path))]
         cut += ["--spec", self.columns] if template.of_table else []
         cut += ["--masks", self.label] if template.label == MASKS else []
+        cut += ["--group", self.group] if self.group else []
         if self.of_lines and not self.silos.isdecimal():
             return [*cut, "--silo", self.silos]
         return [*cut, *(["--silo", "parent"] if self.parted and source == "images" else [])]

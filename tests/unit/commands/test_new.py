@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -262,6 +263,30 @@ def test_a_folder_of_each_site_is_a_silo(kind: str) -> None:
     silos = json.loads(Path("shards/own/federation.json").read_text())["silos"]
     assert [silo["name"] for silo in silos] == ["east", "west"]
     assert all("test" in silo["examples"] for silo in silos)
+
+
+@pytest.mark.parametrize("layout", ["deeper", "names", "patients"])
+def test_slices_of_a_patient_are_kept_together(layout: str) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for part, site, patient, at in itertools.product(("scans", "masks"), "ab", range(5), "01"):
+        of = {
+            "deeper": f"{site}/p{patient}/",
+            "names": f"{site}/p{patient}_",
+            "patients": f"{site}{patient}/",
+        }
+        file = Path(part, f"{of[layout]}s{at}.png")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        image.fromarray(np.eye(12, dtype=np.uint8)).save(file)
+    words = ["own", "--data", "scans", "--label", "masks", *(["--silos", "2"] * (layout == "patients"))]
+    told = CliRunner().invoke(app, ["new", *words, "--force"], catch_exceptions=False)
+    assert told.exit_code == 0
+    cut, _ = (line.strip() for line in told.stdout.splitlines() if line.startswith("  "))
+    assert ("--group '(.+)_'" if layout == "names" else "--group parent") in cut
+    assert ("--silo parent" in cut) == (layout != "patients")
+    assert "leave out --group" in told.stdout
+    prepare(cut)
+    silos = json.loads(Path("shards/own/federation.json").read_text())["silos"]
+    assert [sum(silo["groups"].values()) for silo in silos] == [5, 5]
 
 
 def test_a_file_that_is_there_is_kept_unless_forced() -> None:
