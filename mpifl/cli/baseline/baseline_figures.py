@@ -32,6 +32,7 @@ class Scored:
     Attributes:
         name: The silo, or all rows.
         rows: How many rows.
+        counted: How many of them the metric counts.
         alone: By the silo's own model.
         federated: By the federated model.
         pooled: By the model of all rows, if there is one.
@@ -41,6 +42,7 @@ class Scored:
 
     name: str
     rows: int
+    counted: int
     alone: float
     federated: float
     pooled: float | None
@@ -85,6 +87,10 @@ class _Judged:
     @property
     def rows(self) -> int:
         return self.models[0].rows
+
+    @property
+    def counted(self) -> int:
+        return self.models[0].counted
 
     @property
     def values(self) -> list[float]:
@@ -143,7 +149,7 @@ def _remarks(plan: BaselinePlan, exact: bool) -> list[str]:
     if any(entry.groups for entry in plan.spec.silos):
         found.append(OF_GROUPS)
     if not exact:
-        found.append("All rows: the mean of the silos' figures by their rows.")
+        found.append("All rows: the mean of the silos' figures by their rows that count.")
     return found
 
 
@@ -174,7 +180,7 @@ def _of_draws(judged: Sequence[_Judged], seed: int) -> tuple[list[Scored], Score
             apart.append(differences)
     if not kept:
         return _silos(judged, found), _whole([], None)
-    weights, each = [one.rows for one in kept], [one.values for one in kept]
+    weights, each = [one.counted for one in kept], [one.values for one in kept]
     by = float(np.average([values[0] - values[1] for values in each], weights=weights))
     whole = by_draws(by, np.average(apart, axis=0, weights=weights))
     return _silos(judged, found), _whole(kept, whole)
@@ -183,22 +189,23 @@ def _of_draws(judged: Sequence[_Judged], seed: int) -> tuple[list[Scored], Score
 def _silos(judged: Sequence[_Judged], found: Sequence[Difference | None]) -> list[Scored]:
     corrected = iter(chance.holm([one.p for one in found if one is not None]))
     return [
-        _scored(of.name, of.rows, of.values, one, None if one is None else next(corrected))
+        _scored(of.name, (of.rows, of.counted), of.values, one, None if one is None else next(corrected))
         for of, one in zip(judged, found, strict=True)
     ]
 
 
 def _whole(judged: Sequence[_Judged], found: Difference | None) -> Scored:
-    """Return the row for all rows: each model's figures in the mean by rows."""
-    weights, means = [one.rows for one in judged], [math.nan, math.nan]
+    """Return the row for all rows: each model's figures in the mean by the rows that count."""
+    weights, means = [one.counted for one in judged], [math.nan, math.nan]
     if judged:
         means = np.average([one.values for one in judged], axis=0, weights=weights).tolist()
-    return _scored("all rows", sum(weights), means, found, None if found is None else found.p)
+    rows = sum(one.rows for one in judged)
+    return _scored("all rows", (rows, sum(weights)), means, found, None if found is None else found.p)
 
 
 def _scored(
-    name: str, rows: int, values: Sequence[float], found: Difference | None, p: float | None
+    name: str, rows: tuple[int, int], values: Sequence[float], found: Difference | None, p: float | None
 ) -> Scored:
     federated, alone, *more = values
     pooled = more[0] if more else None
-    return Scored(name, rows, alone, federated, pooled, difference=found, p=p)
+    return Scored(name, *rows, alone, federated, pooled, difference=found, p=p)

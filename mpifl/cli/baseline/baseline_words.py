@@ -23,7 +23,13 @@ FROM_CHANCE = (
 def heads(found: Baseline) -> list[str]:
     """Return the headings of the columns."""
     pooled = ["pooled"] if found.whole.pooled is not None else []
-    return ["test rows", "alone", "federated", *pooled, "difference", "95% interval", "p", "seen"]
+    return [*_rows(found), "alone", "federated", *pooled, "difference", "95% interval", "p", "seen"]
+
+
+def _rows(found: Baseline) -> list[str]:
+    """Return the headings of the counts of rows."""
+    fewer = any(one.counted < one.rows for one in (*found.silos, found.whole))
+    return ["test rows", *(["rows that count"] if fewer else [])]
 
 
 def cells(one: Scored, found: Baseline) -> list[str]:
@@ -31,12 +37,13 @@ def cells(one: Scored, found: Baseline) -> list[str]:
     metric = found.metric
     values = [one.alone, one.federated, *([] if one.pooled is None else [one.pooled])]
     figures = [metric.write(value) if math.isfinite(value) else "–" for value in values]
+    rows = [f"{one.rows:,}", f"{one.counted:,}"][: len(_rows(found))]
     if one.difference is None or one.p is None:
-        return [f"{one.rows:,}", *figures, "–", "–", "–", "undefined"]
+        return [*rows, *figures, "–", "–", "–", "undefined"]
     difference = one.difference
     reach = f"{signed(metric, difference.low)} to {signed(metric, difference.high)}"
     p = f"{one.p:.3f}" if one.p >= 0.0005 else "< 0.001"
-    return [f"{one.rows:,}", *figures, signed(metric, difference.by), reach, p, judged(one, metric)]
+    return [*rows, *figures, signed(metric, difference.by), reach, p, judged(one, metric)]
 
 
 def judged(one: Scored, metric: MetricInfo) -> str:
@@ -63,8 +70,11 @@ def verdict(found: Baseline) -> str:
     if whole.difference is not None:
         points = " points" if metric.share else ""
         low, high = signed(metric, whole.difference.low), signed(metric, whole.difference.high)
+        fewer = whole.counted < whole.rows
+        rows = f"{whole.counted:,} of {whole.rows:,} test rows, those that count" if fewer else ""
         said += (
-            f" on all {whole.rows:,} test rows: {metric.name} {metric.write(whole.federated)} against "
+            f" on {rows or f'all {whole.rows:,} test rows'}: "
+            f"{metric.name} {metric.write(whole.federated)} against "
             f"{metric.write(whole.alone)} of silos alone, {signed(metric, whole.difference.by)}{points} "
             f"(95% interval {low} to {high})"
         )
@@ -119,7 +129,7 @@ def record(found: Baseline) -> dict[str, Any]:
 
 
 def _of(one: Scored, found: Baseline) -> dict[str, Any]:
-    about: dict[str, Any] = {"rows": one.rows, "alone": _known(one.alone)}
+    about: dict[str, Any] = {"rows": one.rows, "rows_that_count": one.counted, "alone": _known(one.alone)}
     about["federated"] = _known(one.federated)
     if one.pooled is not None:
         about["pooled"] = _known(one.pooled)

@@ -74,6 +74,14 @@ class RowFigures:
         _put(self._kept, self._nothing)
         return self._kept
 
+    @cached_property
+    def counted(self) -> int:
+        """How many rows the metric counts: Dice leaves out those without a target."""
+        if self.states is None:
+            return self.rows
+        self.value()
+        return int(getattr(self._kept, "counted", self.rows))
+
     @property
     def right(self) -> np.ndarray | None:
         """Whether the answer to each row is right, bool [rows]; None if rows have no single answer."""
