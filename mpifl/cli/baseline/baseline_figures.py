@@ -10,14 +10,26 @@ import numpy as np
 
 from mpifl.cli.baseline.planned_runs import BaselinePlan
 from mpifl.cli.sweep import GridRun
+from mpifl.common import rng
 from mpifl.data.shards import open_shard
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.judging import RowFigures, Trained, by_draws, by_right_answers, drawn, figures_of_rows
+from mpifl.report.judging import (
+    FEW,
+    RowFigures,
+    Trained,
+    by_draws,
+    by_exchanges,
+    by_right_answers,
+    can_tell,
+    drawn,
+    figures_of_rows,
+)
 from mpifl.report.runs import Difference, chance
 from mpifl.silo.parameters import FlatModel
 
 EXACT = "exact McNemar test, and Tango's interval"
 BOOTSTRAP = "paired bootstrap over the rows, 2,000 draws"
+EXCHANGED = f"{BOOTSTRAP}; p of fewer than {FEW} rows: exact test of exchanges"
 BY_TEST_ROWS = (
     "The trainings were ended, or their models chosen, by scores on these same test rows, which flatters "
     "each of them; use [evaluate] split = 'valid'."
@@ -38,6 +50,7 @@ class Scored:
         pooled: By the model of all rows, if there is one.
         difference: Federated less alone; None where it is undefined.
         p: The p of that, corrected by Holm for the number of silos.
+        few: Whether no difference could be seen in so few rows.
     """
 
     name: str
@@ -48,6 +61,7 @@ class Scored:
     pooled: float | None
     difference: Difference | None
     p: float | None = None
+    few: bool = False
 
     @property
     def seen(self) -> bool | None:
@@ -128,7 +142,8 @@ def compare_models(plan: BaselinePlan) -> Baseline:
     info = plan.federated.metric
     exact = all(one.both_right is not None for one in judged)
     silos, whole = _of_rights(judged) if exact else _of_draws(judged, plan.job.seed)
-    return Baseline(info, EXACT if exact else BOOTSTRAP, silos, whole, left_out, list(_remarks(plan, exact)))
+    few = EXCHANGED if any(one.counted < FEW for one in judged) else BOOTSTRAP
+    return Baseline(info, EXACT if exact else few, silos, whole, left_out, list(_remarks(plan, exact)))
 
 
 def _remarks(plan: BaselinePlan, exact: bool) -> list[str]:
@@ -174,7 +189,7 @@ def _of_draws(judged: Sequence[_Judged], seed: int) -> tuple[list[Scored], Score
     for one in judged:
         (federated, alone, *_), figures = one.values, drawn(one.models[:2], seed, one.number)
         differences = figures[:, 0] - figures[:, 1]
-        found.append(by_draws(federated - alone, differences))
+        found.append(by_draws(federated - alone, differences, _exact([one], [1], seed)))
         if found[-1] is not None:
             kept.append(one)
             apart.append(differences)
@@ -182,14 +197,26 @@ def _of_draws(judged: Sequence[_Judged], seed: int) -> tuple[list[Scored], Score
         return _silos(judged, found), _whole([], None)
     weights, each = [one.counted for one in kept], [one.values for one in kept]
     by = float(np.average([values[0] - values[1] for values in each], weights=weights))
-    whole = by_draws(by, np.average(apart, axis=0, weights=weights))
+    whole = by_draws(by, np.average(apart, axis=0, weights=weights), _exact(kept, weights, seed))
     return _silos(judged, found), _whole(kept, whole)
+
+
+def _exact(judged: Sequence[_Judged], weights: Sequence[float], seed: int) -> float | None:
+    """Return the exact p of few rows; None of more, and where a figure is undefined."""
+    known = all(math.isfinite(value) for one in judged for value in one.values)
+    if not known or sum(one.counted for one in judged) >= FEW:
+        return None
+    stream = rng.numpy_stream(seed, "exchanges of rows", *(one.number for one in judged))
+    return by_exchanges([one.models[:2] for one in judged], weights, stream)
 
 
 def _silos(judged: Sequence[_Judged], found: Sequence[Difference | None]) -> list[Scored]:
     corrected = iter(chance.holm([one.p for one in found if one is not None]))
+    tests = sum(one is not None for one in found)
     return [
-        _scored(of.name, (of.rows, of.counted), of.values, one, None if one is None else next(corrected))
+        _scored(
+            of.name, (of.rows, of.counted), of.values, one, None if one is None else next(corrected), tests
+        )
         for of, one in zip(judged, found, strict=True)
     ]
 
@@ -200,12 +227,18 @@ def _whole(judged: Sequence[_Judged], found: Difference | None) -> Scored:
     if judged:
         means = np.average([one.values for one in judged], axis=0, weights=weights).tolist()
     rows = sum(one.rows for one in judged)
-    return _scored("all rows", (rows, sum(weights)), means, found, None if found is None else found.p)
+    return _scored("all rows", (rows, sum(weights)), means, found, None if found is None else found.p, 1)
 
 
 def _scored(
-    name: str, rows: tuple[int, int], values: Sequence[float], found: Difference | None, p: float | None
+    name: str,
+    rows: tuple[int, int],
+    values: Sequence[float],
+    found: Difference | None,
+    p: float | None,
+    tests: int,
 ) -> Scored:
     federated, alone, *more = values
     pooled = more[0] if more else None
-    return Scored(name, *rows, alone, federated, pooled, difference=found, p=p)
+    few = found is not None and not can_tell(rows[1], tests)
+    return Scored(name, *rows, alone, federated, pooled, difference=found, p=p, few=few)

@@ -12,6 +12,7 @@ from mpifl.cli.baseline.baseline_figures import Baseline, Scored
 from mpifl.learning.metrics import MetricInfo
 
 NONE_SEEN = "no difference seen"
+TOO_FEW = "too few rows"
 MOST_NAMED = 6
 """Silos that the verdict names."""
 FROM_CHANCE = (
@@ -51,7 +52,7 @@ def judged(one: Scored, metric: MetricInfo) -> str:
     if one.difference is None:
         return "undefined"
     if not one.seen:
-        return NONE_SEEN
+        return TOO_FEW if one.few else NONE_SEEN
     return "better" if (one.difference.by > 0) == metric.higher_is_better else "worse"
 
 
@@ -66,6 +67,7 @@ def verdict(found: Baseline) -> str:
     """Say in one sentence whether federation helped, and for whom."""
     whole, metric = found.whole, found.metric
     told = {"better": "Federation helped", "worse": "Federation did harm", NONE_SEEN: "No difference seen"}
+    told[TOO_FEW] = "These rows are too few to show whether federation helped"
     said = told.get(judged(whole, metric), "These rows do not show whether federation helped")
     if whole.difference is not None:
         points = " points" if metric.share else ""
@@ -84,7 +86,7 @@ def verdict(found: Baseline) -> str:
     for one in found.silos:
         by_kind.setdefault(judged(one, metric), []).append(one.name)
     kinds = {"better": "better for", "worse": "worse for", NONE_SEEN: f"{NONE_SEEN} for"}
-    kinds["undefined"] = "undefined for"
+    kinds |= {TOO_FEW: f"{TOO_FEW} at", "undefined": "undefined for"}
     if len(by_kind) == 1 and len(found.silos) > 2:
         (kind,) = by_kind
         which = "any" if kind == NONE_SEEN else "each"

@@ -24,8 +24,11 @@ from .mask_files import (
     MaskFiles as MaskFiles,
 )
 from .paired import (
+    FEW as FEW,
     by_draws as by_draws,
+    by_exchanges as by_exchanges,
     by_right_answers as by_right_answers,
+    can_tell as can_tell,
     drawn as drawn,
 )
 from .predict import (

@@ -1,13 +1,17 @@
 """A baseline of metrics that leave out rows: those that count are the weight, and they are told."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from unit.builders import write_folder
 
 from mpifl.cli.baseline import baseline_figures
 from mpifl.cli.baseline.baseline_words import cells, heads, record, verdict
-from mpifl.learning.metrics import update_metrics
+from mpifl.learning.metrics import ACCURACY, read_states, update_metrics
+from mpifl.learning.tasks.classification import Classification
 from mpifl.learning.tasks.segmentation import Segmentation
 from mpifl.report.judging import paired, row_figures
 from mpifl.report.judging.row_figures import RowFigures
@@ -57,3 +61,40 @@ def test_rows_that_count_are_the_weight_and_the_mean_is_that_of_all_rows(task, m
     assert record(found)["silos"]["s0"]["rows_that_count"] == 6
     plain = baseline_figures.Baseline(task.main_metric, "a test", silos[2:], silos[2])
     assert "rows that count" not in heads(plain)
+
+
+@pytest.mark.parametrize(("pairs", "seen"), [(6, "too few rows"), (8, "better")])
+def test_p_of_few_rows_is_that_of_the_exact_test_of_pairs(task, monkeypatch, pairs, seen):
+    """Each row is better, so the two-sided p is 2 / 2^pairs; Holm multiplies it by four silos."""
+    monkeypatch.setattr(paired, "DRAWS", 200)
+    judged = []
+    for number in range(4):
+        y = torch.from_numpy(DRAW.integers(0, 2, (pairs, 4, 4)))
+        judged.append(
+            baseline_figures._Judged(number, str(number), [said_of(task, y, share)[0] for share in (1, 0.5)])
+        )
+    silos, mean = baseline_figures._of_draws(judged, 1)
+    found = baseline_figures.Baseline(task.main_metric, "a test", silos, mean)
+    for one in silos:
+        assert one.difference.p == pytest.approx(stats.binomtest(pairs, pairs).pvalue)
+        assert one.p == pytest.approx(min(1, 4 * 2 / 2**pairs))
+        assert cells(one, found)[-1] == seen
+        assert (one.difference.low <= 0 <= one.difference.high) == (one.difference.p > 0.05)
+    told = {6: "too few rows at", 8: "better for"}[pairs]
+    assert verdict(found).endswith(f"; {told} each of 4 silos by itself.")
+    assert mean.p < 0.01
+    assert record(found)["silos"]["0"]["judged"] == seen
+
+
+def test_p_of_exchanges_goes_through_all_of_them_and_few_right_answers_are_told(task):
+    apart, place = DRAW.normal(0.4, 1, 9), [*read_states(task.metrics()["dice"])].index("total")
+    states = torch.ones(2, 9, 2, dtype=torch.float64)
+    states[0, :, place] += torch.from_numpy(apart)
+    silo = [RowFigures(task, 9, one) for one in states]
+    signs = np.array(list(itertools.product((1, -1), repeat=9))) @ apart
+    beyond = min((signs >= apart.sum() - 1e-12).mean(), (signs <= apart.sum() + 1e-12).mean())
+    assert paired.by_exchanges([silo], [9], DRAW) == pytest.approx(min(1.0, 2 * beyond))
+    right = [RowFigures(Classification(), 5, torch.tensor([[of, 1.0]] * 5).double()) for of in (1.0, 0.0)]
+    silos, whole = baseline_figures._of_rights([baseline_figures._Judged(0, "a", right)])
+    found = baseline_figures.Baseline(ACCURACY, "a test", silos, whole)
+    assert verdict(found).startswith("These rows are too few to show whether federation helped")
