@@ -138,6 +138,12 @@ def test_a_training_begins_from_adapters_that_peft_has_written(run, base, tmp_pa
     told = r"has lora_alpha = 4, \[model\] lora has 8; give both the same"
     with pytest.raises(InputError, match=told):
         load_initial(built(base, lora={**LORA, "lora_alpha": 8}), table)
+    of_run = table.model_copy(update={"weights": str(run.folder / "model.safetensors")})
+    assert load_initial(built(base, lora=LORA), of_run) == ""
+    others = ({"lora_alpha": 8}, "lora_alpha = 4, .* has 8"), ({"use_rslora": True}, "use_rslora = false")
+    for own, said in others:
+        with pytest.raises(InputError, match=f"job.toml beside it has {said}"):
+            load_initial(built(base, lora={**LORA, **own}), of_run)
     first, other = (
         models.build(
             "hf-classifier", {"path": str(base), "lora": LORA}, NAMED, 3, seed, TASKS["classification"]()
