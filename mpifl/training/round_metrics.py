@@ -15,7 +15,6 @@ from torch import Tensor
 
 from mpifl.algorithms import Algorithm, Server, Work
 from mpifl.common import InputError, Names, RoundLost
-from mpifl.data import Features
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import answers_told, pooled
 from mpifl.learning.tasks import TaskFacts
@@ -64,6 +63,16 @@ class MetricsCollector:
         for record in [] if self._job.aggregation.is_mean else read_metrics(run):
             self._suspicion.see(record)
 
+    @functools.cached_property
+    def _tokens(self) -> dict[int, float]:
+        """How many targets a text of each silo has in training, in the mean; {} if examples are no texts."""
+        if not self._algorithm.task.generates:
+            return {}
+        trained = [
+            (one.silo, sum(one.labels or ()), one.examples.get("train", 0)) for one in self._spec.silos
+        ]
+        return {silo: tokens / texts for silo, tokens, texts in trained if silo is not None and texts}
+
     def costs_of_round(self, began: float) -> Record:
         """Return the costs of the round's requests, and the faults of silos that were left out.
 
@@ -74,8 +83,7 @@ class MetricsCollector:
         costs: Record = {"seconds": time.perf_counter() - began}
         costs |= {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
         costs = {name: value for name, value in costs.items() if value or name not in UNTOLD}
-        one, texts = self._spec.features, self._algorithm.task.generates
-        costs |= ledger.speed(one.shape[0] if texts and isinstance(one, Features) and not one.ragged else 0)
+        costs |= ledger.speed(self._tokens)
         if losses := sorted(ledger.step_losses.items()):
             costs["step_losses"] = {self._recovery.federation.names[silo]: of for silo, of in losses}
         costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)

@@ -82,9 +82,16 @@ def test_adapters_alone_travel_and_are_saved(run, base):
     assert all(same_bits(kept[name], value) for name, value in before.items())
 
 
-def test_perplexity_counts_no_padding(run, base):
+def test_perplexity_and_speed_count_no_padding(run, base):
     module, total, count = run.model().eval(), 0.0, 0
     spec = read_federation(Path(run.job.shards))
+    trained = [open_shard(Path(run.job.shards), entry, spec)["train"].y for entry in spec.silos]
+    real, cells = (
+        int(sum(of(np.asarray(y)).sum() for y in trained)) for of in (lambda y: y != -100, np.ones_like)
+    )
+    assert real < cells
+    last = run.metrics[-1]
+    assert last["tokens_per_second"] * last["seconds_training"] == pytest.approx(real)
     for entry in spec.silos:
         split = open_shard(Path(run.job.shards), entry, spec)["test"]
         x, y = torch.tensor(split.x).long(), torch.tensor(split.y).long()
