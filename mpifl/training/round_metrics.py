@@ -63,16 +63,6 @@ class MetricsCollector:
         for record in [] if self._job.aggregation.is_mean else read_metrics(run):
             self._suspicion.see(record)
 
-    @functools.cached_property
-    def _tokens(self) -> dict[int, float]:
-        """How many targets a text of each silo has in training, in the mean; {} if examples are no texts."""
-        if not self._algorithm.task.generates:
-            return {}
-        trained = [
-            (one.silo, sum(one.labels or ()), one.examples.get("train", 0)) for one in self._spec.silos
-        ]
-        return {silo: tokens / texts for silo, tokens, texts in trained if silo is not None and texts}
-
     def costs_of_round(self, began: float) -> Record:
         """Return the costs of the round's requests, and the faults of silos that were left out.
 
@@ -83,7 +73,7 @@ class MetricsCollector:
         costs: Record = {"seconds": time.perf_counter() - began}
         costs |= {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
         costs = {name: value for name, value in costs.items() if value or name not in UNTOLD}
-        costs |= ledger.speed(self._tokens)
+        costs |= ledger.speed(self._spec.silos if self._algorithm.task.generates else ())
         if losses := sorted(ledger.step_losses.items()):
             costs["step_losses"] = {self._recovery.federation.names[silo]: of for silo, of in losses}
         costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)

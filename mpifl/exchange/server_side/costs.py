@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mpifl.data.shards import ShardEntry, VerticalEntry
 from mpifl.sums import Combined, updates_of
 from mpifl.wire import DTYPES, Header, Reply, Request
 
@@ -60,18 +61,19 @@ class ExchangeCosts:
         self.seen_of_silo.clear()
         self.step_losses.clear()
 
-    def speed(self, tokens: Mapping[int, float]) -> dict[str, float]:
+    def speed(self, texts: Sequence[ShardEntry | VerticalEntry]) -> dict[str, float]:
         """Return how many examples silos saw in training, and in a second of the slowest rank; {} if unknown.
 
         Args:
-            tokens: By silo, how many targets a text has in the mean, for tokens a second; {} if examples are
-                no texts.
+            texts: The silos' shards, for tokens a second; none if examples are no texts.
         """
         if not self.examples_trained or not self.seconds_training:
             return {}
         rate = self.examples_trained / self.seconds_training
         found = {"examples_trained": self.examples_trained, "examples_per_second": rate}
-        seen = sum(tokens.get(silo, 0.0) * many for silo, many in self.seen_of_silo.items())
+        counts = [(one.silo, sum(one.labels or ()), one.examples.get("train")) for one in texts]
+        means = {silo: tokens / rows for silo, tokens, rows in counts if silo is not None and rows}
+        seen = sum(means.get(silo, 0.0) * many for silo, many in self.seen_of_silo.items())
         return found | ({"tokens_per_second": seen / self.seconds_training} if seen else {})
 
     def note(self, combined: Combined) -> None:
