@@ -36,7 +36,10 @@ def as_agreed(source: str, words: Sequence[str], spec: FederationSpec) -> list[s
     agreed = {"length": "".join(map(str, one.shape[:1])), "ragged": "true" if one.ragged else ""}
     agreed |= {"inputs": f"{name},{one.mask or ''}".strip(",")}
     agreed |= {"end": (encoding_of(spec.source) or {}).get("end") or ""}
-    given = {word.partition("=")[0] for word in words}
+    given, by = {word.partition("=")[0] for word in words}, (encoding_of(spec.source) or {}).get("tokenizer")
+    if source == "jsonl" and by not in (None, "bytes") and "tokenizer" not in given:
+        what = "not given, and the federation's texts became tokens by a tokenizer.json"
+        raise InputError(f"--tokenizer: {what} of sha256 {by[:12]}...; name its folder: --tokenizer FOLDER")
     left = (inspect.signature(SOURCES[source]).parameters.keys() & agreed) - given
     return [*words, *(f"{key}={agreed[key]}" for key in sorted(left) if agreed[key])]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.model import Beside, Dataset, Groups
+from data_prep.model import Beside, Dataset, Groups, noted_as
 from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.sources.spool import UnevenSpool
 from data_prep.sources.table import Keys
@@ -74,21 +74,31 @@ def read_jsonl(
     path = needed("jsonl", data, "notes.jsonl")
     if not 1 <= length <= MOST_LENGTH:
         raise InputError(f"--option: length={length} given; it must be from 1 to {MOST_LENGTH:,}")
-    files: dict[str, str] = {}
+    files, named = dict[str, str](), _named(inputs, ragged)
     _note(path, silo, files)
-    named = _named(inputs, ragged)
     cutter = Cutter(tokens_of(tokenizer, end, files), length, silo, group, ragged)
-    silos, groups, records, of_test = Keys(), Keys(), Keys(), Keys()
+    silos, groups, records, of_test = (Keys() for _ in range(4))
     x, y = cutter.read(path, silos, groups, records)
     held = cutter.read(noted(Path(test), files), Keys(), groups, of_test) if test else None
     x, held = named(x), held and (named(held[0]), held[1])
     targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE, ragged=ragged)
     numbers, names = silos.numbered() if silo or path.is_dir() else (None, None)
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
+    more["encoding"] = encoding_by(tokenizer, end)
     more["groups"] = groups.groups(group, len(y), tested=bool(test)) or _of_texts(groups, numbers, len(y))
     more |= {"given": records.provenance(), "given_of_test": of_test.provenance() if test else None}
-    more["encoding"] = encoding_by(tokenizer, end)
-    return Dataset(str(path), x, y, cutter.tokens.size, files, **more)
+    told = noted_as(texts=_of_many_lines(path, silos.codes(), records.codes()) if path.is_dir() else "")
+    return Dataset(str(path), x, y, cutter.tokens.size, files, **more, **told)
+
+
+def _of_many_lines(folder: Path, silo: np.ndarray, record: np.ndarray) -> str:
+    """Say how many .txt files of a folder have several lines, each of which might be meant as a text."""
+    paths = [one for one in silo_files(folder, ENDINGS).values() if one.suffix.lower() == ".txt"]
+    if not (many := sum(len(text_of(one).split("\n", 2)) > 2 for one in paths)):
+        return ""
+    texts = np.unique(np.stack([silo, record[: len(silo)]]), axis=1).shape[1]
+    what = f"{many:,} files of .txt have several lines, and are a text each: {texts:,} texts in all"
+    return f'{what}; one text a line is .jsonl, as {{"text": "..."}}'
 
 
 def _of_texts(keys: Keys, silo: np.ndarray | None, rows: int) -> Groups | None:

@@ -393,6 +393,8 @@ def test_each_file_of_a_folder_is_the_tokens_of_a_silo(wards):
     x = np.asarray(dataset.x)
     said = bytes(x[dataset.silo == 1].ravel()[: len((wards / "north.txt").read_bytes())].astype(np.uint8))
     assert said == (wards / "north.txt").read_bytes()
+    told = dataset.done["notes"]["texts"]
+    assert told.startswith("3 files of .txt have several lines, and are a text each: 5 texts in all; ")
     assert x[dataset.silo == 3][:, :4].tolist() == [[*b"two", 256], [*b"abc", 256]]
 
 
