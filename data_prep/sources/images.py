@@ -10,7 +10,8 @@ import numpy as np
 
 from data_prep.model import Dataset, noted_as
 from data_prep.sources.image_groups import ImageGroups
-from data_prep.sources.masks import Pixels, read_masked
+from data_prep.sources.mask_pixels import Pixels
+from data_prep.sources.masks import read_masked
 from data_prep.sources.pictures import (
     ENDINGS,
     Manner,

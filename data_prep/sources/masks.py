@@ -11,6 +11,7 @@ import numpy as np
 from data_prep.model import Dataset, noted_as
 from data_prep.sources.aims import Wanted, aim_of
 from data_prep.sources.image_groups import ImageGroups
+from data_prep.sources.mask_pixels import Pixels
 from data_prep.sources.orientation import DAMAGED, orientation_of, turned
 from data_prep.sources.pictures import (
     ENDINGS,
@@ -32,7 +33,6 @@ NUMBERED = ("1", "L", "P")
 """Pillow's modes of one number a pixel: a bit, a grey, or a place in a palette."""
 Pairs = list[tuple[Path, Path]]
 """Images and their masks."""
-BLACK_AND_WHITE = [0, 255]
 
 
 def read_masked(
@@ -174,85 +174,3 @@ def _numbers(path: Path, form: Form, resize: bool, classes_of: Pixels) -> np.nda
         except DAMAGED as error:
             raise InputError(f"{path}: the mask is damaged or cut short ({error}); replace it") from None
     return classes_of(path, drawn, palette)
-
-
-class Pixels:
-    """What the pixels of masks are: their classes, by number or by colour.
-
-    Args:
-        values: The numbers that are the classes 0, 1, ...; each its own if empty.
-        ignore: The number that does not count.
-        colours: Whether pixels of palettes are told by their colours, in place of by their numbers.
-    """
-
-    def __init__(self, values: str, ignore: str | None, *, colours: bool = True) -> None:
-        self._colours, self._renumbered, self._moved = colours, 0, 0
-        self._seen, self.ignore, self._class = dict[int, Path](), ignore, np.arange(256)
-        self._palette: tuple[Path, np.ndarray] | None = None
-        self._named = bool(values)
-        if not values:
-            return
-        said, words = f"--option: values={values} given", [word.strip() for word in values.split(",")]
-        if not all(word.isdecimal() and int(word) < 256 for word in words) or len(set(words)) != len(words):
-            raise InputError(f"{said}; it must be numbers of pixels from 0 to 255, each once, as 0,255")
-        if ignore is not None and (ignore in words or ignore in map(str, range(len(words)))):
-            raise InputError(f"{said}; ignore={ignore} is one of them, or of their classes, use another")
-        self._class = np.full(256, -1)
-        self._class[[int(word) for word in words]] = np.arange(len(words))
-        if ignore is not None and ignore.isdecimal() and int(ignore) < 256:
-            self._class[int(ignore)] = int(ignore)
-
-    def __call__(self, path: Path, drawn: np.ndarray, palette: list[int] | None) -> np.ndarray:
-        """Return the classes of a mask's pixels, uint8 [height, width]."""
-        by_colour = palette is not None and self._colours
-        numbers = self._by_colour(path, drawn, palette or []) if by_colour else drawn
-        there = np.unique(numbers)
-        self._seen = dict.fromkeys(there.tolist(), path) | self._seen
-        if (self._class[there] < 0).any():
-            number = int(there[self._class[there] < 0][0])
-            raise InputError(f"{path}: has pixels of {number}, which --option values does not name; add it")
-        return np.asarray(self._class[numbers], np.uint8)
-
-    def _by_colour(self, path: Path, drawn: np.ndarray, palette: list[int]) -> np.ndarray:
-        """Return places in the palette of the first mask that has one, by the colours of pixels."""
-        colours = np.zeros((256, 3), np.uint8)
-        own = np.array(palette, np.uint8).reshape(-1, 3)[:256]
-        colours[: len(own)] = own
-        first, known = self._palette = self._palette or (path, colours)
-        places = np.arange(256, dtype=np.uint8)
-        for place in np.unique(drawn).tolist():
-            if not (known[place] == colours[place]).all():
-                if not (found := (known == colours[place]).all(axis=1)).any():
-                    colour = "#" + bytes(colours[place]).hex()
-                    what = f"pixels of the colour {colour}, which the palette of {first} lacks"
-                    raise InputError(f"{path}: has {what}; draw all masks with one palette")
-                places[place] = int(np.argmax(found))
-        moved = int(np.count_nonzero(places[drawn] != drawn))
-        self._renumbered, self._moved = self._renumbered + bool(moved), self._moved + moved
-        return np.asarray(places[drawn])
-
-    def told(self, masks: int) -> str:
-        """Say how many of so many masks the palette of the first one renumbered; "" if none."""
-        if not self._renumbered or self._palette is None:
-            return ""
-        have = f"of {masks:,} masks have another palette order than {self._palette[0].name}"
-        moved = f"{self._moved:,} pixels have another number than stored"
-        remedy = "--option colours=false takes the numbers as they are"
-        return f"{self._renumbered:,} {have}, and are taken by their colours: {moved}; {remedy}"
-
-    def check(self) -> None:
-        """Refuse masks whose numbers are grey levels, of which nobody says what they mean."""
-        seen = sorted(number for number in self._seen if str(number) != self.ignore)
-        if self._named or not are_levels(seen) or (self._palette and seen != BLACK_AND_WHITE):
-            return
-        last = seen[-1]
-        what = (
-            f"masks hold only {', '.join(map(str, seen[:-1]))} and {last}, which would be {last + 1} classes"
-        )
-        hint = f"say --option values={','.join(map(str, seen))}, or ignore={last} if {last} does not count"
-        raise InputError(f"{self._seen[last]}: {what}; {hint}")
-
-
-def are_levels(numbers: Sequence[int]) -> bool:
-    """Tell whether numbers are no classes: of those from 0 to the highest less than half are there."""
-    return len(numbers) > 1 and 2 * len(numbers) < numbers[-1] + 1

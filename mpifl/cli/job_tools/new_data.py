@@ -78,10 +78,11 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
     if answers.template.of_table:
         return _of_tables(answers, encoding)
     source = answers.template.source
+    refusals: list[str] = []
     if answers.template.label == MASKS and not Path(answers.label).is_dir():
         raise InputError(f"--label {answers.label}: is not a folder; name that of the masks")
     if answers.template.label == MASKS:
-        answers = replace(answers, drawn=_drawn(answers))
+        answers, refusals = _drawn(answers)
     if source == "text" and (
         files := [one for one in _files(Path(answers.data[0])) if one.suffix.lower() == LINES]
     ):
@@ -90,7 +91,8 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
     if source == "images":
         answers, grouped = _grouped(answers)
         told += grouped
-    told += [f"warning: {refused}"] if source == "images" and (refused := _refused(answers)) else []
+        refusals += filter(None, [_refused(answers)])
+    told += [f"warning: {refused}" for refused in refusals]
     return NewData(answers, source, told=told)
 
 
@@ -112,14 +114,15 @@ def _refused(answers: Answers) -> str:
     return of_other_kinds(Path(answers.data[0]))
 
 
-def _drawn(answers: Answers) -> tuple[str, ...]:
-    """Return the words of a partition that images and their masks need."""
+def _drawn(answers: Answers) -> tuple[Answers, list[str]]:
+    """Return answers with the words of a partition that images and their masks need, and why it will be
+    refused."""
     from data_prep.sources import look_at_masks
 
     seen = look_at_masks(Path(answers.data[0]), Path(answers.label))
     sized = [] if seen.one_size else RESIZED
-    numbered = ["--values", ",".join(map(str, seen.levels))] if seen.levels else []
-    return (*sized, *numbered, "--test", "0.2")
+    numbered = ["--values", seen.values] if seen.values else []
+    return replace(answers, drawn=(*sized, *numbered, "--test", "0.2")), list(filter(None, [seen.refused]))
 
 
 def _of_tables(answers: Answers, encoding: str) -> NewData:
