@@ -46,7 +46,7 @@ _TABLE = typer.Argument(metavar="[TABLE]", help="New rows: CSV, Parquet, or arra
 NewTable = Annotated[Path | None, _TABLE]
 _IMAGES = typer.Option(metavar="DIR", help="A folder of new images, or NIfTI volumes.")
 NewImages = Annotated[Path | None, _IMAGES]
-_TEXTS = typer.Option(metavar="PATH", help="New texts: .txt, .jsonl, or a folder of .txt files.")
+_TEXTS = typer.Option(metavar="PATH", help="New texts: .txt, .jsonl, or a folder of such.")
 NewTexts = Annotated[Path | None, _TEXTS]
 _MASKS = typer.Option(metavar="DIR", help="Write each predicted mask there, too, as PNG.")
 MaskFolder = Annotated[Path | None, _MASKS]

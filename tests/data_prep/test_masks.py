@@ -270,9 +270,7 @@ def test_mixed_and_smoothed_masks_are_told_apart_from_classes(tmp_path):
         "of 0 and 1 (scan1.png) and of 0 and 255 are mixed; say --option values=0,1/255, or write all alike"
     )
     assert told in str(refusal.value)
-    with pytest.raises(
-        InputError, match=r"pixels of 1 beside 255: .* mixed; say --option values=0,1/255"
-    ):
+    with pytest.raises(InputError, match=r"pixels of 1 beside 255: .* mixed; say --option values=0,1/255"):
         find_source("images", [masks, "values=0,255"])(tmp_path / "in", 0)
     data = find_source("images", [masks, "values=0,1/255"])(tmp_path / "in", 0)
     assert data.classes == 2

@@ -6,13 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mpifl.cli.job_tools import MASKS, RESIZED, Answers, SiteData
+from mpifl.cli.job_tools import MASKS, PARENT, RESIZED, Answers, SiteData
 from mpifl.common import InputError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 LINES = ".jsonl"
 TEXTS = (".txt", LINES)
 SPLITS = ("train", "test")
+USUAL_SILOS = 4
+VALIDATED = 40
+"""Images of a silo from which on a job has validation rows."""
 
 
 @dataclass(frozen=True)
@@ -181,9 +184,13 @@ def _grouped(answers: Answers) -> tuple[Answers, list[str]]:
     from data_prep.sources import group_seen
 
     folder, found = Path(answers.data[0]), "images lie in a folder of each patient"
+    images = [one for one in _files(folder) if one.suffix.lower() in IMAGES]
     if not answers.group:
-        found, pattern = group_seen([one for one in _files(folder) if one.suffix.lower() in IMAGES])
+        found, pattern = group_seen(images)
         answers = replace(answers, group=pattern)
+    folders = sum(path.is_dir() for path in folder.iterdir())
+    silos = int(answers.silos) if answers.silos.isdecimal() else folders if answers.parted else USUAL_SILOS
+    answers = replace(answers, validated=len(images) >= VALIDATED * silos)
     kept = "those of one stay in one split of one silo; if they are not a patient's, leave out --group"
     return answers, [f"{folder}: {found}; {kept}"] if found else []
 
@@ -192,6 +199,8 @@ def _parted(folder: Path, answers: Answers) -> Answers:
     """Say whether images lie in a folder of each silo, or of each patient, or texts in a file of each silo;
     one must be there."""
     source = answers.template.source
+    if folder.is_file() and answers.silos == PARENT and not answers.of_lines:
+        raise InputError(f"{folder}: is no folder with one for each silo; say --silos N, or name a folder")
     if source == "text" and folder.is_file():
         return answers
     endings = TEXTS if source == "text" else IMAGES
@@ -200,8 +209,9 @@ def _parted(folder: Path, answers: Answers) -> Answers:
     }
     if not depths:
         raise InputError(f"--data {folder}: has no files that end in {', '.join(endings)}")
+    there = [path for path in folder.iterdir() if not path.name.startswith(".")]
     if source == "text":
-        return replace(answers, parted=True)
+        return _by_folder(answers, len(there))
     split = all((folder / part).is_dir() for part in SPLITS)
     flat = 1 if answers.template.label == MASKS else 2
     if min(depths) < flat:
@@ -209,10 +219,22 @@ def _parted(folder: Path, answers: Answers) -> Answers:
             f"--data {folder}: images lie in no folder of their class; or say --kind segmentation"
         )
     deeper = min(depths) - flat - split if len(depths) == 1 else 0
-    folders = sum(path.is_dir() and not path.name.startswith(".") for path in folder.iterdir())
+    folders = sum(path.is_dir() for path in there)
     others = answers.silos.isdecimal() and int(answers.silos) != folders  # than the folders are
     parted = not split and (deeper == 2 or (deeper == 1 and not others))
-    return replace(answers, parted=parted, group="parent" if deeper - parted == 1 else "")
+    if answers.silos == PARENT and not parted:
+        raise InputError(f"--silos parent: images in {folder} lie in no folder of a silo; say --silos N")
+    answers = _by_folder(answers, folders) if parted else answers
+    return replace(answers, group="parent" if deeper - parted == 1 else "")
+
+
+def _by_folder(answers: Answers, silos: int) -> Answers:
+    """Return answers on data that has a folder or file for each of so many silos, which a number may join."""
+    if answers.silos.isdecimal() and int(answers.silos) > silos:
+        what = f"{answers.data[0]} has a folder or file for each of {silos} silos"
+        raise InputError(f"--silos {answers.silos}: {what}; leave it out")
+    joined = answers.silos.isdecimal() and int(answers.silos) < silos
+    return replace(answers, parted=True, silos=answers.silos if joined else "")
 
 
 def _files(path: Path) -> Iterator[Path]:
