@@ -82,6 +82,12 @@ def test_adapters_alone_travel_and_are_saved(run, base):
     assert all(same_bits(kept[name], value) for name, value in before.items())
 
 
+def test_next_tokens_of_texts_are_no_classes(run, tmp_path):
+    job = {**run.job.model_dump(mode="json", exclude_none=True), "task": {"name": "classification"}}
+    with pytest.raises(InputError, match=r"'classification': .* next tokens of texts, for which"):
+        mpifl.train(job, out=tmp_path / "run")
+
+
 def test_perplexity_and_speed_count_no_padding(run, base):
     module, total, count = run.model().eval(), 0.0, 0
     spec = read_federation(Path(run.job.shards))
