@@ -23,7 +23,7 @@ from data_prep.sources.pictures import (
 )
 from data_prep.sources.reading import digest_of, needed
 from data_prep.sources.within import SPLITS, check_beside, inside, is_split, silo_folders
-from mpifl.common import InputError, did_you_mean
+from mpifl.common import InputError, check_there, did_you_mean
 
 
 def read_images(
@@ -61,6 +61,7 @@ def read_images(
         raise InputError(f"--option: silo={silo} given; images know silo=parent, the folder above")
     owners = ImageGroups(group)
     if masks:
+        check_there(Path(masks))
         pixels = Pixels(values, ignore, colours=colours)
         return read_masked(folder, Path(masks), manner, pixels, owners, by_silo=bool(silo))
     numbered = None if colours else "false"

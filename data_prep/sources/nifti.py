@@ -15,7 +15,7 @@ from data_prep.sources.arrays import dataset_of, with_options
 from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library, said
 from data_prep.sources.reading import digest_of, needed
 from data_prep.sources.spool import Spool
-from mpifl.common import InputError, choices
+from mpifl.common import InputError, check_there, choices
 from mpifl.data.shards import Provenance, ids_of, record_of
 
 ENDINGS = (".nii", ".nii.gz")
@@ -46,6 +46,8 @@ def read_nifti(
             raise InputError(f"--option: {option}={given} given; {choices(given, known)}")
     if bool(labels) == bool(masks):
         raise InputError("--option: say labels=FILE, or masks=DIR; one of them")
+    if masks:
+        check_there(Path(masks))
     paths = volumes_below(folder)
     files = {f"{folder.name}/**": digest_of(folder, paths)}
     rows = NiftiRows(paths, slices=example == "slice")

@@ -8,7 +8,7 @@ from pathlib import Path
 from data_prep.sources.jsonl import ENDINGS, TextLine, text_lines
 from data_prep.sources.text import text_of
 from data_prep.sources.within import silo_files
-from mpifl.common import InputError
+from mpifl.common import InputError, check_there
 
 LINES = ".jsonl"
 
@@ -22,6 +22,7 @@ def texts_in(path: Path, silo: str = "") -> Iterator[tuple[str, str, TextLine]]:
     Raises:
         InputError: there are none, or one cannot be read.
     """
+    check_there(path, "--texts")
     if path.is_dir():
         for name, files in silo_files(path, ENDINGS).items():
             for file in files:

@@ -185,7 +185,7 @@ def test_a_class_of_the_test_folder_that_train_lacks_is_unknown(tmp_path):
 def test_a_folder_without_classes_is_named(tmp_path):
     with pytest.raises(InputError, match="has no folders in it"):
         find_source("images")(tmp_path, 0)
-    with pytest.raises(InputError, match="is not a folder"):
+    with pytest.raises(InputError, match="nowhere: is not there"):
         find_source("images")(tmp_path / "nowhere", 0)
 
 

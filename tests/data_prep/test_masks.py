@@ -176,7 +176,7 @@ def test_what_does_not_fit_ends_the_command_with_one_line(tmp_path, capsys, faul
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["masks=nowhere"], "nowhere: is not a folder; --option masks must name one"),
+        (["masks=nowhere"], "nowhere: is not there"),
         (["ignore=255"], "ignore=255 given; it goes with masks=DIR"),
         (["masks=masks", "ignore=none"], "ignore=none given; it must be a whole number"),
         (["masks=masks", "ignore=1"], "ignore 1 of "),

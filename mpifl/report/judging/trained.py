@@ -101,6 +101,9 @@ def read_trained(run: Path, trusted: Collection[str] = (), counts: bool = False)
     return Trained(run, job, folder, spec, counts)
 
 
+NO_FOLDER = ("is not there", "is not a folder")
+
+
 def read_job_of(run: Path, trusted: Collection[str]) -> Job:
     """Return the job of a run, all of whose code the user trusts.
 
@@ -108,7 +111,7 @@ def read_job_of(run: Path, trusted: Collection[str]) -> Job:
         InputError: there is none, or it names other code.
     """
     if not (run / "job.toml").exists():
-        what = "is not a run: it has no job.toml" if run.is_dir() else "is not a folder"
+        what = "is not a run: it has no job.toml" if run.is_dir() else NO_FOLDER[run.exists()]
         raise InputError(f"{run}: {what}; {A_RUN}")
     job = read_kept(run / "job.toml", trusted)
     check_plugins(run, job, trusted)
