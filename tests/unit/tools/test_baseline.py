@@ -2,7 +2,11 @@
 
 import json
 import math
+import os
 import random
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -229,6 +233,40 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     write_folder(tmp_path / "shards", [15, 13, 14], silos_test=20)
     assert run() == 2
     assert "other shards" in capsys.readouterr().err
+
+
+def stop_when_trained(run_folder, rounds):
+    """Send this process a SIGTERM when a run has so many rounds."""
+
+    def wait():
+        for _ in range(1200):
+            file = run_folder / "metrics.jsonl"
+            if file.exists() and file.read_text().count("\n") > rounds:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_a_baseline_that_a_signal_has_stopped_is_continued_by_the_same_command(
+    job, tmp_path, monkeypatch, capsys
+):
+    words = ["mpifl", "baseline", "toy.toml", "--out", "s", "--set", "rounds=100000"]
+    monkeypatch.setattr("sys.argv", words)
+    rounds = -1
+    for _ in range(2):
+        thread = stop_when_trained(tmp_path / "s" / "federated", rounds + 1)
+        assert run() == 75
+        thread.join()
+        said = capsys.readouterr()
+        assert said.out.count("the same command continues") == 1
+        assert "--resume" not in said.out + said.err
+        before, rounds = rounds, (tmp_path / "s/federated/metrics.jsonl").read_text().count("\n")
+        assert rounds > before
 
 
 REFUSED = {
