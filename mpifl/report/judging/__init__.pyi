@@ -56,6 +56,7 @@ from .suspicion import (
 )
 from .trained import (
     Trained as Trained,
+    Which as Which,
     check_plugins as check_plugins,
     model_file as model_file,
     module_of as module_of,
