@@ -84,11 +84,12 @@ def _classified(folder: Path, manner: Manner, owners: ImageGroups, *, by_silo: b
         check_beside(folder, folder, SPLITS, ENDINGS)
         test_paths, test_y = _listed(folder / "test", folder, names, owners)
     every = [*paths, *test_paths]
-    form = common_form(every, manner.size, manner.grey)
+    form, mixed = common_form(every, manner.size, manner.grey)
     files = {f"{folder.name}/**": digest_of(folder, every)}
     test = (manner.rows(test_paths, form), test_y) if split else None
     more |= {"class_names": tuple(names), **manner.told(every, form), **called(folder, paths, test_paths)}
-    more |= owners.of(paths, test_paths, more.get("silo")) | noted_as(groups=owners.doubt(every))
+    more |= owners.of(paths, test_paths, more.get("silo"))
+    more |= noted_as(groups=owners.doubt(every), colours=mixed)
     return Dataset(str(folder), manner.rows(paths, form), y, len(names), files, test=test, **more)
 
 

@@ -63,7 +63,7 @@ def read_masked(
         else ([_pairs(part, folder, masks, owners) for part in _parts(folder, masks)], {})
     )
     images, drawn = ([pair[at] for pairs in paired for pair in pairs] for at in (0, 1))
-    form = common_form(images, manner.size, manner.grey)
+    form, mixed = common_form(images, manner.size, manner.grey)
     for pairs in paired:
         _check_sizes(pairs)
     y, *held = [_decoded(pairs, form, manner.size is not None, pixels) for pairs in paired]
@@ -77,7 +77,7 @@ def read_masked(
         f"masks={masks.name}/**": digest_of(masks, drawn),
     }
     more |= {"targets": aim.targets, **manner.told(images, form)}
-    more |= noted_as(masks=pixels.told(len(drawn)), groups=owners.doubt(images))
+    more |= noted_as(masks=pixels.told(len(drawn)), groups=owners.doubt(images), colours=mixed)
     more |= called(folder, own, *tested) | owners.of(own, tested[0] if tested else (), more.get("silo"))
     return Dataset(str(folder), x, aim.fitted(y), aim.classes, files, test=test, **more)
 
