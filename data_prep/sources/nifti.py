@@ -48,7 +48,7 @@ def read_nifti(
         raise InputError("--option: say labels=FILE, or masks=DIR; one of them")
     if masks:
         check_there(Path(masks))
-    paths = volumes_below(folder)
+    paths = volumes_below(folder, by_silo=bool(silo))
     files = {f"{folder.name}/**": digest_of(folder, paths)}
     rows = NiftiRows(paths, slices=example == "slice")
     if masks:
@@ -143,12 +143,16 @@ def _opened(path: Path) -> Any:
     return reoriented
 
 
-def volumes_below(folder: Path) -> list[Path]:
-    """Return the volumes below a folder, by their paths; raise InputError where another file is there."""
+def volumes_below(folder: Path, *, by_silo: bool = False) -> list[Path]:
+    """Return the volumes below a folder, by their paths; raise InputError where another file is there, or a
+    silo's folder is empty."""
     paths = files_below(folder)
     for path in paths:
         if not path.name.endswith(ENDINGS):
             raise InputError(f"{path}: is not one of {', '.join(ENDINGS)}; only such files may be there")
+    for one in sorted(folder.iterdir()) if by_silo else ():
+        if one.is_dir() and one.name[0] != "." and not any(path.is_relative_to(one) for path in paths):
+            raise InputError(f"{one}: has no volumes, and would be a silo; remove it, or put some there")
     return paths
 
 

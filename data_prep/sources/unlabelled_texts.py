@@ -23,13 +23,18 @@ def texts_in(path: Path, silo: str = "") -> Iterator[tuple[str, str, TextLine]]:
         InputError: there are none, or one cannot be read.
     """
     check_there(path, "--texts")
-    if path.is_dir():
-        for name, files in silo_files(path, ENDINGS).items():
-            for file in files:
-                own = name if file.parent == path else f"{name}/{file.stem}"
-                for number, place, line in texts_in(file):
-                    yield f"{own}:{number}" if file.suffix.lower() == LINES else own, place, line
-    elif path.suffix.lower() == LINES:
+    if not path.is_dir():
+        yield from _of_file(path, silo)
+        return
+    for name, files in silo_files(path, ENDINGS).items():
+        for file in files:
+            own = name if file.parent == path else f"{name}/{file.stem}"
+            for number, place, line in _of_file(file, ""):
+                yield f"{own}:{number}" if file.suffix.lower() == LINES else own, place, line
+
+
+def _of_file(path: Path, silo: str) -> Iterator[tuple[str, str, TextLine]]:
+    if path.suffix.lower() == LINES:
         for line in text_lines(path, silo, ""):
             yield str(line.number), f"{path}: line {line.number}", line
     elif path.suffix.lower() == ".txt":
